@@ -1,0 +1,3 @@
+//! The `farlink` command.
+#![forbid(unsafe_code)]
+fn main() {}

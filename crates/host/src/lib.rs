@@ -1,0 +1,1 @@
+//! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.

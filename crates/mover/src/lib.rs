@@ -1,0 +1,2 @@
+//! Memory transfers, client and server.
+#![forbid(unsafe_code)]

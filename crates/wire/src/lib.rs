@@ -1,0 +1,8 @@
+//! Every byte layout that leaves the process: quantities as people write them, transfer records,
+//! and views of the packets that a TUN device carries.
+//!
+//! Nothing here does I/O, reads a clock or starts a thread.
+#![forbid(unsafe_code)]
+
+pub mod quantity;
+pub mod record;
