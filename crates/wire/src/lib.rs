@@ -4,5 +4,8 @@
 //! Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod checksum;
 pub mod quantity;
 pub mod record;
+pub mod superpacket;
+pub mod vnet;

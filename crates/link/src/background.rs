@@ -1,0 +1,154 @@
+//! Other traffic that takes its share of the link's rate and queue.
+
+use std::fmt;
+use std::str::FromStr;
+
+use farlink_wire::quantity::{BitsPerSec, Nanos, QuantityError};
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+/// Background traffic as asked for: full-sized packets, evenly spaced, that no congestion slows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Background {
+    /// Rate while it sends, framing included.
+    pub rate: BitsPerSec,
+    /// Mean length of its on and of its off periods, both exponential; `None` sends all the time.
+    pub on_off: Option<Nanos>,
+}
+
+impl Background {
+    /// Its mean rate, bits per second.
+    #[must_use]
+    pub fn mean_bps(&self) -> u64 {
+        if self.on_off.is_some() { self.rate.get() / 2 } else { self.rate.get() }
+    }
+}
+
+impl fmt::Display for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.on_off {
+            None => write!(f, "{}", self.rate),
+            Some(period) => write!(f, "{},on-off:{period}", self.rate),
+        }
+    }
+}
+
+/// Why a background was refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BackgroundError {
+    /// The rate or the period is none.
+    #[error(transparent)]
+    Quantity(#[from] QuantityError),
+    /// Not of any form.
+    #[error(
+        "{text:?} is no background load: write 3gbit, or 3gbit,on-off:100ms (mean length of the periods)"
+    )]
+    Form {
+        /// As given.
+        text: String,
+    },
+}
+
+impl FromStr for Background {
+    type Err = BackgroundError;
+
+    fn from_str(text: &str) -> Result<Self, BackgroundError> {
+        let form = || BackgroundError::Form { text: text.to_owned() };
+        let Some((rate, shape)) = text.split_once(',') else {
+            return Ok(Self { rate: text.parse()?, on_off: None });
+        };
+        let period: Nanos = shape.strip_prefix("on-off:").ok_or_else(form)?.parse()?;
+        if period == Nanos::ZERO {
+            return Err(form());
+        }
+        Ok(Self { rate: rate.parse()?, on_off: Some(period) })
+    }
+}
+
+/// The traffic as it runs: when the next packet comes.
+#[derive(Debug)]
+pub(crate) struct Source {
+    asked: Background,
+    spacing: Nanos,
+    next: Nanos,
+    /// When the present on period ends.
+    off_at: Nanos,
+}
+
+impl Source {
+    /// Starts at `now` with packets of `wire_len` bytes, framing included.
+    pub(crate) fn new(asked: Background, wire_len: u32, now: Nanos, random: &mut Pcg64Mcg) -> Self {
+        let spacing = Nanos(asked.rate.time_for(u64::from(wire_len)).0.max(1));
+        let off_at = asked.on_off.map_or(Nanos::MAX, |mean| now.after(exponential(mean, random)));
+        Self { asked, spacing, next: now, off_at }
+    }
+
+    /// The arrival of the next packet, where that is not after `now`.
+    pub(crate) fn poll(&mut self, now: Nanos, random: &mut Pcg64Mcg) -> Option<Nanos> {
+        while self.next > self.off_at {
+            let mean = self.asked.on_off?;
+            self.next = self.off_at.after(exponential(mean, random));
+            self.off_at = self.next.after(exponential(mean, random));
+        }
+        let at = self.next;
+        (at <= now).then(|| {
+            self.next = at.after(self.spacing);
+            at
+        })
+    }
+
+    /// Passes over what comes before `until`: for spans in which nobody else sends, so that no one meets it.
+    pub(crate) fn skip(&mut self, until: Nanos, random: &mut Pcg64Mcg) {
+        while let Some(mean) = self.asked.on_off.filter(|_| self.off_at < until) {
+            self.next = self.off_at.after(exponential(mean, random));
+            self.off_at = self.next.after(exponential(mean, random));
+        }
+        let behind = until.since(self.next);
+        self.next = self.next.after(Nanos(behind.0 / self.spacing.0 * self.spacing.0));
+    }
+}
+
+/// An exponential span of mean `mean`, at least a nanosecond.
+fn exponential(mean: Nanos, random: &mut Pcg64Mcg) -> Nanos {
+    let uniform: f64 = random.random();
+    Nanos(((-(1.0 - uniform).ln() * mean.0 as f64) as u64).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn bits_in_ten_seconds(text: &str) -> f64 {
+        let mut random = Pcg64Mcg::seed_from_u64(11);
+        let mut source = Source::new(text.parse().unwrap(), 1538, Nanos::ZERO, &mut random);
+        let mut packets = 0u32;
+        while source.poll(Nanos(10_000_000_000), &mut random).is_some() {
+            packets += 1;
+        }
+        f64::from(packets) * 1538.0 * 8.0 / 10.0
+    }
+
+    #[test]
+    fn sends_its_mean_rate() {
+        assert!((bits_in_ten_seconds("100mbit") / 100e6 - 1.0).abs() < 1e-3);
+        assert!((bits_in_ten_seconds("100mbit,on-off:5ms") / 50e6 - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn skipping_leaves_it_no_earlier_than_asked_but_for_one_packet() {
+        let mut random = Pcg64Mcg::seed_from_u64(11);
+        let mut source = Source::new("1gbit".parse().unwrap(), 1538, Nanos::ZERO, &mut random);
+        source.skip(Nanos(1_000_000_000), &mut random);
+        let at = source.poll(Nanos::MAX, &mut random).unwrap();
+        assert!(at.0 > 1_000_000_000 - 12_304 && at.0 <= 1_000_000_000, "{at:?}");
+    }
+
+    #[test]
+    fn refuses_what_is_no_load() {
+        for text in ["3", "3gbit,bursts", "3gbit,on-off:0ms", ""] {
+            assert!(text.parse::<Background>().is_err(), "{text}");
+        }
+    }
+}
