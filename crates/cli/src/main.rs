@@ -1,3 +1,75 @@
-//! The `farlink` command.
+//! The `farlink` command: one file a verb; words in, plan out.
 #![forbid(unsafe_code)]
-fn main() {}
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate, and no other, speaks to people")]
+
+mod completions;
+mod emulate;
+mod lab;
+mod link;
+mod on;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Move memory, files, messages and feeds over long dedicated connections, and learn what such a connection can do.
+#[derive(Debug, Parser)]
+#[command(name = "farlink", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Emulate(emulate::Emulate),
+    On(on::On),
+    Link(link::Link),
+    Lab(lab::Lab),
+    Completions(completions::Completions),
+    #[command(hide = true)]
+    Man(completions::Man),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let done = match cli.verb {
+        Verb::Emulate(verb) => verb.run(),
+        Verb::On(verb) => verb.run(),
+        Verb::Link(verb) => verb.run(),
+        Verb::Lab(verb) => verb.run(),
+        Verb::Completions(verb) => verb.run(Cli::command()),
+        Verb::Man(verb) => verb.run(Cli::command()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("farlink: {error:#}");
+        ExitCode::from(BAD_INPUT)
+    })
+}
+
+/// Says in one line what is wrong with the arguments; help and version are no errors.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // Who closed the pipe has read enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(BAD_INPUT);
+    }
+    let text = error.to_string();
+    let reason: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
+    let reason = reason.join(" ");
+    let reason = reason.split("For more information").next().unwrap_or_default();
+    let reason = reason.trim().trim_start_matches("error: ").replace("  ", "; ");
+    eprintln!("farlink: {reason} (see farlink --help)");
+    ExitCode::from(BAD_INPUT)
+}
+
+/// The exit code of everything that was refused or failed.
+const BAD_INPUT: u8 = 2;

@@ -1,2 +1,15 @@
-//! Links between real hosts: TUN devices and namespaces driven by the link model.
+//! Links between real hosts: TUN devices and namespaces, driven by the link model.
 #![forbid(unsafe_code)]
+
+mod arena;
+pub mod client;
+pub mod control;
+pub mod emulation;
+mod engine;
+mod hosts;
+pub mod lateness;
+pub mod plan;
+pub mod state;
+
+pub use emulation::{Emulation, EmulationError};
+pub use plan::Plan;

@@ -1,0 +1,139 @@
+//! Speaking with a running emulation from another process.
+
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+
+use farlink_host::namespace::Namespaces;
+use farlink_host::rights;
+
+use crate::control::{self, Answer, ChangeWords, Request};
+use crate::hosts::SOCKET;
+use crate::state::State;
+
+/// A running emulation.
+#[derive(Debug)]
+pub struct Client {
+    address: SocketAddr,
+}
+
+/// Why a running emulation did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// There is none of that name.
+    #[error("no emulation named {name:?} is running{}", others(running))]
+    NotRunning {
+        /// As asked.
+        name: String,
+        /// Those that are.
+        running: Vec<String>,
+    },
+    /// This is no emulated host.
+    #[error("this is no emulated host: name the emulation, as in `farlink link wan`")]
+    NotAHost,
+    /// It said no.
+    #[error("{0}")]
+    Refused(String),
+    /// It ended meanwhile, or spoke another version.
+    #[error("the emulation's answer was not understood: it ended, or is another version's")]
+    Answer,
+    /// The socket failed.
+    #[error("control socket")]
+    Socket(#[from] io::Error),
+}
+
+impl Client {
+    /// The emulation `name` of the user that `socket` stands for.
+    ///
+    /// # Errors
+    /// [`ClientError::NotRunning`] with those that are.
+    pub fn named(socket: &str, name: &str) -> Result<Self, ClientError> {
+        let client = Self { address: control::address(socket, name)? };
+        match client.connect() {
+            Ok(_) => Ok(client),
+            Err(_) => Err(ClientError::NotRunning { name: name.to_owned(), running: running(socket) }),
+        }
+    }
+
+    /// The emulation on one of whose hosts this process is.
+    ///
+    /// # Errors
+    /// [`ClientError::NotAHost`].
+    pub fn here() -> Result<Self, ClientError> {
+        let client = Self { address: SocketAddr::from_abstract_name(SOCKET)? };
+        client.connect().map_err(|_| ClientError::NotAHost)?;
+        Ok(client)
+    }
+
+    /// How it stands.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn show(&self) -> Result<State, ClientError> {
+        self.state(&Request::Show(()))
+    }
+
+    /// Changes it, and says how it stands then.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with its one line.
+    pub fn change(&self, words: ChangeWords) -> Result<State, ClientError> {
+        self.state(&Request::Change(Box::new(words)))
+    }
+
+    /// The namespaces of `host`, and how the emulation stands.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] where there is no such host.
+    pub fn enter(&self, host: &str) -> Result<(Namespaces, State), ClientError> {
+        let (answer, descriptors) = self.ask(&Request::Enter(host.to_owned()))?;
+        let Answer::Entrance(entrance) = answer else { return Err(ClientError::Answer) };
+        if entrance.namespaces.len() != descriptors.len() {
+            return Err(ClientError::Answer);
+        }
+        let named = entrance.namespaces.into_iter().zip(descriptors).collect();
+        Ok((Namespaces::from_named(named).ok_or(ClientError::Answer)?, entrance.state))
+    }
+
+    fn state(&self, request: &Request) -> Result<State, ClientError> {
+        match self.ask(request)? {
+            (Answer::State(state), _) => Ok(*state),
+            _ => Err(ClientError::Answer),
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<(Answer, Vec<std::os::fd::OwnedFd>), ClientError> {
+        let stream = self.connect()?;
+        control::ask(&stream, request)?;
+        let (line, descriptors) = rights::receive(&stream)?;
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Error { error }) => Err(ClientError::Refused(error)),
+            Ok(answer) => Ok((answer, descriptors)),
+            Err(_) => Err(ClientError::Answer),
+        }
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&self.address)
+    }
+}
+
+/// The emulations that run, of the user that `socket` stands for (unix(7): abstract names are shown with `@`).
+#[must_use]
+pub fn running(socket: &str) -> Vec<String> {
+    let listed = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let prefix = format!("@{socket}/");
+    let mut names: Vec<_> =
+        listed.lines().filter_map(|line| Some(line.split_once(&prefix)?.1.trim().to_owned())).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn others(running: &[String]) -> String {
+    match running {
+        [] => ": start one with `farlink emulate --name NAME`".to_owned(),
+        names => format!(": running are {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,274 @@
+//! The conversation with a running emulation: one JSON line asked, one answered, over an abstract UNIX socket.
+//!
+//! Abstract sockets vanish with their process, so nothing is left behind. The emulation's own one takes every
+//! request from its user; the one on each host tells how the connection stands and nothing else.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farlink_host::{namespace, rights};
+use serde::{Deserialize, Serialize};
+
+use crate::emulation::{Change, Inner, Target};
+use crate::state::State;
+
+/// What may be asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Request {
+    /// How it stands: answered by a [`State`].
+    Show(()),
+    /// Change it: answered by a [`State`].
+    Change(Box<ChangeWords>),
+    /// Enter a host: answered by an [`Entrance`], with the descriptors of its namespaces.
+    Enter(String),
+}
+
+/// A change as it is written on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChangeWords {
+    /// A host, `a..b`, or nothing for the whole.
+    pub target: Option<String>,
+    /// As [`Change::rate`].
+    pub rate: Option<String>,
+    /// As [`Change::rtt`].
+    pub rtt: Option<String>,
+    /// As [`Change::queue`].
+    pub queue: Option<String>,
+    /// As [`Change::loss`].
+    pub loss: Option<String>,
+    /// As [`Change::jitter`].
+    pub jitter: Option<String>,
+    /// As [`Change::reorder`].
+    pub reorder: Option<String>,
+    /// As [`Change::duplicate`].
+    pub duplicate: Option<String>,
+    /// As [`Change::corrupt`].
+    pub corrupt: Option<String>,
+    /// As [`Change::background`]; `none` ends it.
+    pub background: Option<String>,
+    /// As [`Change::cut`].
+    pub cut: Option<bool>,
+}
+
+/// A word of a change that was not understood.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("--{flag}: {reason}")]
+pub struct WordError {
+    flag: &'static str,
+    reason: String,
+}
+
+/// The way into a host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entrance {
+    /// The kinds of the namespaces, in the order of their descriptors.
+    pub namespaces: Vec<String>,
+    /// The emulation.
+    pub state: State,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Refused.
+    Error {
+        /// One line.
+        error: String,
+    },
+    /// To [`Request::Enter`].
+    Entrance(Box<Entrance>),
+    /// To the others.
+    State(Box<State>),
+}
+
+/// Why an emulation could not be spoken with.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Another has the name.
+    #[error("an emulation named {name:?} is running: choose another --name, or end that one")]
+    Taken {
+        /// As asked.
+        name: String,
+    },
+    /// The socket failed.
+    #[error("control socket")]
+    Socket(#[from] io::Error),
+}
+
+impl ChangeWords {
+    /// What the words mean.
+    ///
+    /// # Errors
+    /// [`WordError`] naming the flag.
+    pub fn parse(&self) -> Result<(Target, Change), WordError> {
+        let target = match self.target.as_deref().map(|target| target.split_once("..").ok_or(target)) {
+            None => Target::All,
+            Some(Err(host)) => Target::Host(host.to_owned()),
+            Some(Ok((one, other))) => Target::Pair(one.to_owned(), other.to_owned()),
+        };
+        let background = match self.background.as_deref() {
+            Some("none") => Some(None),
+            _ => word("background", self.background.as_ref())?.map(Some),
+        };
+        let change = Change {
+            rate: word("rate", self.rate.as_ref())?,
+            rtt: word("rtt", self.rtt.as_ref())?,
+            queue: word("queue", self.queue.as_ref())?,
+            loss: word("loss", self.loss.as_ref())?,
+            jitter: word("jitter", self.jitter.as_ref())?,
+            reorder: word("reorder", self.reorder.as_ref())?,
+            duplicate: word("duplicate", self.duplicate.as_ref())?,
+            corrupt: word("corrupt", self.corrupt.as_ref())?,
+            background,
+            cut: self.cut,
+        };
+        Ok((target, change))
+    }
+}
+
+fn word<T>(flag: &'static str, text: Option<&String>) -> Result<Option<T>, WordError>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    let parse =
+        |text: &String| text.parse().map_err(|error: T::Err| WordError { flag, reason: error.to_string() });
+    text.map(parse).transpose()
+}
+
+/// The address of the emulation `name` of the user that `socket` stands for.
+pub(crate) fn address(socket: &str, name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("{socket}/{name}"))
+}
+
+/// Listens for the emulation `name`.
+pub(crate) fn listen(socket: &str, name: &str) -> Result<UnixListener, ControlError> {
+    match UnixListener::bind_addr(&address(socket, name)?) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Err(ControlError::Taken { name: name.to_owned() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Answers on the emulation's own socket and on its hosts', until the process ends.
+pub(crate) fn serve(inner: &Arc<Inner>, own: UnixListener, hosts: Vec<UnixListener>) -> io::Result<()> {
+    let listeners = std::iter::once((own, true)).chain(hosts.into_iter().map(|listener| (listener, false)));
+    for (listener, is_own) in listeners {
+        let inner = inner.clone();
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let inner = inner.clone();
+                // One that asks slowly keeps nobody else waiting.
+                std::thread::spawn(move || answer(&inner, &stream, is_own));
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn answer(inner: &Inner, stream: &UnixStream, is_own: bool) {
+    let heard = hear(stream);
+    let error = |error: String| (Answer::Error { error }, None);
+    let peer = rights::peer_user(stream).unwrap_or(u32::MAX);
+    let (answer, entered) = match heard {
+        Err(reason) => error(format!("request not understood: {reason}")),
+        Ok(Request::Show(())) => (Answer::State(Box::new(inner.state())), None),
+        Ok(_) if !is_own => error("a host can only ask how its connection stands".to_owned()),
+        Ok(_) if peer != namespace::user() && peer != 0 => {
+            error("the emulation is another user's".to_owned())
+        }
+        Ok(Request::Change(words)) => {
+            let done = words.parse().map_err(|e| e.to_string());
+            match done.and_then(|(target, change)| inner.change(&target, &change).map_err(|e| e.to_string()))
+            {
+                Ok(()) => (Answer::State(Box::new(inner.state())), None),
+                Err(reason) => error(reason),
+            }
+        }
+        Ok(Request::Enter(host)) => match inner.host(&host) {
+            Ok(index) => {
+                let namespaces = inner.namespaces(index);
+                let names = namespaces.named().map(|(name, _)| name.to_owned()).collect();
+                let entrance = Entrance { namespaces: names, state: inner.state() };
+                (Answer::Entrance(Box::new(entrance)), Some(namespaces))
+            }
+            Err(reason) => error(reason.to_string()),
+        },
+    };
+    let mut line = serde_json::to_vec(&answer).unwrap_or_default();
+    line.push(b'\n');
+    // Who asked and left needs no answer.
+    let descriptors: Vec<_> = entered.into_iter().flat_map(|n| n.named().map(|(_, fd)| fd)).collect();
+    let _ = rights::send(stream, &line, &descriptors);
+}
+
+/// The request on `stream`.
+fn hear(stream: &UnixStream) -> Result<Request, String> {
+    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    let mut line = String::new();
+    let read = BufReader::new(stream.take(MOST_REQUEST)).read_line(&mut line);
+    read.map_err(|error| error.to_string())?;
+    serde_json::from_str(&line).map_err(|error| error.to_string())
+}
+
+/// Asks on `stream`, without descriptors.
+pub(crate) fn ask(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Puts the hosts' addresses in the environment of `program`: `FARLINK_A` (IPv4), `FARLINK_A6` (IPv6), ….
+pub fn set_environment(program: &mut Command, state: &State) {
+    program.env("FARLINK_NAME", &state.name);
+    for host in &state.hosts {
+        let name = host.name.to_uppercase();
+        program.env(format!("FARLINK_{name}"), &host.ipv4);
+        program.env(format!("FARLINK_{name}6"), &host.ipv6);
+    }
+}
+
+/// Bytes of a request.
+const MOST_REQUEST: u64 = 64 << 10;
+
+/// How long who connected may take to ask.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_mean_what_the_flags_say() {
+        let words = ChangeWords {
+            target: Some("a..b".into()),
+            rtt: Some("183ms".into()),
+            background: Some("none".into()),
+            ..ChangeWords::default()
+        };
+        let (target, change) = words.parse().unwrap();
+        assert_eq!(target, Target::Pair("a".into(), "b".into()));
+        assert_eq!((change.rtt.unwrap().0, change.background), (183_000_000, Some(None)));
+    }
+
+    #[test]
+    fn a_bad_word_is_named_with_its_flag() {
+        let words = ChangeWords { rtt: Some("183".into()), ..ChangeWords::default() };
+        assert_eq!(
+            words.parse().unwrap_err().to_string(),
+            "--rtt: \"183\" has no unit: write it as in 91.6ms"
+        );
+    }
+
+    #[test]
+    fn requests_read_as_documented() {
+        assert_eq!(serde_json::from_str::<Request>("{\"show\":null}").unwrap(), Request::Show(()));
+    }
+}

@@ -1,0 +1,198 @@
+//! An emulation that runs: hosts, engines between them, and what may be asked of it meanwhile.
+
+use std::io;
+use std::process::{Child, Command as Program};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farlink_host::contain::Rights;
+use farlink_host::namespace::{Kind, NamespaceError, Namespaces};
+use farlink_host::netlink::Netlink;
+use farlink_host::readiness::Wake;
+use farlink_host::scheduling::Scheduling;
+use farlink_host::tun::Tun;
+use farlink_link::Conditions;
+
+use crate::arena::{self, Arena, Spare};
+use crate::control::{self, ControlError};
+use crate::engine::{Command, Engine, Shown};
+use crate::hosts::{self, Host, HostError};
+use crate::plan::{self, Plan, PlanError};
+use crate::state::State;
+
+mod change;
+mod view;
+
+pub use change::{Change, ChangeError, Target};
+
+/// A connection that stands, as long as this lives and its process does.
+#[derive(Debug)]
+pub struct Emulation {
+    inner: Arc<Inner>,
+}
+
+/// What the control threads share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// As asked at the start, or since for the whole connection.
+    plan: Mutex<Plan>,
+    hosts: Vec<Guest>,
+    engines: Vec<Controls>,
+    notes: Vec<String>,
+    scheduling: Scheduling,
+}
+
+/// A host without its listener, which its control thread has.
+#[derive(Debug)]
+struct Guest {
+    name: String,
+    namespaces: Namespaces,
+    netlink: Mutex<Netlink>,
+    index: u32,
+}
+
+/// How an engine is commanded.
+#[derive(Debug)]
+struct Controls {
+    commands: Sender<Command>,
+    wake: Wake,
+    spare: Spare,
+    /// Bytes of memory that were sent.
+    fed: Mutex<u64>,
+}
+
+/// Why an emulation does not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulationError {
+    /// It cannot be.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A host could not be made.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Its name is taken, or its sockets failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Its own namespaces could not be opened.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A thread could not be started.
+    #[error("start a thread")]
+    Thread(#[source] io::Error),
+}
+
+impl Emulation {
+    /// Makes the hosts of `plan` and joins them, by the right that [`contain`](farlink_host::contain) gave.
+    ///
+    /// # Errors
+    /// [`EmulationError`]; nothing is left of what was made.
+    pub fn start(plan: Plan, socket: &str, rights: Rights) -> Result<Self, EmulationError> {
+        plan.check()?;
+        // First, so that a taken name costs nothing.
+        let listener = control::listen(socket, &plan.name)?;
+        let made = hosts::make(&plan)?;
+        let tuns: Vec<Arc<Tun>> = made.iter().map(|host| host.tun.clone()).collect();
+        let reads: Vec<Vec<usize>> =
+            if plan.is_star() { vec![(0..tuns.len()).collect()] } else { vec![vec![0], vec![1]] };
+        let (granted, grants) = channel();
+        let mut engines = Vec::new();
+        for reads in reads {
+            engines.push(Controls::start(&plan, &tuns, &reads, &granted)?);
+        }
+        drop(granted);
+        let scheduling = grants.iter().max_by_key(|granted| *granted != Scheduling::Fifo);
+        let mut notes: Vec<String> = made.iter().flat_map(|host| host.notes.clone()).collect();
+        notes.sort();
+        notes.dedup();
+        let outer: &[Kind] = match rights {
+            Rights::Root => &[Kind::Pid],
+            Rights::User => &[Kind::User, Kind::Pid],
+        };
+        let (mut guests, mut listeners) = (Vec::new(), Vec::new());
+        for Host { name, namespaces, tun, netlink, listener, .. } in made {
+            let namespaces = namespaces.with(Namespaces::open(outer)?);
+            guests.push(Guest { name, namespaces, netlink: Mutex::new(netlink), index: tun.index() });
+            listeners.push(listener);
+        }
+        let inner = Arc::new(Inner {
+            plan: Mutex::new(plan),
+            hosts: guests,
+            engines,
+            notes,
+            scheduling: scheduling.unwrap_or(Scheduling::Fifo),
+        });
+        control::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;
+        Ok(Self { inner })
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.inner.state()
+    }
+
+    /// Starts `program` on host `index`, with the addresses in its environment.
+    ///
+    /// # Errors
+    /// As [`Program::spawn`].
+    pub fn spawn(&self, index: usize, program: &mut Program) -> io::Result<Child> {
+        control::set_environment(program, &self.inner.state());
+        self.inner.hosts[index].namespaces.spawn(program)
+    }
+}
+
+impl Controls {
+    fn start(
+        plan: &Plan,
+        tuns: &[Arc<Tun>],
+        reads: &[usize],
+        granted: &Sender<Scheduling>,
+    ) -> Result<Self, EmulationError> {
+        let wake = Wake::new().map_err(EmulationError::Thread)?;
+        let (commands, receiver) = channel();
+        let (arena, spare) = Arena::new();
+        let engine = Engine::new(tuns, reads, plan.conditions(), plan.seed, arena, receiver, wake.clone());
+        let granted = granted.clone();
+        let name = format!("link {}", if plan.is_star() { "all" } else { ["a-b", "b-a"][reads[0]] });
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || {
+                // Reading fails when the host's device is gone, which its emulation outlives by moments alone.
+                let _ = engine.run(granted);
+            })
+            .map_err(EmulationError::Thread)?;
+        let controls = Self { commands, wake, spare, fed: Mutex::new(0) };
+        controls.feed(&plan.conditions(), reads.len() as u64);
+        Ok(controls)
+    }
+
+    fn ask(&self, command: Command) {
+        // An engine that ended took the emulation with it; nobody is left to be told.
+        let _ = self.commands.send(command);
+        self.wake.raise();
+    }
+
+    /// Sees to it that the engine has the memory that links of `conditions` hold, without waiting for it.
+    fn feed(&self, conditions: &Conditions, links: u64) {
+        // A tenth for what is lost at the ends of chunks and for headers.
+        let held = conditions.held_bytes().unwrap_or(0).saturating_mul(links);
+        let needed = (held + held / 10 + LEAST_MEMORY).min(plan::MOST_HELD);
+        let mut fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = needed.saturating_sub(*fed);
+        if more > 0 {
+            *fed += more;
+            let spare = self.spare.clone();
+            // Detached: it ends when it has sent all, or nobody takes it.
+            std::thread::spawn(move || arena::feed(&spare, more));
+        }
+    }
+
+    fn show(&self) -> Option<Shown> {
+        let (to, shown) = channel();
+        self.ask(Command::Show(to));
+        shown.recv().ok()
+    }
+}
+
+/// Memory for a connection without delay, in which packets wait for the scheduler alone.
+const LEAST_MEMORY: u64 = 8 << 20;

@@ -1,0 +1,122 @@
+//! How an emulation stands, gathered from its engines and hosts.
+
+use std::sync::PoisonError;
+
+use farlink_host::scheduling::Scheduling;
+use farlink_link::background::Background;
+use serde_json::{Map, Value};
+
+use super::{Guest, Inner};
+use crate::engine::{LinkShown, Shown};
+use crate::lateness::overrun_limit;
+use crate::plan::{Plan, ipv4, ipv6};
+use crate::state::{Dropped, HostState, LinkState, State};
+
+impl Inner {
+    /// How it stands now.
+    pub(crate) fn state(&self) -> State {
+        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
+        let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
+        let links = shown.into_iter().flat_map(|shown| shown.links);
+        let one_way = farlink_wire::quantity::Nanos(plan.rtt.0 / 2);
+        State {
+            seed: plan.seed,
+            rate_bps: plan.rate.get(),
+            goodput_bps: plan.framing.goodput(plan.rate, plan.mtu),
+            rtt_s: plan.rtt.as_secs_f64(),
+            loss: plan.loss.mean(),
+            queue_bytes: plan.conditions().queue_bytes().unwrap_or(0),
+            background_bps: plan.background.as_ref().map_or(0, Background::mean_bps),
+            framing: plan.framing.to_string(),
+            mtu: plan.mtu,
+            asked: asked(&plan),
+            scheduling: match &self.scheduling {
+                Scheduling::Fifo => "fifo".to_owned(),
+                Scheduling::Other { reason } => format!("other: {reason}"),
+            },
+            overrun_limit_s: overrun_limit(one_way).as_secs_f64(),
+            cpu_s: cpu,
+            notes: self.notes.clone(),
+            hosts: self.hosts.iter().enumerate().map(|(index, host)| host.state(index)).collect(),
+            links: links.enumerate().map(|(place, link)| self.link_state(&plan, place, &link)).collect(),
+            name: plan.name,
+            congestion: plan.congestion,
+        }
+    }
+
+    /// The ends of the link at `place`: in the engines' order, a star's ways to the core before those from it.
+    fn ends(&self, place: usize) -> (Option<usize>, Option<usize>) {
+        match self.hosts.len() {
+            2 => (Some(place), Some(1 - place)),
+            count if place < count => (Some(place), None),
+            count => (None, Some(place - count)),
+        }
+    }
+
+    fn link_state(&self, plan: &Plan, place: usize, link: &LinkShown) -> LinkState {
+        let (from, to) = self.ends(place);
+        let name =
+            |host: Option<usize>| host.map_or("core", |host| self.hosts[host].name.as_str()).to_owned();
+        let counters = &link.counters;
+        LinkState {
+            from: name(from),
+            to: name(to),
+            rate_bps: link.conditions.rate.unwrap_or(plan.rate).get(),
+            delay_s: link.conditions.delay.as_secs_f64(),
+            loss: link.conditions.loss.mean(),
+            cut: link.conditions.is_cut,
+            packets: counters.packets,
+            segments: counters.segments,
+            bytes: counters.bytes,
+            dropped: Dropped {
+                queue: counters.dropped_queue,
+                loss: counters.dropped_loss,
+                cut: counters.dropped_cut + link.cut_pair,
+                unread: from.map_or(0, |host| self.hosts[host].unread()),
+            },
+            corrupted: counters.corrupted,
+            duplicated: counters.duplicated,
+            reordered: counters.reordered,
+            refused: link.refused,
+            queue_bytes: link.queue_bytes,
+            queue_max_bytes: link.queue_most_bytes,
+            late: link.lateness.buckets().map(|(bound, count)| (bound.as_secs_f64(), count)).collect(),
+        }
+    }
+}
+
+impl Guest {
+    fn state(&self, index: usize) -> HostState {
+        HostState { name: self.name.clone(), ipv4: ipv4(index).to_string(), ipv6: ipv6(index).to_string() }
+    }
+
+    /// Packets that the host's device dropped before the emulator could read them.
+    fn unread(&self) -> u64 {
+        let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        netlink.counters(self.index).map_or(0, |counters| counters.tx_dropped)
+    }
+}
+
+/// What was asked beyond rate, RTT and sizes, in the words of the command line.
+fn asked(plan: &Plan) -> Map<String, Value> {
+    let conditions = plan.conditions();
+    let words = [
+        ("queue", plan.queue.to_string(), true),
+        ("loss", plan.loss.to_string(), plan.loss != farlink_link::Loss::None),
+        ("jitter", plan.jitter.to_string(), plan.jitter.0 > 0),
+        ("reorder", plan.reorder.to_string(), conditions.reorder.share.get() > 0.0),
+        ("duplicate", plan.duplicate.to_string(), plan.duplicate.get() > 0.0),
+        ("corrupt", plan.corrupt.to_string(), plan.corrupt.get() > 0.0),
+        (
+            "background",
+            plan.background.as_ref().map(ToString::to_string).unwrap_or_default(),
+            plan.background.is_some(),
+        ),
+    ];
+    words
+        .into_iter()
+        .filter(|(.., is_asked)| *is_asked)
+        .map(|(name, text, _)| (name.to_owned(), text.into()))
+        .collect()
+}

@@ -1,0 +1,281 @@
+//! What an emulation is asked to be, and what that means for each of its links.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use farlink_link::background::Background;
+use farlink_link::conditions::{QueueLimit, Reorder};
+use farlink_link::{Conditions, Framing, Loss};
+use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
+
+/// A connection between hosts: per path and direction, every two hosts see what is asked here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What others call it.
+    pub name: String,
+    /// How many hosts, 2 to 32.
+    pub hosts: u8,
+    /// The wire's rate.
+    pub rate: BitsPerSec,
+    /// Round-trip time.
+    pub rtt: Nanos,
+    /// What the bottleneck's queue holds.
+    pub queue: QueueLimit,
+    /// What is lost, in each direction.
+    pub loss: Loss,
+    /// How far the one-way delay varies either way.
+    pub jitter: Nanos,
+    /// Segments that arrive late.
+    pub reorder: Reorder,
+    /// Share of segments that arrive twice.
+    pub duplicate: Fraction,
+    /// Share of segments in which a bit is flipped.
+    pub corrupt: Fraction,
+    /// Other traffic, in each direction.
+    pub background: Option<Background>,
+    /// What the wire carries around each packet.
+    pub framing: Framing,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// The hosts' default congestion control; `None` leaves the kernel's.
+    pub congestion: Option<String>,
+    /// Every random choice derives from it.
+    pub seed: u64,
+}
+
+/// Why a plan cannot be.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// Too few or too many.
+    #[error("{hosts} hosts: a connection has 2 to {MOST_HOSTS}")]
+    Hosts {
+        /// As asked.
+        hosts: u8,
+    },
+    /// Longer than any planet's.
+    #[error("RTT {rtt}: at most {}", MOST_RTT)]
+    Rtt {
+        /// As asked.
+        rtt: Nanos,
+    },
+    /// Below IPv6's, or above what an IP packet can be.
+    #[error("MTU {mtu}: 1280 (IPv6's least, RFC 8200) to 65535")]
+    Mtu {
+        /// As asked.
+        mtu: u32,
+    },
+    /// SONET is OC-192 here.
+    #[error("rate {rate} with sonet framing: OC-192 carries 9.58464gbit and no other rate; leave out --rate")]
+    Sonet {
+        /// As asked.
+        rate: BitsPerSec,
+    },
+    /// Names become socket names and arguments.
+    #[error("name {name:?}: 1 to 32 letters, digits, dots, underscores or hyphens")]
+    Name {
+        /// As asked.
+        name: String,
+    },
+    /// More than there is memory for.
+    #[error(
+        "{needed} bytes on the way and in queues at once: at most {MOST_HELD} fit the emulator; \
+         lower the rate, the RTT or the queue"
+    )]
+    Held {
+        /// For both directions.
+        needed: u64,
+    },
+    /// The delay cannot vary below zero.
+    #[error("jitter {jitter} is more than the one-way delay {delay}: the mean would not be what was asked")]
+    Jitter {
+        /// As asked.
+        jitter: Nanos,
+        /// Of one link.
+        delay: Nanos,
+    },
+}
+
+impl Plan {
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// [`PlanError`] naming the value, the reason and the mend.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !(1..=32).contains(&self.name.len()) || !self.name.chars().all(good) {
+            return Err(PlanError::Name { name: self.name.clone() });
+        }
+        if !(2..=MOST_HOSTS).contains(&self.hosts) {
+            return Err(PlanError::Hosts { hosts: self.hosts });
+        }
+        if !(1280..=65_535).contains(&self.mtu) {
+            return Err(PlanError::Mtu { mtu: self.mtu });
+        }
+        if self.framing == Framing::Sonet && self.rate.get() != Framing::OC192 {
+            return Err(PlanError::Sonet { rate: self.rate });
+        }
+        check_conditions(&self.conditions(), self.rtt)?;
+        let links = if self.is_star() { 2 * u64::from(self.hosts) } else { 2 };
+        let needed = self.conditions().held_bytes().unwrap_or(0).saturating_mul(links);
+        if needed > MOST_HELD { Err(PlanError::Held { needed }) } else { Ok(()) }
+    }
+
+    /// Whether each host has an access link to a core, rather than the two one link.
+    #[must_use]
+    pub const fn is_star(&self) -> bool {
+        self.hosts > 2
+    }
+
+    /// The conditions of each link: of a path's one link, or of each of its two access links.
+    #[must_use]
+    pub fn conditions(&self) -> Conditions {
+        let whole = Conditions {
+            rate: Some(self.rate),
+            delay: Nanos(self.rtt.0 / 2),
+            queue: self.queue,
+            loss: self.loss,
+            jitter: self.jitter,
+            reorder: self.reorder,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            background: self.background,
+            framing: self.framing,
+            mtu: self.mtu,
+            is_cut: false,
+        };
+        if self.is_star() { access(whole) } else { whole }
+    }
+
+    /// The names of the hosts: a, b, … z, aa, ab, …
+    pub fn host_names(&self) -> impl Iterator<Item = String> + use<> {
+        (0..self.hosts).map(|index| {
+            let letter = |i: u8| char::from(b'a' + i);
+            if index < 26 { letter(index).to_string() } else { format!("a{}", letter(index - 26)) }
+        })
+    }
+}
+
+/// What each of two access links does where a path does `whole`.
+#[must_use]
+pub fn access(whole: Conditions) -> Conditions {
+    let half = |share: Fraction| Fraction::new(1.0 - (1.0 - share.get()).sqrt()).unwrap_or_default();
+    Conditions {
+        delay: Nanos(whole.delay.0 / 2),
+        loss: whole.loss.halved(),
+        jitter: Nanos(whole.jitter.0 / 2),
+        reorder: Reorder { share: half(whole.reorder.share), ..whole.reorder },
+        duplicate: half(whole.duplicate),
+        corrupt: half(whole.corrupt),
+        ..whole
+    }
+}
+
+/// Refuses conditions of a link that cannot be.
+///
+/// # Errors
+/// [`PlanError::Rtt`] or [`PlanError::Jitter`].
+pub fn check_conditions(conditions: &Conditions, rtt: Nanos) -> Result<(), PlanError> {
+    if rtt > MOST_RTT {
+        return Err(PlanError::Rtt { rtt });
+    }
+    if conditions.jitter > conditions.delay {
+        return Err(PlanError::Jitter { jitter: conditions.jitter, delay: conditions.delay });
+    }
+    Ok(())
+}
+
+/// The IPv4 address of host `index`: of the range for benchmarking (RFC 2544, appendix C.2.2).
+#[must_use]
+pub fn ipv4(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(198, 18, 0, index as u8 + 1)
+}
+
+/// The IPv6 address of host `index`: of the range for benchmarking (RFC 5180, 8).
+#[must_use]
+pub fn ipv6(index: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, index as u16 + 1)
+}
+
+/// The host of an address, where there may be one.
+#[must_use]
+pub fn host_of(address: IpAddr) -> Option<usize> {
+    let index = match address {
+        IpAddr::V4(address) => u32::from(address).checked_sub(u32::from(ipv4(0)))?.into(),
+        IpAddr::V6(address) => u128::from(address).checked_sub(u128::from(ipv6(0)))?,
+    };
+    (index < u128::from(MOST_HOSTS)).then_some(index as usize)
+}
+
+/// The length of the prefixes that hold every host's address.
+pub const PREFIXES: (u8, u8) = (15, 48);
+
+/// Hosts of one emulation.
+pub const MOST_HOSTS: u8 = 32;
+
+/// An hour: the light's way to Jupiter and back and some more.
+const MOST_RTT: Nanos = Nanos(3_600_000_000_000);
+
+/// 16 GB: more than a minute of 2 Gb/s, or the two directions of 100 Gb/s for 0.6 s.
+pub(crate) const MOST_HELD: u64 = 16_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn plan() -> Plan {
+        Plan {
+            name: "wan".into(),
+            hosts: 2,
+            rate: "10gbit".parse().unwrap(),
+            rtt: "91.6ms".parse().unwrap(),
+            queue: QueueLimit::default(),
+            loss: "1%".parse().unwrap(),
+            jitter: Nanos::ZERO,
+            reorder: Reorder::default(),
+            duplicate: Fraction::default(),
+            corrupt: Fraction::default(),
+            background: None,
+            framing: Framing::Ethernet,
+            mtu: 9000,
+            congestion: None,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn two_hosts_share_one_link_each_way() {
+        let conditions = plan().conditions();
+        assert_eq!(conditions.delay, Nanos(45_800_000));
+        assert_eq!(conditions.loss.mean(), 0.01);
+    }
+
+    #[test]
+    fn a_path_of_a_star_has_what_was_asked_end_to_end() {
+        let conditions = Plan { hosts: 5, ..plan() }.conditions();
+        assert_eq!(conditions.delay, Nanos(22_900_000));
+        assert!((1.0 - (1.0 - conditions.loss.mean()).powi(2) - 0.01).abs() < 1e-12);
+    }
+
+    #[test]
+    fn hosts_have_names_and_addresses() {
+        let names: Vec<_> = Plan { hosts: 28, ..plan() }.host_names().collect();
+        assert_eq!((names[0].as_str(), names[25].as_str(), names[27].as_str()), ("a", "z", "ab"));
+        assert_eq!(host_of(ipv4(3).into()), Some(3));
+        assert_eq!(host_of(ipv6(31).into()), Some(31));
+        assert_eq!(host_of("198.18.0.0".parse().unwrap()), None);
+        assert_eq!(host_of("239.1.1.1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        let refused = |plan: Plan| plan.check().unwrap_err().to_string();
+        assert!(refused(Plan { hosts: 1, ..plan() }).contains("2 to 32"));
+        assert!(refused(Plan { mtu: 1000, ..plan() }).contains("1280"));
+        assert!(refused(Plan { framing: Framing::Sonet, ..plan() }).contains("9.58464gbit"));
+        assert!(refused(Plan { name: "a/b".into(), ..plan() }).contains("letters"));
+        assert!(refused(Plan { rtt: "2h".parse().unwrap(), ..plan() }).contains("at most"));
+        assert!(refused(Plan { jitter: "50ms".parse().unwrap(), ..plan() }).contains("one-way"));
+        let long = Plan { rate: "1tbit".parse().unwrap(), rtt: "1s".parse().unwrap(), ..plan() };
+        assert!(refused(long).contains("lower the rate"));
+        assert_eq!(plan().check(), Ok(()));
+    }
+}

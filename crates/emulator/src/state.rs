@@ -1,0 +1,112 @@
+//! How an emulation stands: the JSON object that `farlink link --json` prints and every mover reads.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// An emulated connection, as asked and as it went so far. Counters are cumulative.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// What others call it.
+    pub name: String,
+    /// Every random choice derives from it.
+    pub seed: u64,
+    /// The wire's rate.
+    pub rate_bps: u64,
+    /// Payload rate of TCP over IPv4 with timestamps, in full segments.
+    pub goodput_bps: f64,
+    /// Round-trip time of a path.
+    pub rtt_s: f64,
+    /// Share of segments lost in each direction of a path.
+    pub loss: f64,
+    /// Bytes that the queue holds.
+    pub queue_bytes: u64,
+    /// Mean rate of other traffic.
+    pub background_bps: u64,
+    /// `ethernet`, `sonet` or `none`.
+    pub framing: String,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// The hosts' default congestion control, where one was asked for.
+    pub congestion: Option<String>,
+    /// What else was asked, as written on the command line.
+    pub asked: Map<String, Value>,
+    /// `fifo`, or `other: ` and why.
+    pub scheduling: String,
+    /// Lateness above which a run is overrun.
+    pub overrun_limit_s: f64,
+    /// CPU seconds of the emulator's threads.
+    pub cpu_s: f64,
+    /// What the hosts could not be given.
+    pub notes: Vec<String>,
+    /// The hosts.
+    pub hosts: Vec<HostState>,
+    /// The links.
+    pub links: Vec<LinkState>,
+}
+
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostState {
+    /// Its name.
+    pub name: String,
+    /// Its IPv4 address.
+    pub ipv4: String,
+    /// Its IPv6 address.
+    pub ipv6: String,
+}
+
+/// A link: one direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LinkState {
+    /// The host, or `core`, at its start.
+    pub from: String,
+    /// The host, or `core`, at its end.
+    pub to: String,
+    /// The wire's rate.
+    pub rate_bps: u64,
+    /// One-way delay.
+    pub delay_s: f64,
+    /// Share of segments lost.
+    pub loss: f64,
+    /// Whether nothing passes.
+    pub cut: bool,
+    /// Super-packets offered.
+    pub packets: u64,
+    /// Segments offered.
+    pub segments: u64,
+    /// Bytes of IP packets offered.
+    pub bytes: u64,
+    /// Segments that did not arrive, by cause.
+    pub dropped: Dropped,
+    /// Segments in which a bit was flipped.
+    pub corrupted: u64,
+    /// Segments that arrived twice.
+    pub duplicated: u64,
+    /// Segments that arrived late.
+    pub reordered: u64,
+    /// Packets that the receiving kernel would not take, or that were for nobody.
+    pub refused: u64,
+    /// Bytes that wait now.
+    pub queue_bytes: u64,
+    /// The most that ever waited.
+    pub queue_max_bytes: u64,
+    /// How late packets left: `[upper bound in seconds, count]`.
+    pub late: Vec<(f64, u64)>,
+}
+
+/// Segments that did not arrive, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dropped {
+    /// The queue was full.
+    pub queue: u64,
+    /// Lost on the wire.
+    pub loss: u64,
+    /// The link, or the pair of hosts, was cut.
+    pub cut: u64,
+    /// Packets that the emulator was too late to read: their run says more of the emulator than of the connection.
+    pub unread: u64,
+}
