@@ -6,7 +6,9 @@ mod completions;
 mod emulate;
 mod lab;
 mod link;
+mod memory;
 mod on;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,8 @@ enum Verb {
     Emulate(emulate::Emulate),
     On(on::On),
     Link(link::Link),
+    Serve(serve::Serve),
+    Memory(memory::Memory),
     Lab(lab::Lab),
     Completions(completions::Completions),
     #[command(hide = true)]
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Verb::Emulate(verb) => verb.run(),
         Verb::On(verb) => verb.run(),
         Verb::Link(verb) => verb.run(),
+        Verb::Serve(verb) => verb.run(),
+        Verb::Memory(verb) => verb.run(),
         Verb::Lab(verb) => verb.run(),
         Verb::Completions(verb) => verb.run(Cli::command()),
         Verb::Man(verb) => verb.run(Cli::command()),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::{Conditions, Framing, Loss};
-use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
 /// A connection between hosts: per path and direction, every two hosts see what is asked here.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +83,20 @@ pub enum PlanError {
     Held {
         /// For both directions.
         needed: u64,
+    },
+    /// Every segment would be dropped, but for those that meet an idle wire.
+    #[error("queue {queue} is zero: give it a time at the rate, or a size, as in 50ms or 62.5MB")]
+    Queue {
+        /// As asked.
+        queue: QueueLimit,
+    },
+    /// Nothing would be left.
+    #[error("background {background} leaves nothing of rate {rate}: keep it below")]
+    Background {
+        /// As asked.
+        background: Background,
+        /// As asked.
+        rate: BitsPerSec,
     },
     /// The delay cannot vary below zero.
     #[error("jitter {jitter} is more than the one-way delay {delay}: the mean would not be what was asked")]
@@ -172,10 +186,18 @@ pub fn access(whole: Conditions) -> Conditions {
 /// Refuses conditions of a link that cannot be.
 ///
 /// # Errors
-/// [`PlanError::Rtt`] or [`PlanError::Jitter`].
+/// [`PlanError`] naming the value.
 pub fn check_conditions(conditions: &Conditions, rtt: Nanos) -> Result<(), PlanError> {
     if rtt > MOST_RTT {
         return Err(PlanError::Rtt { rtt });
+    }
+    if matches!(conditions.queue, QueueLimit::Time(Nanos(0)) | QueueLimit::Bytes(Bytes(0))) {
+        return Err(PlanError::Queue { queue: conditions.queue });
+    }
+    if let (Some(background), Some(rate)) = (conditions.background, conditions.rate)
+        && background.rate >= rate
+    {
+        return Err(PlanError::Background { background, rate });
     }
     if conditions.jitter > conditions.delay {
         return Err(PlanError::Jitter { jitter: conditions.jitter, delay: conditions.delay });
@@ -273,6 +295,10 @@ mod tests {
         assert!(refused(Plan { framing: Framing::Sonet, ..plan() }).contains("9.58464gbit"));
         assert!(refused(Plan { name: "a/b".into(), ..plan() }).contains("letters"));
         assert!(refused(Plan { rtt: "2h".parse().unwrap(), ..plan() }).contains("at most"));
+        assert!(refused(Plan { queue: "0B".parse().unwrap(), ..plan() }).contains("is zero"));
+        assert!(
+            refused(Plan { background: Some("10gbit".parse().unwrap()), ..plan() }).contains("keep it below")
+        );
         assert!(refused(Plan { jitter: "50ms".parse().unwrap(), ..plan() }).contains("one-way"));
         let long = Plan { rate: "1tbit".parse().unwrap(), rtt: "1s".parse().unwrap(), ..plan() };
         assert!(refused(long).contains("lower the rate"));

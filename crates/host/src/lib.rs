@@ -1,1 +1,16 @@
 //! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.
+
+pub mod clock;
+pub mod contain;
+pub mod namespace;
+pub mod netlink;
+pub mod pages;
+pub mod precise;
+pub mod process;
+pub mod readiness;
+pub mod rights;
+pub mod scheduling;
+pub mod signal;
+pub mod socket;
+pub mod tcp_info;
+pub mod tun;

@@ -1,2 +1,31 @@
 //! Memory transfers, client and server.
+//!
+//! [`memory::run`] carries out one transfer and returns its record; [`server::Server`] is the far end. Which of
+//! the two sends is the request's choice: sender and receiver are the same at both ends.
+//!
+//! Nothing here prints; what a person may want to see is handed to the caller.
 #![forbid(unsafe_code)]
+
+pub mod connection;
+pub mod memory;
+pub mod record_file;
+pub mod server;
+
+mod account;
+mod chain;
+mod control;
+mod facts;
+mod offset;
+mod payload;
+mod receiver;
+mod sender;
+mod transfer;
+mod tuning;
+mod workers;
+
+pub use account::Progress;
+pub use chain::chain;
+pub use control::ControlError;
+pub use transfer::TransferError;
+pub use tuning::TuneError;
+pub use workers::StreamError;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod message;
 pub mod quantity;
 pub mod record;
 pub mod superpacket;

@@ -213,7 +213,8 @@ impl Fraction {
 
 impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", trimmed(self.0 * 100.0))
+        // Ten decimals: a loss of one in a thousand million is still shown, and 0.07 is not 7.000000000000001%.
+        write!(f, "{}%", (self.0 * 1e12).round() / 1e10)
     }
 }
 

@@ -1,0 +1,212 @@
+//! `farlink memory HOST`: move memory to, or from, a far end, and measure it.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use farlink_host::signal;
+use farlink_mover::Progress;
+use farlink_mover::memory::{self, Finished, Plan, Target};
+use farlink_mover::record_file::RecordFile;
+use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
+use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::record::{Outcome, Record};
+
+/// Move memory from this process to that of `farlink serve` on another host, and measure it.
+///
+/// The bytes are made here, really received there, and kept nowhere.
+#[derive(Debug, Args)]
+pub(crate) struct Memory {
+    /// The far end: HOST, HOST:PORT or [IPV6]:PORT
+    #[arg(value_name = "HOST[:PORT]")]
+    host: Target,
+    /// Move this much, as in 2GiB, and take the time that it takes
+    #[arg(long, value_name = "SIZE", conflicts_with = "seconds", value_parser = size)]
+    bytes: Option<Goal>,
+    /// Move for this many seconds, and count what arrives within them
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = time)]
+    seconds: Goal,
+    /// Parallel TCP connections, up to 512
+    #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = streams)]
+    streams: Streams,
+    /// Congestion control of the sender, as in cubic; the host's default otherwise
+    #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
+    congestion: Option<Name>,
+    /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    buffer: Option<Buffer>,
+    /// Bytes per write
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = block)]
+    block: Block,
+    /// Whether to send without a copy; as it pays otherwise: with a copy to an end on the same machine
+    #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
+    zero_copy: Option<bool>,
+    /// Let the far end send
+    #[arg(long, short = 'R')]
+    reverse: bool,
+    /// Length of a sample
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
+    interval: Interval,
+    /// Give up when the far end has been silent for this long
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
+    timeout: Patience,
+    /// Threads at this end; half of the processors otherwise, and never more than streams
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: Option<u16>,
+    /// Append the transfer's record to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Print the transfer's record on standard output, as one line
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no summary
+    #[arg(long, short, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print progress also where standard error is no terminal
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Memory {
+    /// Moves, measures, and leaves a record however it ended.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
+        let stop = signal::on_termination().context("catch signals")?;
+        let live = !self.quiet && (self.verbose || io::stderr().is_terminal());
+        let (json, quiet) = (self.json, self.quiet);
+        let plan = self.plan();
+        let Finished { record, error } = memory::run(&plan, &stop, &mut |progress| {
+            if live {
+                eprintln!("{}", line(&progress));
+            }
+        });
+        let kept = file.as_mut().map(|file| file.append(&record)).transpose();
+        if json {
+            print(&record.line());
+        } else if kept.is_err() {
+            // Nothing that was measured is lost.
+            print(&record.line());
+        } else if !quiet && error.is_none() {
+            print(&summary(&record));
+        }
+        match (error, kept) {
+            (Some(error), Ok(_)) => Err(error.into()),
+            (Some(error), Err(unkept)) => {
+                Err(anyhow!("{:#}; and {:#}", anyhow::Error::from(error), anyhow::Error::from(unkept)))
+            }
+            (None, Err(unkept)) => Err(unkept.into()),
+            (None, Ok(_)) if record.outcome == Outcome::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
+            (None, Ok(_)) => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn plan(self) -> Plan {
+        Plan {
+            target: self.host,
+            way: if self.reverse { Way::Reverse } else { Way::Forward },
+            goal: self.bytes.unwrap_or(self.seconds),
+            streams: self.streams,
+            congestion: self.congestion,
+            buffer: self.buffer,
+            block: self.block,
+            zero_copy: self.zero_copy,
+            interval: self.interval,
+            patience: self.timeout,
+            threads: self.threads.map(usize::from),
+        }
+    }
+}
+
+/// Whoever closed the pipe has read enough.
+fn print(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// How it goes, once a second.
+fn line(progress: &Progress) -> String {
+    format!(
+        "{:>5.0} s  {:>7.3} Gb/s  mean {:>7.3} Gb/s  {:>8} retransmits  cwnd {}",
+        progress.at.as_secs_f64(),
+        progress.latest_bps / 1e9,
+        progress.mean_bps / 1e9,
+        progress.retransmits,
+        Bytes(progress.cwnd_bytes),
+    )
+}
+
+/// What came of it.
+fn summary(record: &Record) -> String {
+    let seconds = record.duration_s.unwrap_or(0.0);
+    let mut text = format!("{} in {seconds:.3} s", Bytes(record.bytes));
+    if seconds > 0.0 {
+        text += &format!(": {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
+    }
+    if let Some(setup) = record.setup_s {
+        text += &format!(", setup {:.1} ms", setup * 1e3);
+    }
+    if let Some(retransmits) = record.retransmits {
+        text += &format!(", {retransmits} retransmits");
+    }
+    if let (Some(cpu), true) = (record.cpu_s, record.bytes > 0) {
+        text += &format!(", {:.3} CPU s per GB", (cpu.sender + cpu.receiver) / (record.bytes as f64 / 1e9));
+    }
+    if record.emulator.is_some_and(|health| health.overrun) {
+        text += ", the emulator fell behind";
+    }
+    if record.outcome == Outcome::Interrupted {
+        text += " (interrupted)";
+    }
+    text + "\n"
+}
+
+fn size(text: &str) -> anyhow::Result<Goal> {
+    Ok(Goal::size(text.parse()?)?)
+}
+
+/// Seconds: the unit is in the option's name, and may be written all the same.
+fn time(text: &str) -> anyhow::Result<Goal> {
+    let time = match text.trim().parse::<f64>() {
+        Ok(seconds) => Nanos::from_secs_f64(seconds),
+        Err(_) => text.parse()?,
+    };
+    Ok(Goal::duration(time)?)
+}
+
+fn streams(text: &str) -> anyhow::Result<Streams> {
+    let number: u32 = text.parse().context("write a number, as in 10")?;
+    Ok(number.try_into()?)
+}
+
+fn congestion(text: &str) -> anyhow::Result<Name> {
+    Ok(text.to_owned().try_into()?)
+}
+
+fn buffer(text: &str) -> anyhow::Result<Buffer> {
+    Ok(text.parse::<Bytes>()?.try_into()?)
+}
+
+fn block(text: &str) -> anyhow::Result<Block> {
+    Ok(text.parse::<Bytes>()?.try_into()?)
+}
+
+fn yes_or_no(text: &str) -> anyhow::Result<bool> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(anyhow!("write yes or no")),
+    }
+}
+
+fn interval(text: &str) -> anyhow::Result<Interval> {
+    Ok(text.parse::<Nanos>()?.try_into()?)
+}
+
+fn patience(text: &str) -> anyhow::Result<Patience> {
+    Ok(text.parse::<Nanos>()?.try_into()?)
+}
+
+/// 128 and SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;

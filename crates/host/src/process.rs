@@ -1,0 +1,131 @@
+//! This process and its host: CPU time, processors, names, limits, addresses.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+
+use farlink_wire::quantity::Nanos;
+use nix::ifaddrs::getifaddrs;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::TimeValLike;
+use nix::unistd::Pid;
+
+/// CPU time, user and system, of this process so far.
+#[must_use]
+pub fn cpu_of_process() -> Nanos {
+    cpu(UsageWho::RUSAGE_SELF)
+}
+
+/// CPU time, user and system, of the calling thread so far.
+#[must_use]
+pub fn cpu_of_thread() -> Nanos {
+    cpu(UsageWho::RUSAGE_THREAD)
+}
+
+fn cpu(who: UsageWho) -> Nanos {
+    // getrusage(2) fails for a bad `who` or pointer alone; nix makes neither.
+    let micros =
+        getrusage(who).map_or(0, |usage| (usage.user_time() + usage.system_time()).num_microseconds());
+    Nanos(u64::try_from(micros).unwrap_or(0) * 1000)
+}
+
+/// Logical processors that this process may use, at least 1.
+#[must_use]
+pub fn cores() -> u32 {
+    let allowed = sched_getaffinity(Pid::from_raw(0))
+        .map(|set| (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).count());
+    allowed.map_or(1, |count| u32::try_from(count).unwrap_or(1).max(1))
+}
+
+/// The kernel's release, as `uname -r` shows it.
+#[must_use]
+pub fn kernel_release() -> String {
+    nix::sys::utsname::uname().map_or_else(|_| String::new(), |names| lossy(names.release()))
+}
+
+/// The host's name, as `uname -n` shows it.
+#[must_use]
+pub fn host_name() -> String {
+    nix::sys::utsname::uname().map_or_else(|_| String::new(), |names| lossy(names.nodename()))
+}
+
+fn lossy(text: &std::ffi::OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// Names the monotonic clock: two processes of the same name read the same clock.
+///
+/// It is the boot, and the offset of the time namespace where there is one. Empty where it cannot be told.
+#[must_use]
+pub fn clock_name() -> String {
+    let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return String::new() };
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let shift: Vec<_> = offsets
+        .lines()
+        .filter_map(|line| line.strip_prefix("monotonic"))
+        .flat_map(str::split_whitespace)
+        .filter(|number| *number != "0")
+        .collect();
+    [&[boot.trim()], shift.as_slice()].concat().join("+")
+}
+
+/// 128 bits that nobody can guess.
+///
+/// # Errors
+/// The kernel's, where it has no source of them.
+pub fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::other(error.to_string()),
+    })?;
+    Ok(bytes)
+}
+
+/// Raises the number of files that this process may hold open as far as it may by itself, and returns it.
+///
+/// # Errors
+/// The kernel's.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    Ok(most)
+}
+
+/// The IP addresses of this host's interfaces.
+///
+/// # Errors
+/// The kernel's.
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
+    let address = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    };
+    Ok(getifaddrs()?.filter_map(address).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_uses_at_least_the_time_of_its_thread() {
+        let thread = cpu_of_thread();
+        assert!(cpu_of_process() >= thread);
+    }
+
+    #[test]
+    fn the_host_has_a_name_a_kernel_a_clock_and_a_processor() {
+        assert!(cores() >= 1);
+        assert!(kernel_release().contains('.'));
+        assert!(!host_name().is_empty());
+        assert_eq!(clock_name().split('+').next().unwrap().len(), 36);
+    }
+
+    #[test]
+    fn the_loopback_address_is_one_of_the_addresses() {
+        assert!(addresses().unwrap().iter().any(IpAddr::is_loopback));
+    }
+}

@@ -1,0 +1,44 @@
+//! Signals as something to wait for.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+
+use crate::readiness::Wake;
+
+/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: a second one of the same kind ends the process at
+/// once, as if nothing had been caught.
+///
+/// # Errors
+/// The kernel's.
+pub fn on_termination() -> io::Result<Wake> {
+    let wake = Wake::new()?;
+    // The handler may run until the process ends, so the descriptor must stay open until then.
+    std::mem::forget(wake.clone());
+    TOLD.store(wake.as_fd().as_raw_fd(), Ordering::Release);
+    let action = SigAction::new(
+        SigHandler::Handler(tell),
+        SaFlags::SA_RESETHAND | SaFlags::SA_RESTART,
+        SigSet::empty(),
+    );
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: `tell` only calls write(2), which is async-signal-safe, and restores errno.
+        unsafe { sigaction(signal, &action) }?;
+    }
+    Ok(wake)
+}
+
+extern "C" fn tell(_signal: libc::c_int) {
+    let one = 1u64.to_ne_bytes();
+    let errno = nix::errno::Errno::last_raw();
+    let descriptor = TOLD.load(Ordering::Acquire);
+    // SAFETY: the descriptor was leaked open by `on_termination`, and the kernel reads 8 bytes of `one`.
+    let _ = unsafe { libc::write(descriptor, one.as_ptr().cast(), one.len()) };
+    nix::errno::Errno::set_raw(errno);
+}
+
+/// What [`tell`] writes to.
+static TOLD: AtomicI32 = AtomicI32::new(-1);

@@ -1,0 +1,228 @@
+//! TCP sockets: what a mover asks of them, and what the kernel granted.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::sendfile::sendfile64;
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+/// Which of a socket's two buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buffer {
+    /// `SO_SNDBUF`.
+    Send,
+    /// `SO_RCVBUF`.
+    Receive,
+}
+
+impl Buffer {
+    /// The setting that bounds what an ordinary process may ask for.
+    #[must_use]
+    pub const fn limit(self) -> &'static str {
+        match self {
+            Self::Send => "net.core.wmem_max",
+            Self::Receive => "net.core.rmem_max",
+        }
+    }
+}
+
+/// Asks for a buffer of `bytes`, beyond the host's limit where this process may, and returns what was granted:
+/// half of what the kernel accounts, the other half being its own overhead.
+///
+/// # Errors
+/// The kernel's, where the socket takes no such option at all.
+pub fn set_buffer(socket: impl AsFd, buffer: Buffer, bytes: u32) -> io::Result<u64> {
+    let wanted = bytes as usize;
+    let forced = match buffer {
+        Buffer::Send => setsockopt(&socket, sockopt::SndBufForce, &wanted),
+        Buffer::Receive => setsockopt(&socket, sockopt::RcvBufForce, &wanted),
+    };
+    if forced.is_err() {
+        match buffer {
+            Buffer::Send => setsockopt(&socket, sockopt::SndBuf, &wanted),
+            Buffer::Receive => setsockopt(&socket, sockopt::RcvBuf, &wanted),
+        }?;
+    }
+    Ok(buffer_size(socket, buffer)? / 2)
+}
+
+/// A buffer's size as the kernel accounts it, its overhead included.
+///
+/// # Errors
+/// The kernel's.
+pub fn buffer_size(socket: impl AsFd, buffer: Buffer) -> io::Result<u64> {
+    let size = match buffer {
+        Buffer::Send => getsockopt(&socket, sockopt::SndBuf),
+        Buffer::Receive => getsockopt(&socket, sockopt::RcvBuf),
+    }?;
+    Ok(size as u64)
+}
+
+/// Chooses the congestion control. Read it back with [`congestion`]: the two must agree.
+///
+/// # Errors
+/// `ENOENT` where the kernel has none of that name, `EPERM` where this process may not use it.
+pub fn set_congestion(socket: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(name))?)
+}
+
+/// The congestion control of a socket.
+///
+/// # Errors
+/// The kernel's.
+pub fn congestion(socket: impl AsFd) -> io::Result<String> {
+    let name = getsockopt(&socket, sockopt::TcpCongestion)?;
+    // The kernel fills the name up with zeros.
+    Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
+}
+
+/// The congestion controls that sockets of this host may choose, as the kernel lists them.
+#[must_use]
+pub fn available_congestion() -> Vec<String> {
+    let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Takes no more bytes into the send buffer while `bytes` in it were never sent (`TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// The kernel's.
+pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
+}
+
+/// Makes closing throw away what was not yet sent, and tell the far side so, rather than deliver it first.
+///
+/// # Errors
+/// The kernel's.
+pub fn discard_on_close(socket: impl AsFd) -> io::Result<()> {
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))
+}
+
+/// A socket for a connection to `address`, not yet connected, that never blocks.
+///
+/// # Errors
+/// The kernel's.
+pub fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Starts to connect; the socket becomes writable when [`connected`] can tell how that went.
+///
+/// # Errors
+/// What is known at once: no route, no permission.
+pub fn start_connecting(stream: &TcpStream, address: SocketAddr) -> io::Result<()> {
+    match SockRef::from(stream).connect(&address.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
+        other => other,
+    }
+}
+
+/// How connecting went.
+///
+/// # Errors
+/// Why it failed: refused, timed out, unreachable.
+pub fn connected(stream: &TcpStream) -> io::Result<()> {
+    stream.take_error()?.map_or(Ok(()), Err)
+}
+
+/// Listens on `address` alone: an IPv6 address takes no IPv4 connections.
+///
+/// # Errors
+/// The kernel's: in use, not an address of this host, no permission.
+pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog.into())?;
+    Ok(socket.into())
+}
+
+/// Whether listening failed because this host has no such address, or no such kind of address.
+#[must_use]
+pub fn lacks_address(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT))
+}
+
+/// A file of `content` that lives in memory alone.
+///
+/// # Errors
+/// The kernel's: no memory, no descriptors.
+pub fn memory_file(name: &str, content: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create(name, MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(content)?;
+    Ok(file)
+}
+
+/// Sends up to `count` bytes of `file` from `offset` without a copy in this process.
+///
+/// # Errors
+/// `EAGAIN` where the socket's buffer is full; the connection's end otherwise.
+pub fn send_file(socket: impl AsFd, file: &File, offset: u64, count: usize) -> io::Result<usize> {
+    let mut offset = i64::try_from(offset).map_err(|_| Errno::EOVERFLOW)?;
+    Ok(sendfile64(&socket, file, Some(&mut offset), count)?)
+}
+
+/// Sends up to all of `bytes`, and tells the kernel that more follows: it waits for that to fill the segment.
+///
+/// # Errors
+/// `EAGAIN` where the socket's buffer is full; the connection's end otherwise.
+pub fn send_with_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    SockRef::from(&socket).send_with_flags(bytes, libc::MSG_MORE | libc::MSG_NOSIGNAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_granted_buffer_is_what_was_asked() {
+        let (near, _far) = pair();
+        for buffer in [Buffer::Send, Buffer::Receive] {
+            assert_eq!(set_buffer(&near, buffer, 100_000).unwrap(), 100_000);
+            assert_eq!(buffer_size(&near, buffer).unwrap(), 200_000);
+        }
+    }
+
+    #[test]
+    fn congestion_control_reads_back() {
+        let (near, _far) = pair();
+        assert!(available_congestion().contains(&congestion(&near).unwrap()));
+        set_congestion(&near, "reno").unwrap();
+        assert_eq!(congestion(&near).unwrap(), "reno");
+        assert_eq!(set_congestion(&near, "none_such").unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_memory_file_is_sent_as_it_is() {
+        let (near, mut far) = pair();
+        let file = memory_file("test", b"0123456789").unwrap();
+        assert_eq!(send_file(&near, &file, 4, 3).unwrap(), 3);
+        drop(near);
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).unwrap();
+        assert_eq!(got, b"456");
+    }
+}

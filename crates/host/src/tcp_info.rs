@@ -1,0 +1,111 @@
+//! What the kernel says of a TCP connection (`TCP_INFO`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use farlink_wire::quantity::Nanos;
+use nix::errno::Errno;
+use nix::libc::{self, socklen_t};
+
+/// The part of `struct tcp_info` that the movers record. A field that the kernel is too old to have is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Largest segment that is sent, bytes of payload.
+    pub send_mss: u32,
+    /// Largest IP packet of the path, bytes.
+    pub path_mtu: u32,
+    /// Smoothed round-trip time.
+    pub srtt: Nanos,
+    /// Least round-trip time that was seen lately.
+    pub min_rtt: Nanos,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Segments sent again so far.
+    pub retransmits: u32,
+    /// Pacing rate, bits per second; `None` where there is no limit.
+    pub pacing_bps: Option<u64>,
+}
+
+impl TcpInfo {
+    /// Congestion window, bytes.
+    #[must_use]
+    pub const fn cwnd_bytes(&self) -> u64 {
+        self.cwnd as u64 * self.send_mss as u64
+    }
+
+    /// Of `socket`, as it is now.
+    ///
+    /// # Errors
+    /// The kernel's, where `socket` is no TCP connection.
+    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+        let mut bytes = [0u8; LEN];
+        let mut length = LEN as socklen_t;
+        // SAFETY: the descriptor is borrowed for the whole call, and the kernel writes at most `length` bytes
+        // into `bytes`, which is that long, and the new length into `length`.
+        let rc = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                bytes.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        Errno::result(rc)?;
+        Ok(Self::decode(&bytes))
+    }
+
+    /// Offsets are those of `struct tcp_info` in Linux's `include/uapi/linux/tcp.h`; it only ever grows.
+    fn decode(bytes: &[u8; LEN]) -> Self {
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let micros = |at: usize| Nanos(u64::from(word(at)) * 1000);
+        let mut pacing = [0; 8];
+        pacing.copy_from_slice(&bytes[104..112]);
+        let pacing = u64::from_ne_bytes(pacing);
+        Self {
+            send_mss: word(16),
+            path_mtu: word(60),
+            srtt: micros(68),
+            // The kernel says "never measured" with all bits set.
+            min_rtt: if word(148) == u32::MAX { Nanos::ZERO } else { micros(148) },
+            cwnd: word(80),
+            retransmits: word(100),
+            pacing_bps: (pacing != u64::MAX && pacing != 0).then(|| pacing.saturating_mul(8)),
+        }
+    }
+}
+
+/// Bytes up to and including `tcpi_min_rtt`.
+const LEN: usize = 152;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_fresh_connection_has_a_window_and_a_round_trip_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let info = TcpInfo::of(&near).unwrap();
+        assert!(info.cwnd >= 1 && info.send_mss >= 500, "{info:?}");
+        assert!(info.min_rtt > Nanos::ZERO && info.min_rtt < Nanos(1_000_000_000), "{info:?}");
+        assert_eq!(info.retransmits, 0);
+        assert!(info.path_mtu >= 1280, "{info:?}");
+    }
+
+    #[test]
+    fn no_limit_is_no_rate() {
+        let mut bytes = [0; LEN];
+        bytes[104..112].fill(0xff);
+        assert_eq!(TcpInfo::decode(&bytes).pacing_bps, None);
+        bytes[104..112].copy_from_slice(&125u64.to_ne_bytes());
+        assert_eq!(TcpInfo::decode(&bytes).pacing_bps, Some(1000));
+    }
+
+    #[test]
+    fn a_file_has_none() {
+        assert!(TcpInfo::of(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}

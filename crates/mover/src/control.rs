@@ -1,0 +1,272 @@
+//! The control connection: greetings, then messages, never blocking for longer than was asked.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_wire::message::{GreetingError, Hello, Message, MessageError};
+use farlink_wire::quantity::Nanos;
+
+/// One end of a control connection.
+///
+/// What is sent waits in memory until the far side takes it: call [`flush`](Self::flush) now and then.
+#[derive(Debug)]
+pub(crate) struct Control {
+    stream: TcpStream,
+    greeted: bool,
+    received: Vec<u8>,
+    unsent: Vec<u8>,
+    heard: Nanos,
+}
+
+impl Control {
+    /// An end over `stream`, of which `received` was read already.
+    pub(crate) fn new(stream: TcpStream, received: Vec<u8>) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, greeted: false, received, unsent: Vec::new(), heard: monotonic() })
+    }
+
+    /// The connection, for its addresses and what TCP knows of it.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// When the far side was last heard of.
+    pub(crate) fn heard(&self) -> Nanos {
+        self.heard
+    }
+
+    /// Says which version this is.
+    pub(crate) fn greet(&mut self) -> Result<(), ControlError> {
+        self.unsent.extend(Hello::ours().encode());
+        self.flush()
+    }
+
+    /// Sends `message`, now or when the far side takes it.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), ControlError> {
+        self.unsent.extend(message.encode());
+        if self.unsent.len() > MOST_UNSENT {
+            return Err(ControlError::NotReading { unsent: self.unsent.len() });
+        }
+        self.flush()
+    }
+
+    /// Sends what the far side takes of what waits.
+    pub(crate) fn flush(&mut self) -> Result<(), ControlError> {
+        while !self.unsent.is_empty() {
+            match (&self.stream).write(&self.unsent) {
+                Ok(0) => return Err(ControlError::Ended),
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(ControlError::from_send(source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message, where it has arrived whole.
+    pub(crate) fn poll(&mut self) -> Result<Option<Message>, ControlError> {
+        loop {
+            if let Some(message) = self.decode()? {
+                return Ok(Some(message));
+            }
+            let mut chunk = [0; 16 * 1024];
+            match (&self.stream).read(&mut chunk) {
+                Ok(0) if self.greeted => return Err(ControlError::Ended),
+                Ok(0) => return Err(ControlError::EndedUngreeted),
+                Ok(read) => {
+                    self.received.extend(&chunk[..read]);
+                    self.heard = monotonic();
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err(ControlError::from_receive(source)),
+            }
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<Message>, ControlError> {
+        if !self.greeted {
+            let Some((hello, _)) = self.received.split_first_chunk::<{ Hello::LEN }>() else {
+                // Too short to be judged whole: one byte that differs is enough to know.
+                let known = self.received.len().min(Hello::MAGIC.len());
+                if self.received[..known] != Hello::MAGIC[..known] {
+                    return Err(GreetingError::NotFarlink.into());
+                }
+                return Ok(None);
+            };
+            Hello::decode(hello)?;
+            self.greeted = true;
+            self.received.drain(..Hello::LEN);
+        }
+        let Some((message, length)) = Message::decode(&self.received)? else { return Ok(None) };
+        self.received.drain(..length);
+        Ok(Some(message))
+    }
+
+    /// The next message, waited for until `until`; `None` where `stop` was raised first.
+    pub(crate) fn next(&mut self, until: Nanos, stop: &Wake) -> Result<Option<Message>, ControlError> {
+        let mut poller = Poller::new().map_err(ControlError::Wait)?;
+        poller.add(&self.stream, 0, Interest::Read).map_err(ControlError::Wait)?;
+        poller.add(stop, 1, Interest::Read).map_err(ControlError::Wait)?;
+        let mut ready = Vec::new();
+        loop {
+            self.flush()?;
+            if let Some(message) = self.poll()? {
+                return Ok(Some(message));
+            }
+            let now = monotonic();
+            if now >= until {
+                return Err(ControlError::Silent { quiet: now.since(self.heard) });
+            }
+            // A part that was not taken at once is offered again soon.
+            let longest = if self.unsent.is_empty() { until.since(now) } else { Nanos(10_000_000) };
+            poller.wait(longest, &mut ready).map_err(ControlError::Wait)?;
+            if ready.contains(&1) {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Why a control connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The far side closed it, or its process ended.
+    #[error("the far side ended midway")]
+    Ended,
+    /// The far side closed it without a word.
+    #[error("the far side closed the connection without a word: it may not be farlink")]
+    EndedUngreeted,
+    /// No word for too long.
+    #[error("the far side has been silent for {quiet}")]
+    Silent {
+        /// For how long.
+        quiet: Nanos,
+    },
+    /// The far side takes nothing.
+    #[error("the far side does not read: {unsent} bytes wait for it")]
+    NotReading {
+        /// Bytes that wait.
+        unsent: usize,
+    },
+    /// Not farlink, or of another version.
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    /// Bytes that are no message.
+    #[error("the far side sent what this version does not understand")]
+    Message(#[from] MessageError),
+    /// A message that has no place where it came.
+    #[error("the far side sent what has no place here: {what}")]
+    OutOfPlace {
+        /// What came.
+        what: &'static str,
+    },
+    /// The network's own words.
+    #[error("the connection to the far side broke")]
+    Broken(#[source] io::Error),
+    /// The kernel's, of waiting.
+    #[error("wait for the far side")]
+    Wait(#[source] io::Error),
+}
+
+impl ControlError {
+    fn from_send(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Self::Ended,
+            _ => Self::Broken(error),
+        }
+    }
+
+    fn from_receive(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionReset => Self::Ended,
+            _ => Self::Broken(error),
+        }
+    }
+
+    /// A message that has no place where it came.
+    pub(crate) fn out_of_place(message: &Message) -> Self {
+        let what = match message {
+            Message::Request(_) => "a request",
+            Message::Accept(_) => "consent",
+            Message::Refuse(_) => "a refusal",
+            Message::Alive => "a sign of life",
+            Message::Arrived(_) => "a count of arrivals",
+            Message::Traced(_) => "a trace",
+            Message::Stop => "a request to stop",
+            Message::Received(_) => "a receiver's account",
+            Message::Sent(_) => "a sender's account",
+            Message::Failed(_) => "a failure",
+        };
+        Self::OutOfPlace { what }
+    }
+}
+
+/// Bytes that may wait for the far side: minutes of reports, where it only pauses.
+const MOST_UNSENT: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::chain;
+
+    fn pair() -> (Control, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Control::new(near, Vec::new()).unwrap(), listener.accept().unwrap().0)
+    }
+
+    fn said(bytes: &[u8]) -> String {
+        let (mut control, mut far) = pair();
+        far.write_all(bytes).unwrap();
+        drop(far);
+        chain(&control.next(Nanos::MAX, &Wake::new().unwrap()).unwrap_err())
+    }
+
+    #[test]
+    fn says_what_the_far_side_is_not() {
+        assert_eq!(said(b"HT"), "the far side is not farlink");
+        assert_eq!(said(b""), "the far side closed the connection without a word: it may not be farlink");
+        assert!(said(b"farlink\n\x00\x02").starts_with("the far side speaks version 2"));
+        assert_eq!(said(b"farlink\n\x00\x01\x00"), "the far side ended midway");
+        let odd = said(b"farlink\n\x00\x01\x00\x00\x00\x02{}");
+        assert!(
+            odd.starts_with("the far side sent what this version does not understand: a malformed"),
+            "{odd}"
+        );
+    }
+
+    #[test]
+    fn messages_arrive_in_order_however_they_are_cut() {
+        let (mut control, far) = pair();
+        let mut bytes = Hello::ours().encode().to_vec();
+        bytes.extend(Message::Alive.encode());
+        bytes.extend(Message::Stop.encode());
+        let writer = std::thread::spawn(move || {
+            for byte in bytes {
+                (&far).write_all(&[byte]).unwrap();
+            }
+            far
+        });
+        let stop = Wake::new().unwrap();
+        assert_eq!(control.next(Nanos::MAX, &stop).unwrap(), Some(Message::Alive));
+        assert_eq!(control.next(Nanos::MAX, &stop).unwrap(), Some(Message::Stop));
+        let _far = writer.join().unwrap();
+        assert!(matches!(control.next(monotonic(), &stop), Err(ControlError::Silent { .. })));
+        stop.raise();
+        assert_eq!(control.next(Nanos::MAX, &stop).unwrap(), None);
+    }
+}

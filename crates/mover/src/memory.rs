@@ -1,0 +1,305 @@
+//! Memory-to-memory transfers, at the end that asks for them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use farlink_host::clock::{monotonic, rfc3339_before};
+use farlink_host::process;
+use farlink_host::readiness::Wake;
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::{
+    Block, Buffer, Goal, Interval, Name, Patience, Request, Stamp, Streams, Text, Token, Way,
+};
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::Record;
+
+use crate::account::{Account, Progress};
+use crate::connection::Emulated;
+use crate::control::ControlError;
+use crate::offset::{Exchange, Offset};
+use crate::payload::{self, Payload};
+use crate::receiver::{self, Receiving};
+use crate::sender::{self, Sending};
+use crate::transfer::{Ending, Meter, Near, Session, TransferError, receive, send};
+use crate::tuning::TuneError;
+use crate::{facts, workers};
+
+mod connect;
+mod ledger;
+mod target;
+
+pub use target::{PORT, Target, TargetError};
+
+use connect::{Consent, connect};
+
+/// A transfer that someone wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The far end.
+    pub target: Target,
+    /// Which way the payload goes.
+    pub way: Way,
+    /// What ends it.
+    pub goal: Goal,
+    /// Data connections.
+    pub streams: Streams,
+    /// Congestion control; the sender's default where absent.
+    pub congestion: Option<Name>,
+    /// Socket buffers; the kernel tunes them where absent.
+    pub buffer: Option<Buffer>,
+    /// Bytes per write.
+    pub block: Block,
+    /// Whether the sender is to send without a copy; as it pays where absent.
+    pub zero_copy: Option<bool>,
+    /// Length of a sample.
+    pub interval: Interval,
+    /// How long the far end may be silent.
+    pub patience: Patience,
+    /// Threads at this end; half of the processors, and no more than streams, where absent.
+    pub threads: Option<usize>,
+}
+
+/// What came of a transfer. There is a record of whatever was measured, also where it failed.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its record.
+    pub record: Record,
+    /// Why it failed, where it did.
+    pub error: Option<MemoryError>,
+}
+
+/// Carries `plan` out. Raise `stop` to end it early; `progress` is told once a second how it goes.
+pub fn run(plan: &Plan, stop: &Wake, progress: &mut dyn FnMut(Progress)) -> Finished {
+    let mut record = ledger::opened(plan, rfc3339_before(Nanos::ZERO));
+    let outcome = attempt(plan, monotonic(), stop, progress, &mut record);
+    let interrupted = matches!(outcome, Ok(Ending::Interrupted));
+    let error = outcome.err();
+    ledger::judge(&mut record, error.as_ref(), interrupted);
+    Finished { record, error }
+}
+
+fn attempt(
+    plan: &Plan,
+    began: Nanos,
+    stop: &Wake,
+    progress: &mut dyn FnMut(Progress),
+    record: &mut Record,
+) -> Result<Ending, MemoryError> {
+    record.id = format!("{:032x}", u128::from_be_bytes(random()?));
+    let request = Request {
+        token: Token(random()?),
+        way: plan.way,
+        goal: plan.goal,
+        streams: plan.streams,
+        congestion: plan.congestion.clone(),
+        buffer: plan.buffer,
+        block: plan.block,
+        zero_copy: plan.zero_copy,
+        interval: plan.interval,
+        patience: plan.patience,
+        host: facts::host(),
+    };
+    let before = Emulated::of_this_host();
+    let Some(consent) = reach(plan, &request, stop)? else { return Ok(Ending::Interrupted) };
+    ledger::name_hosts(record, plan.way, &request.host, &consent.accept.host);
+    let peer = consent.control.stream().peer_addr().map_err(system("name the far end"))?.ip();
+    let here = consent.control.stream().local_addr().map_err(system("name this end"))?.ip();
+
+    let mut account = Account::new(plan.interval.get(), plan.streams.get());
+    let outcome =
+        transfer(&Transfer { plan, request: &request, began, stop }, consent, progress, record, &mut account);
+    ledger::close(record, account);
+    if let Some(before) = before.filter(|before| peer != here && before.addresses().contains(&peer)) {
+        before.describe(record, peer.is_ipv6());
+        record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(&before));
+    }
+    outcome
+}
+
+/// Asks each address of the far end in turn; `None` where `stop` was raised first.
+fn reach(plan: &Plan, request: &Request, stop: &Wake) -> Result<Option<Consent>, MemoryError> {
+    let addresses = plan.target.resolve()?;
+    let until = monotonic().after(plan.patience.get());
+    let mut last = None;
+    for (tried, &address) in addresses.iter().enumerate() {
+        let now = monotonic();
+        let share = until.since(now).0 / (addresses.len() - tried) as u64;
+        match connect(address, request, now.after(Nanos(share)), stop) {
+            Err(error @ (MemoryError::Connect { .. } | MemoryError::Unanswered { .. })) => last = Some(error),
+            other => return other,
+        }
+    }
+    // There is at least one address, or resolving would have failed.
+    Err(last.unwrap_or_else(|| MemoryError::NoAddress { host: plan.target.host.clone() }))
+}
+
+/// What a transfer needs beside consent.
+struct Transfer<'a> {
+    plan: &'a Plan,
+    request: &'a Request,
+    began: Nanos,
+    stop: &'a Wake,
+}
+
+fn transfer(
+    transfer: &Transfer<'_>,
+    consent: Consent,
+    progress: &mut dyn FnMut(Progress),
+    record: &mut Record,
+    account: &mut Account,
+) -> Result<Ending, MemoryError> {
+    let &Transfer { plan, request, began, stop } = transfer;
+    let Consent { mut control, streams, accept, sent, returned } = consent;
+    let info = TcpInfo::of(control.stream()).unwrap_or_default();
+    record.rtt_s = Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64);
+    let same = accept.host.shares_clock(&request.host);
+    let zero_copy = plan.zero_copy.unwrap_or_else(|| payload::pays(same));
+    let payload = Near::Client.sends(plan.way).then(|| Payload::new(plan.block.get(), zero_copy)).transpose();
+    let payload = payload.map_err(system("make the payload"))?;
+    let offset = if same {
+        Offset::NONE
+    } else {
+        let exchange = Exchange { sent, received: accept.received, answered: accept.sent, returned };
+        let offset = Offset::estimate(exchange, info.min_rtt);
+        ledger::note_clock_error(record, offset.error);
+        offset
+    };
+    let streams: Arc<[_]> = streams.into();
+    let workers = plan.threads.unwrap_or_else(|| workers::usual(streams.len()));
+    let meter = Meter::new(Near::Client);
+    let now = monotonic();
+    let start = match plan.way {
+        Way::Forward => now,
+        Way::Reverse => offset.to_here(accept.sent).min(now).max(began),
+    };
+    record.setup_s = Some(start.since(began).as_secs_f64());
+    record.started = rfc3339_before(now.since(start));
+    let mut next = SECOND;
+    let mut observe = |account: &mut Account, at: Nanos| {
+        if at >= next {
+            progress(account.progress(at));
+            next = Nanos((at.0 / SECOND.0 + 1) * SECOND.0);
+        }
+    };
+    let session = Session {
+        near: Near::Client,
+        control: &mut control,
+        streams: &streams,
+        stop,
+        patience: plan.patience,
+        interval: plan.interval.get(),
+        start,
+        answer: Nanos(info.srtt.0 * 2 + SECOND.0),
+        meter,
+        account,
+        observe: &mut observe,
+    };
+    let goal = plan.goal;
+    let ending = match payload {
+        Some(payload) => {
+            let stamp = Stamp(offset.to_there(start));
+            let orders = sender::Orders { goal, block: plan.block.get(), start, stamp, workers };
+            let sending = Sending::start(Arc::clone(&streams), payload, orders);
+            send(session, sending.map_err(system("start to send"))?, goal)
+        }
+        None => {
+            let (interval, patience) = (plan.interval.get(), plan.patience.get());
+            let orders = receiver::Orders { goal, interval, offset, patience, workers };
+            let receiving = Receiving::start(Arc::clone(&streams), orders);
+            receive(session, receiving.map_err(system("start to receive"))?, goal)
+        }
+    };
+    ending.map_err(|source| MemoryError::Transfer { target: plan.target.clone(), source })
+}
+
+fn random() -> Result<[u8; 16], MemoryError> {
+    process::random().map_err(system("draw a random number"))
+}
+
+fn system(attempt: &'static str) -> impl Fn(io::Error) -> MemoryError {
+    move |source| MemoryError::System { attempt, source }
+}
+
+/// Why a transfer failed. One line that names the far end, the reason, and where there is one the mend.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// The name is unknown.
+    #[error("find host {host}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The resolver's own words.
+        source: io::Error,
+    },
+    /// The name is known and leads nowhere.
+    #[error("host {host} has no address")]
+    NoAddress {
+        /// The name.
+        host: String,
+    },
+    /// No connection.
+    #[error("connect to {address}{}", mend(source))]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// The network's own words.
+        source: io::Error,
+    },
+    /// No connection in time.
+    #[error("connect to {address}: no answer")]
+    Unanswered {
+        /// Where to.
+        address: SocketAddr,
+    },
+    /// What was asked for cannot be had at this end.
+    #[error("on host {host}")]
+    Tune {
+        /// This host.
+        host: String,
+        /// What was not granted.
+        source: TuneError,
+    },
+    /// The far end does not do it.
+    #[error("{address} refused: {reason}")]
+    Refused {
+        /// The far end.
+        address: SocketAddr,
+        /// Its words.
+        reason: Text,
+    },
+    /// The far end cannot be talked to.
+    #[error("{address}")]
+    Talk {
+        /// The far end.
+        address: SocketAddr,
+        /// What is wrong with it.
+        source: ControlError,
+    },
+    /// It started, and could not go on.
+    #[error("{target}")]
+    Transfer {
+        /// The far end.
+        target: Target,
+        /// What went wrong.
+        source: TransferError,
+    },
+    /// The kernel's own words.
+    #[error("{attempt}")]
+    System {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+}
+
+/// What to do about it, where that is known.
+fn mend(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => " (start `farlink serve` there first)",
+        _ => "",
+    }
+}
+
+const SECOND: Nanos = Nanos(1_000_000_000);

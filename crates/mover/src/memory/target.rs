@@ -1,0 +1,117 @@
+//! Where the far end is, as people write it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use super::MemoryError;
+
+/// The port of `farlink serve`, where none is given.
+pub const PORT: u16 = 5210;
+
+/// A far end: `HOST`, `HOST:PORT`, `ADDRESS`, `[IPV6]:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// A name or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Target {
+    /// Its addresses, in the order in which the host's resolver prefers them.
+    pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, MemoryError> {
+        let host = self.host.clone();
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut addresses: Vec<_> =
+            found.map_err(|source| MemoryError::Resolve { host: host.clone(), source })?.collect();
+        addresses.dedup();
+        if addresses.is_empty() {
+            return Err(MemoryError::NoAddress { host });
+        }
+        Ok(addresses)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.parse::<IpAddr>() {
+            Ok(address) => SocketAddr::new(address, self.port).fmt(f),
+            Err(_) => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        let bad = |reason| TargetError { text: text.to_owned(), reason };
+        let port = |digits: &str| match digits.parse() {
+            Ok(port) if port > 0 => Ok(port),
+            _ => Err(bad("the port is a number from 1 to 65535")),
+        };
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return Ok(Self { host: text.to_owned(), port: PORT });
+        }
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']').ok_or_else(|| bad("the ']' is missing"))?;
+            // A zone may follow the address: only the resolver knows which there are.
+            if host.split('%').next().is_none_or(|address| address.parse::<Ipv6Addr>().is_err()) {
+                return Err(bad("between '[' and ']' is an IPv6 address"));
+            }
+            let port = match rest.strip_prefix(':') {
+                Some(digits) => port(digits)?,
+                None if rest.is_empty() => PORT,
+                None => return Err(bad("after ']' comes ':' and the port")),
+            };
+            return Ok(Self { host: host.to_owned(), port });
+        }
+        let (host, port) = match text.split_once(':') {
+            Some((host, digits)) => (host, port(digits)?),
+            None => (text, PORT),
+        };
+        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
+            return Err(bad("write HOST, HOST:PORT or [IPV6]:PORT"));
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+/// Why a far end was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a host: {reason}")]
+pub struct TargetError {
+    /// As given.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_people_write() {
+        for (text, host, port) in [
+            ("b", "b", PORT),
+            ("dtn.example.org:99", "dtn.example.org", 99),
+            ("198.18.0.2", "198.18.0.2", PORT),
+            ("::1", "::1", PORT),
+            ("[::1]", "::1", PORT),
+            ("[2001:2::1]:7", "2001:2::1", 7),
+        ] {
+            assert_eq!(text.parse(), Ok(Target { host: host.into(), port }), "{text}");
+        }
+        assert_eq!("::1".parse::<Target>().unwrap().to_string(), "[::1]:5210");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for text in ["", "b:", "b:0", "b:70000", "[::1", "[::1]7", "[b]:7", "a b", "http://b", ":7"] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?} is not a host: ")), "{error}");
+        }
+    }
+}

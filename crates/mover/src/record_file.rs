@@ -1,0 +1,136 @@
+//! The file that records are appended to, by several movers at once if they like.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use farlink_wire::record::Record;
+
+/// A records file, open for appending.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RecordFile {
+    /// Opens `path`, making it where it is not there: do so before anything moves.
+    ///
+    /// # Errors
+    /// [`RecordFileError::Open`].
+    pub fn open(path: &Path) -> Result<Self, RecordFileError> {
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        let file = opened.map_err(|source| RecordFileError::Open { path: path.to_owned(), source })?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Appends `record` in one write. A line that did not fit is taken back whole, where that can be done.
+    ///
+    /// # Errors
+    /// [`RecordFileError::Write`], [`RecordFileError::Cut`].
+    pub fn append(&mut self, record: &Record) -> Result<(), RecordFileError> {
+        let line = record.line();
+        let written = loop {
+            match self.file.write(line.as_bytes()) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        let path = self.path.clone();
+        match written {
+            Ok(written) if written == line.len() => Ok(()),
+            Ok(written) => {
+                let taken_back = self.take_back(written as u64).unwrap_or(false);
+                Err(RecordFileError::Cut { path, written, length: line.len(), taken_back })
+            }
+            Err(source) => Err(RecordFileError::Write { path, source }),
+        }
+    }
+
+    /// Removes the last `written` bytes, where they are ours and the file's last.
+    fn take_back(&mut self, written: u64) -> io::Result<bool> {
+        let about = self.file.metadata()?;
+        // After an appending write the position is the end of what was written.
+        let end = self.file.stream_position()?;
+        if !about.is_file() || about.len() != end || end < written {
+            return Ok(false);
+        }
+        self.file.set_len(end - written)?;
+        Ok(true)
+    }
+}
+
+/// Why a record was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordFileError {
+    /// The file cannot be there.
+    #[error("open records file {}", path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// Nothing was written.
+    #[error("write to records file {}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// Part of the line was written.
+    #[error(
+        "write to records file {}: only {written} of {length} bytes fitted{}", path.display(),
+        if *.taken_back { "" } else { ", and the broken line is still there" }
+    )]
+    Cut {
+        /// Which.
+        path: PathBuf,
+        /// Bytes that were written.
+        written: usize,
+        /// Bytes of the line.
+        length: usize,
+        /// Whether they were removed again.
+        taken_back: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain;
+
+    #[test]
+    fn records_are_appended_a_line_each() {
+        let path = std::env::temp_dir().join(format!("farlink-records-{}", std::process::id()));
+        for id in ["one", "two"] {
+            let record = Record { id: id.into(), ..Record::default() };
+            RecordFile::open(&path).unwrap().append(&record).unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let ids: Vec<_> = text.lines().map(|line| Record::parse(line).unwrap().id).collect();
+        assert_eq!(ids, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_full_disk_and_a_bad_path_are_named() {
+        let error = RecordFile::open(Path::new("/dev/full")).unwrap().append(&Record::default()).unwrap_err();
+        assert!(chain(&error).starts_with("write to records file /dev/full: No space left"), "{error}");
+        let error = RecordFile::open(Path::new("/no/such/place")).unwrap_err();
+        assert!(chain(&error).starts_with("open records file /no/such/place: No such file"), "{error}");
+    }
+
+    #[test]
+    fn half_a_line_is_taken_back() {
+        let path = std::env::temp_dir().join(format!("farlink-cut-{}", std::process::id()));
+        let mut records = RecordFile::open(&path).unwrap();
+        records.append(&Record::default()).unwrap();
+        let before = std::fs::metadata(&path).unwrap().len();
+        records.file.write_all(b"{\"half").unwrap();
+        assert!(records.take_back(6).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), before);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,142 @@
+//! The sender's half of a transfer.
+
+use farlink_host::clock::monotonic;
+use farlink_host::socket::{self, Buffer};
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::{Goal, Message, Sent, TraceRow};
+use farlink_wire::quantity::Nanos;
+
+use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
+use crate::control::ControlError;
+use crate::sender::Sending;
+
+/// Sees a transfer through at the end that sends. The accounts of both ends are in the session's when it is over.
+pub(crate) fn send(mut session: Session<'_>, sending: Sending, goal: Goal) -> Result<Ending, TransferError> {
+    let mut poller = session.poller(sending.done())?;
+    let beat = session.beat();
+    let end = match goal {
+        Goal::Duration(time) => session.start.after(time),
+        Goal::Size(_) => Nanos::MAX,
+    };
+    let (mut sample_at, mut beat_at) = (session.start.after(session.interval), session.start);
+    let mut answer_by = None;
+    let mut ready = Vec::new();
+    loop {
+        let now = monotonic();
+        if now >= beat_at {
+            session.control.send(&Message::Alive)?;
+            beat_at = now.after(beat);
+        }
+        if now >= sample_at {
+            if now <= end.after(session.interval) {
+                sample(&mut session, now)?;
+            }
+            let at = now.since(session.start);
+            (session.observe)(session.account, at);
+            let ticks = at.0 / session.interval.0 + 1;
+            sample_at = session.start.after(Nanos(session.interval.0 * ticks));
+        }
+        session.check_silence(now)?;
+        if answer_by.is_some_and(|by| now > by) {
+            // What the receiver reported until now is all that will be known.
+            return Ok(Ending::Interrupted);
+        }
+        session.control.flush()?;
+        let pause = sample_at.min(beat_at).min(answer_by.unwrap_or(Nanos::MAX)).since(monotonic());
+        poller.wait(pause, &mut ready).map_err(ControlError::Wait)?;
+        for &key in &ready {
+            match key {
+                CONTROL => {
+                    if let Some(complete) = hear(&mut session)? {
+                        return finish(&mut session, sending, complete && answer_by.is_none());
+                    }
+                }
+                STOP if session.near == Near::Server => return Err(TransferError::ServerStopped),
+                STOP => {
+                    poller.remove(session.stop).map_err(ControlError::Wait)?;
+                    sending.stop();
+                    session.control.send(&Message::Stop)?;
+                    answer_by = Some(monotonic().after(session.answer));
+                }
+                DONE => {
+                    poller.remove(sending.done()).map_err(ControlError::Wait)?;
+                    if let Some(error) = sending.error() {
+                        return Err(session.explain(error));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Takes what the receiver says; once it has given its account, whether the goal was reached.
+fn hear(session: &mut Session<'_>) -> Result<Option<bool>, TransferError> {
+    while let Some(message) = session.control.poll()? {
+        match message {
+            Message::Alive => {}
+            Message::Arrived(arrivals) => {
+                if !session.account.add_arrivals(&arrivals, monotonic().since(session.start)) {
+                    return Err(ControlError::OutOfPlace { what: "arrivals from the future" }.into());
+                }
+            }
+            Message::Received(received) => {
+                session.account.received = Some(received);
+                return Ok(Some(received.complete));
+            }
+            Message::Failed(reason) => return Err(TransferError::FarSide { reason }),
+            other => return Err(ControlError::out_of_place(&other).into()),
+        }
+    }
+    Ok(None)
+}
+
+/// Asks the kernel of every stream.
+fn sample(session: &mut Session<'_>, now: Nanos) -> Result<(), TransferError> {
+    let at = now.since(session.start);
+    let row = |(index, stream)| {
+        let info = TcpInfo::of(stream).ok()?;
+        Some(TraceRow {
+            stream: index as u16,
+            at,
+            cwnd: info.cwnd_bytes(),
+            srtt: info.srtt,
+            retransmits: info.retransmits.into(),
+            pacing: info.pacing_bps,
+        })
+    };
+    let rows: Vec<_> = session.streams.iter().enumerate().filter_map(row).collect();
+    session.account.add_trace(&rows);
+    if session.near == Near::Server {
+        session.tell(&rows, Message::Traced)?;
+    }
+    Ok(())
+}
+
+/// The receiver counts no more: whatever is still on its way is of no use to anyone.
+fn finish(session: &mut Session<'_>, sending: Sending, complete: bool) -> Result<Ending, TransferError> {
+    let system = |attempt| move |source| TransferError::System { attempt, source };
+    let (mut buffer, mut retransmits, mut mtu) = (0, 0, 0);
+    for stream in session.streams {
+        let info = TcpInfo::of(stream).unwrap_or_default();
+        retransmits += u64::from(info.retransmits);
+        mtu = mtu.max(info.path_mtu);
+        buffer = buffer.max(socket::buffer_size(stream, Buffer::Send).unwrap_or(0));
+    }
+    let congestion = session.streams.first().map(socket::congestion).transpose();
+    let congestion = congestion.map_err(system("read the congestion control"))?.unwrap_or_default();
+    let zero_copy = sending.zero_copy();
+    let workers = sending.end();
+    for stream in session.streams {
+        socket::discard_on_close(stream).map_err(system("set a socket to discard"))?;
+    }
+    let cpu = session.meter.read(workers);
+    let sent = Sent { cpu, buffer, retransmits, congestion: congestion.into(), mtu, zero_copy };
+    // A client that has its account may be gone already.
+    let told = session.control.send(&Message::Sent(sent.clone()));
+    session.account.sent = Some(sent);
+    if session.near == Near::Server {
+        told?;
+    }
+    Ok(if complete { Ending::Complete } else { Ending::Interrupted })
+}

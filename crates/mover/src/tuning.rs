@@ -1,0 +1,114 @@
+//! What is asked of a data connection's socket, and whether the kernel granted it.
+
+use std::io;
+use std::net::TcpStream;
+
+use farlink_host::process;
+use farlink_host::socket::{self, Buffer};
+use farlink_wire::message::Name;
+use farlink_wire::quantity::Bytes;
+
+use crate::chain;
+
+/// What an end does with the payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It sends.
+    Sender,
+    /// It receives.
+    Receiver,
+}
+
+impl Role {
+    /// The buffer that matters in this role.
+    pub(crate) const fn buffer(self) -> Buffer {
+        match self {
+            Self::Sender => Buffer::Send,
+            Self::Receiver => Buffer::Receive,
+        }
+    }
+}
+
+/// Asks for the buffer and the congestion control on `stream`, and insists on them.
+pub(crate) fn tune(
+    stream: &TcpStream,
+    role: Role,
+    buffer: Option<farlink_wire::message::Buffer>,
+    congestion: Option<&Name>,
+) -> Result<(), TuneError> {
+    if let Some(asked) = buffer {
+        let granted = socket::set_buffer(stream, role.buffer(), asked.get()).map_err(TuneError::Option)?;
+        let asked = u64::from(asked.get());
+        if granted < asked {
+            let limit = role.buffer().limit();
+            return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
+        }
+    }
+    if let (Some(name), Role::Sender) = (congestion, role) {
+        let asked = name.as_str();
+        socket::set_congestion(stream, asked).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => TuneError::NoCongestion {
+                asked: asked.to_owned(),
+                available: socket::available_congestion().join(", "),
+            },
+            io::ErrorKind::PermissionDenied => TuneError::CongestionForbidden { asked: asked.to_owned() },
+            _ => TuneError::Option(source),
+        })?;
+        let granted = socket::congestion(stream).map_err(TuneError::Option)?;
+        if granted != asked {
+            return Err(TuneError::OtherCongestion { asked: asked.to_owned(), granted });
+        }
+    }
+    Ok(())
+}
+
+/// What was asked for and not granted, and how to get it. It is for the host where it happened: say which.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// A smaller buffer.
+    #[error("a buffer of {asked} is not granted, only {granted}: run there `sysctl -w {limit}={}`", asked.0)]
+    Buffer {
+        /// What was asked for.
+        asked: Bytes,
+        /// What was granted.
+        granted: Bytes,
+        /// The setting that bounds it.
+        limit: &'static str,
+    },
+    /// No such congestion control.
+    #[error("there is no congestion control {asked:?}: available are {available}")]
+    NoCongestion {
+        /// What was asked for.
+        asked: String,
+        /// Those that there are.
+        available: String,
+    },
+    /// A congestion control for the administrator alone.
+    #[error(
+        "congestion control {asked:?} is not allowed to ordinary users: \
+         add it there to `sysctl net.ipv4.tcp_allowed_congestion_control`"
+    )]
+    CongestionForbidden {
+        /// What was asked for.
+        asked: String,
+    },
+    /// Another congestion control.
+    #[error("asked for congestion control {asked:?}, the kernel chose {granted:?}")]
+    OtherCongestion {
+        /// What was asked for.
+        asked: String,
+        /// What the socket has.
+        granted: String,
+    },
+    /// The kernel's own words.
+    #[error("set a socket option")]
+    Option(#[source] io::Error),
+}
+
+impl TuneError {
+    /// The message with the host in front.
+    #[must_use]
+    pub(crate) fn on_this_host(&self) -> String {
+        format!("on host {}: {}", process::host_name(), chain(self))
+    }
+}

@@ -1,0 +1,285 @@
+//! What can go wrong between the ends, and what each then says.
+
+mod ends;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ends::{Far, plan, run, seconds};
+use farlink_host::readiness::Wake;
+use farlink_mover::memory::{self, Plan};
+use farlink_mover::server::{Event, Limits};
+use farlink_wire::message::{Arrival, Hello, Message, Preamble, Token, Way};
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::Outcome;
+
+const SHORT: Nanos = Nanos(300_000_000);
+
+/// A server that says `bytes` to every connection, and closes it when the client has.
+fn saying(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, bytes) = (stream.unwrap(), bytes.clone());
+            std::thread::spawn(move || {
+                let _ = stream.write_all(&bytes);
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    address
+}
+
+/// The error of a transfer that never started.
+fn error_of(plan: &Plan) -> String {
+    let record = run(plan);
+    assert_eq!((record.outcome, record.bytes, record.duration_s), (Outcome::Failed, 0, None));
+    record.error.unwrap()
+}
+
+#[test]
+fn a_far_side_that_is_not_there_is_named_with_the_mend() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = error_of(&plan(address));
+    let expected = format!("connect to {address} (start `farlink serve` there first): Connection refused");
+    assert!(error.starts_with(&expected), "{error}");
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_named() {
+    let mut plan = plan(([127, 0, 0, 1], 1).into());
+    // Too long for a label: refused without asking a name server.
+    plan.target.host = "x".repeat(64);
+    let error = error_of(&plan);
+    assert!(error.starts_with(&format!("find host {}: ", plan.target.host)), "{error}");
+}
+
+#[test]
+fn another_version_is_named_with_ours() {
+    let mut hello = Hello::ours().encode().to_vec();
+    hello[9] = 2;
+    let address = saying(hello);
+    assert_eq!(
+        error_of(&plan(address)),
+        format!(
+            "{address}: the far side speaks version 2, this is version 1: install the same release at both ends"
+        )
+    );
+}
+
+#[test]
+fn whatever_is_not_farlink_is_said_not_to_be() {
+    let address = saying(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
+    assert_eq!(error_of(&plan(address)), format!("{address}: the far side is not farlink"));
+}
+
+#[test]
+fn a_far_side_that_says_nothing_is_not_waited_for() {
+    let mut plan = plan(saying(Vec::new()));
+    plan.patience = SHORT.try_into().unwrap();
+    let error = error_of(&plan);
+    assert!(error.contains("the far side has been silent for "), "{error}");
+}
+
+#[test]
+fn a_server_that_breaks_the_rules_is_not_believed() {
+    for (message, said) in [
+        (
+            Message::Arrived(vec![Arrival { index: 0, bytes: 1 }]),
+            "what has no place here: a count of arrivals",
+        ),
+        (Message::Refuse("no\u{1b}[2Jway".to_owned().into()), "refused: no [2Jway"),
+    ] {
+        let mut bytes = Hello::ours().encode().to_vec();
+        bytes.extend(message.encode());
+        let error = error_of(&plan(saying(bytes)));
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+/// Passes bytes between clients and a server until it is cut or frozen.
+struct Relay {
+    address: SocketAddr,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+    frozen: Arc<Mutex<()>>,
+}
+
+impl Relay {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (streams, frozen) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(())));
+        let relay = Self { address, streams: Arc::clone(&streams), frozen: Arc::clone(&frozen) };
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (near, far) = (near.unwrap(), TcpStream::connect(server).unwrap());
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let frozen = Arc::clone(&frozen);
+                    std::thread::spawn(move || pass(from, to, &frozen));
+                }
+                streams.lock().unwrap().extend([near, far]);
+            }
+        });
+        relay
+    }
+
+    /// Ends every connection.
+    fn cut(&self) {
+        for stream in self.streams.lock().unwrap().iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, frozen: &Mutex<()>) {
+    let mut bytes = [0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        drop(frozen.lock());
+        if to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn what_was_measured_before_the_far_side_died_is_kept() {
+    for way in [Way::Forward, Way::Reverse] {
+        let far = Far::start("127.0.0.1");
+        let relay = Relay::to(far.address());
+        let mut plan = plan(relay.address);
+        (plan.way, plan.goal) = (way, seconds(600));
+        let finished = memory::run(&plan, &Wake::new().unwrap(), &mut |_| relay.cut());
+        let record = finished.record;
+        assert_eq!(record.outcome, Outcome::Failed);
+        assert_eq!(record.error.unwrap(), format!("{}: the far side ended midway", relay.address));
+        assert!(record.bytes > 0 && record.duration_s.unwrap() >= 0.5, "{:?}", record.duration_s);
+        assert_eq!(record.samples.iter().map(|sample| sample.1).sum::<u64>(), record.bytes);
+        let events = far.end();
+        assert!(events.iter().any(|event| matches!(event, Event::Failed { .. })), "{events:?}");
+    }
+}
+
+#[test]
+fn a_far_side_that_falls_silent_midway_is_given_up() {
+    for way in [Way::Forward, Way::Reverse] {
+        let far = Far::start("127.0.0.1");
+        let relay = Relay::to(far.address());
+        let mut plan = plan(relay.address);
+        (plan.way, plan.goal, plan.patience) = (way, seconds(600), SHORT.try_into().unwrap());
+        let mut freeze = None;
+        let finished = memory::run(&plan, &Wake::new().unwrap(), &mut |_| {
+            freeze = Some(relay.frozen.lock().unwrap());
+        });
+        drop(freeze);
+        let error = finished.record.error.unwrap();
+        assert!(error.ends_with("the far side has been silent for 300ms"), "{error}");
+        assert!(finished.record.bytes > 0);
+        relay.cut();
+    }
+}
+
+/// Connects to `far`, says `bytes`, and returns all that it answers until it closes.
+fn answer(far: &Far, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(far.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let _ = stream.write_all(bytes);
+    let (mut answer, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return answer,
+            Ok(read) => answer.extend(&chunk[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return answer,
+            Err(error) => panic!("the server does not close: {error}"),
+        }
+    }
+}
+
+fn failure(answer: &[u8]) -> String {
+    let (hello, message) = answer.split_at(Hello::LEN);
+    assert_eq!(hello, Hello::ours().encode());
+    match Message::decode(message).unwrap().unwrap().0 {
+        Message::Failed(reason) | Message::Refuse(reason) => reason.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hostile_client_is_shown_out_and_the_next_is_served() {
+    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let hello = Hello::ours().encode().to_vec();
+    let with = |rest: &[u8]| [hello.as_slice(), rest].concat();
+
+    assert!(answer(&far, b"GET / HTTP/1.1\r\n\r\n").is_empty());
+    assert!(answer(&far, &[0xff; 5000]).is_empty());
+    // Nothing, half a greeting, and half a message, each held open.
+    assert!(answer(&far, b"").is_empty());
+    assert!(answer(&far, b"farl").is_empty());
+    assert!(failure(&answer(&far, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
+    // A data connection that belongs to nobody.
+    let stranger = Preamble { token: Token([3; 16]), stream: 0 };
+    assert!(answer(&far, &stranger.encode()).is_empty());
+    let cases: [(Vec<u8>, &str); 4] = [
+        (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
+        (with(b"\x00\x00\x00\x02{}"), "a malformed message"),
+        (with(&Message::Stop.encode()), "what has no place here: a request to stop"),
+        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 1"),
+    ];
+    for (bytes, said) in cases {
+        let failure = failure(&answer(&far, &bytes));
+        assert!(failure.contains(said), "{failure}");
+    }
+    assert_eq!(run(&plan(far.address())).outcome, Outcome::Ok);
+}
+
+#[test]
+fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
+    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let mut strangers = Vec::new();
+    for stream in 0..4 {
+        let mut data = TcpStream::connect(far.address()).unwrap();
+        data.write_all(&Preamble { token: Token([8; 16]), stream }.encode()).unwrap();
+        strangers.push(data);
+    }
+    let request = format!(
+        r#"{{"request":{{"token":"{:032x}","way":"forward","goal":{{"size":5}},"streams":4,"block":4096,
+        "interval":100000000,"patience":300000000,"host":{{"name":"","kernel":"","cores":1,"clock":""}}}}}}"#,
+        7
+    );
+    let mut bytes = Hello::ours().encode().to_vec();
+    bytes.extend((request.len() as u32).to_be_bytes());
+    bytes.extend(request.as_bytes());
+    let refusal = failure(&answer(&far, &bytes));
+    assert!(refusal.contains("only 0 of 4 data connections arrived within 300ms"), "{refusal}");
+}
+
+#[test]
+fn a_busy_server_says_so() {
+    let far = Far::with("127.0.0.1", Limits { transfers: 1, ..Limits::default() });
+    let mut long = plan(far.address());
+    long.goal = seconds(600);
+    let short = plan(far.address());
+    let stop = Wake::new().unwrap();
+    let mut refused = None;
+    let finished = memory::run(&long, &stop, &mut |_| {
+        refused.get_or_insert_with(|| run(&short));
+        stop.raise();
+    });
+    assert_eq!(finished.record.outcome, Outcome::Interrupted);
+    let refused = refused.unwrap();
+    assert!(
+        refused.error.unwrap().ends_with("refused: the server is busy with 1 transfers: try again later")
+    );
+    assert_eq!(run(&short).outcome, Outcome::Ok);
+}
+
+#[test]
+fn strangers_beyond_their_number_do_not_keep_others_out() {
+    let far = Far::with("127.0.0.1", Limits { strangers: 4, ..Limits::default() });
+    let _crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(far.address()).unwrap()).collect();
+    assert_eq!(run(&plan(far.address())).outcome, Outcome::Ok);
+}
