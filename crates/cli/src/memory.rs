@@ -19,8 +19,7 @@ use farlink_wire::record::{Outcome, Record};
 /// The bytes are made here, really received there, and kept nowhere.
 #[derive(Debug, Args)]
 pub(crate) struct Memory {
-    /// The far end: HOST, HOST:PORT or [IPV6]:PORT
-    #[arg(value_name = "HOST[:PORT]")]
+    #[arg(value_name = "HOST[:PORT]", help = "The far end: HOST, HOST:PORT or [IPV6]:PORT")]
     host: Target,
     /// Move this much, as in 2GiB, and take the time that it takes
     #[arg(long, value_name = "SIZE", conflicts_with = "seconds", value_parser = size)]

@@ -1,0 +1,122 @@
+# The house around the code. `make` alone lists what there is.
+
+PYTHON ?= python3
+CARGO ?= cargo
+# --locked in .ci/run: there, a lock file that does not fit the manifests is an error, not an edit.
+CARGO_FLAGS ?=
+
+venv := .venv/bin
+farlink := target/release/farlink
+demo_dir := demo
+bench_scripts := $(wildcard bench/*.py)
+benches := $(basename $(notdir $(bench_scripts)))
+python_sources := lab tests bench
+# The fuzz targets are no members of the workspace, but share its artefacts: same directory, same profile.
+fuzz := CARGO_TARGET_DIR=$(CURDIR)/target $(CARGO)
+fuzz_flags := --manifest-path fuzz/Cargo.toml --no-default-features
+
+# How the tests find the binary, and tools what make built.
+export FARLINK := $(CURDIR)/$(farlink)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.SUFFIXES:
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST) | sed 's/bench-%   /bench-NAME/'
+	@echo "  benches: $(or $(benches),none yet)"
+
+.PHONY: setup
+setup: system $(venv)/.installed target/release/farlink-lab ## system packages (apt as root, else the command is printed) and .venv
+
+.PHONY: demo
+demo: setup build ## measure a throughput profile in about five minutes and write its report
+	$(farlink) lab demo --out $(demo_dir)
+	@echo "report: $(CURDIR)/$(demo_dir)/report.html"
+
+.PHONY: build
+build: target/release/farlink-lab ## the release binary, target/release/farlink
+	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-cli
+
+.PHONY: check
+check: $(venv)/.installed format lint unit layering ## the quick inner loop: format, lints, unit tests, layering
+
+.PHONY: test
+test: setup check build doc lab-test end-to-end ## everything, as .ci/run runs it
+
+.PHONY: format
+format:
+	$(CARGO) fmt --all --check
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	$(venv)/ruff format --check --quiet $(python_sources)
+
+.PHONY: lint
+lint:
+	$(CARGO) clippy --workspace --all-targets $(CARGO_FLAGS) --quiet -- -D warnings
+	$(fuzz) clippy $(fuzz_flags) --all-targets $(CARGO_FLAGS) --quiet -- -D warnings
+	$(venv)/ruff check --quiet $(python_sources)
+	cd lab && ../$(venv)/mypy
+	$(venv)/mypy tests bench
+
+.PHONY: unit
+unit: fuzz-seeds ## Rust tests, and every committed fuzz seed through its decoder
+	$(CARGO) test --workspace $(CARGO_FLAGS) --quiet
+
+.PHONY: fuzz-seeds
+fuzz-seeds:
+	$(fuzz) test --lib $(fuzz_flags) $(CARGO_FLAGS) --quiet
+
+.PHONY: layering
+layering: $(venv)/.installed ## the invariants of the design: dependencies, purity, unsafe, file sizes and names
+	$(venv)/pytest --quiet tests/test_layering.py
+
+.PHONY: doc
+doc:
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(CARGO_FLAGS) --quiet
+
+.PHONY: lab-test
+lab-test: $(venv)/.installed
+	cd lab && ../$(venv)/pytest --quiet
+
+.PHONY: end-to-end
+end-to-end: build $(venv)/.installed ## the tests that drive the release binary over emulated hosts
+	$(venv)/pytest --quiet tests
+
+.PHONY: docs
+docs: build doc ## API pages, man pages and shell completions, under target/
+	$(farlink) man target/man
+	mkdir -p target/completions
+	$(farlink) completions bash > target/completions/farlink.bash
+	$(farlink) completions zsh > target/completions/_farlink
+	$(farlink) completions fish > target/completions/farlink.fish
+	@echo "target/doc/farlink_wire/index.html  target/man  target/completions"
+
+.PHONY: bench-%
+bench-%: setup build ## run bench/NAME.py, which writes bench/NAME.md
+	$(venv)/python bench/$*.py
+
+.PHONY: fix
+fix: $(venv)/.installed ## apply the formatters and the lints' own mends
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+	$(venv)/ruff check --quiet --fix $(python_sources)
+	$(venv)/ruff format --quiet $(python_sources)
+
+.PHONY: clean
+clean: ## remove what was built; measured data stay
+	rm -rf target .venv
+
+.PHONY: system
+system:
+	@scripts/setup $(PYTHON)
+
+$(venv)/.installed: lab/pyproject.toml lab/requirements.lock
+	$(PYTHON) -m venv .venv
+	$(venv)/pip install --quiet --disable-pip-version-check --constraint lab/requirements.lock --editable 'lab[dev]'
+	touch $@
+
+# `farlink lab` looks for the lab beside the binary.
+target/release/farlink-lab:
+	mkdir -p $(@D)
+	ln -sfn ../../.venv/bin/farlink-lab $@

@@ -1,0 +1,197 @@
+"""Is the emulated connection the one that was asked for? Writes bench/emulator.md."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from support import page
+from support.connection import FARLINK, Connection, late, quantile, served
+
+RTTS_MS = (0.4, 11.8, 22.6, 45.6, 91.6, 183, 366)
+PINGS = 1000
+LOST_OF = 1_000_000
+HEADERS, FRAMING = 52, 38
+
+
+def set_up() -> str:
+    """From the command to the first process on a host, and to the end of all."""
+    times = []
+    for _ in range(20):
+        start = time.monotonic()
+        subprocess.run([FARLINK, "emulate", "--rtt", "91.6ms", "--", "true"], check=True)
+        times.append(time.monotonic() - start)
+    row = [f"{median(times) * 1e3:.0f} ms", f"{min(times) * 1e3:.0f}-{max(times) * 1e3:.0f} ms", "300 ms"]
+    return page.table(["start, run `true` on host a, end: median of 20", "range", "bar"], [row])
+
+
+def ping_times(connection: Connection) -> list[float]:
+    """The round-trip times of pings, in seconds."""
+    out = connection.run("a", "ping", "-4", "-n", "-i", "0.01", "-c", str(PINGS), "b")
+    return [float(line.split("time=")[1].split()[0]) / 1e3 for line in out.splitlines() if "time=" in line]
+
+
+def round_trips() -> str:
+    """Pings over the idle connection, at every RTT of the suite."""
+    rows = []
+    with Connection("--rtt", "0.4ms") as connection:
+        for rtt in RTTS_MS:
+            connection.link("--rtt", f"{rtt}ms")
+            times = ping_times(connection)
+            middle, bar = median(times) * 1e3, 0.1 + rtt / 1000
+            verdict = "yes" if abs(middle - rtt) <= bar else "NO"
+            row = [f"{rtt} ms", f"{middle:.3f} ms", f"{middle - rtt:+.3f} ms", f"±{bar:.3f} ms", verdict]
+            rows.append([*row, f"{quantile(times, 0.99) * 1e3:.3f} ms", len(times)])
+    return page.table(["asked", "median", "off by", "bar", "within", "99%", "pings"], rows)
+
+
+def sampler(connection: Connection, seconds: float) -> list[tuple[float, float]]:
+    """`(t, wire bits so far)` of what arrives at host b, each 50 ms, as its interface counts it.
+
+    The interface counts a super-packet's headers once; on the wire each segment had its own, and its frame.
+    """
+    program = (
+        "import time\n"
+        f"end = time.monotonic() + {seconds}\n"
+        "while (now := time.monotonic()) < end:\n"
+        "    line = next(l for l in open('/proc/net/dev') if 'farlink0' in l).split()\n"
+        "    print(time.monotonic(), line[1], line[2], flush=True)\n"
+        "    time.sleep(0.05)\n"
+    )
+    samples = []
+    for line in connection.run("b", "python3", "-c", program).splitlines():
+        at, size, packets = line.split()
+        payload = int(size) - int(packets) * HEADERS
+        samples.append((float(at), payload / (9000 - HEADERS) * (9000 + FRAMING) * 8))
+    return samples
+
+
+def whole_seconds(samples: list[tuple[float, float]]) -> list[float]:
+    """The rate over every whole second that starts at a sample, bits per second."""
+    rates = []
+    for index, (start, bits) in enumerate(samples):
+        later = [(t, b) for t, b in samples[index:] if t - start >= 1.0]
+        if later:
+            at, total = later[0]
+            rates.append((total - bits) / (at - start))
+    return rates
+
+
+def rates() -> str:
+    """What arrives over any whole second while the queue is never empty."""
+    rows = []
+    for rate, asked in (("1gbit", 1e9), ("10gbit", 10e9)):
+        # A part of the queue stands under CUBIC: the wire has always something to send.
+        with Connection("--rate", rate, "--rtt", "0.4ms", "--congestion", "cubic") as connection:
+            server = connection.start("b", "iperf3", "-s", "-4", "-1", "--forceflush")
+            served(server, "listening")
+            client = connection.start("a", "iperf3", "-4", "-c", "b", "-t", "14", "-J")
+            time.sleep(3)
+            before = connection.link()
+            samples = sampler(connection, 9)
+            after = connection.link()
+            client.communicate()
+            server.wait()
+        over = whole_seconds(samples)
+        worst = max(over, key=lambda r: abs(r / asked - 1))
+        late99 = late(before, after, 0.99)
+        row = [rate, f"{median(over) / 1e9:.4f} Gb/s", f"{min(over) / 1e9:.4f}-{max(over) / 1e9:.4f}"]
+        rows.append(
+            [*row, f"{100 * (worst / asked - 1):+.2f}%", "±0.3%", len(over), f"{late99 * 1e3:.3f} ms"]
+        )
+    head = ["rate asked", "median over whole seconds", "range", "worst", "bar", "windows", "late, 99%"]
+    return page.table(head, rows)
+
+
+def losses() -> str:
+    """Segments lost of a million, for both sizes of segment."""
+    rows = []
+    for mtu in (1500, 9000):
+        for text, share in (("1%", 0.01), ("0.01%", 0.0001)):
+            options = (
+                "--rtt",
+                "0.4ms",
+                "--mtu",
+                str(mtu),
+                "--loss",
+                text,
+                "--congestion",
+                "bbr",
+                "--seed",
+                str(mtu),
+            )
+            with Connection(*options) as connection:
+                server = connection.start("b", "iperf3", "-s", "--forceflush")
+                served(server, "listening")
+                while (link := connection.link()["links"][0])["segments"] - dropped(link) < LOST_OF:
+                    connection.run("a", "iperf3", "-c", "b", "-t", "4", "-P", "4", "-J")
+                server.terminate()
+            carried = link["segments"] - dropped(link)
+            expected, deviation = carried * share, math.sqrt(carried * share * (1 - share))
+            low, high = expected - 2.576 * deviation, expected + 2.576 * deviation
+            lost = link["dropped"]["loss"]
+            verdict = "yes" if low <= lost <= high else "NO"
+            rows.append([mtu, text, f"{carried:,}", f"{lost:,}", f"{low:,.0f}-{high:,.0f}", verdict])
+    return page.table(["MTU", "loss asked", "segments", "lost", "99% binomial interval", "within"], rows)
+
+
+def dropped(link: dict[str, Any]) -> int:
+    """Segments that never came to the wire."""
+    return int(link["dropped"]["queue"] + link["dropped"]["cut"])
+
+
+def iperf3() -> str:
+    """One CUBIC stream of iperf3, the emulator on the same cores."""
+    rows = []
+    for rtt, bar in (("0.4ms", "9.3"), ("366ms", "-")):
+        for repetition in range(1, 4):
+            with Connection("--rtt", rtt) as connection:
+                server = connection.start("b", "iperf3", "-s", "-1", "--forceflush")
+                served(server, "listening")
+                before = connection.link()
+                out = connection.run("a", "iperf3", "-c", "b", "-C", "cubic", "-t", "15", "-J")
+                after = connection.link()
+                server.wait()
+            result = json.loads(out)
+            per_second = [i["sum"]["bits_per_second"] / 1e9 for i in result["intervals"]]
+            rate = result["end"]["sum_received"]["bits_per_second"] / 1e9
+            cpu = (after["cpu_s"] - before["cpu_s"]) / 15
+            lates = [late(before, after, share) * 1e3 for share in (0.5, 0.99, 1.0)]
+            row = [rtt, repetition, f"{rate:.2f}", bar, f"{max(per_second):.2f}", f"{cpu:.2f}"]
+            rows.append([*row, *(f"{value:.3f}" for value in lates)])
+    head = ["RTT", "run", "Gb/s", "bar", "best second", "emulator's cores", "late: median, ms", "99%", "most"]
+    return page.table(head, rows)
+
+
+def main() -> None:
+    """Measures, and writes the page."""
+    machine = page.machine()
+    parts = [
+        ("Set-up", set_up()),
+        ("Round-trip time, idle", round_trips()),
+        ("Rate", rates()),
+        ("Loss", losses()),
+        ("One CUBIC stream of iperf3", iperf3()),
+    ]
+    body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
+    notes = Path(__file__).with_name("emulator.notes.md")
+    if notes.exists():
+        body += "\n\n" + notes.read_text()
+    page.write(
+        Path(__file__).with_suffix(".md"),
+        title="Is the emulated connection the one that was asked for?",
+        question="Rate, round-trip time, loss and set-up of `farlink emulate`, MTU 9000 unless named, queue 50 ms, "
+        "and how late its packets left, with both hosts and the emulator on the same cores.",
+        command="make bench-emulator",
+        machine=machine,
+        body=body,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+//! What each fuzz target does with its bytes. The targets are one line each, so that `cargo fuzz` (nightly,
+//! for as long as one likes) and the tests below (stable, every seed and some noise) run the same code.
+//!
+//! A target checks more than that nothing panics: what was decoded must survive being encoded and decoded
+//! again, and a machine must keep its promises.
+#![forbid(unsafe_code)]
+
+use farlink_link::link::{Link, Segments};
+use farlink_link::{Conditions, Loss};
+use farlink_wire::message::{Hello, Message, Preamble};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
+use farlink_wire::record::Record;
+use farlink_wire::superpacket::SuperPacket;
+use farlink_wire::vnet::VnetHeader;
+
+/// Quantities as people write them: what was understood reads back from how it is shown.
+pub fn quantity(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(time) = text.parse::<Nanos>() {
+        assert!(time == Nanos::ZERO || time.to_string().parse::<Nanos>().is_ok(), "{time}");
+    }
+    if let Ok(rate) = text.parse::<BitsPerSec>() {
+        assert!(rate.to_string().parse::<BitsPerSec>().is_ok(), "{rate}");
+    }
+    if let Ok(size) = text.parse::<Bytes>() {
+        assert!(size == Bytes(0) || size.to_string().parse::<Bytes>().is_ok(), "{size}");
+    }
+    if let Ok(share) = text.parse::<Fraction>() {
+        assert!(share.to_string().parse::<Fraction>().is_ok(), "{share}");
+    }
+    if let Ok(loss) = text.parse::<Loss>() {
+        assert!((0.0..=1.0).contains(&loss.mean()), "{text}");
+    }
+}
+
+/// A line of a records file: what was read can be written and read again.
+pub fn record(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(record) = Record::parse(text) {
+        let line = record.line();
+        assert_eq!(line.matches('\n').count(), 1, "a record is one line");
+        assert!(Record::parse(&line).is_ok(), "{line}");
+    }
+}
+
+/// A packet as the kernel hands it over: a virtio-net header and what may be an IP packet. Its segments share
+/// its payload without gap or overlap, and each of them, completed, is a packet.
+pub fn superpacket(data: &[u8]) {
+    let Some((header, packet)) = data.split_first_chunk::<{ VnetHeader::LEN }>() else { return };
+    let Some(vnet) = VnetHeader::decode(header) else { return };
+    assert_eq!(vnet.encode(), *header);
+    let Ok(parsed) = SuperPacket::parse(vnet, packet) else { return };
+    let (mut head, mut whole) = (Vec::new(), Vec::new());
+    let mut reached = None;
+    for index in 0..parsed.segments() {
+        let payload = parsed.cut(packet, &(index..index + 1), &mut head);
+        if let Some(reached) = reached {
+            assert_eq!(payload.start, reached, "segment {index}");
+        }
+        reached = Some(payload.end);
+        parsed.complete(packet, index, &mut whole);
+        assert_eq!(whole.len() as u64, VnetHeader::LEN as u64 + u64::from(parsed.segment_len(index)));
+    }
+    assert_eq!(reached, Some(packet.len()));
+}
+
+/// The first bytes of a connection to `farlink serve`.
+pub fn greeting(data: &[u8]) {
+    if let Some(bytes) = data.first_chunk::<{ Hello::LEN }>()
+        && let Ok(hello) = Hello::decode(bytes)
+    {
+        assert_eq!(hello.encode(), *bytes);
+    }
+    if let Some(bytes) = data.first_chunk::<{ Preamble::LEN }>()
+        && let Ok(preamble) = Preamble::decode(bytes)
+    {
+        assert_eq!(preamble.encode(), *bytes);
+    }
+}
+
+/// A control connection: a message that was understood survives being sent on.
+pub fn message(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(Some((message, used))) = Message::decode(rest) {
+        assert!(used >= 4 && used <= rest.len());
+        let bytes = message.encode();
+        match Message::decode(&bytes) {
+            Ok(Some((again, len))) => assert_eq!((again, len), (message, bytes.len())),
+            other => panic!("{other:?}"),
+        }
+        rest = &rest[used..];
+    }
+}
+
+/// The link: whatever is offered, whenever, nothing arrives before the one-way delay has passed, and the
+/// segments that arrive are those that were offered and not dropped.
+pub fn link(data: &[u8]) {
+    let Some((&[rate, loss, reorder, duplicate, corrupt], steps)) = data.split_first_chunk::<5>() else {
+        return;
+    };
+    let share = |byte: u8| Fraction::new(f64::from(byte) / 255.0).unwrap_or_default();
+    let delay = Nanos(1_000_000);
+    let mut conditions = Conditions {
+        rate: BitsPerSec::new(u64::from(rate) * 40_000_000),
+        delay,
+        loss: Loss::Random(share(loss)),
+        duplicate: share(duplicate),
+        corrupt: share(corrupt),
+        ..Conditions::default()
+    };
+    conditions.reorder.share = share(reorder);
+    let mut now = Nanos::ZERO;
+    let mut link = Link::new(conditions, 1, now);
+    let (mut offered, mut promised, mut arrived) = (0, 0, Arrived::default());
+    for step in steps.chunks_exact(2) {
+        now = now.after(Nanos(u64::from(step[0]) * 1_000));
+        let segments = Segments { count: u16::from(step[1] % 45) + 1, full: 1500, last: 60 };
+        offered += u64::from(segments.count);
+        promised += u64::from(link.on_packet(now, segments, &now));
+        arrived.drain(&mut link, now, delay);
+    }
+    while let Some(next) = link.deadline() {
+        assert!(next >= now, "the deadline {next} has passed at {now}");
+        now = next;
+        arrived.drain(&mut link, now, delay);
+    }
+    let counters = link.counters();
+    assert_eq!(counters.segments, offered);
+    let dropped = counters.dropped_queue + counters.dropped_loss;
+    assert_eq!(arrived.segments + dropped, offered + counters.duplicated);
+    assert_eq!(arrived.deliveries, promised);
+}
+
+/// What has come out of a link.
+#[derive(Default)]
+struct Arrived {
+    deliveries: u64,
+    segments: u64,
+}
+
+impl Arrived {
+    /// Takes what has arrived by `now`. Each packet is the time at which it was offered.
+    fn drain(&mut self, link: &mut Link<Nanos>, now: Nanos, delay: Nanos) {
+        while let Some(delivery) = link.poll(now) {
+            assert!(delivery.due <= now, "it is not due before {}", delivery.due);
+            assert!(delivery.due.since(delivery.packet) >= delay, "it took less than the delay");
+            self.deliveries += 1;
+            self.segments += u64::from(delivery.run.end - delivery.run.start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+"""What every end-to-end test needs: the binary, and connections to run it over."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emulation import FARLINK, Emulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Tests of the sources need no binary.
+WITHOUT_BINARY = frozenset({"test_layering.py"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stop at once, with the mend, where the binary is wanted and not there."""
+    if FARLINK.exists():
+        return
+    if any(item.path.name not in WITHOUT_BINARY for item in items):
+        pytest.exit(f"{FARLINK} is not there: run 'make build', or set FARLINK", returncode=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_terminal() -> None:
+    """Help and tables as wide as they like, without colours."""
+    os.environ.update({"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "LC_ALL": "C.UTF-8"})
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Emulation]:
+    """Two hosts, 10 ms apart, for tests that change nothing."""
+    with Emulation(options=["--rate", "1gbit", "--rtt", "10ms", "--seed", "7"]) as emulation:
+        yield emulation

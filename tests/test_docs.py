@@ -1,0 +1,134 @@
+"""The documents and the program say the same."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from documents import Command, anchors, broken_links, commands, documents, listed_flags, make_targets
+from emulation import ROOT, farlink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUIDE = ROOT / "docs" / "guide"
+VERBS = sorted(path.stem for path in GUIDE.glob("*.md") if path.name != "README.md")
+LAB_VERBS = ["demo", "profile", "report"]
+# What every command has, and no page need repeat.
+EVERYWHERE = frozenset({"--help", "--version"})
+
+
+@functools.cache
+def help_of(*verb: str) -> str:
+    ended = farlink(*verb, "--help")
+    assert ended.status == 0, ended
+    return ended.stdout
+
+
+@functools.cache
+def flags_of(*verb: str) -> frozenset[str]:
+    """The flags that a verb defines: at the start of a line of its help, after a short form or a frame."""
+    found = re.findall(r"^[\s│|*]*(?:-\w,?\s+)?(--[a-z][a-z0-9-]*)", help_of(*verb), re.MULTILINE)
+    return frozenset(found) - EVERYWHERE
+
+
+def verbs_of(text: str) -> set[str]:
+    """The verbs that a help lists."""
+    section = re.search(r"^Commands:\n(.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section, text
+    return set(re.findall(r"^  ([a-z-]+)\b", section[1], re.MULTILINE)) - {"help"}
+
+
+def test_every_verb_has_a_page_and_every_page_a_verb() -> None:
+    assert verbs_of(help_of()) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in ("lab", "on")])
+def test_a_page_lists_the_flags_of_its_verb_and_no_others(verb: str) -> None:
+    assert listed_flags(GUIDE / f"{verb}.md", "Options") == flags_of(verb)
+
+
+def test_on_has_no_flags() -> None:
+    assert flags_of("on") == frozenset()
+
+
+@pytest.mark.parametrize("verb", LAB_VERBS)
+def test_the_labs_page_lists_the_flags_of_its_verbs_and_no_others(verb: str) -> None:
+    assert listed_flags(GUIDE / "lab.md", f"`farlink lab {verb}`") == flags_of("lab", verb)
+
+
+def test_the_labs_page_has_every_verb() -> None:
+    assert verbs_of(help_of("lab")) == set(LAB_VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_guides_list_has_every_verb(verb: str) -> None:
+    assert f"]({verb}.md)" in (GUIDE / "README.md").read_text()
+
+
+@pytest.mark.parametrize("document", documents(ROOT), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    assert not list(broken_links(document))
+
+
+SHOWN = [command for document in documents(ROOT) for command in commands(document)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [each for each in SHOWN if each.program == "farlink"],
+    ids=lambda each: f"{each.document.stem}: {each.verb} {' '.join(sorted(each.flags))}",
+)
+def test_every_command_that_is_shown_exists(command: Command) -> None:
+    assert command.flags <= flags_of(*command.verb.split()) | EVERYWHERE
+
+
+def test_every_make_target_that_is_shown_exists() -> None:
+    targets = make_targets(ROOT / "Makefile")
+    shown = {each.verb for each in SHOWN if each.program == "make"}
+    assert shown
+    for target in shown:
+        assert target in targets or (target.startswith("bench-") and "bench-%" in targets), target
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    readme = {each.verb for each in SHOWN if each.document == ROOT / "README.md"}
+    assert {"demo", "test", "emulate", "serve", "memory"} <= readme
+
+
+def test_the_code_map_has_every_crate_and_no_other() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    mapped = set(re.findall(r"^`crates/(\w+)`\.", text, re.MULTILINE))
+    assert mapped == {path.parent.name for path in (ROOT / "crates").glob("*/Cargo.toml")}
+
+
+def test_every_path_in_the_architecture_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for path in set(re.findall(r"`((?:crates|docs|fuzz|tests|bench|plans|lab)/[\w./]*)", text)):
+        assert (ROOT / path).exists() or "NAME" in path, path
+
+
+def test_decisions_are_short_dated_and_listed() -> None:
+    listed = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    for path in (ROOT / "docs" / "decisions").glob("2*.md"):
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 25, path.name
+        assert re.match(r"\d{4}-\d{2}-\d{2}-", path.name), path.name
+        assert lines[2] == path.name[:10], path.name
+        assert f"]({path.name})" in listed, path.name
+
+
+def test_broken_documents_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One: the `first`\n\n[x](gone.md) [y](#one-the-first) [z](#two) [w](https://example.org)\n\n"
+        "    [not](a-link.md)\n    farlink teleport --far x -- --not-ours\n\n"
+        "## Options\n\n| a | b |\n|---|---|\n| `--to TIME\\|SIZE` | not `--here` |\n"
+    )
+    assert list(broken_links(page)) == ["page.md: gone.md: no such file", "page.md: #two: no such heading"]
+    assert anchors(page) == {"one-the-first", "options"}
+    assert list(commands(page)) == [Command(page, "farlink", "teleport", frozenset({"--far"}))]
+    assert listed_flags(page, "Options") == {"--to"}
