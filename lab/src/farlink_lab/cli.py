@@ -1,0 +1,174 @@
+"""`farlink-lab`, which `farlink lab` starts: words in, a campaign or a report out."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from farlink_lab import __version__
+from farlink_lab.demo import demo_plan, profile_table, sentences
+from farlink_lab.error import LabError
+from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
+
+if TYPE_CHECKING:
+    from farlink_lab.report import Report
+
+app = typer.Typer(
+    name="farlink lab",
+    help="Throughput profiles, measured and explained.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
+
+
+@app.callback(invoke_without_command=True)
+def _lab(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        _say(f"farlink-lab {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        _say(context.get_help())
+        raise typer.Exit(2)
+
+
+@app.command()
+def profile(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What to measure: docs/plans.md.")],
+    *,
+    out: Annotated[Path, _OUT],
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what failed before.")
+    ] = False,
+) -> None:
+    """Carry out a plan; where it was begun before, go on."""
+    campaign = run_campaign(plan, out=out, console=_errors(), retry_failed=retry_failed)
+    _finish(campaign, out=out)
+    _say(f"records: {out / RECORDS}\nfor the report run: farlink lab report {shlex.quote(str(out))}")
+
+
+@app.command()
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
+    ],
+    *,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.")] = None,
+) -> None:
+    """Write the report of a campaign: one page, and its figures for a paper."""
+    _say_written(_report(directory, out=out))
+
+
+@app.command()
+def demo(
+    *,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where records and report go.")] = Path(
+        "demo"
+    ),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again, also where DIR is complete.")
+    ] = False,
+) -> None:
+    """Measure seven RTTs in at most five minutes, and explain them."""
+    with demo_plan() as plan:
+        if fresh:
+            _clear(out)
+        complete = is_complete(plan, out=out)
+        if not complete:
+            campaign = run_campaign(plan, out=out, console=_errors())
+            _finish(campaign, out=out)
+    written = _report(out, out=None)
+    console = Console()
+    console.print(profile_table(written.findings))
+    for sentence in sentences(written.findings):
+        console.print(sentence, markup=False, highlight=False)
+    if complete:
+        _say("these were measured before; to measure anew: farlink lab demo --fresh")
+    _say_written(written)
+
+
+def main() -> None:
+    """Runs the command line; every refusal is one line on standard error and exit status 2."""
+    try:
+        status = app(standalone_mode=False)
+    except LabError as error:
+        sys.exit(_refuse(str(error)))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        # Typer's refusals carry a message for people; anything else is a fault of ours and shows where.
+        show = getattr(error, "format_message", None)
+        if show is None:
+            raise
+        sys.exit(_refuse(f"{show()} ('farlink lab --help' says what there is)"))
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _report(directory: Path, *, out: Path | None) -> Report:
+    # What draws takes a second to load, and a campaign does without.
+    from farlink_lab.report import write_report  # noqa: PLC0415
+
+    command = f"farlink lab report {shlex.quote(str(directory))}"
+    written = write_report(directory, out=out, command=command)
+    for broken in written.broken:
+        _complain(f"{directory / RECORDS}: {broken}: skipped")
+    return written
+
+
+def _clear(out: Path) -> None:
+    """Removes what an earlier demonstration left, and nothing else."""
+    for name in (RECORDS, PLAN_COPY):
+        (out / name).unlink(missing_ok=True)
+
+
+def _finish(campaign: Campaign, *, out: Path) -> None:
+    if campaign.status:
+        _complain(
+            f"interrupted with {campaign.already + campaign.measured} of {campaign.runs} runs measured and "
+            f"kept in {out / RECORDS}: the same command goes on from there"
+        )
+        raise typer.Exit(campaign.status)
+    if campaign.failed:
+        _complain(
+            f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, "
+            "and 'farlink lab profile --retry-failed' runs them again"
+        )
+
+
+def _say_written(written: Report) -> None:
+    _say(f"report: {written.page}\nfor papers: {written.svg} and {written.pdf}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"farlink: {text}\n")
+
+
+def _refuse(text: str) -> int:
+    _complain(" ".join(text.split()))
+    return 2
+
+
+def _errors() -> Console:
+    # A pipe has no width to wrap at.
+    return Console(
+        stderr=True, width=None if sys.stderr.isatty() else shutil.get_terminal_size((200, 24)).columns
+    )

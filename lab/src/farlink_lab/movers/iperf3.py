@@ -1,0 +1,153 @@
+"""iperf3 3.12 and later: what the receiving end counted, from `--json --get-server-output`.
+
+Fixed duration only: with a size and large buffers iperf3 stops its clock when the bytes have left the
+program, before they have arrived.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from farlink_lab.movers.mover import Finished, MoverError, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from farlink_lab.plan import Configuration
+
+INTERVAL_S = 0.1
+# iperf3's own bound.
+MOST_STREAMS = 128
+
+
+class Iperf3:
+    """The tool most people measure with."""
+
+    name = "iperf3"
+    package = "iperf3"
+    chooses_congestion = True
+
+    def refusal(self, configuration: Configuration) -> str | None:
+        """Fixed sizes, parts of seconds and very many streams."""
+        if configuration.size_bytes is not None:
+            return "bytes: iperf3 with a size stops its clock before the data have arrived: give seconds"
+        if configuration.duration_s is not None and not configuration.duration_s.is_integer():
+            return f"seconds: iperf3 takes whole seconds, {configuration.duration_s:g} are not"
+        if configuration.streams > MOST_STREAMS:
+            return f"streams: iperf3 has at most {MOST_STREAMS}"
+        return None
+
+    def version_command(self, program: str) -> tuple[str, ...]:
+        """`iperf3 --version`."""
+        return (program, "--version")
+
+    def version(self, said: str) -> str:
+        """The second word of `iperf 3.12 (cJSON 1.7.15)`."""
+        words = said.split()
+        return words[1] if len(words) > 1 else "unknown"
+
+    def server(self, program: str) -> Server:
+        """One test, with intervals as fine as ours."""
+        command = (program, "--server", "--one-off", "--interval", str(INTERVAL_S), "--forceflush")
+        return Server(command=command, ready_line="Server listening")
+
+    def client(self, program: str, *, configuration: Configuration, address: str) -> tuple[str, ...]:
+        """Payload from memory, for whole seconds."""
+        command = [
+            *(program, "--client", address, "--json", "--get-server-output"),
+            *("--interval", str(INTERVAL_S), "--time", f"{configuration.duration_s:g}"),
+            *("--parallel", str(configuration.streams)),
+        ]
+        if configuration.congestion is not None:
+            command += ["--congestion", configuration.congestion]
+        if configuration.buffer_bytes is not None:
+            command += ["--window", str(configuration.buffer_bytes)]
+        return tuple(command)
+
+    def result(self, finished: Finished, *, configuration: Configuration) -> dict[str, Any]:
+        """What both ends reported.
+
+        `duration_s` is the receiver's, `bytes` what it counted in that time; samples are the receiver's
+        intervals on its own clock, which starts about half an RTT after the sender's.
+
+        Raises:
+            MoverError: with iperf3's own words, or where a field is not where it should be.
+        """
+        try:
+            report = json.loads(finished.stdout)
+        except json.JSONDecodeError:
+            raise MoverError(finished.complaint) from None
+        if isinstance(report, dict) and report.get("error"):
+            raise MoverError(f"iperf3: {report['error']}")
+        try:
+            return _fields(report, configuration=configuration)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise MoverError(
+                f"iperf3's report cannot be understood: {type(error).__name__} at {error}"
+            ) from error
+
+
+def _fields(report: Mapping[str, Any], *, configuration: Configuration) -> dict[str, Any]:
+    end, start = report["end"], report["start"]
+    received, sent = end["sum_received"], end["sum_sent"]
+    granted = end.get("sender_tcp_congestion")
+    if configuration.congestion is not None and granted != configuration.congestion:
+        raise MoverError(
+            f"iperf3 was asked for congestion control {configuration.congestion} and used {granted}"
+        )
+    fields: dict[str, Any] = {
+        "version": start["version"].removeprefix("iperf "),
+        "duration_s": received["end"] - received["start"],
+        "bytes": int(received["bytes"]),
+        "congestion": granted,
+        "block_bytes": start["test_start"]["blksize"],
+        "retransmits": sent.get("retransmits"),
+        "tcp": _traces(report["intervals"]),
+    }
+    cpu = end.get("cpu_utilization_percent")
+    if cpu:
+        # Both percentages are of the wall time of the test, user and system together.
+        fields["cpu_s"] = {
+            "sender": cpu["host_total"] / 100 * (sent["end"] - sent["start"]),
+            "receiver": cpu["remote_total"] / 100 * (received["end"] - received["start"]),
+        }
+    server = report.get("server_output_json")
+    if server:
+        fields["samples"] = _samples(server["intervals"])
+        if configuration.buffer_bytes is not None:
+            send, receive = start.get("sndbuf_actual"), server["start"].get("rcvbuf_actual")
+            if send and receive:
+                fields["buffers"] = {"send": send, "receive": receive}
+    return {key: value for key, value in fields.items() if value is not None and value != []}
+
+
+def _samples(intervals: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    samples: list[list[float]] = []
+    for interval in intervals:
+        total = interval["sum"]
+        if not samples or total["end"] > samples[-1][0]:
+            samples.append([total["end"], int(total["bytes"])])
+    return samples
+
+
+def _traces(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the sender's kernel said of each stream; iperf3 does not show the pacing rate."""
+    count = min((len(interval["streams"]) for interval in intervals), default=0)
+    traces = []
+    for stream in range(count):
+        rows = [interval["streams"][stream] for interval in intervals]
+        if not all("snd_cwnd" in row and "rtt" in row for row in rows):
+            return []
+        sent_again = 0
+        traces.append(
+            {
+                "stream": stream,
+                "t_s": [row["end"] for row in rows],
+                "cwnd_bytes": [row["snd_cwnd"] for row in rows],
+                "srtt_s": [row["rtt"] / 1e6 for row in rows],
+                "retransmits": [sent_again := sent_again + row["retransmits"] for row in rows],
+                "pacing_bps": [None for _ in rows],
+            }
+        )
+    return traces

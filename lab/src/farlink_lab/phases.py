@@ -1,0 +1,104 @@
+"""The two phases of a transfer: ramp-up, then sustainment, split at one change point of its samples.
+
+The rate of the samples is taken for a straight line until the change and for a constant after it; the change
+is where the two fit best (least squares, weighted by each sample's time). A ramp that is steeper at its end,
+as slow start's is, still has its change at the knee: a line that went past it would have to miss the constant
+part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# A constant needs a few samples to be one.
+LEAST_SAMPLES = 3
+# Where what comes before the change is as fast as what comes after, within this, there was no ramp-up.
+NO_RAMP = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """The phases of one run.
+
+    Attributes:
+        ramp_up_s: T_R, seconds since the first byte might leave; 0 where there was no ramp-up.
+        ramp_up_bps: θ_R, mean throughput until then; 0 where there was none.
+        sustained_bps: θ_S, mean throughput after it.
+        end_s: The end of the last sample.
+    """
+
+    ramp_up_s: float
+    ramp_up_bps: float
+    sustained_bps: float
+    end_s: float
+
+    @property
+    def rebuilt_bps(self) -> float:
+        """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean that the two phases make."""
+        share = self.ramp_up_s / self.end_s
+        return self.sustained_bps - share * (self.sustained_bps - self.ramp_up_bps)
+
+
+def rates_bps(samples: Array) -> tuple[Array, Array, Array]:
+    """`(start_s, end_s, rate_bps)` of each interval, each of shape (n,).
+
+    Args:
+        samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start.
+    """
+    ends = samples[:, 0]
+    starts = np.concatenate([[0.0], ends[:-1]])
+    return starts, ends, 8 * samples[:, 1] / (ends - starts)
+
+
+def phases(samples: Array) -> Phases | None:
+    """The phases of a run's samples; `None` with too few samples to tell, or none that moved a byte.
+
+    Args:
+        samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start.
+    """
+    if len(samples) < 2 * LEAST_SAMPLES or samples[0, 0] <= 0 or samples[:, 1].sum() <= 0:
+        return None
+    starts, ends, rates = rates_bps(samples)
+    weights = ends - starts
+    change = _change(time=(starts + ends) / 2, rates=rates, weights=weights)
+    before, after = slice(0, change), slice(change, None)
+    sustained = float(np.average(rates[after], weights=weights[after]))
+    ramp = float(np.average(rates[before], weights=weights[before])) if change else 0.0
+    if change == 0 or ramp >= NO_RAMP * sustained:
+        whole = float(np.average(rates, weights=weights))
+        return Phases(ramp_up_s=0.0, ramp_up_bps=0.0, sustained_bps=whole, end_s=float(ends[-1]))
+    return Phases(
+        ramp_up_s=float(ends[change - 1]), ramp_up_bps=ramp, sustained_bps=sustained, end_s=float(ends[-1])
+    )
+
+
+def _change(*, time: Array, rates: Array, weights: Array) -> int:
+    """How many samples come before the change: 0, or at least 1 and all but `LEAST_SAMPLES`."""
+    n = len(rates)
+    # Sums up to each sample make every fit O(1); scaling keeps the differences of large sums exact enough.
+    y = rates / rates.max()
+    t = time / time[-1]
+    sums = [
+        np.concatenate([[0.0], np.cumsum(weights * term)])
+        for term in (1.0 + 0 * t, t, t * t, y, y * y, t * y)
+    ]
+
+    def constant(first: int, last: int) -> float:
+        w, _, _, sy, syy, _ = (total[last] - total[first] for total in sums)
+        return float(syy - sy * sy / w)
+
+    def line(last: int) -> float:
+        w, st, stt, sy, syy, sty = (total[last] for total in sums)
+        spread = stt - st * st / w
+        slope = (sty - st * sy / w) / spread if spread > 1e-15 else 0.0
+        # A ramp goes up; where a falling line would fit, a constant stands for it.
+        slope = max(slope, 0.0)
+        return float(syy - sy * sy / w - 2 * slope * (sty - st * sy / w) + slope * slope * spread)
+
+    errors = [constant(0, n)] + [line(k) + constant(k, n) for k in range(1, n - LEAST_SAMPLES + 1)]
+    return int(np.argmin(errors))

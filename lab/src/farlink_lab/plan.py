@@ -1,0 +1,96 @@
+"""An experiment as data: a connection, the RTTs it takes, and the configurations measured over it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from farlink_lab import model
+from farlink_lab.quantity import show_size, show_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """The emulated connection: what `farlink emulate` is asked for.
+
+    Attributes:
+        rate_bps: The wire's rate, bits per second.
+        queue: The bottleneck's queue as the command line takes it: a time at the rate or a size.
+        framing: `ethernet`, `sonet` or `none`.
+        mtu: Largest IP packet, bytes.
+        loss: Probability that a segment is lost, each direction.
+        background_bps: Mean rate of other traffic, bits per second.
+        congestion: The hosts' default congestion control; `None` leaves the kernel's.
+        seed: Seed of the emulation's random choices.
+    """
+
+    rate_bps: int = 10_000_000_000
+    queue: str = "50ms"
+    framing: str = "ethernet"
+    mtu: int = 9000
+    loss: float = 0.0
+    background_bps: int | None = None
+    congestion: str | None = None
+    seed: int = 1
+
+    @property
+    def goodput_bps(self) -> float:
+        """The C of every formula: payload bits per second that the wire carries."""
+        return model.goodput_bps(rate_bps=self.rate_bps, mtu=self.mtu, framing=self.framing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One way to move data, measured at every RTT.
+
+    Attributes:
+        label: Its name in figures and tables.
+        mover: The tool, a key of `movers.MOVERS`.
+        congestion: Congestion control; `None` takes the hosts' default.
+        streams: Parallel transport connections.
+        buffer_bytes: Socket buffer at both ends; `None` lets the kernel tune it ("full buffers").
+        size_bytes: Bytes to move, of a fixed-size configuration.
+        duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
+    """
+
+    label: str
+    mover: str = "farlink"
+    congestion: str | None = None
+    streams: int = 1
+    buffer_bytes: int | None = None
+    size_bytes: int | None = None
+    duration_s: float | None = None
+
+    @property
+    def mode(self) -> str:
+        """`size` or `duration`: two kinds of profile that are never mixed."""
+        return "size" if self.size_bytes is not None else "duration"
+
+    @property
+    def amount(self) -> str:
+        """What ends a run, for a person: `2 GiB` or `10 s`."""
+        return show_time(self.duration_s or 0.0) if self.size_bytes is None else show_size(self.size_bytes)
+
+    def matter(self) -> dict[str, Any]:
+        """What makes a run of it differ from others: everything but its name."""
+        return {key: value for key, value in asdict(self).items() if key != "label"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A campaign: every configuration at every RTT, `repetitions` times."""
+
+    name: str
+    description: str = ""
+    seed: int = 1
+    repetitions: int = 1
+    rtts_s: tuple[float, ...]
+    connection: Connection
+    configurations: tuple[Configuration, ...]
+
+    def differences(self, other: Plan) -> list[str]:
+        """Names of what the two plans say differently, beyond the words for people."""
+        ours, theirs = (replace(plan, description="") for plan in (self, other))
+        return [
+            field.name for field in fields(self) if getattr(ours, field.name) != getattr(theirs, field.name)
+        ]

@@ -1,0 +1,315 @@
+"""Plans from TOML files, each refusal one line that names the key, the reason and the mend."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import tomllib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from farlink_lab.error import LabError
+from farlink_lab.movers import MOVERS
+from farlink_lab.plan import Configuration, Connection, Plan
+from farlink_lab.quantity import (
+    QuantityError,
+    parse_rate,
+    parse_share,
+    parse_size,
+    parse_time,
+    show_size,
+    show_time,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+T = TypeVar("T")
+
+FRAMINGS = ("ethernet", "sonet", "none")
+# OC-192's payload: no other rate has SONET framing here.
+SONET_BPS = 9_584_640_000
+MOST_RTT_S = 10.0
+MOST_DURATION_S = 3600.0
+# As the mover's protocol bounds them.
+MOST_STREAMS = 512
+MOST_REPETITIONS = 1000
+# Enough for any study by hand; more is a slip in a list.
+MOST_RUNS = 100_000
+
+_PLAN_KEYS = ("name", "description", "seed", "repetitions", "rtts", "connection", "configuration")
+_CONNECTION_KEYS = ("rate", "queue", "framing", "mtu", "loss", "background", "congestion", "seed")
+_CONFIGURATION_KEYS = ("label", "mover", "congestion", "streams", "buffer", "bytes", "seconds")
+_LISTED_KEYS = ("mover", "congestion", "streams", "buffer")
+
+
+class PlanError(LabError):
+    """A plan that cannot be carried out as written."""
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in the file at `path`.
+
+    Raises:
+        PlanError: one line with the file, the key, the reason and the mend.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise PlanError(f"plan {path}: {reason}: name a TOML file, as in plans/demo.toml") from error
+    try:
+        return parse_plan(text, name=path.stem)
+    except PlanError as error:
+        raise PlanError(f"plan {path}: {error}") from error
+
+
+def parse_plan(text: str, *, name: str) -> Plan:
+    """The plan that the TOML `text` says; `name` where it does not name itself.
+
+    Raises:
+        PlanError: one line with the key, the reason and the mend.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError(f"not TOML: {str(error).splitlines()[0]}") from error
+    top = _Table(data, keys=_PLAN_KEYS, where="")
+    seed = top.whole("seed", default=1, least=0, most=2**63 - 1)
+    configurations = _configurations(top)
+    plan = Plan(
+        name=top.text("name", default=name),
+        description=top.text("description", default=""),
+        seed=seed,
+        repetitions=top.whole("repetitions", default=1, least=1, most=MOST_REPETITIONS),
+        rtts_s=_rtts(top),
+        connection=_connection(top, seed=seed),
+        configurations=configurations,
+    )
+    runs = len(plan.rtts_s) * len(configurations) * plan.repetitions
+    if runs > MOST_RUNS:
+        raise PlanError(
+            f"{runs} runs: at most {MOST_RUNS}; measure fewer RTTs, configurations or repetitions"
+        )
+    return plan
+
+
+class _Table:
+    """A TOML table whose every key is known and read by its type."""
+
+    def __init__(self, data: Mapping[str, Any], *, keys: tuple[str, ...], where: str) -> None:
+        self.data, self.where = data, where
+        for key in data:
+            if key not in keys:
+                near = difflib.get_close_matches(key, keys, n=1)
+                mend = f"did you mean {near[0]}?" if near else f"known are {', '.join(keys)}"
+                raise PlanError(f"unknown key {self.path(key)}: {mend}")
+
+    def path(self, key: str) -> str:
+        return f"{self.where}.{key}" if self.where else key
+
+    def quantity(self, key: str, parse: Callable[[str], T], *, default: T) -> T:
+        if key not in self.data:
+            return default
+        value = self.data[key]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            raise PlanError(f"{self.path(key)}: {_shown(value)} is not a text in quotes")
+        try:
+            return parse(value)
+        except QuantityError as error:
+            raise PlanError(f"{self.path(key)}: {error}") from error
+
+    def text(self, key: str, *, default: str) -> str:
+        value = self.data.get(key, default)
+        if not isinstance(value, str) or (key in self.data and not value.strip()):
+            raise PlanError(
+                f'{self.path(key)}: {_shown(value)} is not a text: write it in quotes, as in "demo"'
+            )
+        return value
+
+    def word(self, key: str) -> str | None:
+        if key not in self.data:
+            return None
+        value = self.text(key, default="")
+        if not all(letter.isalnum() or letter in "_-" for letter in value):
+            raise PlanError(
+                f'{self.path(key)}: {_shown(value)} is not a name as the kernel has them, as in "cubic"'
+            )
+        return value
+
+    def whole(self, key: str, *, default: int, least: int, most: int) -> int:
+        value = self.data.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise PlanError(f"{self.path(key)}: {_shown(value)} is not a whole number from {least} to {most}")
+        return value
+
+
+def _rtts(top: _Table) -> tuple[float, ...]:
+    value = top.data.get("rtts")
+    if not isinstance(value, list) or not value:
+        raise PlanError('rtts: at least one is needed, as in rtts = ["0.4ms", "91.6ms"]')
+    rtts = []
+    for index, text in enumerate(value):
+        rtt = _Table({"rtt": text}, keys=("rtt",), where="").quantity
+        try:
+            rtts.append(rtt("rtt", parse_time, default=0.0))
+        except PlanError as error:
+            raise PlanError(str(error).replace("rtt:", f"rtts[{index}]:", 1)) from error
+        if not 0 < rtts[-1] <= MOST_RTT_S:
+            raise PlanError(f"rtts[{index}]: {_shown(text)} is not an RTT: more than 0 and at most 10s")
+    twice = next((rtt for rtt in rtts if rtts.count(rtt) > 1), None)
+    if twice is not None:
+        raise PlanError(f"rtts: {show_time(twice)} stands twice: name it once, repetitions measure it again")
+    return tuple(rtts)
+
+
+def _connection(top: _Table, *, seed: int) -> Connection:
+    data = top.data.get("connection", {})
+    if not isinstance(data, dict):
+        raise PlanError("connection: not a table: begin it with [connection]")
+    table = _Table(data, keys=_CONNECTION_KEYS, where="connection")
+    framing = table.text("framing", default="ethernet")
+    if framing not in FRAMINGS:
+        raise PlanError(f"connection.framing: {_shown(framing)} is none of {', '.join(FRAMINGS)}")
+    rate = table.quantity("rate", parse_rate, default=SONET_BPS if framing == "sonet" else 10_000_000_000)
+    if framing == "sonet" and rate != SONET_BPS:
+        raise PlanError(
+            "connection.rate: sonet means OC-192, which carries 9.58464gbit and no other rate: leave it out"
+        )
+    background = table.quantity("background", parse_rate, default=0)
+    if background >= rate:
+        raise PlanError(
+            "connection.background: other traffic takes the whole rate: make it less than connection.rate"
+        )
+    return Connection(
+        rate_bps=rate,
+        queue=table.quantity("queue", _queue, default="50ms"),
+        framing=framing,
+        # IPv6's least (RFC 8200) and the largest IP packet.
+        mtu=table.whole("mtu", default=9000, least=1280, most=65535),
+        loss=table.quantity("loss", parse_share, default=0.0),
+        background_bps=background or None,
+        congestion=table.word("congestion"),
+        seed=table.whole("seed", default=seed, least=0, most=2**63 - 1),
+    )
+
+
+def _queue(text: str) -> str:
+    """A queue limit as the command line takes it: nanoseconds or bytes."""
+    try:
+        seconds = parse_time(text)
+    except QuantityError:
+        try:
+            return f"{parse_size(text)}B"
+        except QuantityError as error:
+            raise QuantityError(
+                f"{error}; a queue is a time at the rate or a size, as in 50ms or 62.5MB"
+            ) from error
+    if seconds == 0:
+        raise QuantityError(f'"{text}" is zero: a queue holds at least one packet, as in 50ms or 62.5MB')
+    return f"{round(seconds * 1e9)}ns"
+
+
+def _configurations(top: _Table) -> tuple[Configuration, ...]:
+    tables = top.data.get("configuration")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise PlanError("configuration: at least one is needed: begin each with [[configuration]]")
+    found: list[Configuration] = []
+    for index, data in enumerate(tables):
+        where = f"configuration[{index}]"
+        _Table(data, keys=_CONFIGURATION_KEYS, where=where)
+        for combination in _combinations(data, where=where):
+            found.append(_configuration(combination, where=where))
+            _refuse_double(found, where=where)
+    return tuple(found)
+
+
+def _combinations(data: Mapping[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """Every combination of the values in lists: three movers by two buffers are six configurations."""
+    listed = {key: data[key] for key in _LISTED_KEYS if isinstance(data.get(key), list)}
+    for key, values in listed.items():
+        if not values:
+            raise PlanError(f"{where}.{key}: an empty list: name at least one")
+    return [
+        {**data, **dict(zip(listed, values, strict=True))} for values in itertools.product(*listed.values())
+    ]
+
+
+def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
+    table = _Table(data, keys=_CONFIGURATION_KEYS, where=where)
+    mover = table.text("mover", default="farlink")
+    if mover not in MOVERS:
+        raise PlanError(f"{where}.mover: {_shown(mover)} is none of {', '.join(MOVERS)}")
+    if ("bytes" in data) == ("seconds" in data):
+        raise PlanError(f'{where}: give one of bytes (as in "2GiB") and seconds (as in 10)')
+    configuration = Configuration(
+        label="",
+        mover=mover,
+        congestion=table.word("congestion"),
+        streams=table.whole("streams", default=1, least=1, most=MOST_STREAMS),
+        buffer_bytes=table.quantity("buffer", _buffer, default=None),
+        size_bytes=table.quantity("bytes", _bytes, default=None),
+        duration_s=_seconds(table),
+    )
+    reason = MOVERS[mover].refusal(configuration)
+    if reason:
+        raise PlanError(f"{where}: {reason}")
+    return Configuration(label=_label(table, configuration), **configuration.matter())
+
+
+def _seconds(table: _Table) -> float | None:
+    if "seconds" not in table.data:
+        return None
+    value = table.data["seconds"]
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST_DURATION_S
+    if not good:
+        raise PlanError(
+            f"{table.path('seconds')}: {_shown(value)} is not a number above 0 and up to 3600, as in 10"
+        )
+    return float(value)
+
+
+def _bytes(text: str) -> int | None:
+    """A size; the key names its unit, so that a bare number is no guess."""
+    return parse_size(f"{text}B" if text.isdigit() else text)
+
+
+def _buffer(text: str) -> int | None:
+    return None if text == "auto" else parse_size(text)
+
+
+def _label(table: _Table, configuration: Configuration) -> str:
+    words = {
+        "mover": configuration.mover,
+        "congestion": (configuration.congestion or "default").upper(),
+        "streams": configuration.streams,
+        "buffer": "full buffers"
+        if configuration.buffer_bytes is None
+        else show_size(configuration.buffer_bytes),
+    }
+    template = table.text("label", default="{mover} {congestion} ×{streams}, {buffer}")
+    try:
+        return template.format_map(words)
+    except (KeyError, ValueError, IndexError, AttributeError):
+        known = ", ".join(f"{{{word}}}" for word in words)
+        raise PlanError(f"{table.path('label')}: {_shown(template)}: in braces stand {known} only") from None
+
+
+def _refuse_double(found: list[Configuration], *, where: str) -> None:
+    *earlier, last = found
+    for other in earlier:
+        if other.matter() == last.matter():
+            raise PlanError(
+                f"{where}: {_shown(last.label)} measures the same as {_shown(other.label)}: leave one out"
+            )
+        if (other.label, other.mode) == (last.label, last.mode):
+            raise PlanError(
+                f"{where}.label: {_shown(last.label)} names two configurations: give each its own, "
+                "or put {mover}, {congestion}, {streams} or {buffer} into it"
+            )
+
+
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

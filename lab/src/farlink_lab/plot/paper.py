@@ -1,0 +1,94 @@
+"""The throughput profiles as a figure for a paper: SVG and PDF, by matplotlib."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from farlink_lab.prediction import limit_curve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from farlink_lab.findings import Findings
+    from farlink_lab.plot.palette import Look
+
+# Inches, of one panel: a column and a half of most journals.
+PANEL = (5.2, 3.7)
+_TITLES = {"size": "Fixed size", "duration": "Fixed duration"}
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    # The same data give the same file.
+    "svg.hashsalt": "farlink",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
+
+
+def write_paper_figures(findings: Findings, looks: Mapping[str, Look], *, svg: Path, pdf: Path) -> None:
+    """Writes the profiles of each mode, side by side and never mixed, to both files.
+
+    Raises:
+        OSError: where a file cannot be written.
+    """
+    modes = [mode for mode in ("size", "duration") if findings.of_mode(mode)]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(PANEL[0] * max(len(modes), 1), PANEL[1]), layout="constrained")
+        panels = figure.subplots(1, max(len(modes), 1), squeeze=False)[0]
+        for panel, mode in zip(panels, modes, strict=False):
+            _draw(panel, findings, mode, looks)
+        if not modes:
+            panels[0].text(0.5, 0.5, "no run can be counted", ha="center", transform=panels[0].transAxes)
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+
+
+def _draw(panel: Axes, findings: Findings, mode: str, looks: Mapping[str, Look]) -> None:
+    found = findings.of_mode(mode)
+    drawn: set[tuple[float, float | None]] = set()
+    for profile in found:
+        curve = limit_curve(profile)
+        if curve is not None and (profile.amount, profile.capacity_bps) not in drawn:
+            drawn.add((profile.amount, profile.capacity_bps))
+            name = f"limit of {profile.amount_shown}"
+            panel.plot(1e3 * curve.rtt_s, curve.throughput_bps / 1e9, ":", color="#444444", lw=1, label=name)
+    for profile in found:
+        look, medians = looks[profile.label], profile.median_bps
+        for rtt, values in zip(profile.rtt_s, profile.throughput_bps, strict=True):
+            every = [1e3 * rtt] * len(values)
+            panel.plot(every, values / 1e9, look.paper_symbol, color=look.colour, ms=2.5, alpha=0.4)
+        panel.errorbar(
+            1e3 * profile.rtt_s,
+            medians / 1e9,
+            yerr=[(medians - profile.low_bps) / 1e9, (profile.high_bps - medians) / 1e9],
+            color=look.colour,
+            ls=look.paper_dash,
+            marker=look.paper_symbol,
+            ms=5,
+            lw=1.4,
+            elinewidth=0.9,
+            capsize=2,
+            label=profile.name,
+        )
+    panel.set_title(_TITLES[mode], loc="left", fontsize=10)
+    panel.set_xlabel("RTT, ms")
+    panel.set_ylabel("throughput, Gb/s")
+    panel.set_xscale("log")
+    rtts = sorted({float(1e3 * rtt) for profile in found for rtt in profile.rtt_s})
+    panel.set_xticks(rtts, [f"{rtt:g}" for rtt in rtts])
+    panel.minorticks_off()
+    panel.set_ylim(bottom=0)
+    panel.legend()

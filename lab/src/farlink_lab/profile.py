@@ -1,0 +1,209 @@
+"""The throughput profile Θ(τ) of each configuration: fixed size and fixed duration apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.quantity import show_size, show_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from farlink_lab.records import Record
+
+Array = NDArray[np.float64]
+
+# RTTs of real paths are measured: those that agree to three digits are one.
+RTT_DIGITS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Records that no profile counts, by the reason.
+
+    Attributes:
+        overrun: The emulator fell behind.
+        failed: The transfer failed.
+        interrupted: The user ended it.
+        incomplete: No duration or no RTT is known.
+    """
+
+    overrun: int = 0
+    failed: int = 0
+    interrupted: int = 0
+    incomplete: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.overrun + self.failed + self.interrupted + self.incomplete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Profile:
+    """Θ(τ) of one configuration.
+
+    Attributes:
+        label: The configuration's name.
+        mode: `size` or `duration`.
+        amount: Bytes of each run (mode `size`) or seconds of each (mode `duration`): the median of the
+            records'.
+        streams: Parallel streams; `None` where unknown.
+        buffer_bytes: Socket buffer; `None` where the kernel tunes it.
+        capacity_bps: C, the median of the records'; `None` where unknown.
+        mtu: Largest packet, bytes; `None` where unknown.
+        rtt_s: Shape (k,), growing: the RTTs with at least one run.
+        throughput_bps: k arrays: Θ of each run at that RTT.
+        records: The records, k tuples, in the order of `throughput_bps`.
+    """
+
+    label: str
+    mode: str
+    amount: float
+    tool: str
+    streams: int | None
+    buffer_bytes: int | None
+    capacity_bps: float | None
+    mtu: int | None
+    rtt_s: Array
+    throughput_bps: tuple[Array, ...]
+    records: tuple[tuple[Record, ...], ...]
+
+    @property
+    def key(self) -> str:
+        """Tells it from every other profile."""
+        return f"{self.label} · {self.mode}"
+
+    @property
+    def amount_shown(self) -> str:
+        """What ended its runs: `2 GiB` or `10 s`."""
+        return show_size(self.amount) if self.mode == "size" else show_time(self.amount)
+
+    @property
+    def name(self) -> str:
+        """Label and amount, for a person."""
+        return f"{self.label}, {self.amount_shown}"
+
+    @property
+    def runs(self) -> int:
+        """How many runs it counts."""
+        return sum(len(values) for values in self.throughput_bps)
+
+    @property
+    def repetitions(self) -> int:
+        """The least runs of any RTT."""
+        return min(len(values) for values in self.throughput_bps)
+
+    @property
+    def full_buffers(self) -> bool:
+        """Whether the kernel tuned the buffers, so that windows had no bound of their own."""
+        return self.buffer_bytes is None
+
+    @property
+    def median_bps(self) -> Array:
+        """Median Θ at each RTT, shape (k,)."""
+        return np.array([np.median(values) for values in self.throughput_bps])
+
+    @property
+    def low_bps(self) -> Array:
+        """Least Θ at each RTT, shape (k,)."""
+        return np.array([values.min() for values in self.throughput_bps])
+
+    @property
+    def high_bps(self) -> Array:
+        """Greatest Θ at each RTT, shape (k,)."""
+        return np.array([values.max() for values in self.throughput_bps])
+
+
+def profiles(records: Iterable[Record]) -> tuple[tuple[Profile, ...], LeftOut]:
+    """The profiles in `records`, in the order of `configuration_order`, and what they leave out.
+
+    Of a run that was measured more than once (taken up again after an interruption) the last good record
+    counts.
+    """
+    taken = tuple(records)
+    dropped: Counter[str] = Counter()
+    last: dict[str, Record] = {}
+    for record in taken:
+        reason = _reason_to_leave_out(record)
+        if reason is not None:
+            dropped[reason] += 1
+        else:
+            last[record.run or f"line {record.line}"] = record
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in last.values():
+        groups.setdefault((label_of(record), record.mode), []).append(record)
+    order = configuration_order(taken)
+    found = sorted(
+        (_profile(label, mode, members) for (label, mode), members in groups.items()),
+        key=lambda profile: (order.index(profile.label), profile.mode),
+    )
+    return tuple(found), LeftOut(**dropped)
+
+
+def configuration_order(records: Iterable[Record]) -> list[str]:
+    """Labels in an order that does not depend on the shuffling of a campaign: by mover, then by name."""
+    ours_first = sorted({(record.tool != "farlink", record.tool, label_of(record)) for record in records})
+    return list(dict.fromkeys(label for _, _, label in ours_first))
+
+
+def label_of(record: Record) -> str:
+    """The configuration's name: the lab's, or what the record says of itself."""
+    if record.label is not None:
+        return record.label
+    parts = [record.tool, (record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
+    if record.buffer_bytes is not None:
+        parts.append(show_size(record.buffer_bytes))
+    parts.append(_amount(record))
+    return " ".join(part for part in parts if part)
+
+
+def counted_lines(found: Sequence[Profile]) -> frozenset[int]:
+    """Line numbers of the records that some profile counts."""
+    return frozenset(record.line for profile in found for group in profile.records for record in group)
+
+
+def _reason_to_leave_out(record: Record) -> str | None:
+    if record.outcome != "ok":
+        return record.outcome
+    if record.overrun:
+        return "overrun"
+    return "incomplete" if record.throughput_bps is None or record.rtt_s is None else None
+
+
+def _amount(record: Record) -> str:
+    if record.mode == "size":
+        return show_size(record.bytes)
+    return show_time(round(record.duration_s, 1)) if record.duration_s else ""
+
+
+def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
+    by_rtt: dict[float, list[Record]] = {}
+    for record in members:
+        by_rtt.setdefault(float(f"{record.rtt_s or 0.0:.{RTT_DIGITS - 1}e}"), []).append(record)
+    rtts = sorted(by_rtt)
+    amounts = [record.bytes if mode == "size" else record.duration_s or 0.0 for record in members]
+    capacities = [record.goodput_bps for record in members if record.goodput_bps]
+    amount = float(np.median(amounts))
+    first = members[0]
+    return Profile(
+        label=label,
+        mode=mode,
+        # Tools that measure their own time end a millisecond or two beside the time asked for.
+        amount=amount if mode == "size" else round(amount, 1) or amount,
+        tool=first.tool,
+        streams=first.streams,
+        buffer_bytes=first.buffer_bytes,
+        capacity_bps=float(np.median(capacities)) if capacities else None,
+        mtu=first.mtu,
+        rtt_s=np.array(rtts),
+        throughput_bps=tuple(
+            np.array([record.throughput_bps or 0.0 for record in by_rtt[rtt]]) for rtt in rtts
+        ),
+        records=tuple(tuple(by_rtt[rtt]) for rtt in rtts),
+    )

@@ -1,0 +1,283 @@
+"""Transfer records from JSON Lines: checked once here, right ever after; what is not known is `None`."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.error import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+Array = NDArray[np.float64]
+
+KINDS = ("memory", "file", "mount", "mpi", "cast", "feed")
+MODES = ("size", "duration")
+OUTCOMES = ("ok", "failed", "interrupted")
+# Of all text fields, these are in every record.
+_NEEDED = ("id", "started", "tool", "version")
+
+
+class RecordsError(LabError):
+    """A file of records that cannot be read at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How late the emulator's packets left during a transfer, seconds."""
+
+    late_max_s: float
+    late_p99_s: float
+    overrun: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Record:
+    """One transfer.
+
+    Attributes:
+        line: Number of its line in the file, from 1.
+        samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the first byte
+            might leave.
+        cpu_s: CPU seconds of (sender, receiver).
+        label: The lab's name of the configuration; `None` for records that no campaign made.
+        run: The lab's identity of the run.
+        fields: The whole object as it was read, with the fields that this version does not know.
+    """
+
+    line: int
+    id: str
+    kind: str
+    mode: str
+    started: str
+    bytes: int
+    duration_s: float | None
+    setup_s: float | None
+    rtt_s: float | None
+    rate_bps: float | None
+    goodput_bps: float | None
+    mtu: int | None
+    streams: int | None
+    congestion: str | None
+    buffer_bytes: int | None
+    tool: str
+    version: str
+    outcome: str
+    error: str | None
+    retransmits: int | None
+    cpu_s: tuple[float, float] | None
+    samples: Array
+    emulator: Health | None
+    label: str | None
+    run: str | None
+    fields: Mapping[str, Any]
+
+    @property
+    def throughput_bps(self) -> float | None:
+        """Θ of the transfer: payload bits that arrived, per second."""
+        return 8 * self.bytes / self.duration_s if self.duration_s else None
+
+    @property
+    def overrun(self) -> bool:
+        """Whether the emulator fell behind: the run says more of it than of the connection."""
+        return self.emulator is not None and self.emulator.overrun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenLine:
+    """A line that is no record, and why."""
+
+    number: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a file of records held."""
+
+    records: tuple[Record, ...]
+    broken: tuple[BrokenLine, ...]
+
+
+def read_records(path: Path) -> Reading:
+    """The records of the file at `path`, and the lines that are none.
+
+    Raises:
+        RecordsError: where the file cannot be read.
+    """
+    # A device or a pipe could be read for ever.
+    if path.exists() and not path.is_file():
+        raise RecordsError(
+            f"{path}: not a regular file: name the directory that 'farlink lab profile --out DIR' wrote"
+        )
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise RecordsError(
+            f"{path}: {error.strerror}: name the directory that 'farlink lab profile --out DIR' wrote"
+        ) from error
+    return parse_lines(lines)
+
+
+def parse_lines(lines: Iterable[bytes]) -> Reading:
+    """The records of `lines`, and those that are none; empty lines are neither."""
+    records: list[Record] = []
+    broken: list[BrokenLine] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            records.append(parse_record(line, line=number))
+        except ValueError as error:
+            broken.append(BrokenLine(number=number, reason=str(error)))
+    return Reading(records=tuple(records), broken=tuple(broken))
+
+
+def parse_record(text: bytes, *, line: int = 1) -> Record:
+    """The record of one line.
+
+    Raises:
+        ValueError: with the field and the reason.
+    """
+    try:
+        data = json.loads(text.decode(), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start + 1}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"not JSON at column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}"
+        ) from error
+    except RecursionError as error:
+        raise ValueError("not a record: nested too deeply") from error
+    if not isinstance(data, dict):
+        raise ValueError("not a record: a record is a JSON object")
+    return _record(_Fields(data), line=line)
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(f"not JSON: {word} is no number there")
+
+
+def _record(fields: _Fields, *, line: int) -> Record:
+    data = fields.data
+    for key in _NEEDED:
+        if fields.text(key) is None:
+            raise ValueError(f"not a record: {key} is missing")
+    lab, emulator = fields.inner("lab"), fields.inner("emulator")
+    cpu = fields.inner("cpu_s")
+    return Record(
+        line=line,
+        id=data["id"],
+        kind=fields.choice("kind", KINDS),
+        mode=fields.choice("mode", MODES),
+        started=data["started"],
+        bytes=fields.whole("bytes") or 0,
+        duration_s=fields.number("duration_s"),
+        setup_s=fields.number("setup_s"),
+        rtt_s=fields.number("rtt_s"),
+        rate_bps=fields.number("rate_bps"),
+        goodput_bps=fields.number("goodput_bps"),
+        mtu=fields.whole("mtu"),
+        streams=fields.whole("streams"),
+        congestion=fields.text("congestion"),
+        buffer_bytes=fields.whole("buffer_bytes"),
+        tool=data["tool"],
+        version=data["version"],
+        outcome=fields.choice("outcome", OUTCOMES),
+        error=fields.text("error"),
+        retransmits=fields.whole("retransmits"),
+        cpu_s=None if cpu is None else (cpu.needed("sender"), cpu.needed("receiver")),
+        samples=_samples(data.get("samples", [])),
+        emulator=None
+        if emulator is None
+        else Health(
+            late_max_s=emulator.needed("late_max_s"),
+            late_p99_s=emulator.needed("late_p99_s"),
+            overrun=data["emulator"].get("overrun") is True,
+        ),
+        label=None if lab is None else lab.text("configuration"),
+        run=None if lab is None else lab.text("run"),
+        fields=data,
+    )
+
+
+class _Fields:
+    """The fields of an object, each of the type that it is read as or absent."""
+
+    def __init__(self, data: Mapping[str, Any], *, where: str = "") -> None:
+        self.data, self.where = data, where
+
+    def text(self, key: str) -> str | None:
+        value = self.data.get(key)
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is not a text")
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value < 0
+        ):
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is not a number of at least 0")
+        return float(value)
+
+    def needed(self, key: str) -> float:
+        value = self.number(key)
+        if value is None:
+            raise ValueError(f"{self.where}{key} is missing")
+        return value
+
+    def whole(self, key: str) -> int | None:
+        value = self.data.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is not a whole number of at least 0")
+        return value
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+        value = self.data.get(key)
+        if value not in choices:
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is none of {', '.join(choices)}")
+        return str(value)
+
+    def inner(self, key: str) -> _Fields | None:
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is not an object")
+        return _Fields(value, where=f"{self.where}{key}.")
+
+
+def _samples(value: object) -> Array:
+    message = "samples: not a list of [seconds, bytes]"
+    try:
+        samples = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(message) from None
+    if samples.size == 0:
+        return np.empty((0, 2))
+    if samples.ndim != 2 or samples.shape[1] != 2 or not np.isfinite(samples).all():
+        raise ValueError(message)
+    if (samples < 0).any() or (np.diff(samples[:, 0]) <= 0).any():
+        raise ValueError("samples: times must grow and bytes be at least 0")
+    return samples
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 40 else f"{text[:37]}..."

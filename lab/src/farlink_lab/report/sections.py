@@ -1,0 +1,373 @@
+"""The sections of the page, each for a reader who knows none of the papers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from farlink_lab import words
+from farlink_lab.profile import counted_lines, label_of
+from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.report import markup
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from farlink_lab.findings import Findings
+    from farlink_lab.plot.palette import Look
+    from farlink_lab.records import Record
+    from farlink_lab.shape import Shape
+
+_MODES = {
+    "size": (
+        "Fixed size",
+        "Throughput of transfers of a given size, timed until the last byte has arrived.",
+        (
+            "Each large mark is the median of the runs of one configuration at one round-trip time (RTT); "
+            "the bar spans its slowest and fastest run, small marks are every run. The dotted line is the "
+            "limit: no transfer of that size can finish sooner than half a round trip plus the time that its "
+            "bytes take on the wire."
+        ),
+    ),
+    "duration": (
+        "Fixed duration",
+        "Throughput of transfers that go on for a given time; only bytes that arrived within it count.",
+        (
+            "As above, for transfers of a given duration: a longer one hides more of its slow beginning, so "
+            "these curves cannot be compared with those of a fixed size. The dotted line is the limit: what "
+            "the wire carries, less the half round trip that the first byte takes."
+        ),
+    ),
+}
+_BENDS = {"concave": "⌒ concave", "convex": "⌣ convex", "straight": "straight", "undecided": "undecided"}
+_BENDS_EXPLAINED = (
+    "A concave profile stays high and falls late; a convex one falls at once. At each RTT between the first "
+    "and the last, a profile is concave where it lies above the straight line between its two neighbours "
+    "(RTT on a linear axis), convex where below; the percentage says how far. With several runs a point, a "
+    "bend is claimed where 95% of resamples of the runs agree, and the smaller number is how many do; with "
+    "one run a point there is no spread to judge by, so only the shape is told, and less than 1% counts as "
+    "straight."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where the records were, and what made the page."""
+
+    directory: str
+    command: str
+
+
+def body(
+    findings: Findings,
+    looks: Mapping[str, Look],
+    runs: Sequence[Mapping[str, Any]],
+    *,
+    drawn: AbstractSet[str],
+    context: Context,
+) -> str:
+    """Everything between the page's first heading and its footer."""
+    parts = [
+        _head(findings, context),
+        (
+            f'<div class="bar">{markup.legend(looks)}'
+            f'<div class="switches">{markup.switch("x", name="RTT axis")}'
+            f"{markup.switch('y', name='vertical axis')}</div></div>"
+        ),
+        *(
+            _mode(findings, mode, looks, drawn=drawn)
+            for mode in ("size", "duration")
+            if findings.of_mode(mode)
+        ),
+        _traces(runs),
+        _cost(findings, looks, drawn=drawn),
+        _health(findings, drawn=drawn),
+        _runs(findings, looks),
+        _footer(context),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _head(findings: Findings, context: Context) -> str:
+    plans = sorted({plan for record in findings.records if (plan := _lab(record).get("plan"))})
+    title = f"Throughput profiles: {', '.join(plans)}" if plans else "Throughput profiles"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        markup.paragraph(
+            "How fast memory moves over a long dedicated connection, against its length", kind="subtitle"
+        ),
+        markup.items(words.headlines(findings), kind="headlines"),
+        markup.facts(_facts(findings.records, context)),
+        (
+            "<noscript><p class='warning'>The figures need scripts; profile.svg beside this page has the "
+            "profiles.</p></noscript>"
+        ),
+    ]
+    if findings.broken:
+        parts.append('<div class="warning">')
+        parts.append(markup.paragraph("Lines of the records file that are no record, and were skipped:"))
+        parts.append(markup.items(str(line) for line in findings.broken))
+        parts.append("</div>")
+    return "\n".join(parts)
+
+
+def _facts(records: Sequence[Record], context: Context) -> dict[str, str]:
+    hosts = [host for record in records if isinstance(host := record.fields.get("hosts"), dict)]
+    machines = {
+        f"Linux {end.get('kernel', '?')}, {end.get('cores', '?')} cores"
+        for host in hosts
+        for end in host.values()
+        if isinstance(end, dict)
+    }
+    started = sorted(record.started for record in records)
+    return {
+        "Connection": _some(_connection(record) for record in records),
+        "Machine": _some(machines),
+        "Tools": _some(f"{record.tool} {record.version}" for record in records),
+        "Measured": escape(
+            f"{started[0][:19].replace('T', ' ')} to {started[-1][:19].replace('T', ' ')} UTC"
+        ),
+        "Seed": _some(str(seed) for record in records if (seed := record.fields.get("seed")) is not None),
+        "Records": markup.code(f"{context.directory}/records.jsonl"),
+        "Made by": markup.code(context.command) if context.command else "",
+    }
+
+
+def _connection(record: Record) -> str:
+    fields = record.fields
+    facts = [
+        show_rate(record.rate_bps) if record.rate_bps else None,
+        f"{fields['framing']} framing" if isinstance(fields.get("framing"), str) else None,
+        f"MTU {record.mtu}" if record.mtu else None,
+        f"queue of {show_size(queue)}" if isinstance(queue := fields.get("queue_bytes"), int) else None,
+        f"loss {100 * loss:g}%" if isinstance(loss := fields.get("loss"), int | float) else None,
+        f"other traffic {show_rate(load)}"
+        if isinstance(load := fields.get("background_bps"), int) and load
+        else None,
+    ]
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _some(texts: Any) -> str:
+    """Different texts, in order and escaped; the first few where they are many."""
+    known = sorted({text for text in texts if text})
+    more = f"; and {len(known) - 4} more" if len(known) > 4 else ""
+    return escape("; ".join(known[:4]) + more)
+
+
+def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: AbstractSet[str]) -> str:
+    title, lead, caption = _MODES[mode]
+    parts = [
+        f"<h2>{title}</h2>",
+        markup.paragraph(lead),
+        markup.figure(f"profile-{mode}", caption=caption),
+        _bends(findings, mode, looks),
+    ]
+    if f"model-{mode}" in drawn:
+        parts += [
+            "<h3>Against the model</h3>",
+            markup.figure(f"model-{mode}", caption=_model_caption(mode), height=520),
+        ]
+    return "\n".join(parts)
+
+
+def _model_caption(mode: str) -> str:
+    formula = "B / (B/C + x)" if mode == "size" else "C·(1 − x/T)"
+    return (
+        "Lines are a model without loss: each stream starts with ten packets, doubles every round trip until "
+        "the connection is full, and then stays at its capacity C. Slow start lasts τ·log₂(Cτ/w) at "
+        "round-trip time τ with first windows of w in all, and costs x seconds of capacity; the throughput "
+        f"is {formula}, with arrivals half a round trip later. Where buffers are small, the window allows no "
+        "more than one buffer a stream and round trip. Marks are the medians measured. Beneath: by how many "
+        "percent the measured lies above or below the model. Losses, queues and the congestion control's own "
+        "mind are what the model leaves out, so the residual shows what they cost."
+    )
+
+
+def _bends(findings: Findings, mode: str, looks: Mapping[str, Look]) -> str:
+    found = [profile for profile in findings.of_mode(mode) if profile.key in findings.shapes]
+    if not found:
+        return markup.paragraph(
+            "Concave or convex cannot be told: that takes at least three RTTs.", kind="note"
+        )
+    inner = sorted({point.rtt_s for profile in found for point in findings.shapes[profile.key].points})
+    rows = [
+        markup.row(
+            [
+                markup.marked_cell(profile.name, looks[profile.label]),
+                *_bend_cells(findings.shapes[profile.key], inner),
+                markup.cell(words.runs_a_point(findings.shapes[profile.key])),
+            ]
+        )
+        for profile in found
+    ]
+    first = not (mode == "duration" and findings.of_mode("size"))
+    return "\n".join(
+        [
+            "<h3>Concave and convex regions, as measured</h3>",
+            markup.paragraph(_BENDS_EXPLAINED if first else "Told as for the fixed size above."),
+            markup.table(["configuration", *(show_time(rtt) for rtt in inner), "from"], rows, kind="bends"),
+        ]
+    )
+
+
+def _bend_cells(shape: Shape, rtts: Sequence[float]) -> list[str]:
+    by_rtt = {point.rtt_s: point for point in shape.points}
+    cells = []
+    for rtt in rtts:
+        point = by_rtt.get(rtt)
+        if point is None:
+            cells.append(markup.cell("–"))
+            continue
+        height = f"{100 * point.height:+.1f}%".replace("-", "−")
+        sure = f", {100 * point.sure:.0f}% agree" if point.sure is not None else ""
+        cells.append(markup.cell(_BENDS[point.bend], kind=point.bend, small=height + sure))
+    return cells
+
+
+def _traces(runs: Sequence[Mapping[str, Any]]) -> str:
+    if not runs:
+        return ""
+    options = []
+    for group, members in groupby(enumerate(runs), key=lambda pair: str(pair[1]["group"])):
+        rows = "".join(
+            f'<option value="{index}">{escape(str(run["name"]))}</option>' for index, run in members
+        )
+        options.append(f'<optgroup label="{escape(group)}">{rows}</optgroup>')
+    return "\n".join(
+        [
+            "<h2>The course of a run</h2>",
+            f'<p><select id="run" aria-label="Run">{"".join(options)}</select></p>',
+            '<p id="run-said"></p>',
+            markup.figure(
+                "trace",
+                caption="Throughput at the receiver, interval by interval. A transfer first ramps up "
+                "(shaded), then sustains (the dashed line is the mean of that phase). The two are split "
+                "where a rising line before and a constant after fit the samples best. Beneath, where the "
+                "sender's kernel told them, the congestion windows of all streams together: bytes that may "
+                "be on their way at once.",
+                height=380,
+            ),
+        ]
+    )
+
+
+def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[str]) -> str:
+    if "cost" not in drawn:
+        return ""
+    rows = []
+    for profile in findings.profiles:
+        known = findings.costs.get(profile.key)
+        if known is not None:
+            numbers = (known.sender, known.receiver, known.both)
+            cells = [markup.cell(f"{number:.3f}") for number in numbers]
+            rows.append(
+                markup.row(
+                    [
+                        markup.marked_cell(profile.name, looks[profile.label]),
+                        *cells,
+                        markup.cell(str(known.runs)),
+                    ]
+                )
+            )
+    return "\n".join(
+        [
+            "<h2>CPU per gigabyte</h2>",
+            markup.figure(
+                "cost",
+                caption="CPU seconds, user and system, that sender and receiver together spend on each GB "
+                "(10⁹ bytes) that arrives: the median at each RTT. Where little arrives, what every transfer "
+                "costs to set up weighs more. Tools report their own CPU time; the emulator's is not in it.",
+            ),
+            markup.table(
+                ["configuration", "sender, s/GB", "receiver, s/GB", "both, s/GB", "runs"], rows, kind="runs"
+            ),
+        ]
+    )
+
+
+def _health(findings: Findings, *, drawn: AbstractSet[str]) -> str:
+    if "health" not in drawn:
+        return ""
+    overrun = findings.left_out.overrun
+    known = sum(record.emulator is not None for record in findings.records)
+    said = (
+        f"The emulator fell behind in {overrun} of {known} runs: those are in no profile."
+        if overrun
+        else f"The emulator kept up in all {known} runs whose lateness is known."
+    )
+    return "\n".join(
+        [
+            "<h2>Health of the emulator</h2>",
+            markup.paragraph(said),
+            markup.figure(
+                "health",
+                caption="The connection is emulated: each packet is held until it is due. How late the "
+                "packets of a run left, 99 in 100 of them at most, is the mark; above the dashed line (0.25 "
+                "ms or 1% of the one-way delay, whichever is more) a run says more of the emulator than of "
+                "the connection. Such overrun runs are drawn as ×, left out of every profile, and counted.",
+            ),
+        ]
+    )
+
+
+def _runs(findings: Findings, looks: Mapping[str, Look]) -> str:
+    counted = counted_lines(findings.profiles)
+    ordered = sorted(findings.records, key=lambda record: (record.started, record.line))
+    rows = [
+        _run_row(number, record, looks, counted=record.line in counted)
+        for number, record in enumerate(ordered, start=1)
+    ]
+    head = ["run", "configuration", "RTT", "moved", "in", "throughput", "sent again", "outcome", "notes"]
+    uncounted = len(findings.records) - len(counted)
+    return "\n".join(
+        [
+            "<h2>Every run</h2>",
+            (
+                f"<details{' open' if uncounted else ''}><summary>{len(findings.records)} runs, {uncounted} "
+                "of them in no profile</summary>"
+            ),
+            markup.table(head, rows, kind="runs"),
+            "</details>",
+        ]
+    )
+
+
+def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted: bool) -> str:
+    notes = [record.error or ""]
+    if record.overrun:
+        notes.append("the emulator fell behind")
+    elif record.outcome == "ok" and not counted:
+        notes.append("measured again later, or its duration or RTT is unknown")
+    label = label_of(record)
+    cells = [
+        markup.cell(str(number)),
+        f'<td class="words">{markup.mark(looks[label])} {escape(label)}</td>',
+        markup.cell(show_time(record.rtt_s) if record.rtt_s is not None else "–"),
+        markup.cell(show_size(record.bytes)),
+        markup.cell(f"{record.duration_s:.3f} s" if record.duration_s is not None else "–"),
+        markup.cell(show_rate(record.throughput_bps) if record.throughput_bps is not None else "–"),
+        markup.cell(str(record.retransmits) if record.retransmits is not None else "–"),
+        markup.cell(record.outcome),
+        markup.cell("; ".join(note for note in notes if note), kind="reason"),
+    ]
+    return markup.row(cells, kind="" if counted else "bad")
+
+
+def _footer(context: Context) -> str:
+    where = context.directory
+    again = f"farlink lab profile {where}/plan.toml --out ANOTHER_DIR\nfarlink lab report {where}"
+    return (
+        "<footer><p>To measure again, and to make this page again:</p>"
+        f"<pre><code>{escape(again)}</code></pre>"
+        "<p>The same profiles for a paper: <code>profile.svg</code> and <code>profile.pdf</code> beside the "
+        "records.</p></footer>"
+    )
+
+
+def _lab(record: Record) -> Mapping[str, Any]:
+    lab = record.fields.get("lab")
+    return lab if isinstance(lab, dict) else {}

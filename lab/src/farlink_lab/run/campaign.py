@@ -1,0 +1,204 @@
+"""A plan carried out, run by run, into a directory of records; stopped and taken up again at any run."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farlink_lab.error import LabError
+from farlink_lab.movers import MOVERS
+from farlink_lab.plan_file import read_plan
+from farlink_lab.run.emulation import Emulation, find_farlink
+from farlink_lab.run.journal import Journal
+from farlink_lab.run.progress import CampaignProgress
+from farlink_lab.run.stop import Stop, stop_on_signals
+from farlink_lab.run.transfer import carry_out, find_tool
+from farlink_lab.schedule import Run, TimeLeft, schedule
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from farlink_lab.plan import Plan
+    from farlink_lab.records import Reading
+
+RECORDS, PLAN_COPY = "records.jsonl", "plan.toml"
+# Packets of the last run that are still on their way must not meet the next one; the far side's answers to
+# them take another half round trip.
+DRAIN_ROUND_TRIPS = 1.5
+
+
+class CampaignError(LabError):
+    """A campaign that cannot begin or go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """What a campaign has come to.
+
+    Attributes:
+        runs: How many the plan means.
+        already: How many of them had been measured before.
+        measured: How many were measured now.
+        failed: How many of those failed.
+        status: 0, or the exit status that tells that it was interrupted.
+    """
+
+    runs: int
+    already: int
+    measured: int
+    failed: int
+    status: int
+
+
+def run_campaign(path: Path, *, out: Path, console: Console, retry_failed: bool = False) -> Campaign:
+    """Carries out the plan in the file at `path`, leaving out what `out` has already.
+
+    Args:
+        path: The plan.
+        out: Directory of the records, made where it is missing.
+        console: Where progress is shown.
+        retry_failed: Run again what failed before.
+
+    Raises:
+        LabError: where the plan, the directory, a tool or the emulator is not as it must be.
+    """
+    plan = read_plan(path)
+    settle_directory(plan, path=path, out=out)
+    runs = schedule(plan)
+    with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
+        reading = journal.read()
+        for broken in reading.broken:
+            console.print(
+                f"farlink: {journal.path}: {broken}: skipped", markup=False, highlight=False, soft_wrap=True
+            )
+        done = finished_runs(reading, retry_failed=retry_failed)
+        left = [run for run in runs if run.identity not in done]
+        counts = _measure(plan, left, journal=journal, done=len(runs) - len(left), console=console, stop=stop)
+        return Campaign(
+            runs=len(runs),
+            already=len(runs) - len(left),
+            measured=counts[0],
+            failed=counts[1],
+            status=stop.status if stop.asked else 0,
+        )
+
+
+def settle_directory(plan: Plan, *, path: Path, out: Path) -> None:
+    """Makes `out` the directory of `plan`, which a copy of the plan in it says.
+
+    Raises:
+        CampaignError: where it is another plan's.
+    """
+    copy = out / PLAN_COPY
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if copy.exists():
+            differences = read_plan(copy).differences(plan)
+            if differences:
+                raise CampaignError(
+                    f"{path} is not the plan that {out} was begun with: it differs in "
+                    f"{', '.join(differences)}; "
+                    f"name another --out, or go on with {copy}"
+                )
+        elif (out / RECORDS).exists():
+            raise CampaignError(f"{out} has records but no {PLAN_COPY} that says of what: name another --out")
+        else:
+            shutil.copyfile(path, copy)
+    except OSError as error:
+        raise CampaignError(f"{out}: {error.strerror}: name a directory that can be written to") from error
+
+
+def finished_runs(reading: Reading, *, retry_failed: bool) -> frozenset[str]:
+    """Identities of the runs that need not be measured again; interrupted ones need."""
+    outcomes = ("ok",) if retry_failed else ("ok", "failed")
+    return frozenset(record.run for record in reading.records if record.run and record.outcome in outcomes)
+
+
+def is_complete(path: Path, *, out: Path) -> bool:
+    """Whether `out` has every run of the plan at `path`."""
+    if not (out / RECORDS).exists() or not (out / PLAN_COPY).exists():
+        return False
+    plan = read_plan(path)
+    if read_plan(out / PLAN_COPY).differences(plan):
+        return False
+    with Journal(out / RECORDS) as journal:
+        done = finished_runs(journal.read(), retry_failed=False)
+    return all(run.identity in done for run in schedule(plan))
+
+
+def _measure(
+    plan: Plan, runs: list[Run], *, journal: Journal, done: int, console: Console, stop: Stop
+) -> tuple[int, int]:
+    """Counts of the runs measured and of those that failed."""
+    measured = failed = 0
+    if not runs:
+        return measured, failed
+    farlink = find_farlink()
+    tools = {
+        name: find_tool(name, farlink=farlink, which=shutil.which)
+        for name in dict.fromkeys(run.configuration.mover for run in runs)
+    }
+    time_left = TimeLeft()
+    progress = CampaignProgress(console, runs=runs, done=done, time_left=time_left)
+    with contextlib.ExitStack() as stack:
+        connections = _Connections(plan, farlink=farlink, stack=stack)
+        stack.enter_context(progress)
+        for run in runs:
+            begun = time.monotonic()
+            progress.begin(run)
+            record = carry_out(
+                run,
+                plan=plan.name,
+                tool=tools[run.configuration.mover],
+                emulation=connections.of(run),
+                stop=stop,
+                tick=lambda elapsed, run=run: progress.tick(run, elapsed),  # type: ignore[misc]
+            )
+            journal.append(record)
+            if stop.asked:
+                break
+            measured += 1
+            failed += record["outcome"] != "ok"
+            _drain(run, stop=stop)
+            progress.end(run, record, took_s=time.monotonic() - begun)
+    return measured, failed
+
+
+class _Connections:
+    """The emulations of a campaign.
+
+    One serves all, unless a mover takes the hosts' default congestion control: then there is one for each
+    that the plan names, all open and all but one idle, and every mover with that congestion control uses it,
+    so that those which are compared meet the same connection.
+    """
+
+    def __init__(self, plan: Plan, *, farlink: str, stack: contextlib.ExitStack) -> None:
+        self.plan, self.farlink, self.stack = plan, farlink, stack
+        self.by_congestion = any(
+            configuration.congestion is not None and not MOVERS[configuration.mover].chooses_congestion
+            for configuration in plan.configurations
+        )
+        self._open: dict[str | None, Emulation] = {}
+
+    def of(self, run: Run) -> Emulation:
+        default = self.plan.connection.congestion
+        wanted = (run.configuration.congestion or default) if self.by_congestion else default
+        if wanted in self._open and not self._open[wanted].alive:
+            raise CampaignError(
+                "the emulation ended by itself; what was measured is kept: start again to go on"
+            )
+        if wanted not in self._open:
+            emulation = Emulation(self.farlink, self.plan.connection, congestion=wanted, rtt_s=run.rtt_s)
+            self._open[wanted] = self.stack.enter_context(emulation)
+        return self._open[wanted]
+
+
+def _drain(run: Run, *, stop: Stop) -> None:
+    deadline = time.monotonic() + DRAIN_ROUND_TRIPS * run.rtt_s
+    while not stop.asked and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, 0.1))

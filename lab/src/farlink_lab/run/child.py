@@ -1,0 +1,102 @@
+"""Child processes that never outlive the lab, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+# prctl(2): the signal that the kernel sends when the parent dies.
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# How long a process may take to end after it was asked to.
+END_LIMIT_S = 5.0
+
+Process = subprocess.Popen[str]
+
+
+def start(command: Sequence[str], *, stdout: Path | None = None, stderr: Path | None = None) -> Process:
+    """Starts `command` in a process group of its own, so that Ctrl-C reaches the lab alone.
+
+    Args:
+        command: Program and arguments.
+        stdout: Where its output goes, for what nobody reads meanwhile (a full pipe would stop it); `None`
+            pipes it.
+        stderr: Likewise for its complaints.
+    """
+    with contextlib.ExitStack() as stack:
+        output, errors = (
+            subprocess.PIPE if path is None else stack.enter_context(path.open("wb"))
+            for path in (stdout, stderr)
+        )
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            text=True,
+            errors="replace",
+            process_group=0,
+            # One call into libc, bound beforehand: nothing that a fork could find locked.
+            preexec_fn=_die_with_parent,  # noqa: PLW1509
+        )
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def send(process: Process, sent: signal.Signals) -> None:
+    """Sends a signal to the process and those it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, sent)
+
+
+def end(process: Process) -> None:
+    """Ends the process and those it started: asked first, then killed."""
+    if process.poll() is None:
+        send(process, signal.SIGTERM)
+        try:
+            process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            send(process, signal.SIGKILL)
+            process.wait()
+    else:
+        # It has ended itself; whatever it left in its group has not.
+        send(process, signal.SIGKILL)
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+
+
+def first_line(process: Process, *, limit_s: float) -> str | None:
+    """The first line of its piped output; `None` where it ends or `limit_s` passes before it is whole."""
+    if process.stdout is None:
+        raise ValueError("the process was started without a pipe for its output")
+    descriptor = process.stdout.fileno()
+    deadline = time.monotonic() + limit_s
+    held = b""
+    while b"\n" not in held:
+        left = deadline - time.monotonic()
+        readable, _, _ = select.select([descriptor], [], [], max(left, 0))
+        read = os.read(descriptor, 65536) if readable else b""
+        if not read:
+            return None
+        held += read
+    return held.partition(b"\n")[0].decode(errors="replace")
+
+
+def last_line(path: Path) -> str | None:
+    """The last line that was written to the file, without what is blank; `None` where there is none."""
+    lines = path.read_text(errors="replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)

@@ -1,0 +1,182 @@
+"""What the findings say, in sentences that claim no more than was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from farlink_lab.quantity import show_rate, show_time
+
+if TYPE_CHECKING:
+    from farlink_lab.findings import Findings
+    from farlink_lab.profile import LeftOut, Profile
+    from farlink_lab.shape import Region, Shape
+
+_MODES = {"size": "Fixed size", "duration": "Fixed duration"}
+
+
+def headlines(findings: Findings) -> list[str]:
+    """The sentences at the top of the report, the most important first."""
+    sentences = [scope(findings)]
+    for mode in ("size", "duration"):
+        sentences += _spans(findings, mode)
+    sentences += [said for profile in findings.profiles if (said := model_sentence(findings, profile))]
+    sentences += comparisons(findings)
+    sentences.append(left_out_sentence(findings.left_out))
+    return [sentence for sentence in sentences if sentence]
+
+
+def scope(findings: Findings) -> str:
+    """How much was measured, and over what."""
+    counted = sum(profile.runs for profile in findings.profiles)
+    if not findings.profiles:
+        return "No run can be counted: see the table of runs for the reasons."
+    rtts = np.unique(np.concatenate([profile.rtt_s for profile in findings.profiles]))
+    sentence = (
+        f"{_count(counted, 'run')} of {_count(len(findings.profiles), 'configuration')} at "
+        f"{_count(len(rtts), 'RTT')} from {show_time(rtts[0])} to {show_time(rtts[-1])}"
+    )
+    rates = {record.rate_bps for record in findings.records if record.rate_bps}
+    goodputs = {profile.capacity_bps for profile in findings.profiles if profile.capacity_bps}
+    if len(rates) == 1 and goodputs:
+        left = show_rate(max(goodputs))
+        sentence += f", over a connection of {show_rate(rates.pop())}, which leaves {left} for payload"
+    return sentence + "."
+
+
+def profile_sentence(profile: Profile, shape: Shape | None) -> str:
+    """The profile of one configuration in a sentence."""
+    medians, rtts = profile.median_bps, profile.rtt_s
+    if len(rtts) == 1:
+        return f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}."
+    sentence = (
+        f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}, "
+        f"{show_rate(medians[-1])} at {show_time(rtts[-1])}"
+    )
+    return f"{sentence}; {shape_clause(shape)}." if shape is not None else f"{sentence}."
+
+
+def shape_clause(shape: Shape) -> str:
+    """Where a profile is concave and convex, and how sure: the end of a sentence."""
+    if shape.throughout is not None:
+        words = f"{_bend(shape.regions[0])} throughout"
+    else:
+        words = ", ".join(_region(region) for region in shape.regions)
+        turns = [f"between {show_time(low)} and {show_time(high)}" for low, high in shape.turns()]
+        if turns:
+            words += f": it turns convex {' and '.join(turns)}"
+    return f"{words} ({certainty(shape)})"
+
+
+def certainty(shape: Shape) -> str:
+    """How sure a shape is, for a person."""
+    runs = runs_a_point(shape)
+    if not shape.judged:
+        return f"{runs}: shape only"
+    claimed = [
+        region.sure for region in shape.regions if region.sure is not None and region.bend != "undecided"
+    ]
+    if not claimed:
+        return f"{runs}: too much spread to say"
+    least = min(claimed)
+    return (
+        f"{runs}, each claim in {'every resample' if least == 1 else f'{_share(least)} of resamples or more'}"
+    )
+
+
+def runs_a_point(shape: Shape) -> str:
+    """How many runs each point rests on, for a person."""
+    if shape.fewest == shape.most:
+        return "one run a point" if shape.most == 1 else f"{shape.most} runs a point"
+    return f"{shape.fewest} to {shape.most} runs a point"
+
+
+def model_sentence(findings: Findings, profile: Profile) -> str | None:
+    """How far a full-buffer, fixed-duration profile lies from the model of slow start."""
+    prediction = findings.predictions.get(profile.key)
+    if prediction is None or profile.mode != "duration" or not profile.full_buffers:
+        return None
+    worst = int(np.argmax(np.abs(prediction.residual)))
+    low, high = prediction.residual.min(), prediction.residual.max()
+    return (
+        f"{profile.name}, against slow start then capacity: {_signed(low)} to {_signed(high)} of the model, "
+        f"farthest at {show_time(profile.rtt_s[worst])}."
+    )
+
+
+def comparisons(findings: Findings) -> list[str]:
+    """Our mover against each other tool that did the same, RTT by RTT."""
+    sentences = []
+    for ours in findings.profiles:
+        for theirs in findings.profiles:
+            if ours.tool == "farlink" and theirs.tool != "farlink" and _alike(ours, theirs):
+                shared = [rtt for rtt in ours.rtt_s if rtt in theirs.rtt_s]
+                ratios = [_median_at(ours, rtt) / _median_at(theirs, rtt) for rtt in shared]
+                if ratios:
+                    sentences.append(
+                        f"{ours.name}, against {theirs.label}: {min(ratios):.3f} to {max(ratios):.3f} times "
+                        f"its throughput, median {np.median(ratios):.3f} over {_count(len(ratios), 'RTT')}."
+                    )
+    return sentences
+
+
+def left_out_sentence(left_out: LeftOut) -> str:
+    """How many runs the profiles do not count, and why."""
+    reasons = [
+        (left_out.overrun, "where the emulator fell behind"),
+        (left_out.failed, "that failed"),
+        (left_out.interrupted, "that were interrupted"),
+        (left_out.incomplete, "whose duration or RTT is unknown"),
+    ]
+    told = [f"{_count(count, 'run')} {reason}" for count, reason in reasons if count]
+    return f"Left out of every profile, and counted: {', '.join(told)}." if told else ""
+
+
+def _spans(findings: Findings, mode: str) -> list[str]:
+    return [
+        f"{_MODES[mode]}: {profile_sentence(profile, findings.shapes.get(profile.key))}"
+        for profile in findings.of_mode(mode)
+    ]
+
+
+def _alike(ours: Profile, theirs: Profile) -> bool:
+    facts = [
+        (
+            profile.mode,
+            profile.streams,
+            profile.buffer_bytes,
+            profile.amount,
+            profile.records[0][0].congestion,
+        )
+        for profile in (ours, theirs)
+    ]
+    return facts[0] == facts[1]
+
+
+def _median_at(profile: Profile, rtt_s: float) -> float:
+    return float(profile.median_bps[list(profile.rtt_s).index(rtt_s)])
+
+
+def _bend(region: Region) -> str:
+    return {"straight": "straight (within 1%)", "undecided": "undecided"}.get(region.bend, region.bend)
+
+
+def _region(region: Region) -> str:
+    where = show_time(region.first_s)
+    if region.points == 1:
+        return f"{_bend(region)} at {where}"
+    return f"{_bend(region)} from {where} to {show_time(region.last_s)}"
+
+
+def _share(share: float) -> str:
+    # Rounding down: what is told is never more than what was found.
+    return f"{int(100 * share)}%"
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * ratio:+.1f}%".replace("-", "−")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

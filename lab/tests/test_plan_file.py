@@ -1,0 +1,136 @@
+"""Plans: what they mean, and one clear line for each way to get one wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from farlink_lab.plan_file import PlanError, parse_plan, read_plan
+from farlink_lab.schedule import TimeLeft, schedule
+
+PLANS = Path(__file__).parents[2] / "plans"
+GOOD = 'rtts = ["1ms"]\n[[configuration]]\nseconds = 1\n'
+
+
+def refusal(text):
+    with pytest.raises(PlanError) as caught:
+        parse_plan(text, name="x")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rtts = [", "not TOML"),
+        ("", "configuration: at least one is needed"),
+        ('rtss = ["1ms"]\n' + GOOD, "unknown key rtss: did you mean rtts?"),
+        (GOOD.replace('rtts = ["1ms"]\n', ""), "rtts: at least one is needed"),
+        (GOOD.replace('"1ms"', '"1"'), 'rtts[0]: "1" has no unit: write it as in 91.6ms'),
+        (GOOD.replace('"1ms"', "1"), 'rtts[0]: "1" has no unit'),
+        (GOOD.replace('"1ms"', '"0ms"'), 'rtts[0]: "0ms" is not an RTT: more than 0 and at most 10s'),
+        (GOOD.replace('"1ms"', '"1h"'), 'rtts[0]: "1h" is not an RTT'),
+        (GOOD.replace('"1ms"', '"1ms", "1000us"'), "rtts: 1 ms stands twice"),
+        ("repetitions = 0\n" + GOOD, "repetitions: 0 is not a whole number from 1 to 1000"),
+        ("repetitions = true\n" + GOOD, "repetitions: True is not a whole number"),
+        ("seed = -1\n" + GOOD, "seed: -1 is not a whole number"),
+        ("name = 3\n" + GOOD, "name: 3 is not a text"),
+        (GOOD + '[connection]\nrate = "10"\n', 'connection.rate: "10" has no unit: write it as in 10gbit'),
+        (GOOD + '[connection]\nrate = "0gbit"\n', 'connection.rate: "0gbit" is zero'),
+        (GOOD + '[connection]\nrtt = "1ms"\n', "unknown key connection.rtt"),
+        (GOOD + "[connection]\nmtu = 100\n", "connection.mtu: 100 is not a whole number from 1280 to 65535"),
+        (GOOD + '[connection]\nloss = "101%"\n', 'connection.loss: "101%" is not a share'),
+        (GOOD + '[connection]\nqueue = "50"\n', 'connection.queue: "50" has no unit'),
+        (GOOD + '[connection]\nframing = "token ring"\n', "is none of ethernet, sonet, none"),
+        (GOOD + '[connection]\nframing = "sonet"\nrate = "10gbit"\n', "sonet means OC-192"),
+        (
+            GOOD + '[connection]\nbackground = "10gbit"\n',
+            "connection.background: other traffic takes the whole rate",
+        ),
+        (GOOD + 'bytes = "1GiB"\n', "configuration[0]: give one of bytes"),
+        (GOOD.replace("seconds = 1", ""), "configuration[0]: give one of bytes"),
+        (GOOD.replace("seconds = 1", 'bytes = "1G"'), 'configuration[0].bytes: "1G" is not a size'),
+        (GOOD.replace("seconds = 1", "seconds = 0"), "configuration[0].seconds: 0 is not a number above 0"),
+        (GOOD + "streams = 0\n", "configuration[0].streams: 0 is not a whole number from 1 to 512"),
+        (GOOD + "streams = []\n", "configuration[0].streams: an empty list"),
+        (GOOD + 'mover = "ftp"\n', 'configuration[0].mover: "ftp" is none of farlink, iperf3, nuttcp'),
+        (GOOD + 'congestion = "cubic; reboot"\n', "is not a name as the kernel has them"),
+        (GOOD + 'buffer = "64"\n', 'configuration[0].buffer: "64" has no unit'),
+        (GOOD + 'label = "{colour}"\n', "in braces stand {mover}, {congestion}, {streams}, {buffer} only"),
+        (GOOD + "[[configuration]]\nseconds = 1\n", "measures the same as"),
+        (GOOD + 'label = "x"\nstreams = [1, 2]\n', "names two configurations"),
+        (GOOD + 'mover = "iperf3"\n'.replace("seconds", ""), None),
+        (GOOD.replace("seconds = 1", 'bytes = "1MiB"\nmover = "iperf3"'), "stops its clock before the data"),
+        (GOOD.replace("seconds = 1", 'seconds = 1.5\nmover = "nuttcp"'), "nuttcp takes whole seconds"),
+        (GOOD + 'mover = "nuttcp"\nbuffer = "1000B"\n', "nuttcp takes whole KiB"),
+    ],
+)
+def test_each_refusal_is_one_line_with_the_mend(text, said):
+    if said is None:
+        assert parse_plan(text, name="x").configurations[0].mover == "iperf3"
+    else:
+        assert said in refusal(text)
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(PlanError, match="No such file or directory: name a TOML file"):
+        read_plan(tmp_path / "none.toml")
+
+
+@given(st.text())
+def test_any_text_is_a_plan_or_a_refusal(text):
+    try:
+        parse_plan(text, name="x")
+    except PlanError as error:
+        assert str(error)
+
+
+def test_the_demonstration_takes_at_most_five_minutes():
+    plan = read_plan(PLANS / "demo.toml")
+    runs = schedule(plan)
+    assert len(runs) == 42
+    assert TimeLeft().of_all(runs) < 300
+
+
+def test_the_suite_is_every_combination():
+    plan = read_plan(PLANS / "suite.toml")
+    assert len(plan.configurations) == 24
+    assert len({configuration.label for configuration in plan.configurations}) == 24
+
+
+def test_runs_are_interleaved_and_reproducible():
+    plan = read_plan(PLANS / "suite.toml")
+    runs = schedule(plan)
+    assert runs == schedule(plan)
+    assert len({run.identity for run in runs}) == len(runs)
+    a_repetition = len(runs) // plan.repetitions
+    orders = [
+        [(run.configuration.label, run.rtt_s) for run in runs[k * a_repetition : (k + 1) * a_repetition]]
+        for k in range(plan.repetitions)
+    ]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+    longest = max(sum(1 for _ in group) for group in _groups([label for label, _ in orders[0]]))
+    assert longest < 7
+
+
+def test_the_time_left_learns_from_what_was_seen():
+    runs = schedule(read_plan(PLANS / "demo.toml"))
+    left = TimeLeft()
+    before = left.of_all(runs)
+    for run in runs[:20]:
+        left.saw(run, took_s=2 * run.expected_s)
+    assert left.of_all(runs) == pytest.approx(2 * before, rel=0.3)
+
+
+def _groups(labels):
+    group = []
+    for label in labels:
+        if group and group[-1] != label:
+            yield group
+            group = []
+        group.append(label)
+    yield group

@@ -1,0 +1,111 @@
+"""Records: read once, right ever after; a broken line is named and skipped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import synthetic
+from farlink_lab.findings import find
+from farlink_lab.health import health_between
+from farlink_lab.profile import profiles
+from farlink_lab.records import parse_lines, parse_record, read_records
+
+
+def line(**changes):
+    return json.dumps(synthetic.record(**changes)).encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"schema":1,', "not JSON at column 13"),
+        (b"[1]", "not a record: a record is a JSON object"),
+        (b"\xff", "not UTF-8 at byte 1"),
+        (line(tool=None), "tool is missing"),
+        (line(mode="both"), 'mode: "both" is none of size, duration'),
+        (line(outcome=None), "outcome: null is none of"),
+        (line(bytes=-1), "bytes: -1 is not a whole number of at least 0"),
+        (line(bytes=True), "bytes: true is not a whole number"),
+        (line(duration_s="2"), 'duration_s: "2" is not a number'),
+        (line().replace(b"2.0", b"NaN", 1), "NaN is no number"),
+        (line(duration_s=1e999), "Infinity is no number"),
+        (line(cpu_s={"sender": 1}), "cpu_s.receiver is missing"),
+        (line(emulator=3), "emulator: 3 is not an object"),
+        (line(samples=[[0.2, 5], [0.1, 5]]), "times must grow"),
+        (line(samples=[[0.2, "x"]]), "not a list of [seconds, bytes]"),
+    ],
+)
+def test_a_broken_line_says_what_is_wrong(text, said):
+    reading = parse_lines([line(), text, line()])
+    assert len(reading.records) == 2
+    assert [broken.number for broken in reading.broken] == [2]
+    assert said in str(reading.broken[0])
+
+
+def test_unknown_fields_are_kept():
+    assert parse_record(line(colour="blue")).fields["colour"] == "blue"
+
+
+@given(st.binary(max_size=200))
+def test_any_line_is_a_record_or_a_reason(text):
+    reading = parse_lines([text])
+    assert len(reading.records) + len(reading.broken) <= 1
+
+
+def test_runs_that_say_nothing_of_the_connection_are_left_out_and_counted():
+    made = synthetic.campaign()
+    reading = parse_lines(json.dumps(each).encode() for each in made)
+    found, left_out = profiles(reading.records)
+    assert (left_out.overrun, left_out.failed, left_out.total) == (1, 1, 2)
+    assert sum(profile.runs for profile in found) == len(made) - 2
+
+
+def test_modes_are_never_mixed():
+    found = find(parse_lines(json.dumps(each).encode() for each in synthetic.campaign()))
+    assert {(profile.label, profile.mode) for profile in found.profiles} >= {
+        ("CUBIC ×1", "size"),
+        ("CUBIC ×1", "duration"),
+    }
+    assert all(
+        record.mode == profile.mode
+        for profile in found.profiles
+        for group in profile.records
+        for record in group
+    )
+
+
+def test_a_run_taken_up_again_counts_once():
+    reading = parse_lines([line(bytes=1), line(bytes=2)])
+    (profile,), _ = profiles(reading.records)
+    assert profile.runs == 1
+    assert profile.records[0][0].bytes == 2
+
+
+def test_a_device_is_no_records_file(tmp_path):
+    from farlink_lab.records import RecordsError
+
+    (tmp_path / "records.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(RecordsError, match="not a regular file"):
+        read_records(tmp_path / "records.jsonl")
+
+
+def test_health_is_the_difference_of_the_counters():
+    def shown(late, unread=0):
+        return {
+            "rtt_s": 0.01,
+            "overrun_limit_s": 0.00025,
+            "links": [{"from": "a", "to": "b", "late": late, "dropped": {"unread": unread}}],
+        }
+
+    before = shown([[0.0001, 100], [0.1, 5]])
+    good = health_between(before, shown([[0.0001, 1100], [0.0002, 5], [0.1, 5]]))
+    assert (good.late_p99_s, good.late_max_s, good.overrun) == (0.0001, 0.0002, False)
+    late = health_between(before, shown([[0.0001, 110], [0.001, 10], [0.1, 5]]))
+    assert late.overrun
+    assert health_between(before, shown([[0.0001, 200], [0.1, 5]], unread=1)).overrun
+    assert health_between(before, before) is None
+    assert health_between({}, {}) is None

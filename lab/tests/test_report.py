@@ -1,0 +1,220 @@
+"""The report, opened in a real browser without a network."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from plotly import graph_objects
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+import synthetic
+from farlink_lab.error import LabError
+from farlink_lab.findings import find
+from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
+from farlink_lab.plot.palette import looks
+from farlink_lab.records import read_records
+from farlink_lab.report import write_report
+
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1200,1000",
+    ),
+)
+FIGURES = ("profile-size", "model-size", "profile-duration", "model-duration", "trace", "cost", "health")
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("campaign")
+    synthetic.write(directory, synthetic.campaign(), broken=True)
+    return write_report(directory, command="farlink lab report campaign")
+
+
+@pytest.fixture(scope="module")
+def browser(report, tmp_path_factory):
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        driver.get(report.page.as_uri())
+        deadline = time.monotonic() + 60
+        while not driver.execute_script("return document.documentElement.dataset.ready"):
+            assert time.monotonic() < deadline, "the page was never ready"
+            time.sleep(0.05)
+        yield driver
+    finally:
+        driver.quit()
+
+
+def axis(browser, figure, name):
+    return browser.execute_script(f"return document.getElementById('{figure}')._fullLayout.{name}.type")
+
+
+def choose(browser, selector):
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def settle(browser, condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "the page did not follow"
+        time.sleep(0.05)
+
+
+def test_every_figure_is_drawn(browser):
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
+    for figure in FIGURES:
+        plot = browser.find_element(By.CSS_SELECTOR, f"#{figure} .main-svg")
+        assert plot.size["width"] > 300, figure
+        assert plot.size["height"] > 300, figure
+        drawn = browser.execute_script(
+            "return [...document.querySelectorAll(`#${arguments[0]} .scatterlayer path`)]"
+            ".filter((path) => path.getBoundingClientRect().width > 0).length",
+            figure,
+        )
+        assert drawn > 0, figure
+
+
+def test_the_console_is_quiet_and_nothing_is_fetched(browser, report):
+    assert browser.get_log("browser") == []
+    asked = [
+        message["params"]["request"]["url"]
+        for entry in browser.get_log("performance")
+        if (message := json.loads(entry["message"])["message"])["method"] == "Network.requestWillBeSent"
+        # The browser's own first page asks too.
+        and message["params"]["documentURL"] == report.page.as_uri()
+    ]
+    assert report.page.as_uri() in asked
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_the_axes_switch(browser):
+    for value in ("log", "linear"):
+        choose(browser, f"input[data-axis=x][value={value}]")
+        choose(browser, f"input[data-axis=y][value={value}]")
+        for figure in ("profile-size", "profile-duration"):
+            settle(browser, lambda f=figure, v=value: axis(browser, f, "xaxis") == v)
+            settle(browser, lambda f=figure, v=value: axis(browser, f, "yaxis") == v)
+
+
+def test_the_selection_shows_another_run(browser):
+    select = Select(browser.find_element(By.ID, "run"))
+    slow = next(option for option in select.options if option.text.startswith("366 ms"))
+    select.select_by_value(slow.get_attribute("value"))
+    said = browser.find_element(By.ID, "run-said")
+    settle(browser, lambda: "Ramp-up of" in said.text)
+    shapes = "return document.getElementById('trace')._fullLayout.shapes.length"
+    settle(browser, lambda: browser.execute_script(shapes) == 2)
+
+
+def test_the_legend_hides_a_configuration_everywhere(browser):
+    shown = (
+        "return FIGURES.map((id) => document.getElementById(id).data.filter((trace) =>"
+        " trace.meta.label === 'CUBIC ×1' && trace.visible).length)"
+    ).replace("FIGURES", json.dumps(["profile-size", "profile-duration", "cost"]))
+    button = '.legend button[data-label="CUBIC ×1"]'
+    choose(browser, button)
+    settle(browser, lambda: browser.execute_script(shown) == [0, 0, 0])
+    choose(browser, button)
+    settle(browser, lambda: 0 not in browser.execute_script(shown))
+
+
+def test_the_page_fits_a_phone(browser):
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+    )
+    try:
+        settle(browser, lambda: browser.execute_script("return document.documentElement.scrollWidth") <= 390)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_what_records_say_is_text_and_never_markup(browser, report):
+    assert "the far side <b>closed</b> the connection" in browser.page_source.replace("&lt;", "<").replace(
+        "&gt;", ">"
+    )
+    assert "<b>closed" not in report.page.read_text()
+
+
+def test_what_was_left_out_is_told(report):
+    text = report.page.read_text()
+    assert "1 run where the emulator fell behind, 1 run that failed" in text
+    assert "line 3: not JSON" in text
+    assert [broken.number for broken in report.broken] == [3]
+
+
+def test_small_buffers_are_convex_throughout(report):
+    (key,) = [profile.key for profile in report.findings.profiles if profile.buffer_bytes]
+    assert report.findings.shapes[key].throughout == "convex"
+
+
+def test_the_paper_figures_are_written(report):
+    assert report.svg.read_text().startswith("<?xml")
+    assert report.pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_the_same_records_give_the_same_page(report):
+    before = report.page.read_bytes(), report.svg.read_bytes()
+    again = write_report(report.page.parent, command="farlink lab report campaign")
+    assert (again.page.read_bytes(), again.svg.read_bytes()) == before
+
+
+def test_figures_are_what_plotly_takes(report):
+    findings = report.findings
+    look = looks(findings.labels)
+    figures = [cost_figure(findings, look), health_figure(findings, look)]
+    figures += [
+        draw(findings, mode, look) for draw in (profile_figure, model_figure) for mode in ("size", "duration")
+    ]
+    for figure in figures:
+        plain = json.loads(json.dumps(figure).replace('"ink"', '"black"'))
+        graph_objects.Figure(plain)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"samples": None, "cpu_s": None, "emulator": None, "goodput_bps": None, "lab": None}]
+)
+def test_one_lone_record_makes_a_report(tmp_path, changes):
+    synthetic.write(tmp_path, [synthetic.record(**changes)])
+    text = write_report(tmp_path).page.read_text()
+    assert "1 run of 1 configuration at 1 RTT" in text
+
+
+def test_records_of_failures_alone_make_a_report(tmp_path):
+    synthetic.write(
+        tmp_path, [synthetic.record(outcome="failed", error="no route to host", duration_s=None, bytes=0)]
+    )
+    assert "No run can be counted" in write_report(tmp_path).page.read_text()
+
+
+def test_nothing_to_report_is_one_line(tmp_path):
+    (tmp_path / "records.jsonl").write_text("{\n")
+    with pytest.raises(LabError, match=r"no record in it \(1 broken lines\)"):
+        write_report(tmp_path)
+    with pytest.raises(LabError, match="No such file"):
+        write_report(tmp_path / "none")
+
+
+def test_broken_lines_are_named_on_standard_error(lab):
+    lab.out.mkdir()
+    synthetic.write(lab.out, synthetic.campaign(repetitions=1), broken=True)
+    done = lab.run("report", lab.out, "--out", lab.home / "page.html")
+    assert done.returncode == 0
+    assert "records.jsonl: line 3: not JSON at column 18" in done.stderr
+    assert Path(lab.home / "page.html").exists()
+    assert find(read_records(lab.out / "records.jsonl")).profiles
