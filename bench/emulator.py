@@ -185,8 +185,8 @@ def main() -> None:
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Is the emulated connection the one that was asked for?",
-        question="Rate, round-trip time, loss and set-up of `farlink emulate`, MTU 9000 unless named, queue 50 ms, "
-        "and how late its packets left, with both hosts and the emulator on the same cores.",
+        question="Rate, round-trip time, loss and set-up of `farlink emulate`, MTU 9000 unless named, "
+        "queue 50 ms, and how late its packets left, with both hosts and the emulator on the same cores.",
         command="make bench-emulator",
         machine=machine,
         body=body,

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def machine() -> str:
     """The processor, its cores, the memory and the kernel, and what load there was."""
     info = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next(
-        (line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "unknown processor"
-    )
+    names = (line.split(":", 1)[1].strip() for line in info if line.startswith("model name"))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     kernel, load = platform.release(), os.getloadavg()[0]
