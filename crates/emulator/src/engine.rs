@@ -22,6 +22,7 @@ use farlink_wire::vnet::VnetHeader;
 use crate::arena::Arena;
 use crate::lateness::Lateness;
 use crate::plan;
+use crate::sleep::Sleep;
 
 /// What an engine is asked from outside.
 pub(crate) enum Command {
@@ -85,6 +86,7 @@ pub(crate) struct Engine {
     cut: HashSet<[usize; 2]>,
     commands: Receiver<Command>,
     wake: Wake,
+    sleep: Sleep,
     head: Vec<u8>,
 }
 
@@ -116,6 +118,7 @@ impl Engine {
             cut: HashSet::new(),
             commands,
             wake,
+            sleep: Sleep::default(),
             head: Vec::with_capacity(SuperPacket::MOST_HEADERS + VnetHeader::LEN),
         }
     }
@@ -141,10 +144,12 @@ impl Engine {
                 continue;
             }
             let due = self.links.iter().filter_map(|driven| driven.link.deadline()).min();
-            let wait = due.map(|due| due.since(clock::monotonic()));
+            let now = clock::monotonic();
+            let wait = self.sleep.before(now, due);
             let tuns = self.inputs.iter().map(|(_, tun)| tun.as_fd());
             let descriptors: Vec<_> = std::iter::once(self.wake.as_fd()).chain(tuns).collect();
             precise::wait_readable(&descriptors, wait, &mut ready)?;
+            self.sleep.after(clock::monotonic(), ready.contains(&true));
             if ready.first() == Some(&true) && !self.obey() {
                 return Ok(());
             }
@@ -208,7 +213,8 @@ impl Engine {
         let segments = Segments { count, full: packet.segment_len(0), last: packet.segment_len(count - 1) };
         let frame = self.arena.next_id();
         let piece = Piece { frame, first: 0, flipped: None, to: to as u8 };
-        let deliveries = driven.link.on_packet(clock::monotonic(), segments, &piece);
+        let arrived = self.sleep.arrival(clock::monotonic());
+        let deliveries = driven.link.on_packet(arrived, segments, &piece);
         if deliveries > 0 {
             self.arena.keep(VnetHeader::LEN..len, packet, deliveries);
         }

@@ -9,6 +9,7 @@ mod engine;
 mod hosts;
 pub mod lateness;
 pub mod plan;
+mod sleep;
 pub mod state;
 
 pub use emulation::{Emulation, EmulationError};
