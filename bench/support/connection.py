@@ -44,7 +44,8 @@ class Connection:
 
     def start(self, host: str, *command: str) -> subprocess.Popen[str]:
         """`command` running on `host`, with its output to read."""
-        return subprocess.Popen(self.on(host, *command), stdout=subprocess.PIPE, text=True)
+        command_line = self.on(host, *command)
+        return subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def link(self, *options: str) -> dict[str, Any]:
         """The connection's state, after the changes that `options` ask for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from farlink_lab import model
@@ -58,6 +58,7 @@ def test_goodput_of_the_default_connection():
 @given(
     rtt=st.floats(0, 2), size=st.floats(1e3, 1e13), seconds=st.floats(0.1, 1e4), streams=st.integers(1, 512)
 )
+@example(rtt=2.225073858507203e-309, size=1e3, seconds=1.0, streams=1)
 def test_the_model_never_beats_the_limit(rtt, size, seconds, streams):
     slow = model.slow_start_of_size_bps(rtt, size_bytes=size, streams=streams, arrival=True, **STUDY)
     assert slow <= model.limit_of_size_bps(rtt, capacity_bps=10e9, size_bytes=size) * (1 + 1e-9)

@@ -64,6 +64,37 @@ def test_runs_that_say_nothing_of_the_connection_are_left_out_and_counted():
     assert sum(profile.runs for profile in found) == len(made) - 2
 
 
+def test_an_rtt_without_a_healthy_run_is_kept_and_late():
+    made = synthetic.late_campaign()
+    found, left_out = profiles(parse_lines(json.dumps(each).encode() for each in made).records)
+    for profile in found:
+        assert profile.late.tolist() == [True, True, *[False] * 5]
+        assert len(profile.throughput_bps[2]) == 1
+        assert profile.late_points == 2
+    assert sum(profile.late_runs for profile in found) == 16
+    # Of the four at the third RTT, one failed besides, and is counted as that.
+    assert (left_out.overrun, left_out.failed) == (3, 1)
+    assert sum(profile.runs for profile in found) + left_out.total == len(made)
+
+
+def test_a_late_run_measured_again_gives_way_to_the_healthy_one():
+    late = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    for lines in ([line(emulator=late), line(bytes=2)], [line(bytes=2), line(emulator=late)]):
+        (profile,), left_out = profiles(parse_lines(lines).records)
+        assert (profile.runs, profile.records[0][0].bytes, profile.late.tolist()) == (1, 2, [False])
+        assert left_out.overrun == 1
+    (profile,), left_out = profiles(parse_lines([line(emulator=late), line(emulator=late)]).records)
+    assert (profile.runs, profile.late.tolist(), left_out.overrun) == (1, [True], 1)
+
+
+def test_late_points_of_one_mode_do_not_touch_the_other():
+    late = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    lab = {"run": "r1", "configuration": "CUBIC ×1"}
+    reading = parse_lines([line(), line(mode="duration", emulator=late, lab=lab)])
+    found, _ = profiles(reading.records)
+    assert {profile.mode: profile.late.tolist() for profile in found} == {"size": [False], "duration": [True]}
+
+
 def test_modes_are_never_mixed():
     found = find(parse_lines(json.dumps(each).encode() for each in synthetic.campaign()))
     assert {(profile.label, profile.mode) for profile in found.profiles} >= {

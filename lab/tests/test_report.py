@@ -15,12 +15,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
 import synthetic
+from farlink_lab.demo import profile_table
 from farlink_lab.error import LabError
 from farlink_lab.findings import find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.records import read_records
 from farlink_lab.report import write_report
+from farlink_lab.words import headlines
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -156,6 +158,42 @@ def test_what_was_left_out_is_told(report):
     assert "1 run where the emulator fell behind, 1 run that failed" in text
     assert "line 3: not JSON" in text
     assert [broken.number for broken in report.broken] == [3]
+
+
+def test_late_points_are_told_and_drawn_hollow(tmp_path):
+    synthetic.write(tmp_path, synthetic.late_campaign())
+    report = write_report(tmp_path)
+    findings, text = report.findings, report.page.read_text()
+    assert "The emulator fell behind in 20 of 56 runs. Where an RTT had a run without that" in text
+    assert "8 points had none and are late and drawn hollow" in text
+    assert "judged on 7 RTTs, 2 of them late: " in text
+    assert "Hollow marks are late" in text
+    assert ": late, in its profile" in text
+    assert all("late" in said for said in headlines(findings) if "Left out" not in said)
+    look = looks(findings.labels)
+    for draw in (profile_figure, model_figure):
+        symbols = [
+            trace["marker"]["symbol"]
+            for trace in draw(findings, "duration", look)["data"]
+            if len(trace["x"]) == len(synthetic.RTTS_S) and "marker" in trace
+        ]
+        assert symbols
+        for each in symbols:
+            assert [symbol.endswith("-open") for symbol in each] == [True, True, *[False] * 5]
+    graph_objects.Figure(
+        json.loads(json.dumps(profile_figure(findings, "size", look)).replace("ink", "black"))
+    )
+    table = profile_table(findings)
+    for column in table.columns[1:3]:
+        assert all(str(cell).endswith("*") for cell in column.cells)
+    assert not any("*" in str(cell) for column in table.columns[3:] for cell in column.cells)
+    assert "* late: the emulator fell behind" in table.caption
+
+
+def test_without_late_points_nothing_speaks_of_them(report):
+    assert not any("late" in said for said in headlines(report.findings))
+    assert profile_table(report.findings).caption is None
+    assert "Hollow marks" not in report.page.read_text()
 
 
 def test_small_buffers_are_convex_throughout(report):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from farlink_lab.shape import ShapeError, shape
+from farlink_lab.words import certainty
 
 RTTS = np.array([0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
 
@@ -53,6 +54,36 @@ def test_one_odd_point_does_not_silence_the_rest():
     found = shape(RTTS, measured, seed=1)
     assert found.judged
     assert (found.fewest, found.most) == (1, 3)
+
+
+def test_late_points_are_never_sure_and_lend_no_certainty():
+    measured = runs(1e6 / RTTS, noise=0.01, repetitions=3)
+    late = np.array([True, True, *[False] * 5])
+    found = shape(RTTS, measured, late=late, seed=1)
+    assert [point.late for point in found.points] == [True, True, False, False, False]
+    assert [point.sure is None for point in found.points] == [True, True, False, False, False]
+    assert found.throughout == "convex"
+    assert found.regions[0].sure is None
+    assert (found.rtts, found.late) == (7, 2)
+    assert "judged on 7 RTTs, 2 of them late: 3 runs a point, claims away from late RTTs in" in certainty(
+        found
+    )
+    # However wild late runs are, the certainty of the others is the same.
+    wild = [
+        values * [0.5, 1.0, 1.5] if behind else values for values, behind in zip(measured, late, strict=True)
+    ]
+    for calm, shaken in zip(found.points[2:], shape(RTTS, wild, late=late, seed=1).points[2:], strict=True):
+        assert calm.sure == shaken.sure
+
+
+@pytest.mark.parametrize("healthy", [0, 2])
+def test_late_runs_alone_tell_the_shape_only(healthy):
+    measured = runs(1e6 / RTTS, noise=0.01, repetitions=6)
+    measured[:healthy] = [values[:1] for values in measured[:healthy]]
+    late = np.arange(len(RTTS)) >= healthy
+    found = shape(RTTS, measured, late=late, seed=1)
+    assert not found.judged
+    assert certainty(found).endswith("shape only")
 
 
 @pytest.mark.parametrize(

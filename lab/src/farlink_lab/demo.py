@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from farlink_lab.findings import Findings
 
+# Beside a median that rests on late runs alone.
+LATE_MARK = "*"
+
 
 def demo_plan() -> AbstractContextManager[Path]:
     """The plan that comes with the lab, as a file."""
@@ -23,16 +26,26 @@ def demo_plan() -> AbstractContextManager[Path]:
 
 
 def profile_table(findings: Findings) -> Table:
-    """Median throughput of each configuration at each RTT."""
+    """Median throughput of each configuration at each RTT, the late ones with a mark."""
     table = Table(title="median throughput at each RTT", title_justify="left", title_style="bold")
     rtts = sorted({float(rtt) for profile in findings.profiles for rtt in profile.rtt_s})
     table.add_column("configuration")
     for rtt in rtts:
         table.add_column(show_time(rtt), justify="right")
     for profile in findings.profiles:
-        at = dict(zip(profile.rtt_s.tolist(), profile.median_bps.tolist(), strict=True))
-        cells = (show_rate(at[rtt]) if rtt in at else "–" for rtt in rtts)
-        table.add_row(profile.name, *cells)
+        at = {
+            rtt: f"{show_rate(median)}{LATE_MARK if late else ''}"
+            for rtt, median, late in zip(
+                profile.rtt_s.tolist(), profile.median_bps.tolist(), profile.late, strict=True
+            )
+        }
+        table.add_row(profile.name, *(at.get(rtt, "–") for rtt in rtts))
+    if findings.late_points:
+        table.caption = (
+            f"{LATE_MARK} late: the emulator fell behind in every run there, so it says as much of this "
+            "machine as of the connection"
+        )
+        table.caption_justify = "left"
     return table
 
 

@@ -50,6 +50,26 @@ class Findings:
         """The profiles of one mode: the two are never mixed."""
         return tuple(profile for profile in self.profiles if profile.mode == mode)
 
+    @property
+    def overrun_runs(self) -> int:
+        """Records of runs in which the emulator fell behind, in a profile or not."""
+        return sum(record.overrun for record in self.records)
+
+    @property
+    def judged_runs(self) -> int:
+        """Records that know how late the emulator was."""
+        return sum(record.emulator is not None for record in self.records)
+
+    @property
+    def late_runs(self) -> int:
+        """Runs that profiles count though the emulator fell behind: their RTTs have no other."""
+        return sum(profile.late_runs for profile in self.profiles)
+
+    @property
+    def late_points(self) -> int:
+        """RTTs of configurations that rest on such runs alone."""
+        return sum(profile.late_points for profile in self.profiles)
+
 
 def find(reading: Reading) -> Findings:
     """What the records of `reading` say."""
@@ -72,6 +92,6 @@ def find(reading: Reading) -> Findings:
 
 def _shape(profile: Profile) -> Shape | None:
     try:
-        return shape(profile.rtt_s, profile.throughput_bps, seed=RESAMPLING_SEED)
+        return shape(profile.rtt_s, profile.throughput_bps, late=profile.late, seed=RESAMPLING_SEED)
     except ShapeError:
         return None

@@ -118,8 +118,8 @@ def slow_start_of_duration_bps(
     time = np.clip(duration_s - (rtt / 2 if arrival else 0.0), 0, None)
     ramp = ramp_up_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     lost = lost_time_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
-    # The exponent is bounded so that the branch not taken cannot overflow.
-    doublings = np.minimum(np.divide(time, rtt, out=np.zeros_like(rtt), where=rtt > 0), 500)
+    # The exponent is bounded, before the division, so that the branch not taken cannot overflow.
+    doublings = np.divide(np.minimum(time, 500 * rtt), rtt, out=np.zeros_like(rtt), where=rtt > 0)
     within = 8 * streams * window_bytes * (np.exp2(doublings) - 1)
     sent = np.where(time < ramp, within, capacity_bps * (time - lost))
     return np.clip(sent, 0, None) / duration_s

@@ -27,7 +27,7 @@ class LeftOut:
     """Records that no profile counts, by the reason.
 
     Attributes:
-        overrun: The emulator fell behind.
+        overrun: The emulator fell behind, and the RTT has runs without that, or was measured again.
         failed: The transfer failed.
         interrupted: The user ended it.
         incomplete: No duration or no RTT is known.
@@ -60,6 +60,8 @@ class Profile:
         rtt_s: Shape (k,), growing: the RTTs with at least one run.
         throughput_bps: k arrays: Θ of each run at that RTT.
         records: The records, k tuples, in the order of `throughput_bps`.
+        late: Shape (k,): whether the emulator fell behind in every run at that RTT. The point then says as
+            much of the emulator's machine as of the connection.
     """
 
     label: str
@@ -73,6 +75,7 @@ class Profile:
     rtt_s: Array
     throughput_bps: tuple[Array, ...]
     records: tuple[tuple[Record, ...], ...]
+    late: NDArray[np.bool_]
 
     @property
     def key(self) -> str:
@@ -93,6 +96,16 @@ class Profile:
     def runs(self) -> int:
         """How many runs it counts."""
         return sum(len(values) for values in self.throughput_bps)
+
+    @property
+    def late_runs(self) -> int:
+        """How many of them are at late RTTs."""
+        return sum(len(values) for values, late in zip(self.throughput_bps, self.late, strict=True) if late)
+
+    @property
+    def late_points(self) -> int:
+        """How many RTTs are late."""
+        return int(self.late.sum())
 
     @property
     def repetitions(self) -> int:
@@ -124,26 +137,30 @@ def profiles(records: Iterable[Record]) -> tuple[tuple[Profile, ...], LeftOut]:
     """The profiles in `records`, in the order of `configuration_order`, and what they leave out.
 
     Of a run that was measured more than once (taken up again after an interruption) the last good record
-    counts.
+    counts. Runs in which the emulator fell behind count only at an RTT of a configuration that has no other.
     """
     taken = tuple(records)
     dropped: Counter[str] = Counter()
-    last: dict[str, Record] = {}
+    healthy: dict[str, Record] = {}
+    behind: dict[str, Record] = {}
     for record in taken:
         reason = _reason_to_leave_out(record)
         if reason is not None:
             dropped[reason] += 1
         else:
-            last[record.run or f"line {record.line}"] = record
+            (behind if record.overrun else healthy)[record.run or f"line {record.line}"] = record
+    known = {_point(record) for record in healthy.values()}
+    late = [record for run, record in behind.items() if run not in healthy and _point(record) not in known]
+    usable = sum(record.overrun and _reason_to_leave_out(record) is None for record in taken)
     groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in last.values():
+    for record in (*healthy.values(), *late):
         groups.setdefault((label_of(record), record.mode), []).append(record)
     order = configuration_order(taken)
     found = sorted(
         (_profile(label, mode, members) for (label, mode), members in groups.items()),
         key=lambda profile: (order.index(profile.label), profile.mode),
     )
-    return tuple(found), LeftOut(**dropped)
+    return tuple(found), LeftOut(overrun=usable - len(late), **dropped)
 
 
 def configuration_order(records: Iterable[Record]) -> list[str]:
@@ -171,9 +188,15 @@ def counted_lines(found: Sequence[Profile]) -> frozenset[int]:
 def _reason_to_leave_out(record: Record) -> str | None:
     if record.outcome != "ok":
         return record.outcome
-    if record.overrun:
-        return "overrun"
     return "incomplete" if record.throughput_bps is None or record.rtt_s is None else None
+
+
+def _point(record: Record) -> tuple[str, str, float]:
+    return label_of(record), record.mode, _rtt_s(record)
+
+
+def _rtt_s(record: Record) -> float:
+    return float(f"{record.rtt_s or 0.0:.{RTT_DIGITS - 1}e}")
 
 
 def _amount(record: Record) -> str:
@@ -185,7 +208,7 @@ def _amount(record: Record) -> str:
 def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
     by_rtt: dict[float, list[Record]] = {}
     for record in members:
-        by_rtt.setdefault(float(f"{record.rtt_s or 0.0:.{RTT_DIGITS - 1}e}"), []).append(record)
+        by_rtt.setdefault(_rtt_s(record), []).append(record)
     rtts = sorted(by_rtt)
     amounts = [record.bytes if mode == "size" else record.duration_s or 0.0 for record in members]
     capacities = [record.goodput_bps for record in members if record.goodput_bps]
@@ -206,4 +229,5 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
             np.array([record.throughput_bps or 0.0 for record in by_rtt[rtt]]) for rtt in rtts
         ),
         records=tuple(tuple(by_rtt[rtt]) for rtt in rtts),
+        late=np.array([all(record.overrun for record in by_rtt[rtt]) for rtt in rtts], dtype=np.bool_),
     )

@@ -42,13 +42,15 @@ class Point:
         rtt_s: Where.
         bend: What it is, as far as the data say.
         height: (Θ − straight line) / straight line: positive is concave.
-        sure: Share of resamples with the sign of `height`; `None` with one run a point.
+        sure: Share of resamples with the sign of `height`; `None` with one run a point, or where it is late.
+        late: Whether its own RTT or a neighbour's is late.
     """
 
     rtt_s: float
     bend: Bend
     height: float
     sure: float | None
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ class Region:
         first_s: The first of them, seconds.
         last_s: The last of them.
         points: How many they are.
-        sure: The least sure of them; `None` with one run a point.
+        sure: The least sure of them; `None` where one of them does not know.
     """
 
     bend: Bend
@@ -78,12 +80,16 @@ class Shape:
         regions: Runs of the same bend, growing.
         fewest: The least runs of any RTT.
         most: The most runs of any RTT.
+        rtts: How many RTTs it was judged on.
+        late: How many of them are late.
     """
 
     points: tuple[Point, ...]
     regions: tuple[Region, ...]
     fewest: int
     most: int
+    rtts: int
+    late: int
 
     @property
     def judged(self) -> bool:
@@ -118,7 +124,14 @@ def heights(rtt_s: Array, throughput_bps: Array) -> Array:
     return bends
 
 
-def shape(rtt_s: Array, throughput_bps: Sequence[Array], *, seed: int, resamples: int = RESAMPLES) -> Shape:
+def shape(
+    rtt_s: Array,
+    throughput_bps: Sequence[Array],
+    *,
+    seed: int,
+    late: NDArray[np.bool_] | None = None,
+    resamples: int = RESAMPLES,
+) -> Shape:
     """The concave and convex regions of a profile.
 
     With one run at most RTTs, a bend is stated where it is at least `LEAST_BEND`, and nothing on certainty.
@@ -127,10 +140,15 @@ def shape(rtt_s: Array, throughput_bps: Sequence[Array], *, seed: int, resamples
     cannot show their own. From five on, each RTT is resampled from its own runs. A bend is claimed where
     `SURE` of the resamples agree.
 
+    Runs at a late RTT lend no certainty: neither to a bend that they take part in, nor, through their
+    deviations, to another.
+
     Args:
         rtt_s: Shape (k,), growing, seconds.
         throughput_bps: k arrays of the runs at each RTT, bit/s.
         seed: Of the resampling.
+        late: Shape (k,): RTTs whose runs say as much of the emulator's machine as of the connection; `None`
+            for none.
         resamples: How many.
 
     Raises:
@@ -139,20 +157,41 @@ def shape(rtt_s: Array, throughput_bps: Sequence[Array], *, seed: int, resamples
     _check(rtt_s, throughput_bps)
     means = np.array([values.mean() for values in throughput_bps])
     found = heights(rtt_s, means)
-    counts = [len(values) for values in throughput_bps]
-    if 2 * sum(count > 1 for count in counts) < len(counts):
+    late = np.zeros(len(rtt_s), dtype=np.bool_) if late is None else late
+    touched = late[:-2] | late[1:-1] | late[2:]
+    counts = np.array([len(values) for values in throughput_bps])
+    if not _mostly(counts > 1):
         points = tuple(
-            Point(rtt_s=float(rtt), bend=_by_size(height), height=float(height), sure=None)
-            for rtt, height in zip(rtt_s[1:-1], found, strict=True)
+            Point(rtt_s=float(rtt), bend=_by_size(height), height=float(height), sure=None, late=bool(near))
+            for rtt, height, near in zip(rtt_s[1:-1], found, touched, strict=True)
         )
     else:
-        drawn = _resampled_means(throughput_bps, means, resamples=resamples, seed=seed)
+        trusted = _mostly(counts[~late] > 1)
+        spread = (counts > 1) & ~late if trusted else counts > 1
+        drawn = _resampled_means(throughput_bps, means, spread, resamples=resamples, seed=seed)
         agreeing = (np.sign(heights(rtt_s, drawn)) == np.sign(found)).mean(axis=0)
         points = tuple(
-            Point(rtt_s=float(rtt), bend=_by_share(height, share), height=float(height), sure=float(share))
-            for rtt, height, share in zip(rtt_s[1:-1], found, agreeing, strict=True)
+            Point(
+                rtt_s=float(rtt),
+                bend=_by_share(height, share),
+                height=float(height),
+                sure=float(share) if trusted and not near else None,
+                late=bool(near),
+            )
+            for rtt, height, share, near in zip(rtt_s[1:-1], found, agreeing, touched, strict=True)
         )
-    return Shape(points=points, regions=_regions(points), fewest=min(counts), most=max(counts))
+    return Shape(
+        points=points,
+        regions=_regions(points),
+        fewest=int(counts.min()),
+        most=int(counts.max()),
+        rtts=len(rtt_s),
+        late=int(late.sum()),
+    )
+
+
+def _mostly(flags: NDArray[np.bool_]) -> bool:
+    return bool(flags.any()) and 2 * int(flags.sum()) >= len(flags)
 
 
 def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
@@ -164,8 +203,15 @@ def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
         raise ShapeError("every RTT needs a throughput above 0")
 
 
-def _resampled_means(throughput_bps: Sequence[Array], means: Array, *, resamples: int, seed: int) -> Array:
-    """Shape (resamples, k)."""
+def _resampled_means(
+    throughput_bps: Sequence[Array],
+    means: Array,
+    spread: NDArray[np.bool_],
+    *,
+    resamples: int,
+    seed: int,
+) -> Array:
+    """Shape (resamples, k); deviations are those of the RTTs in `spread`, shape (k,)."""
     random = np.random.default_rng(seed)
     counts = [len(values) for values in throughput_bps]
     if min(counts) >= OWN_SPREAD_FROM:
@@ -174,8 +220,8 @@ def _resampled_means(throughput_bps: Sequence[Array], means: Array, *, resamples
     deviations = np.concatenate(
         [
             (values / mean - 1) * np.sqrt(len(values) / (len(values) - 1))
-            for values, mean in zip(throughput_bps, means, strict=True)
-            if len(values) > 1
+            for values, mean, taken in zip(throughput_bps, means, spread, strict=True)
+            if taken
         ]
     )
     columns = [
@@ -212,7 +258,12 @@ def _regions(points: Sequence[Point]) -> tuple[Region, ...]:
             first_s=group[0].rtt_s,
             last_s=group[-1].rtt_s,
             points=len(group),
-            sure=min((point.sure for point in group if point.sure is not None), default=None),
+            sure=_least([point.sure for point in group]),
         )
         for group in groups
     )
+
+
+def _least(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return min(known) if len(known) == len(shares) else None

@@ -9,6 +9,8 @@ import numpy as np
 from farlink_lab.quantity import show_rate, show_time
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from farlink_lab.findings import Findings
     from farlink_lab.profile import LeftOut, Profile
     from farlink_lab.shape import Region, Shape
@@ -19,6 +21,8 @@ _MODES = {"size": "Fixed size", "duration": "Fixed duration"}
 def headlines(findings: Findings) -> list[str]:
     """The sentences at the top of the report, the most important first."""
     sentences = [scope(findings)]
+    if findings.late_points:
+        sentences.append(emulator_sentence(findings))
     for mode in ("size", "duration"):
         sentences += _spans(findings, mode)
     sentences += [said for profile in findings.profiles if (said := model_sentence(findings, profile))]
@@ -33,8 +37,9 @@ def scope(findings: Findings) -> str:
     if not findings.profiles:
         return "No run can be counted: see the table of runs for the reasons."
     rtts = np.unique(np.concatenate([profile.rtt_s for profile in findings.profiles]))
+    late = f" ({findings.late_runs} of them late)" if findings.late_runs else ""
     sentence = (
-        f"{_count(counted, 'run')} of {_count(len(findings.profiles), 'configuration')} at "
+        f"{_count(counted, 'run')}{late} of {_count(len(findings.profiles), 'configuration')} at "
         f"{_count(len(rtts), 'RTT')} from {show_time(rtts[0])} to {show_time(rtts[-1])}"
     )
     rates = {record.rate_bps for record in findings.records if record.rate_bps}
@@ -45,14 +50,31 @@ def scope(findings: Findings) -> str:
     return sentence + "."
 
 
+def emulator_sentence(findings: Findings) -> str:
+    """In how many runs the emulator fell behind, and what became of them; empty where none is known."""
+    known, overrun, late = findings.judged_runs, findings.overrun_runs, findings.late_points
+    if not known:
+        return ""
+    if not overrun:
+        return f"The emulator kept up in all {known} runs whose lateness is known."
+    said = f"The emulator fell behind in {overrun} of {_count(known, 'run')}"
+    if not late:
+        return f"{said}: those are in no profile."
+    them = "is late and drawn hollow: it says" if late == 1 else "are late and drawn hollow: they say"
+    return (
+        f"{said}. Where an RTT had a run without that, only such runs count; {_count(late, 'point')} had "
+        f"none and {them} as much of this machine as of the connection."
+    )
+
+
 def profile_sentence(profile: Profile, shape: Shape | None) -> str:
     """The profile of one configuration in a sentence."""
     medians, rtts = profile.median_bps, profile.rtt_s
     if len(rtts) == 1:
-        return f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}."
+        return f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{_late_mark(profile, 0)}."
     sentence = (
-        f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}, "
-        f"{show_rate(medians[-1])} at {show_time(rtts[-1])}"
+        f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{_late_mark(profile, 0)}, "
+        f"{show_rate(medians[-1])} at {show_time(rtts[-1])}{_late_mark(profile, -1)}"
     )
     return f"{sentence}; {shape_clause(shape)}." if shape is not None else f"{sentence}."
 
@@ -71,18 +93,25 @@ def shape_clause(shape: Shape) -> str:
 
 def certainty(shape: Shape) -> str:
     """How sure a shape is, for a person."""
+    told = _how_sure(shape)
+    if not shape.late:
+        return told
+    return f"judged on {_count(shape.rtts, 'RTT')}, {shape.late} of them late: {told}"
+
+
+def _how_sure(shape: Shape) -> str:
     runs = runs_a_point(shape)
-    if not shape.judged:
-        return f"{runs}: shape only"
-    claimed = [
-        region.sure for region in shape.regions if region.sure is not None and region.bend != "undecided"
-    ]
-    if not claimed:
+    if all(point.bend == "undecided" for point in shape.points):
         return f"{runs}: too much spread to say"
-    least = min(claimed)
-    return (
-        f"{runs}, each claim in {'every resample' if least == 1 else f'{_share(least)} of resamples or more'}"
-    )
+    claimed = [point for point in shape.points if point.bend != "undecided"]
+    sure = [point.sure for point in claimed if point.sure is not None]
+    if not sure:
+        return f"{runs}: shape only"
+    least = min(sure)
+    share = "every resample" if least == 1 else f"{_share(least)} of resamples or more"
+    if len(sure) == len(claimed):
+        return f"{runs}, each claim in {share}"
+    return f"{runs}, claims away from late RTTs in {share}, the others shape only"
 
 
 def runs_a_point(shape: Shape) -> str:
@@ -101,7 +130,8 @@ def model_sentence(findings: Findings, profile: Profile) -> str | None:
     low, high = prediction.residual.min(), prediction.residual.max()
     return (
         f"{profile.name}, against slow start then capacity: {_signed(low)} to {_signed(high)} of the model, "
-        f"farthest at {show_time(profile.rtt_s[worst])}."
+        f"farthest at {show_time(profile.rtt_s[worst])}{_late_mark(profile, worst)}"
+        f"{_late_share(profile.late)}."
     )
 
 
@@ -113,12 +143,19 @@ def comparisons(findings: Findings) -> list[str]:
             if ours.tool == "farlink" and theirs.tool != "farlink" and _alike(ours, theirs):
                 shared = [rtt for rtt in ours.rtt_s if rtt in theirs.rtt_s]
                 ratios = [_median_at(ours, rtt) / _median_at(theirs, rtt) for rtt in shared]
+                late = np.array([_late_at(ours, rtt) or _late_at(theirs, rtt) for rtt in shared], dtype=bool)
                 if ratios:
                     sentences.append(
                         f"{ours.name}, against {theirs.label}: {min(ratios):.3f} to {max(ratios):.3f} times "
-                        f"its throughput, median {np.median(ratios):.3f} over {_count(len(ratios), 'RTT')}."
+                        f"its throughput, median {np.median(ratios):.3f} over {_count(len(ratios), 'RTT')}"
+                        f"{', ' + late_of(late) if late.any() else ''}."
                     )
     return sentences
+
+
+def late_of(late: NDArray[np.bool_]) -> str:
+    """How many points are late, for a person: the end of `7 RTTs, `."""
+    return "all late" if late.all() else f"{int(late.sum())} of them late"
 
 
 def left_out_sentence(left_out: LeftOut) -> str:
@@ -156,6 +193,18 @@ def _alike(ours: Profile, theirs: Profile) -> bool:
 
 def _median_at(profile: Profile, rtt_s: float) -> float:
     return float(profile.median_bps[list(profile.rtt_s).index(rtt_s)])
+
+
+def _late_at(profile: Profile, rtt_s: float) -> bool:
+    return bool(profile.late[list(profile.rtt_s).index(rtt_s)])
+
+
+def _late_mark(profile: Profile, index: int) -> str:
+    return " (late)" if profile.late[index] else ""
+
+
+def _late_share(late: NDArray[np.bool_]) -> str:
+    return f"; of {_count(len(late), 'RTT')}, {int(late.sum())} late" if late.any() else ""
 
 
 def _bend(region: Region) -> str:

@@ -19,7 +19,7 @@ from farlink_lab.profile import label_of
 from farlink_lab.quantity import show_rate, show_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from farlink_lab.findings import Findings
     from farlink_lab.plot.palette import Look
@@ -53,7 +53,12 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
                 "mode": "markers",
                 "x": [rtt for rtt, _, _ in points],
                 "y": _gbps([value for _, value, _ in points]),
-                "marker": {"color": look.colour, "symbol": look.symbol, "size": 5, "opacity": 0.4},
+                "marker": {
+                    "color": look.colour,
+                    "symbol": [look.hollow if record.overrun else look.symbol for _, _, record in points],
+                    "size": 5,
+                    "opacity": 0.4,
+                },
                 "hovertext": [_hover(name, record) for _, _, record in points],
                 "hoverinfo": "text",
             },
@@ -63,7 +68,7 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
                 "x": rtts,
                 "y": _gbps(medians),
                 "line": {"color": look.colour, "dash": look.dash, "width": 2},
-                "marker": {"color": look.colour, "symbol": look.symbol, "size": 9},
+                "marker": {"color": look.colour, "symbol": _symbols(look, profile.late), "size": 9},
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
@@ -74,9 +79,9 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
                     "width": 4,
                 },
                 "hovertext": [
-                    f"{name}<br>{show_time(rtt)}: median {show_rate(median)} of {len(values)}"
-                    for rtt, median, values in zip(
-                        profile.rtt_s, medians, profile.throughput_bps, strict=True
+                    f"{name}<br>{show_time(rtt)}: median {show_rate(median)} of {len(values)}{_behind(late)}"
+                    for rtt, median, values, late in zip(
+                        profile.rtt_s, medians, profile.throughput_bps, profile.late, strict=True
                     )
                 ],
                 "hoverinfo": "text",
@@ -94,12 +99,17 @@ def model_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> Fi
     for profile in found:
         look, prediction = looks[profile.label], findings.predictions[profile.key]
         name = escape(profile.name)
-        marker = {"color": look.colour, "symbol": look.symbol, "size": 8}
+        marker = {"color": look.colour, "symbol": _symbols(look, profile.late), "size": 8}
         texts = [
             f"{name}<br>{show_time(rtt)}: {show_rate(measured)}<br>model {show_rate(model)}, "
-            f"{100 * residual:+.1f}%"
-            for rtt, measured, model, residual in zip(
-                profile.rtt_s, profile.median_bps, prediction.at_rtts_bps, prediction.residual, strict=True
+            f"{100 * residual:+.1f}%{_behind(late)}"
+            for rtt, measured, model, residual, late in zip(
+                profile.rtt_s,
+                profile.median_bps,
+                prediction.at_rtts_bps,
+                prediction.residual,
+                profile.late,
+                strict=True,
             )
         ]
         traces += [
@@ -151,8 +161,8 @@ def cost_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | None:
     for profile in findings.profiles:
         look, name = looks[profile.label], escape(profile.name)
         rows = [
-            (rtt, known)
-            for rtt, group in zip(profile.rtt_s, profile.records, strict=True)
+            (rtt, known, late)
+            for rtt, group, late in zip(profile.rtt_s, profile.records, profile.late, strict=True)
             if (known := cost(group)) is not None
         ]
         if rows:
@@ -160,14 +170,18 @@ def cost_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | None:
                 {
                     **_trace(profile.label, name),
                     "mode": "lines+markers",
-                    "x": _ms([rtt for rtt, _ in rows]),
-                    "y": [round(known.both, 5) for _, known in rows],
-                    "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
+                    "x": _ms([rtt for rtt, _, _ in rows]),
+                    "y": [round(known.both, 5) for _, known, _ in rows],
+                    "marker": {
+                        "color": look.colour,
+                        "symbol": _symbols(look, [late for _, _, late in rows]),
+                        "size": 8,
+                    },
                     "line": {"color": look.colour, "dash": look.dash, "width": 1.5},
                     "hovertext": [
                         f"{name}<br>{show_time(rtt)}: sender {known.sender:.3f}, receiver "
-                        f"{known.receiver:.3f} s/GB"
-                        for rtt, known in rows
+                        f"{known.receiver:.3f} s/GB{_behind(late)}"
+                        for rtt, known, late in rows
                     ],
                     "hoverinfo": "text",
                 }
@@ -247,6 +261,14 @@ def _limits(found: Sequence[Profile]) -> list[Trace]:
                 }
             )
     return traces
+
+
+def _symbols(look: Look, late: Iterable[np.bool_]) -> list[str]:
+    return [look.hollow if hollow else look.symbol for hollow in late]
+
+
+def _behind(late: np.bool_) -> str:
+    return "<br>late: the emulator fell behind" if late else ""
 
 
 def _trace(label: str, name: str) -> Trace:

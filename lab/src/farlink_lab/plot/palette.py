@@ -33,6 +33,11 @@ class Look:
     paper_symbol: str
     paper_dash: str
 
+    @property
+    def hollow(self) -> str:
+        """The symbol of a late point, in plotly's words."""
+        return f"{self.symbol}-open"
+
 
 def looks(labels: Sequence[str]) -> dict[str, Look]:
     """A look for each label; colour, symbol and dash tell 168 apart."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Inches, of one panel: a column and a half of most journals.
 PANEL = (5.2, 3.7)
 _TITLES = {"size": "Fixed size", "duration": "Fixed duration"}
+_LATE = "hollow: the emulator was late in every run"
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -67,9 +68,10 @@ def _draw(panel: Axes, findings: Findings, mode: str, looks: Mapping[str, Look])
             panel.plot(1e3 * curve.rtt_s, curve.throughput_bps / 1e9, ":", color="#444444", lw=1, label=name)
     for profile in found:
         look, medians = looks[profile.label], profile.median_bps
-        for rtt, values in zip(profile.rtt_s, profile.throughput_bps, strict=True):
+        for rtt, values, late in zip(profile.rtt_s, profile.throughput_bps, profile.late, strict=True):
             every = [1e3 * rtt] * len(values)
-            panel.plot(every, values / 1e9, look.paper_symbol, color=look.colour, ms=2.5, alpha=0.4)
+            fill = "none" if late else look.colour
+            panel.plot(every, values / 1e9, look.paper_symbol, color=look.colour, mfc=fill, ms=2.5, alpha=0.4)
         panel.errorbar(
             1e3 * profile.rtt_s,
             medians / 1e9,
@@ -83,6 +85,11 @@ def _draw(panel: Axes, findings: Findings, mode: str, looks: Mapping[str, Look])
             capsize=2,
             label=profile.name,
         )
+        hollow: Any = {"mfc": "white", "ms": 5, "ls": "none", "zorder": 3}
+        late_ms, late_gbps = 1e3 * profile.rtt_s[profile.late], medians[profile.late] / 1e9
+        panel.plot(late_ms, late_gbps, marker=look.paper_symbol, color=look.colour, **hollow)
+    if any(profile.late_points for profile in found):
+        panel.plot([], [], marker="o", color="#444444", mfc="white", ms=5, ls="none", label=_LATE)
     panel.set_title(_TITLES[mode], loc="left", fontsize=10)
     panel.set_xlabel("RTT, ms")
     panel.set_ylabel("throughput, Gb/s")

@@ -42,6 +42,14 @@ _MODES = {
         ),
     ),
 }
+_LATE = (
+    " Hollow marks are late: the emulator fell behind in every run there, so they say as much of its machine "
+    "as of the connection."
+)
+_BENDS_LATE = (
+    " A bend marked late has a late point in it or beside it: only its shape is told, and nothing on how "
+    "sure it is."
+)
 _BENDS = {"concave": "⌒ concave", "convex": "⌣ convex", "straight": "straight", "undecided": "undecided"}
 _BENDS_EXPLAINED = (
     "A concave profile stays high and falls late; a convex one falls at once. At each RTT between the first "
@@ -160,16 +168,17 @@ def _some(texts: Any) -> str:
 
 def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: AbstractSet[str]) -> str:
     title, lead, caption = _MODES[mode]
+    late = _LATE if any(profile.late_points for profile in findings.of_mode(mode)) else ""
     parts = [
         f"<h2>{title}</h2>",
         markup.paragraph(lead),
-        markup.figure(f"profile-{mode}", caption=caption),
+        markup.figure(f"profile-{mode}", caption=caption + late),
         _bends(findings, mode, looks),
     ]
     if f"model-{mode}" in drawn:
         parts += [
             "<h3>Against the model</h3>",
-            markup.figure(f"model-{mode}", caption=_model_caption(mode), height=520),
+            markup.figure(f"model-{mode}", caption=_model_caption(mode) + late, height=520),
         ]
     return "\n".join(parts)
 
@@ -199,16 +208,22 @@ def _bends(findings: Findings, mode: str, looks: Mapping[str, Look]) -> str:
             [
                 markup.marked_cell(profile.name, looks[profile.label]),
                 *_bend_cells(findings.shapes[profile.key], inner),
-                markup.cell(words.runs_a_point(findings.shapes[profile.key])),
+                markup.cell(
+                    words.runs_a_point(findings.shapes[profile.key]),
+                    small=f"{len(profile.late)} RTTs, {words.late_of(profile.late)}"
+                    if profile.late.any()
+                    else "",
+                ),
             ]
         )
         for profile in found
     ]
+    late = _BENDS_LATE if any(profile.late_points for profile in found) else ""
     first = not (mode == "duration" and findings.of_mode("size"))
     return "\n".join(
         [
             "<h3>Concave and convex regions, as measured</h3>",
-            markup.paragraph(_BENDS_EXPLAINED if first else "Told as for the fixed size above."),
+            markup.paragraph((_BENDS_EXPLAINED if first else "Told as for the fixed size above.") + late),
             markup.table(["configuration", *(show_time(rtt) for rtt in inner), "from"], rows, kind="bends"),
         ]
     )
@@ -224,7 +239,8 @@ def _bend_cells(shape: Shape, rtts: Sequence[float]) -> list[str]:
             continue
         height = f"{100 * point.height:+.1f}%".replace("-", "−")
         sure = f", {100 * point.sure:.0f}% agree" if point.sure is not None else ""
-        cells.append(markup.cell(_BENDS[point.bend], kind=point.bend, small=height + sure))
+        late = ", late" if point.late else ""
+        cells.append(markup.cell(_BENDS[point.bend], kind=point.bend, small=height + sure + late))
     return cells
 
 
@@ -269,7 +285,9 @@ def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[s
                     [
                         markup.marked_cell(profile.name, looks[profile.label]),
                         *cells,
-                        markup.cell(str(known.runs)),
+                        markup.cell(
+                            str(known.runs), small=f"{profile.late_runs} late" if profile.late_runs else ""
+                        ),
                     ]
                 )
             )
@@ -280,7 +298,8 @@ def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[s
                 "cost",
                 caption="CPU seconds, user and system, that sender and receiver together spend on each GB "
                 "(10⁹ bytes) that arrives: the median at each RTT. Where little arrives, what every transfer "
-                "costs to set up weighs more. Tools report their own CPU time; the emulator's is not in it.",
+                "costs to set up weighs more. Tools report their own CPU time; the emulator's is not in it."
+                + (_LATE if findings.late_points else ""),
             ),
             markup.table(
                 ["configuration", "sender, s/GB", "receiver, s/GB", "both, s/GB", "runs"], rows, kind="runs"
@@ -292,23 +311,17 @@ def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[s
 def _health(findings: Findings, *, drawn: AbstractSet[str]) -> str:
     if "health" not in drawn:
         return ""
-    overrun = findings.left_out.overrun
-    known = sum(record.emulator is not None for record in findings.records)
-    said = (
-        f"The emulator fell behind in {overrun} of {known} runs: those are in no profile."
-        if overrun
-        else f"The emulator kept up in all {known} runs whose lateness is known."
-    )
     return "\n".join(
         [
             "<h2>Health of the emulator</h2>",
-            markup.paragraph(said),
+            markup.paragraph(words.emulator_sentence(findings)),
             markup.figure(
                 "health",
                 caption="The connection is emulated: each packet is held until it is due. How late the "
                 "packets of a run left, 99 in 100 of them at most, is the mark; above the dashed line (0.25 "
                 "ms or 1% of the one-way delay, whichever is more) a run says more of the emulator than of "
-                "the connection. Such overrun runs are drawn as ×, left out of every profile, and counted.",
+                "the connection. Such overrun runs are drawn as ×, counted, and left out of the profiles "
+                "wherever a configuration has another run at that RTT.",
             ),
         ]
     )
@@ -339,7 +352,7 @@ def _runs(findings: Findings, looks: Mapping[str, Look]) -> str:
 def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted: bool) -> str:
     notes = [record.error or ""]
     if record.overrun:
-        notes.append("the emulator fell behind")
+        notes.append("the emulator fell behind" + (": late, in its profile" if counted else ""))
     elif record.outcome == "ok" and not counted:
         notes.append("measured again later, or its duration or RTT is unknown")
     label = label_of(record)
