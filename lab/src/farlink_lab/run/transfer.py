@@ -10,6 +10,7 @@ import subprocess
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.health import health_between
@@ -91,7 +92,8 @@ def carry_out(
         "run": run.identity,
         "configuration": run.configuration.label,
         "repetition": run.repetition,
-        "command": shlex.join(command),
+        # Where the programs are installed is this machine's business: a record travels.
+        "command": shlex.join(Path(word).name if word.startswith("/") else word for word in command),
     }
     _check_congestion(record, run=run)
     return record
