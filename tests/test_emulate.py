@@ -30,6 +30,11 @@ def received(emulation: Emulation, *, length: int, ipv6: bool = False, seed: int
     return sent.strip(), got.strip()
 
 
+# A packet that wakes the emulator is believed to have come up to 0.05 ms earlier, once each way: what an idle
+# processor takes to wake is not the connection's.
+CREDIT_MS = 0.1
+
+
 def fastest_ms(emulation: Emulation, source: str, address: str, count: int = 3) -> float:
     """The shortest of `count` round trips; none may be lost or take absurdly long."""
     ended = emulation.ping(source, address, "-c", str(count), "-i", "0.01", "-W", "5")
@@ -120,7 +125,7 @@ def test_a_round_trip_takes_at_least_the_rtt(rtt_ms: float, ipv6: bool) -> None:
     with Emulation(options=["--rate", "10gbit", "--rtt", f"{rtt_ms}ms"]) as emulation:
         for source, destination in ("ab", "ba"):
             address = emulation.address(destination, ipv6=ipv6)
-            assert fastest_ms(emulation, source, address) >= rtt_ms
+            assert fastest_ms(emulation, source, address) >= rtt_ms - CREDIT_MS
 
 
 def test_the_rtt_changes_while_it_runs() -> None:
@@ -128,7 +133,7 @@ def test_the_rtt_changes_while_it_runs() -> None:
         for rtt_ms in (150.0, 20.0, 45.6):
             emulation.change("--rtt", f"{rtt_ms}ms")
             assert emulation.show()["rtt_s"] == pytest.approx(rtt_ms / 1e3)
-            assert fastest_ms(emulation, "a", emulation.address("b")) >= rtt_ms
+            assert fastest_ms(emulation, "a", emulation.address("b")) >= rtt_ms - CREDIT_MS
 
 
 def test_a_stream_takes_at_least_its_time_at_the_rate() -> None:
@@ -148,7 +153,7 @@ def test_a_cut_connection_carries_nothing_until_it_is_restored() -> None:
         assert emulation.ping("a", address, "-c", "1", "-W", "1").status == 1
         assert link_of(emulation.show(), "a", "b")["dropped"]["cut"] >= 1
         emulation.change("--restore")
-        assert fastest_ms(emulation, "a", address) >= 1
+        assert fastest_ms(emulation, "a", address) >= 1 - CREDIT_MS
 
 
 def test_losing_everything_loses_everything_until_it_is_taken_back() -> None:
@@ -157,7 +162,7 @@ def test_losing_everything_loses_everything_until_it_is_taken_back() -> None:
         assert emulation.ping("a", address, "-c", "1", "-W", "1").status == 1
         assert link_of(emulation.show(), "a", "b")["dropped"]["loss"] >= 1
         emulation.change("--loss", "0%")
-        assert fastest_ms(emulation, "a", address) >= 1
+        assert fastest_ms(emulation, "a", address) >= 1 - CREDIT_MS
 
 
 def test_periodic_loss_takes_every_nth_segment() -> None:
@@ -245,7 +250,7 @@ def test_a_star_joins_every_pair_and_one_pair_can_be_cut() -> None:
     with Emulation(options=["--hosts", "4", "--rtt", "8ms"]) as emulation:
         assert [each["name"] for each in emulation.started["hosts"]] == ["a", "b", "c", "d"]
         for source, destination in ("ab", "bc", "cd", "da", "ac", "bd"):
-            assert fastest_ms(emulation, source, emulation.address(destination), count=1) >= 8
+            assert fastest_ms(emulation, source, emulation.address(destination), count=1) >= 8 - CREDIT_MS
         emulation.change("--cut", target="/a..b")
         assert emulation.ping("a", emulation.address("b"), "-c", "1", "-W", "1").status == 1
         assert emulation.ping("a", emulation.address("c"), "-c", "1", "-W", "5").status == 0
@@ -301,4 +306,4 @@ def test_sonet_is_the_payload_rate_of_an_oc_192() -> None:
 
 def test_a_name_that_is_taken_is_refused_and_its_owner_is_left_alone(pair: Emulation) -> None:
     assert pair.name in refused("emulate", "--name", pair.name, "--rtt", "1ms")
-    assert fastest_ms(pair, "a", pair.address("b")) >= 10
+    assert fastest_ms(pair, "a", pair.address("b")) >= 10 - CREDIT_MS

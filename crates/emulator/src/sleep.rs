@@ -68,7 +68,7 @@ impl Sleep {
             let late = now.since(until).0.min(MOST_LATENCY.0);
             self.latency = Nanos((self.latency.0 * 15 + late) / 16);
         } else if slept > LONG {
-            self.woken_at = Some(Nanos(now.0 - self.latency.0));
+            self.woken_at = Some(Nanos(now.0 - self.latency.0.min(MOST_CREDIT.0)));
         }
     }
 
@@ -84,6 +84,10 @@ const LONG: Nanos = Nanos(110_000);
 
 /// A wake-up later than this says something of the machine's other work, not of waking.
 const MOST_LATENCY: Nanos = Nanos(100_000);
+
+/// What a packet is believed to have come earlier at most. A round trip is corrected twice, so none is shorter
+/// than was asked by more than 0.1 ms.
+const MOST_CREDIT: Nanos = Nanos(50_000);
 
 #[cfg(test)]
 mod tests {
