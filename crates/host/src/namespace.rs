@@ -186,12 +186,6 @@ impl Namespaces {
         unsafe { command.pre_exec(enter) };
         command.spawn()
     }
-
-    /// The descriptor of the network namespace.
-    #[must_use]
-    pub fn net(&self) -> Option<BorrowedFd<'_>> {
-        self.kinds.iter().find(|(kind, _)| *kind == Kind::Net).map(|(_, fd)| fd.as_fd())
-    }
 }
 
 impl Kind {

@@ -116,12 +116,6 @@ impl Tun {
         if lacks { Err(TunError::Offloads { granted, required }) } else { Ok(()) }
     }
 
-    /// What the kernel granted.
-    #[must_use]
-    pub const fn granted(&self) -> Offloads {
-        self.granted
-    }
-
     /// The interface's index in its network namespace.
     #[must_use]
     pub const fn index(&self) -> u32 {
