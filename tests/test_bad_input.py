@@ -46,6 +46,7 @@ EMULATE: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--background", "3gbit,sometimes"): ("sometimes", "on-off:100ms"),
     ("--rate", "1gbit", "--background", "2gbit"): ("background", "keep it below"),
     ("--jitter", "5ms"): ("one-way",),
+    ("--prefault", "2"): ('"2"', "no unit"),
     ("--framing", "token-ring"): ("token-ring", "ethernet", "sonet", "none"),
     ("--framing", "sonet", "--rate", "10gbit"): ("sonet", "9.58464"),
     ("--mtu", "67"): ("67",),

@@ -297,6 +297,14 @@ def test_a_host_can_ask_for_its_own_connection(pair: Emulation) -> None:
     assert f'"name":"{pair.name}"' in inside.replace(": ", ":")
 
 
+def test_kernel_memory_is_touched_beforehand_where_that_was_asked() -> None:
+    with Emulation(options=["--prefault", "64MiB"]) as emulation:
+        shown = emulation.show()
+        assert shown["asked"]["prefault"] == "64MiB"
+        assert not [note for note in shown["notes"] if "prefault" in note]
+        assert emulation.ping("a", emulation.address("b"), "-c", "1", "-W", "5").status == 0
+
+
 def test_sonet_is_the_payload_rate_of_an_oc_192() -> None:
     with Emulation(options=["--framing", "sonet", "--rtt", "1ms"]) as emulation:
         shown = emulation.show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -47,6 +48,15 @@ def as_nobody(place: Path, *command: str) -> Ended:
     become = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups"
     script = f'mount --bind {place}/tun {TUN} && exec {become} "$@"'
     return run(["unshare", "--mount", "sh", "-c", script, "sh", *command])
+
+
+def test_an_ordinary_user_is_told_what_could_not_be_touched(place: Path) -> None:
+    emulate = f"{place}/farlink emulate --prefault 4GiB -- true"
+    ended = as_nobody(place, "sh", "-c", f"ulimit -n 256 && exec {emulate}")
+    assert ended.status == 0, ended
+    assert re.search(
+        r"note: prefault: .* of 4GiB touched, for want of descriptors: run as root", ended.stderr
+    )
 
 
 def test_an_ordinary_user_has_a_connection(place: Path) -> None:

@@ -126,7 +126,10 @@ def test_movers_that_cannot_choose_get_hosts_whose_default_was_asked_for(lab):
     programs = lab.home / "bin"
     programs.mkdir()
     tool = programs / "nuttcp"
-    said = "megabytes=10.0 real_seconds=1.00 rate_Mbps=83.8861 tx_cpu=10 rx_cpu=20 retrans=0 rtt_ms=1.0"
+    said = (
+        "megabytes=20.0 real_sec=2.00 rate_Mbps=83.8861\n"
+        "megabytes=20.0 real_seconds=2.00 rate_Mbps=83.8861 tx_cpu=10 rx_cpu=20 retrans=0 rtt_ms=1.0"
+    )
     tool.write_text(
         f'#!/bin/sh\ncase "$*" in -V) echo nuttcp-6.1.2;; *-1*nofork*) sleep 60;; *) echo "{said}";; esac\n'
     )

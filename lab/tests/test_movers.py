@@ -16,44 +16,62 @@ def stream(end, sent, window, again):
     return {"end": end, "bytes": sent, "snd_cwnd": window, "rtt": 11800, "retransmits": again}
 
 
+# A round trip of which the receivers' clocks are half ahead.
+RTT_S = 0.1
+
+
 def iperf3_report(**changes):
     return {
         "start": {"version": "iperf 3.12", "test_start": {"blksize": 131072}, "sndbuf_actual": 425984},
         "intervals": [{"streams": [stream(0.1, 10, 100, 1)]}, {"streams": [stream(0.2, 10, 200, 2)]}],
         "end": {
             "sum_sent": {"start": 0, "end": 1.0, "bytes": 130, "retransmits": 3},
-            "sum_received": {"start": 0, "end": 1.01, "bytes": 120},
+            "sum_received": {"start": 0, "end": 1.1, "bytes": 120},
             "cpu_utilization_percent": {"host_total": 10.0, "remote_total": 20.0},
             "sender_tcp_congestion": "cubic",
         },
         "server_output_json": {
             "start": {"rcvbuf_actual": 425984},
-            "intervals": [{"sum": {"end": 0.1, "bytes": 50}}, {"sum": {"end": 0.2, "bytes": 70}}],
+            "intervals": [
+                {"sum": {"end": end, "bytes": moved}}
+                for end, moved in ((0.05, 0), (0.15, 50), (1.0, 40), (1.1, 20))
+            ],
         },
         **changes,
     }
 
 
 def result(name, stdout="", stderr="", configuration=CUBIC):
-    return MOVERS[name].result(Finished(status=1, stdout=stdout, stderr=stderr), configuration=configuration)
+    return MOVERS[name].result(
+        Finished(status=1, stdout=stdout, stderr=stderr), configuration=configuration, rtt_s=RTT_S
+    )
 
 
 def test_iperf3_says_what_the_receiver_counted():
     found = result("iperf3", json.dumps(iperf3_report()))
-    assert (found["version"], found["bytes"], found["duration_s"]) == ("3.12", 120, 1.01)
+    assert (found["version"], found["bytes"], found["duration_s"]) == ("3.12", 100, 1.0)
     assert (found["retransmits"], found["congestion"], found["block_bytes"]) == (3, "cubic", 131072)
-    assert found["cpu_s"] == pytest.approx({"sender": 0.1, "receiver": 0.202})
-    assert found["samples"] == [[0.1, 50], [0.2, 70]]
+    assert found["cpu_s"] == pytest.approx({"sender": 0.1 * 100 / 120, "receiver": 0.22 * 100 / 120})
+    assert [end for end, _ in found["samples"]] == pytest.approx([0.1, 0.95, 1.0])
+    assert [moved for _, moved in found["samples"]] == [50, 40, 10]
     assert found["tcp"][0]["retransmits"] == [1, 3]
     assert found["tcp"][0]["srtt_s"] == [0.0118, 0.0118]
     # Buffers that the kernel tunes are reported as they were at the start, which says nothing of the end.
     assert "buffers" not in found
 
 
-def test_iperf3_without_a_server_report_has_no_samples():
+def test_iperf3_without_a_server_report_failed():
     report = iperf3_report()
     del report["server_output_json"]
-    assert "samples" not in result("iperf3", json.dumps(report))
+    with pytest.raises(MoverError, match="server did not report its intervals"):
+        result("iperf3", json.dumps(report))
+
+
+def test_a_run_that_ended_early_failed():
+    report = iperf3_report()
+    report["server_output_json"]["intervals"].pop()
+    with pytest.raises(MoverError, match="end after 1 s, before the 1 s that were asked"):
+        result("iperf3", json.dumps(report))
 
 
 def test_iperf3_that_was_granted_something_else_failed():
@@ -77,20 +95,29 @@ def test_iperf3_that_failed_is_told_in_its_words(stdout, said):
         result("iperf3", stdout)
 
 
-def test_nuttcp_says_what_the_receiver_counted():
+def nuttcp_interval(mebibytes):
+    return f"megabytes={mebibytes:.4f} real_sec=0.10 rate_Mbps={mebibytes * 8 * 1.048576 / 0.1:.4f}"
+
+
+def test_nuttcp_says_what_the_receiver_counted_in_the_time():
     lines = [
-        "megabytes=205.8750 real_sec=0.10 rate_Mbps=17265.3851",
-        "megabytes=211.8750 real_sec=0.10 rate_Mbps=17771.9414",
+        *map(nuttcp_interval, [0, *[100] * 15]),
         "",
-        "megabytes=2030.0 real_seconds=1.00 rate_Mbps=17032.0933 tx_cpu=96 rx_cpu=31 retrans=4 rtt_ms=0.23",
+        "megabytes=2000.0 real_seconds=2.00 rate_Mbps=8388.6080 tx_cpu=96 rx_cpu=31 retrans=4 rtt_ms=100.23",
     ]
     found = result("nuttcp", "\n".join(lines))
-    assert found["bytes"] == 2030 << 20
-    assert 8 * found["bytes"] / found["duration_s"] == pytest.approx(17032.0933e6)
-    assert found["cpu_s"]["sender"] == pytest.approx(0.96, abs=0.001)
+    # From 0.05 s of its clock to 1.05 s: half of the interval from 1.0 to 1.1 s.
+    assert found["duration_s"] == 1.0
+    assert found["bytes"] == pytest.approx(950 << 20, abs=16)
+    assert found["cpu_s"]["sender"] == pytest.approx(2 * 0.96 * 950 / 2000, abs=0.001)
     assert found["retransmits"] == 4
-    assert [moved for _, moved in found["samples"]] == [215875584, 222167040]
-    assert found["samples"][1][0] == pytest.approx(0.2, abs=0.001)
+    assert found["samples"][0] == [pytest.approx(0.05), 0]
+    assert found["samples"][-1] == [1.0, pytest.approx(50 << 20, abs=16)]
+
+
+def test_nuttcp_runs_for_as_long_as_its_intervals_are_told():
+    command = MOVERS["nuttcp"].client("nuttcp", configuration=CUBIC, address="10.0.0.1", rtt_s=0.366)
+    assert "-T3" in command
 
 
 def test_nuttcp_that_failed_is_told_in_its_words():

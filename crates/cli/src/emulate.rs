@@ -11,7 +11,7 @@ use farlink_host::contain::{self, Event, Events, Rights};
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::{Framing, Loss};
-use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
 use crate::BAD_INPUT;
 
@@ -64,6 +64,10 @@ pub(crate) struct Emulate {
     /// The hosts' default congestion control [default: the kernel's].
     #[arg(long)]
     congestion: Option<String>,
+    /// Kernel memory to touch before the first packet, for the hosts' queues and buffers: about four times what
+    /// is on its way. For virtual machines whose free memory is taken back, where first touching it is slow.
+    #[arg(long, value_name = "SIZE")]
+    prefault: Option<Bytes>,
     /// Every random choice derives from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -108,6 +112,7 @@ impl Emulate {
             framing: self.framing,
             mtu: self.mtu,
             congestion: self.congestion.clone(),
+            prefault: self.prefault,
             seed: self.seed,
         }
     }
@@ -115,8 +120,8 @@ impl Emulate {
     /// Makes the connection, and keeps it for as long as it is wanted.
     fn stand(&self, plan: Plan, socket: &str, events: &Events, rights: Rights) -> anyhow::Result<u8> {
         let emulation = Emulation::start(plan, socket, rights)?;
+        let state = emulation.state();
         let Some((program, arguments)) = self.command.split_first() else {
-            let state = emulation.state();
             if self.json {
                 println!("{}", serde_json::to_string(&state)?);
             } else {
@@ -126,6 +131,7 @@ impl Emulate {
             while !matches!(events.wait(), Event::Terminate | Event::Interrupt) {}
             return Ok(0);
         };
+        say_notes(&state);
         let mut command = Command::new(program);
         command.args(arguments);
         match emulation.spawn(0, &mut command) {

@@ -6,12 +6,15 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::contain::Rights;
+use farlink_host::kernel_memory::KernelMemory;
 use farlink_host::namespace::{Kind, NamespaceError, Namespaces};
 use farlink_host::netlink::Netlink;
+use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::scheduling::Scheduling;
 use farlink_host::tun::Tun;
 use farlink_link::Conditions;
+use farlink_wire::quantity::Bytes;
 
 use crate::arena::{self, Arena, Spare};
 use crate::control::{self, ControlError};
@@ -40,6 +43,8 @@ pub(crate) struct Inner {
     engines: Vec<Controls>,
     notes: Vec<String>,
     scheduling: Scheduling,
+    /// For the hosts' queues and buffers, where that was asked for.
+    _touched: Option<KernelMemory>,
 }
 
 /// A host without its listener, which its control thread has.
@@ -104,6 +109,7 @@ impl Emulation {
         let mut notes: Vec<String> = made.iter().flat_map(|host| host.notes.clone()).collect();
         notes.sort();
         notes.dedup();
+        let touched = plan.prefault.and_then(|wanted| touch(wanted, &mut notes));
         let outer: &[Kind] = match rights {
             Rights::Root => &[Kind::Pid],
             Rights::User => &[Kind::User, Kind::Pid],
@@ -120,6 +126,7 @@ impl Emulation {
             engines,
             notes,
             scheduling: scheduling.unwrap_or(Scheduling::Fifo),
+            _touched: touched,
         });
         control::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;
         Ok(Self { inner })
@@ -139,6 +146,22 @@ impl Emulation {
         control::set_environment(program, &self.inner.state());
         self.inner.hosts[index].namespaces.spawn(program)
     }
+}
+
+/// Touches `wanted` of the kernel's memory, or as much as is sensible and allowed, which goes to the notes.
+fn touch(wanted: Bytes, notes: &mut Vec<String>) -> Option<KernelMemory> {
+    let most = process::memory_available().map_or(u64::MAX, |available| available / 2);
+    let touched = KernelMemory::touch(wanted.0.min(most)).ok();
+    let had = touched.as_ref().map_or(0, KernelMemory::touched);
+    if had < wanted.0.min(most) {
+        notes.push(format!(
+            "prefault: {} of {wanted} touched, for want of descriptors: run as root, or raise ulimit -n",
+            Bytes(had)
+        ));
+    } else if most < wanted.0 {
+        notes.push(format!("prefault: {} of {wanted} touched: half of what is free", Bytes(had)));
+    }
+    touched
 }
 
 impl Controls {

@@ -38,6 +38,8 @@ pub struct Plan {
     pub mtu: u32,
     /// The hosts' default congestion control; `None` leaves the kernel's.
     pub congestion: Option<String>,
+    /// Kernel memory to have touched before the first packet.
+    pub prefault: Option<Bytes>,
     /// Every random choice derives from it.
     pub seed: u64,
 }
@@ -259,6 +261,7 @@ mod tests {
             framing: Framing::Ethernet,
             mtu: 9000,
             congestion: None,
+            prefault: None,
             seed: 1,
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod contain;
+pub mod kernel_memory;
 pub mod namespace;
 pub mod netlink;
 pub mod pages;

@@ -38,6 +38,14 @@ pub fn cores() -> u32 {
     allowed.map_or(1, |count| u32::try_from(count).unwrap_or(1).max(1))
 }
 
+/// Memory that could be had without swapping (`MemAvailable` of proc_meminfo(5)), bytes.
+#[must_use]
+pub fn memory_available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
+}
+
 /// The kernel's release, as `uname -r` shows it.
 #[must_use]
 pub fn kernel_release() -> String {

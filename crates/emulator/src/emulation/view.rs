@@ -113,6 +113,11 @@ fn asked(plan: &Plan) -> Map<String, Value> {
             plan.background.as_ref().map(ToString::to_string).unwrap_or_default(),
             plan.background.is_some(),
         ),
+        (
+            "prefault",
+            plan.prefault.as_ref().map(ToString::to_string).unwrap_or_default(),
+            plan.prefault.is_some(),
+        ),
     ];
     words
         .into_iter()

@@ -35,7 +35,14 @@ class Farlink:
         """`farlink serve`."""
         return Server(command=(program, "serve"), ready_line="listening on")
 
-    def client(self, program: str, *, configuration: Configuration, address: str) -> tuple[str, ...]:
+    def client(
+        self,
+        program: str,
+        *,
+        configuration: Configuration,
+        address: str,
+        rtt_s: float,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """`farlink memory`."""
         command = [program, "memory", address, "--streams", str(configuration.streams), "--json", "--quiet"]
         if configuration.size_bytes is not None:
@@ -48,7 +55,13 @@ class Farlink:
             command += ["--buffer", f"{configuration.buffer_bytes}B"]
         return tuple(command)
 
-    def result(self, finished: Finished, *, configuration: Configuration) -> dict[str, Any]:  # noqa: ARG002
+    def result(
+        self,
+        finished: Finished,
+        *,
+        configuration: Configuration,  # noqa: ARG002
+        rtt_s: float,  # noqa: ARG002
+    ) -> dict[str, Any]:
         """The record as it stands, also of a transfer that failed midway.
 
         Raises:

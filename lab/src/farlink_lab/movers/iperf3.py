@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.movers.mover import Finished, MoverError, Server
+from farlink_lab.movers.window import fields_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from farlink_lab.plan import Configuration
 
 INTERVAL_S = 0.1
+CONTROL_PORT = 5201
 # iperf3's own bound.
 MOST_STREAMS = 128
 
@@ -48,11 +50,18 @@ class Iperf3:
         return words[1] if len(words) > 1 else "unknown"
 
     def server(self, program: str) -> Server:
-        """One test, with intervals as fine as ours."""
-        command = (program, "--server", "--one-off", "--interval", str(INTERVAL_S), "--forceflush")
-        return Server(command=command, ready_line="Server listening")
+        """One test, with intervals as fine as ours, which it tells the client only where it speaks JSON."""
+        command = (program, "--server", "--one-off", "--interval", str(INTERVAL_S), "--json")
+        return Server(command=command, ready_port=CONTROL_PORT)
 
-    def client(self, program: str, *, configuration: Configuration, address: str) -> tuple[str, ...]:
+    def client(
+        self,
+        program: str,
+        *,
+        configuration: Configuration,
+        address: str,
+        rtt_s: float,  # noqa: ARG002
+    ) -> tuple[str, ...]:
         """Payload from memory, for whole seconds."""
         command = [
             *(program, "--client", address, "--json", "--get-server-output"),
@@ -65,11 +74,8 @@ class Iperf3:
             command += ["--window", str(configuration.buffer_bytes)]
         return tuple(command)
 
-    def result(self, finished: Finished, *, configuration: Configuration) -> dict[str, Any]:
-        """What both ends reported.
-
-        `duration_s` is the receiver's, `bytes` what it counted in that time; samples are the receiver's
-        intervals on its own clock, which starts about half an RTT after the sender's.
+    def result(self, finished: Finished, *, configuration: Configuration, rtt_s: float) -> dict[str, Any]:
+        """What both ends reported, the receiver's intervals cut to the time that was asked (`window`).
 
         Raises:
             MoverError: with iperf3's own words, or where a field is not where it should be.
@@ -81,14 +87,14 @@ class Iperf3:
         if isinstance(report, dict) and report.get("error"):
             raise MoverError(f"iperf3: {report['error']}")
         try:
-            return _fields(report, configuration=configuration)
+            return _fields(report, configuration=configuration, rtt_s=rtt_s)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise MoverError(
                 f"iperf3's report cannot be understood: {type(error).__name__} at {error}"
             ) from error
 
 
-def _fields(report: Mapping[str, Any], *, configuration: Configuration) -> dict[str, Any]:
+def _fields(report: Mapping[str, Any], *, configuration: Configuration, rtt_s: float) -> dict[str, Any]:
     end, start = report["end"], report["start"]
     received, sent = end["sum_received"], end["sum_sent"]
     granted = end.get("sender_tcp_congestion")
@@ -96,29 +102,33 @@ def _fields(report: Mapping[str, Any], *, configuration: Configuration) -> dict[
         raise MoverError(
             f"iperf3 was asked for congestion control {configuration.congestion} and used {granted}"
         )
+    server = report.get("server_output_json")
+    if not server:
+        raise MoverError("iperf3's server did not report its intervals")
+    cpu = end.get("cpu_utilization_percent")
+    # Both percentages are of the wall time of the test, user and system together.
+    cpu_s = cpu and {
+        "sender": cpu["host_total"] / 100 * (sent["end"] - sent["start"]),
+        "receiver": cpu["remote_total"] / 100 * (received["end"] - received["start"]),
+    }
     fields: dict[str, Any] = {
         "version": start["version"].removeprefix("iperf "),
-        "duration_s": received["end"] - received["start"],
-        "bytes": int(received["bytes"]),
+        **fields_within(
+            _samples(server["intervals"]),
+            moved=int(received["bytes"]),
+            cpu_s=cpu_s,
+            rtt_s=rtt_s,
+            duration_s=configuration.duration_s or 0.0,
+        ),
         "congestion": granted,
         "block_bytes": start["test_start"]["blksize"],
         "retransmits": sent.get("retransmits"),
         "tcp": _traces(report["intervals"]),
     }
-    cpu = end.get("cpu_utilization_percent")
-    if cpu:
-        # Both percentages are of the wall time of the test, user and system together.
-        fields["cpu_s"] = {
-            "sender": cpu["host_total"] / 100 * (sent["end"] - sent["start"]),
-            "receiver": cpu["remote_total"] / 100 * (received["end"] - received["start"]),
-        }
-    server = report.get("server_output_json")
-    if server:
-        fields["samples"] = _samples(server["intervals"])
-        if configuration.buffer_bytes is not None:
-            send, receive = start.get("sndbuf_actual"), server["start"].get("rcvbuf_actual")
-            if send and receive:
-                fields["buffers"] = {"send": send, "receive": receive}
+    if configuration.buffer_bytes is not None:
+        send, receive = start.get("sndbuf_actual"), server["start"].get("rcvbuf_actual")
+        if send and receive:
+            fields["buffers"] = {"send": send, "receive": receive}
     return {key: value for key, value in fields.items() if value is not None and value != []}
 
 

@@ -69,10 +69,12 @@ class Mover(Protocol):
     def server(self, program: str) -> Server:
         """The receiving end."""
 
-    def client(self, program: str, *, configuration: Configuration, address: str) -> tuple[str, ...]:
+    def client(
+        self, program: str, *, configuration: Configuration, address: str, rtt_s: float
+    ) -> tuple[str, ...]:
         """The sending end's command."""
 
-    def result(self, finished: Finished, *, configuration: Configuration) -> dict[str, Any]:
+    def result(self, finished: Finished, *, configuration: Configuration, rtt_s: float) -> dict[str, Any]:
         """The fields of the record that the tool's output says, and no others.
 
         Raises:

@@ -5,16 +5,20 @@ It cannot choose its congestion control: the lab gives it hosts whose default is
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.movers.mover import Finished, MoverError, Server
+from farlink_lab.movers.window import fields_within
 
 if TYPE_CHECKING:
     from farlink_lab.plan import Configuration
 
 CONTROL_PORT = 5000
 INTERVAL_S = 0.1
+# Before its end, the client stops telling the receiver's intervals.
+UNTOLD_ROUND_TRIPS = 3
 MOST_STREAMS = 128
 _MEBIBYTE = 1 << 20
 _FIELD = re.compile(r"([A-Za-z_]+)=([0-9.]+)")
@@ -52,18 +56,25 @@ class Nuttcp:
         """One test, in the foreground; it does not say when it listens."""
         return Server(command=(program, "-1", "--nofork", f"-P{CONTROL_PORT}"), ready_port=CONTROL_PORT)
 
-    def client(self, program: str, *, configuration: Configuration, address: str) -> tuple[str, ...]:
-        """Payload from memory, for whole seconds, with the receiver's intervals."""
+    def client(
+        self, program: str, *, configuration: Configuration, address: str, rtt_s: float
+    ) -> tuple[str, ...]:
+        """Payload from memory, with the receiver's intervals.
+
+        The client stops telling those two round trips before its end, so it runs for so much longer, in whole
+        seconds as it must: what counts is the time that was asked (`window`).
+        """
+        seconds = math.ceil((configuration.duration_s or 0.0) + UNTOLD_ROUND_TRIPS * rtt_s + INTERVAL_S)
         command = [
-            *(program, f"-P{CONTROL_PORT}", f"-T{configuration.duration_s:g}", f"-i{INTERVAL_S}", "-fparse"),
+            *(program, f"-P{CONTROL_PORT}", f"-T{seconds}", f"-i{INTERVAL_S}", "-fparse"),
             f"-N{configuration.streams}",
         ]
         if configuration.buffer_bytes is not None:
             command.append(f"-w{configuration.buffer_bytes // 1024}k")
         return (*command, address)
 
-    def result(self, finished: Finished, *, configuration: Configuration) -> dict[str, Any]:  # noqa: ARG002
-        """What the receiver counted, until all that was sent had arrived.
+    def result(self, finished: Finished, *, configuration: Configuration, rtt_s: float) -> dict[str, Any]:
+        """What the receiver counted, cut to the time that was asked (`window`).
 
         Raises:
             MoverError: with nuttcp's own words.
@@ -75,23 +86,23 @@ class Nuttcp:
                 raise MoverError("nuttcp ended before its summary")
             raise MoverError(finished.complaint)
         try:
-            return _fields(total, rows)
+            return _fields(total, rows, duration_s=configuration.duration_s or 0.0, rtt_s=rtt_s)
         except (KeyError, ValueError) as error:
             raise MoverError(
                 f"nuttcp's report cannot be understood: {type(error).__name__} at {error}"
             ) from error
 
 
-def _fields(total: dict[str, str], rows: list[dict[str, str]]) -> dict[str, Any]:
+def _fields(
+    total: dict[str, str], rows: list[dict[str, str]], *, duration_s: float, rtt_s: float
+) -> dict[str, Any]:
     moved, seconds = _moved(total, seconds="real_seconds")
-    fields: dict[str, Any] = {"duration_s": seconds, "bytes": moved}
+    cpu_s = None
     if "tx_cpu" in total and "rx_cpu" in total:
-        fields["cpu_s"] = {
+        cpu_s = {
             "sender": float(total["tx_cpu"]) / 100 * seconds,
             "receiver": float(total["rx_cpu"]) / 100 * seconds,
         }
-    if "retrans" in total:
-        fields["retransmits"] = int(total["retrans"])
     samples: list[list[float]] = []
     now = 0.0
     for row in rows:
@@ -99,8 +110,9 @@ def _fields(total: dict[str, str], rows: list[dict[str, str]]) -> dict[str, Any]
             arrived, span = _moved(row, seconds="real_sec")
             now += span
             samples.append([now, arrived])
-    if samples:
-        fields["samples"] = samples
+    fields = fields_within(samples, moved=moved, cpu_s=cpu_s, rtt_s=rtt_s, duration_s=duration_s)
+    if "retrans" in total:
+        fields["retransmits"] = int(total["retrans"])
     return fields
 
 

@@ -193,7 +193,13 @@ class _Connections:
                 "the emulation ended by itself; what was measured is kept: start again to go on"
             )
         if wanted not in self._open:
-            emulation = Emulation(self.farlink, self.plan.connection, congestion=wanted, rtt_s=run.rtt_s)
+            emulation = Emulation(
+                self.farlink,
+                self.plan.connection,
+                congestion=wanted,
+                rtt_s=run.rtt_s,
+                longest_rtt_s=max(self.plan.rtts_s),
+            )
             self._open[wanted] = self.stack.enter_context(emulation)
         return self._open[wanted]
 

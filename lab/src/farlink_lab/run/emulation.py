@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 START_LIMIT_S = 30.0
 COMMAND_LIMIT_S = 20.0
 SENDER, RECEIVER = "a", "b"
+# What both hosts' buffers hold at most of a connection, in bandwidth-delay products.
+PREFAULT_PRODUCTS = 4
 
 
 class EmulationError(LabError):
@@ -53,15 +55,29 @@ def find_farlink() -> str:
     return found
 
 
+def prefault_bytes(connection: Connection, *, longest_rtt_s: float) -> int:
+    """Kernel memory for the hosts' buffers, which where free memory is taken back is slow to touch first."""
+    return 1 + int(PREFAULT_PRODUCTS * connection.rate_bps * longest_rtt_s / 8)
+
+
 class Emulation:
     """One connection between hosts a and b, which ends with the block it was started for."""
 
-    def __init__(self, farlink: str, connection: Connection, *, congestion: str | None, rtt_s: float) -> None:
+    def __init__(
+        self,
+        farlink: str,
+        connection: Connection,
+        *,
+        congestion: str | None,
+        rtt_s: float,
+        longest_rtt_s: float,
+    ) -> None:
         self.farlink = farlink
         self.connection = connection
         self.congestion = congestion
         self.name = f"lab-{os.getpid()}-{secrets.token_hex(4)}"
         self.state: dict[str, Any] = {}
+        self.prefault_bytes = prefault_bytes(connection, longest_rtt_s=longest_rtt_s)
         self._rtt_s = rtt_s
         self._process: child.Process | None = None
 
@@ -71,6 +87,7 @@ class Emulation:
             *(self.farlink, "emulate", "--name", self.name, "--json", "--rtt", _time(self._rtt_s)),
             *("--rate", f"{wanted.rate_bps}bit", "--queue", wanted.queue, "--framing", wanted.framing),
             *("--mtu", str(wanted.mtu), "--seed", str(wanted.seed)),
+            *("--prefault", f"{self.prefault_bytes}B"),
         ]
         if wanted.loss:
             command += ["--loss", f"{wanted.loss!r}"]

@@ -72,14 +72,17 @@ def carry_out(
         emulation.set_rtt(run.rtt_s)
         with serving(tool.mover.server(tool.program), emulation):
             asked = tool.mover.client(
-                tool.program, configuration=run.configuration, address=emulation.address(RECEIVER)
+                tool.program,
+                configuration=run.configuration,
+                address=emulation.address(RECEIVER),
+                rtt_s=run.rtt_s,
             )
             command = emulation.on(SENDER, asked)
             before = emulation.show()
             started = _now()
             finished = _run_client(command, run=run, stop=stop, tick=tick)
             after = emulation.show()
-            result = tool.mover.result(finished, configuration=run.configuration)
+            result = tool.mover.result(finished, configuration=run.configuration, rtt_s=run.rtt_s)
     except (MoverError, EmulationError) as reason:
         error = str(reason) if emulation.alive else f"the emulation ended by itself: {reason}"
     record = _record(run, tool=tool, started=started, before=before, after=after) | result
