@@ -26,7 +26,8 @@ def refusal(text):
     ("text", "said"),
     [
         ("rtts = [", "not TOML"),
-        ("", "configuration: at least one is needed"),
+        ("", "rtts: at least one is needed"),
+        ('rtts = ["1ms"]', "configuration: at least one is needed"),
         ('rtss = ["1ms"]\n' + GOOD, "unknown key rtss: did you mean rtts?"),
         (GOOD.replace('rtts = ["1ms"]\n', ""), "rtts: at least one is needed"),
         (GOOD.replace('"1ms"', '"1"'), 'rtts[0]: "1" has no unit: write it as in 91.6ms'),
@@ -66,6 +67,11 @@ def refusal(text):
         (GOOD.replace("seconds = 1", 'bytes = "1MiB"\nmover = "iperf3"'), "stops its clock before the data"),
         (GOOD.replace("seconds = 1", 'seconds = 1.5\nmover = "nuttcp"'), "nuttcp takes whole seconds"),
         (GOOD + 'mover = "nuttcp"\nbuffer = "1000B"\n', "nuttcp takes whole KiB"),
+        (
+            GOOD + 'rtts = ["7ms"]\n',
+            "configuration[0].rtts: 7 ms is none of the plan's rtts, 1 ms: add it there",
+        ),
+        (GOOD + "rtts = []\n", "configuration[0].rtts: at least one is needed"),
     ],
 )
 def test_each_refusal_is_one_line_with_the_mend(text, said):
@@ -97,8 +103,34 @@ def test_the_demonstration_takes_at_most_five_minutes():
 
 def test_the_suite_is_every_combination():
     plan = read_plan(PLANS / "suite.toml")
-    assert len(plan.configurations) == 24
-    assert len({configuration.label for configuration in plan.configurations}) == 24
+    runs = schedule(plan)
+    measured = {
+        (
+            run.rtt_s,
+            run.configuration.mover,
+            run.configuration.congestion,
+            run.configuration.streams,
+            run.configuration.buffer_bytes,
+        )
+        for run in runs
+    }
+    assert len(measured) == len(plan.settings) == 7 * 3 * 2 * 2 * 2
+    assert len(runs) == 3 * len(measured)
+
+
+def test_movers_that_are_compared_go_one_after_the_other():
+    runs = schedule(read_plan(PLANS / "suite.toml"))
+    tasks = [(run.rtt_s, run.configuration.matter() | {"mover": None}) for run in runs]
+    movers = [run.configuration.mover for run in runs]
+    for first in range(0, len(runs), 3):
+        assert tasks[first] == tasks[first + 1] == tasks[first + 2]
+        assert sorted(movers[first : first + 3]) == ["farlink", "iperf3", "nuttcp"]
+    assert len({tuple(movers[first : first + 3]) for first in range(0, len(runs), 3)}) == 6
+
+
+def test_a_configuration_may_have_rtts_of_its_own():
+    plan = parse_plan(GOOD.replace('"1ms"', '"1ms", "2ms"') + 'rtts = ["2ms"]\n', name="x")
+    assert [run.rtt_s for run in schedule(plan)] == [0.002]
 
 
 def test_runs_are_interleaved_and_reproducible():

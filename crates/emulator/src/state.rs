@@ -37,6 +37,9 @@ pub struct State {
     pub overrun_limit_s: f64,
     /// CPU seconds of the emulator's threads.
     pub cpu_s: f64,
+    /// CPU seconds that this virtual machine's host gave to others, where it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stolen_s: Option<f64>,
     /// What the hosts could not be given.
     pub notes: Vec<String>,
     /// The hosts.

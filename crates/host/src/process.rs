@@ -9,7 +9,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// CPU time, user and system, of this process so far.
 #[must_use]
@@ -36,6 +36,17 @@ pub fn cores() -> u32 {
     let allowed = sched_getaffinity(Pid::from_raw(0))
         .map(|set| (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).count());
     allowed.map_or(1, |count| u32::try_from(count).unwrap_or(1).max(1))
+}
+
+/// CPU time that this machine wanted and its host gave to others since it started, all processors together: `steal`
+/// of proc_stat(5). `None` where nothing was ever stolen, as on a machine of one's own.
+#[must_use]
+pub fn stolen() -> Option<Nanos> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: u64 = text.lines().next()?.split_whitespace().nth(8)?.parse().ok()?;
+    let second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    let nanos = ticks.checked_mul(1_000_000_000 / u64::try_from(second).ok()?.max(1))?;
+    (nanos > 0).then_some(Nanos(nanos))
 }
 
 /// Memory that could be had without swapping (`MemAvailable` of proc_meminfo(5)), bytes.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -89,6 +89,28 @@ pub fn congestion(socket: impl AsFd) -> io::Result<String> {
 pub fn available_congestion() -> Vec<String> {
     let list = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
     list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Makes the kernel pace what it sends: twice the window a round trip while it grows, 1.2 times later
+/// (`tcp_pacing_ss_ratio`, `tcp_pacing_ca_ratio`), instead of sending as fast as acknowledgements come.
+///
+/// A greatest rate, however great, turns pacing on (`SO_MAX_PACING_RATE` in the kernel's net/core/sock.c).
+///
+/// # Errors
+/// The kernel's.
+pub fn pace(socket: impl AsFd) -> io::Result<()> {
+    let rate: libc::c_ulong = libc::c_ulong::MAX - 1;
+    // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `unsigned long`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const rate).cast(),
+            size_of_val(&rate) as libc::socklen_t,
+        )
+    };
+    Ok(Errno::result(status).map(drop)?)
 }
 
 /// Takes no more bytes into the send buffer while `bytes` in it were never sent (`TCP_NOTSENT_LOWAT`).

@@ -67,7 +67,9 @@ impl Emulated {
     #[must_use]
     pub fn health_since(&self, before: &Self) -> Option<EmulatorHealth> {
         let limit = self.0["overrun_limit_s"].as_f64()?;
-        let mut worst = EmulatorHealth::default();
+        let stolen = |state: &Self| state.0["stolen_s"].as_f64();
+        let stolen_s = stolen(self).map(|now| now - stolen(before).unwrap_or(0.0));
+        let mut worst = EmulatorHealth { stolen_s, ..EmulatorHealth::default() };
         for link in self.0["links"].as_array()? {
             let same = |other: &&Value| other["from"] == link["from"] && other["to"] == link["to"];
             let earlier = before.0["links"].as_array().and_then(|links| links.iter().find(same));
@@ -165,7 +167,10 @@ mod tests {
         let before = shown(&json!([[0.0001, 1000], [0.01, 500]]), 3);
         let after = shown(&json!([[0.0001, 1990], [0.001, 10], [0.01, 500]]), 3);
         let health = after.health_since(&before).unwrap();
-        assert_eq!(health, EmulatorHealth { late_max_s: 0.001, late_p99_s: 0.0001, overrun: false });
+        assert_eq!(
+            health,
+            EmulatorHealth { late_max_s: 0.001, late_p99_s: 0.0001, overrun: false, stolen_s: None }
+        );
     }
 
     #[test]

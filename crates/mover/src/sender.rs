@@ -11,6 +11,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::process::cpu_of_thread;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
+use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Goal, Stamp};
 use farlink_wire::quantity::Nanos;
 
@@ -56,9 +57,10 @@ impl Sending {
             Goal::Size(bytes) => bytes.0,
             Goal::Duration(_) => 0,
         };
-        if matches!(orders.goal, Goal::Size(_)) && streams.len() > 1 {
-            for stream in streams.iter() {
-                socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
+        for stream in streams.iter() {
+            socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
+            if TcpInfo::of(stream)?.srtt >= PACED_FROM {
+                socket::pace(stream)?;
             }
         }
         let shares = shares(streams.len(), orders.workers);
@@ -231,6 +233,12 @@ fn again(error: &io::Error) -> bool {
 /// The key of the stopper; streams count from 0.
 const STOP: u64 = u64::MAX;
 
-/// Bytes that a stream of a sized transfer may hold unsent, so that what is left goes to the streams that are
-/// fast: 13 ms at 10 Gb/s, which a busy host's scheduler may take to come back to a sender.
-const UNSENT_LIMIT: u32 = 16 << 20;
+/// Bytes that a stream may hold unsent: 3 ms at 10 Gb/s, for which a busy host's scheduler may keep a sender waiting. The
+/// kernel would take as much again as is on its way, which costs memory, and time to touch it; and what is left of
+/// a sized transfer should go to the streams that are fast.
+const UNSENT_LIMIT: u32 = 4 << 20;
+
+/// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
+/// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is
+/// less than the path does: the stream would leave slow start at half the rate. Pacing costs half as much CPU again.
+const PACED_FROM: Nanos = Nanos(250_000_000);

@@ -252,6 +252,9 @@ pub struct EmulatorHealth {
     /// Whether p99 passed 0.25 ms or 1% of the one-way delay, whichever is more, or packets were lost before
     /// the emulator could read them: the run says more of the emulator than of the connection.
     pub overrun: bool,
+    /// CPU seconds that the host of this virtual machine gave to others, where it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_s: Option<f64>,
 }
 
 impl Record {

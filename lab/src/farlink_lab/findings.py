@@ -56,6 +56,11 @@ class Findings:
         return sum(record.overrun for record in self.records)
 
     @property
+    def stolen_s(self) -> float:
+        """CPU seconds that hosts of virtual machines gave to others during the runs; 0 where none says."""
+        return sum(record.emulator.stolen_s or 0.0 for record in self.records if record.emulator is not None)
+
+    @property
     def judged_runs(self) -> int:
         """Records that know how late the emulator was."""
         return sum(record.emulator is not None for record in self.records)

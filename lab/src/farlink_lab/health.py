@@ -29,6 +29,8 @@ def health_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Healt
     """
     earlier = {_ends(link): link for link in before.get("links", ())}
     worst: Health | None = None
+    stolen = after.get("stolen_s")
+    stolen_s = stolen - (before.get("stolen_s") or 0.0) if isinstance(stolen, int | float) else None
     limit = after.get("overrun_limit_s")
     if not isinstance(limit, int | float):
         limit = overrun_limit_s(after.get("rtt_s") or 0.0)
@@ -43,6 +45,7 @@ def health_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> Healt
             late_max_s=max(most, worst.late_max_s if worst else 0.0),
             late_p99_s=max(p99, worst.late_p99_s if worst else 0.0),
             overrun=p99 > limit or unread > 0 or (worst is not None and worst.overrun),
+            stolen_s=stolen_s,
         )
     return worst
 

@@ -51,6 +51,7 @@ class Configuration:
         buffer_bytes: Socket buffer at both ends; `None` lets the kernel tune it ("full buffers").
         size_bytes: Bytes to move, of a fixed-size configuration.
         duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
+        rtts_s: The RTTs of the plan that it is measured at; `None` is all of them.
     """
 
     label: str
@@ -60,6 +61,7 @@ class Configuration:
     buffer_bytes: int | None = None
     size_bytes: int | None = None
     duration_s: float | None = None
+    rtts_s: tuple[float, ...] | None = None
 
     @property
     def mode(self) -> str:
@@ -72,13 +74,13 @@ class Configuration:
         return show_time(self.duration_s or 0.0) if self.size_bytes is None else show_size(self.size_bytes)
 
     def matter(self) -> dict[str, Any]:
-        """What makes a run of it differ from others: everything but its name."""
-        return {key: value for key, value in asdict(self).items() if key != "label"}
+        """What makes a run of it differ from others: everything but its name and where it is measured."""
+        return {key: value for key, value in asdict(self).items() if key not in ("label", "rtts_s")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A campaign: every configuration at every RTT, `repetitions` times."""
+    """A campaign: every configuration at each of its RTTs, `repetitions` times."""
 
     name: str
     description: str = ""
@@ -87,6 +89,16 @@ class Plan:
     rtts_s: tuple[float, ...]
     connection: Connection
     configurations: tuple[Configuration, ...]
+
+    @property
+    def settings(self) -> list[tuple[float, Configuration]]:
+        """What one repetition measures: every configuration at each of its RTTs."""
+        return [
+            (rtt, configuration)
+            for rtt in self.rtts_s
+            for configuration in self.configurations
+            if configuration.rtts_s is None or rtt in configuration.rtts_s
+        ]
 
     def differences(self, other: Plan) -> list[str]:
         """Names of what the two plans say differently, beyond the words for people."""

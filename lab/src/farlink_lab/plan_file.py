@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from farlink_lab.error import LabError
@@ -39,7 +40,7 @@ MOST_RUNS = 100_000
 
 _PLAN_KEYS = ("name", "description", "seed", "repetitions", "rtts", "connection", "configuration")
 _CONNECTION_KEYS = ("rate", "queue", "framing", "mtu", "loss", "background", "congestion", "seed")
-_CONFIGURATION_KEYS = ("label", "mover", "congestion", "streams", "buffer", "bytes", "seconds")
+_CONFIGURATION_KEYS = ("label", "mover", "congestion", "streams", "buffer", "bytes", "seconds", "rtts")
 _LISTED_KEYS = ("mover", "congestion", "streams", "buffer")
 
 
@@ -76,17 +77,18 @@ def parse_plan(text: str, *, name: str) -> Plan:
         raise PlanError(f"not TOML: {str(error).splitlines()[0]}") from error
     top = _Table(data, keys=_PLAN_KEYS, where="")
     seed = top.whole("seed", default=1, least=0, most=2**63 - 1)
-    configurations = _configurations(top)
+    rtts = _rtts(top)
+    configurations = _configurations(top, rtts=rtts)
     plan = Plan(
         name=top.text("name", default=name),
         description=top.text("description", default=""),
         seed=seed,
         repetitions=top.whole("repetitions", default=1, least=1, most=MOST_REPETITIONS),
-        rtts_s=_rtts(top),
+        rtts_s=rtts,
         connection=_connection(top, seed=seed),
         configurations=configurations,
     )
-    runs = len(plan.rtts_s) * len(configurations) * plan.repetitions
+    runs = len(plan.settings) * plan.repetitions
     if runs > MOST_RUNS:
         raise PlanError(
             f"{runs} runs: at most {MOST_RUNS}; measure fewer RTTs, configurations or repetitions"
@@ -212,7 +214,7 @@ def _queue(text: str) -> str:
     return f"{round(seconds * 1e9)}ns"
 
 
-def _configurations(top: _Table) -> tuple[Configuration, ...]:
+def _configurations(top: _Table, *, rtts: tuple[float, ...]) -> tuple[Configuration, ...]:
     tables = top.data.get("configuration")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise PlanError("configuration: at least one is needed: begin each with [[configuration]]")
@@ -220,10 +222,28 @@ def _configurations(top: _Table) -> tuple[Configuration, ...]:
     for index, data in enumerate(tables):
         where = f"configuration[{index}]"
         _Table(data, keys=_CONFIGURATION_KEYS, where=where)
+        among = _among(data, rtts, where=where)
         for combination in _combinations(data, where=where):
-            found.append(_configuration(combination, where=where))
+            found.append(replace(_configuration(combination, where=where), rtts_s=among))
             _refuse_double(found, where=where)
     return tuple(found)
+
+
+def _among(data: Mapping[str, Any], rtts: tuple[float, ...], *, where: str) -> tuple[float, ...] | None:
+    """The RTTs of the plan that a configuration names for itself, where it does."""
+    if "rtts" not in data:
+        return None
+    try:
+        named = _rtts(_Table({"rtts": data["rtts"]}, keys=("rtts",), where=""))
+    except PlanError as error:
+        raise PlanError(f"{where}.{error}") from error
+    for rtt in named:
+        if rtt not in rtts:
+            known = ", ".join(map(show_time, rtts))
+            raise PlanError(
+                f"{where}.rtts: {show_time(rtt)} is none of the plan's rtts, {known}: add it there"
+            )
+    return named
 
 
 def _combinations(data: Mapping[str, Any], *, where: str) -> list[dict[str, Any]]:

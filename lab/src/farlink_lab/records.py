@@ -31,11 +31,16 @@ class RecordsError(LabError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How late the emulator's packets left during a transfer, seconds."""
+    """How late the emulator's packets left during a transfer, seconds.
+
+    `stolen_s` are the CPU seconds that the host of this virtual machine gave to others meanwhile; `None`
+    where it does not say.
+    """
 
     late_max_s: float
     late_p99_s: float
     overrun: bool
+    stolen_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -204,6 +209,7 @@ def _record(fields: _Fields, *, line: int) -> Record:
             late_max_s=emulator.needed("late_max_s"),
             late_p99_s=emulator.needed("late_p99_s"),
             overrun=data["emulator"].get("overrun") is True,
+            stolen_s=emulator.number("stolen_s"),
         ),
         label=None if lab is None else lab.text("configuration"),
         run=None if lab is None else lab.text("run"),

@@ -40,12 +40,16 @@ def schedule(plan: Plan) -> tuple[Run, ...]:
     """Every run of `plan`, repetition by repetition, each in an order of its own drawn from the plan's seed.
 
     So a drift of the machine falls on all configurations and RTTs alike, and a campaign cut short has
-    measured all of them about as often.
+    measured all of them about as often. Movers that do the same at the same RTT go one after the other, in
+    an order drawn likewise: what they are compared by is then as alike as it can be.
     """
     runs: list[Run] = []
     for repetition in range(plan.repetitions):
-        settings = [(rtt, configuration) for rtt in plan.rtts_s for configuration in plan.configurations]
-        random.Random(f"{plan.seed}:{repetition}").shuffle(settings)
+        settings = plan.settings
+        draw = random.Random(f"{plan.seed}:{repetition}")
+        draw.shuffle(settings)
+        places = {task: draw.random() for task in dict.fromkeys(map(_task, settings))}
+        settings.sort(key=lambda setting: places[_task(setting)])
         runs += (
             Run(
                 identity=identity(plan.connection, configuration, rtt_s=rtt, repetition=repetition),
@@ -57,6 +61,12 @@ def schedule(plan: Plan) -> tuple[Run, ...]:
             for rtt, configuration in settings
         )
     return tuple(runs)
+
+
+def _task(setting: tuple[float, Configuration]) -> str:
+    """What movers are compared in: everything but the mover."""
+    rtt, configuration = setting
+    return f"{rtt} {configuration.matter() | {'mover': None}}"
 
 
 def identity(connection: Connection, configuration: Configuration, *, rtt_s: float, repetition: int) -> str:

@@ -58,6 +58,9 @@ def emulator_sentence(findings: Findings) -> str:
     if not overrun:
         return f"The emulator kept up in all {known} runs whose lateness is known."
     said = f"The emulator fell behind in {overrun} of {_count(known, 'run')}"
+    stolen = findings.stolen_s
+    if stolen:
+        said += f", while this virtual machine's host gave {stolen:.3g} s of its processors' time to others"
     if not late:
         return f"{said}: those are in no profile."
     them = "is late and drawn hollow: it says" if late == 1 else "are late and drawn hollow: they say"

@@ -2,8 +2,10 @@
 
 use std::sync::PoisonError;
 
+use farlink_host::process;
 use farlink_host::scheduling::Scheduling;
 use farlink_link::background::Background;
+use farlink_wire::quantity::Nanos;
 use serde_json::{Map, Value};
 
 use super::{Guest, Inner};
@@ -19,7 +21,7 @@ impl Inner {
         let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
         let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
         let links = shown.into_iter().flat_map(|shown| shown.links);
-        let one_way = farlink_wire::quantity::Nanos(plan.rtt.0 / 2);
+        let one_way = Nanos(plan.rtt.0 / 2);
         State {
             seed: plan.seed,
             rate_bps: plan.rate.get(),
@@ -37,6 +39,7 @@ impl Inner {
             },
             overrun_limit_s: overrun_limit(one_way).as_secs_f64(),
             cpu_s: cpu,
+            stolen_s: process::stolen().map(Nanos::as_secs_f64),
             notes: self.notes.clone(),
             hosts: self.hosts.iter().enumerate().map(|(index, host)| host.state(index)).collect(),
             links: links.enumerate().map(|(place, link)| self.link_state(&plan, place, &link)).collect(),

@@ -155,8 +155,13 @@ def _record(
         "hosts": {"source": host, "destination": host},
         "protection": "clear",
         "outcome": "ok",
-        "emulator": None if health is None else asdict(health),
+        "emulator": None if health is None else _present(asdict(health)),
     }
+    return _present(fields)
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    """What is known; what is not is absent."""
     return {key: value for key, value in fields.items() if value is not None}
 
 
