@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate, and no other, speaks to people")]
 
 mod completions;
+mod congestion;
 mod emulate;
 mod lab;
 mod link;
@@ -30,6 +31,7 @@ enum Verb {
     Link(link::Link),
     Serve(serve::Serve),
     Memory(memory::Memory),
+    Congestion(congestion::Congestion),
     Lab(lab::Lab),
     Completions(completions::Completions),
     #[command(hide = true)]
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Link(verb) => verb.run(),
         Verb::Serve(verb) => verb.run(),
         Verb::Memory(verb) => verb.run(),
+        Verb::Congestion(verb) => verb.run(),
         Verb::Lab(verb) => verb.run(),
         Verb::Completions(verb) => verb.run(Cli::command()),
         Verb::Man(verb) => verb.run(Cli::command()),

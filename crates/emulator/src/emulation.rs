@@ -5,6 +5,7 @@ use std::process::{Child, Command as Program};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::contain::Rights;
 use farlink_host::kernel_memory::KernelMemory;
 use farlink_host::namespace::{Kind, NamespaceError, Namespaces};
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     engines: Vec<Controls>,
     notes: Vec<String>,
     scheduling: Scheduling,
+    /// The hosts' default congestion control, where the kernel lacks it.
+    _loaded: Option<Loaded>,
     /// For the hosts' queues and buffers, where that was asked for.
     _touched: Option<KernelMemory>,
 }
@@ -72,6 +75,9 @@ pub enum EmulationError {
     /// It cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Its hosts' default congestion control cannot be had.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
     /// A host could not be made.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -95,6 +101,7 @@ impl Emulation {
         plan.check()?;
         // First, so that a taken name costs nothing.
         let listener = control::listen(socket, &plan.name)?;
+        let loaded = plan.congestion.as_deref().map(congestion::ensure).transpose()?.flatten();
         let made = hosts::make(&plan)?;
         let tuns: Vec<Arc<Tun>> = made.iter().map(|host| host.tun.clone()).collect();
         let reads: Vec<Vec<usize>> =
@@ -126,6 +133,7 @@ impl Emulation {
             engines,
             notes,
             scheduling: scheduling.unwrap_or(Scheduling::Fifo),
+            _loaded: loaded,
             _touched: touched,
         });
         control::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;

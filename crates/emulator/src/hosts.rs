@@ -38,14 +38,6 @@ pub enum HostError {
     /// Its interface.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// Its default congestion control.
-    #[error("congestion control {name:?} is not available: this kernel has {}", available.join(", "))]
-    Congestion {
-        /// As asked.
-        name: String,
-        /// Those that would do.
-        available: Vec<String>,
-    },
     /// Its socket.
     #[error("socket @{SOCKET} on the host")]
     Socket(#[source] io::Error),
@@ -62,12 +54,6 @@ pub enum HostError {
 /// # Errors
 /// The first host's that failed.
 pub(crate) fn make(plan: &Plan) -> Result<Vec<Host>, HostError> {
-    if let Some(name) = &plan.congestion {
-        let available = farlink_host::socket::available_congestion();
-        if !available.contains(name) {
-            return Err(HostError::Congestion { name: name.clone(), available });
-        }
-    }
     let names: Vec<String> = plan.host_names().collect();
     let text = hosts_file(&names);
     // A thread a host: it moves to the host's namespaces, and ends there.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 
+use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::process;
 use farlink_host::socket::{self, Buffer};
 use farlink_wire::message::Name;
@@ -29,12 +30,14 @@ impl Role {
     }
 }
 
-/// Asks for the buffer and the congestion control on `stream`, and insists on them.
+/// Asks for the buffer and the congestion control on `stream`, and insists on them. What had to be loaded for that goes to
+/// `loaded`, and need not outlive the choice of the last stream.
 pub(crate) fn tune(
     stream: &TcpStream,
     role: Role,
     buffer: Option<farlink_wire::message::Buffer>,
     congestion: Option<&Name>,
+    loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
     if let Some(asked) = buffer {
         let granted = socket::set_buffer(stream, role.buffer(), asked.get()).map_err(TuneError::Option)?;
@@ -46,14 +49,7 @@ pub(crate) fn tune(
     }
     if let (Some(name), Role::Sender) = (congestion, role) {
         let asked = name.as_str();
-        socket::set_congestion(stream, asked).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => TuneError::NoCongestion {
-                asked: asked.to_owned(),
-                available: socket::available_congestion().join(", "),
-            },
-            io::ErrorKind::PermissionDenied => TuneError::CongestionForbidden { asked: asked.to_owned() },
-            _ => TuneError::Option(source),
-        })?;
+        congestion::choose(stream, asked, loaded)?;
         let granted = socket::congestion(stream).map_err(TuneError::Option)?;
         if granted != asked {
             return Err(TuneError::OtherCongestion { asked: asked.to_owned(), granted });
@@ -75,23 +71,9 @@ pub enum TuneError {
         /// The setting that bounds it.
         limit: &'static str,
     },
-    /// No such congestion control.
-    #[error("there is no congestion control {asked:?}: available are {available}")]
-    NoCongestion {
-        /// What was asked for.
-        asked: String,
-        /// Those that there are.
-        available: String,
-    },
-    /// A congestion control for the administrator alone.
-    #[error(
-        "congestion control {asked:?} is not allowed to ordinary users: \
-         add it there to `sysctl net.ipv4.tcp_allowed_congestion_control`"
-    )]
-    CongestionForbidden {
-        /// What was asked for.
-        asked: String,
-    },
+    /// No such congestion control, or not for this user.
+    #[error(transparent)]
+    Congestion(#[from] CongestionError),
     /// Another congestion control.
     #[error("asked for congestion control {asked:?}, the kernel chose {granted:?}")]
     OtherCongestion {

@@ -20,6 +20,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::Nanos;
+use crate::record::CongestionOrigin;
 
 mod bounded;
 mod goal;
@@ -319,6 +320,8 @@ pub struct Sent {
     pub retransmits: u64,
     /// Congestion control, as the kernel named it.
     pub congestion: Text,
+    /// Where that comes from, where the sender may know.
+    pub origin: Option<CongestionOrigin>,
     /// Largest IP packet of the path, as TCP knew it.
     pub mtu: u32,
     /// Whether it sent without a copy.

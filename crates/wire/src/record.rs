@@ -66,6 +66,9 @@ pub struct Record {
     /// Congestion control as the kernel names it, as granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
+    /// Where that congestion control came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_origin: Option<CongestionOrigin>,
     /// The rate that the connection's owner declared, bits per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared_bps: Option<u64>,
@@ -240,6 +243,16 @@ pub struct StreamTrace {
     pub retransmits: Vec<u64>,
     /// Pacing rate, bits per second; the kernel's "unlimited" is `null`.
     pub pacing_bps: Vec<Option<u64>>,
+}
+
+/// Where a congestion control comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CongestionOrigin {
+    /// Built into the kernel, or a module of it.
+    Kernel,
+    /// A BPF program.
+    Bpf,
 }
 
 /// How late the emulator's packets left, during the transfer.

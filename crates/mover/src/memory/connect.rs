@@ -37,11 +37,11 @@ pub(super) fn connect(
     let failed = |source| MemoryError::Connect { address, source };
     let role = if Near::Client.sends(request.way) { Role::Sender } else { Role::Receiver };
     let opened = socket::unconnected(address).map_err(failed)?;
-    let mut streams = Vec::new();
+    let (mut streams, mut loaded) = (Vec::new(), None);
     for _ in 0..request.streams.get() {
         let stream = socket::unconnected(address).map_err(failed)?;
         // Before connecting: the window that is offered, and its scale, depend on the buffer.
-        tune(&stream, role, request.buffer, request.congestion.as_ref())
+        tune(&stream, role, request.buffer, request.congestion.as_ref(), &mut loaded)
             .map_err(|source| MemoryError::Tune { host: process::host_name(), source })?;
         streams.push(stream);
     }

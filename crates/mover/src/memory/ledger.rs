@@ -58,6 +58,7 @@ pub(super) fn close(record: &mut Record, account: Account) {
     }
     if let Some(sent) = &account.sent {
         record.congestion = Some(sent.congestion.to_string()).filter(|name| !name.is_empty());
+        record.congestion_origin = sent.origin;
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
     }

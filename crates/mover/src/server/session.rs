@@ -82,8 +82,9 @@ impl House {
             Missing::Closed => TransferError::ServerStopped.into(),
         })?;
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
+        let mut loaded = None;
         for stream in &streams {
-            tune(stream, role, request.buffer, request.congestion.as_ref())
+            tune(stream, role, request.buffer, request.congestion.as_ref(), &mut loaded)
                 .map_err(|error| SessionError::refused(error.on_this_host()))?;
         }
         Ok(streams)

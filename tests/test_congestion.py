@@ -1,0 +1,198 @@
+"""Congestion controls that the kernel lacks: listed, loaded on demand, gone afterwards, and as they claim."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emulation import Emulation, farlink
+from test_memory import moved, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OURS = ("htcp", "scalable")
+# H-TCP's arithmetic, as in the kernel's tcp_htcp.c.
+BETA_MIN, BETA_MAX = 64 / 128, 102 / 128
+# After recovery, until the window stands.
+SETTLED_S = 0.03
+
+
+def listed() -> dict[str, dict[str, str]]:
+    """What `farlink congestion` lists, by name."""
+    return {entry["name"]: entry for entry in json.loads(farlink("congestion", "--json").stdout)}
+
+
+def needs_loading(name: str) -> None:
+    """Skips where the kernel has `name` itself, or nobody may load ours."""
+    if listed()[name]["state"] != "loadable":
+        pytest.skip(f"{name}: {listed()[name]}")
+
+
+def test_the_kernels_and_ours_are_listed() -> None:
+    entries = listed()
+    assert entries["reno"] == {"name": "reno", "state": "available", "origin": "kernel"}
+    assert entries.keys() >= set(OURS)
+    text = farlink("congestion").stdout
+    assert [line.split()[0] for line in text.splitlines()] == list(entries)
+
+
+def test_an_unknown_one_is_refused_with_those_that_there_are() -> None:
+    ended = farlink("emulate", "--congestion", "vegan", "--", "true")
+    assert ended.status == 2
+    assert ended.stderr.startswith('farlink: there is no congestion control "vegan": available are ')
+    assert "cubic" in ended.stderr
+
+
+@pytest.fixture(scope="module")
+def lossy() -> Iterator[Emulation]:
+    """A connection on which every 3,000th segment is lost, far below its rate, and segments travel singly."""
+    # An RTT at which H-TCP's scaling by whole eighths does not depend on a millisecond more.
+    options = ["--rate", "1gbit", "--rtt", "98ms", "--mtu", "1500", "--loss", "every:3000"]
+    with Emulation(options=options) as one, serving(one):
+        for host in ("a", "b"):
+            (device,) = set(one.output(host, "ls", "/sys/class/net").split()) - {"lo"}
+            one.output(host, "ip", "link", "set", "dev", device, "gso_max_segs", "1")
+        yield one
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_it_is_loaded_for_a_transfer_and_gone_afterwards(lossy: Emulation, name: str) -> None:
+    needs_loading(name)
+    record = moved(lossy, "--bytes", "1MiB", "--congestion", name)
+    assert (record["congestion"], record["congestion_origin"]) == (name, "bpf")
+    assert listed()[name]["state"] == "loadable"
+
+
+def test_hosts_may_default_to_it_and_two_may_share_it() -> None:
+    needs_loading("htcp")
+    with Emulation(options=["--congestion", "htcp"]) as one, serving(one):
+        assert listed()["htcp"]["origin"] == "bpf"
+        with Emulation(options=["--congestion", "htcp"]):
+            pass
+        # The second found it there and took nothing away.
+        assert listed()["htcp"]["state"] == "available"
+        assert moved(one, "--bytes", "1MiB")["congestion"] == "htcp"
+    assert listed()["htcp"]["state"] == "loadable"
+
+
+def test_nothing_stays_loaded_after_sigkill() -> None:
+    needs_loading("scalable")
+    with Emulation(options=["--congestion", "scalable"]) as emulation:
+        os.kill(emulation.process.pid, signal.SIGKILL)
+        emulation.process.wait()
+        # The kernel unloads it as it ends the emulation's processes, moments later.
+        with Emulation(options=["--congestion", "scalable"]) as other:
+            assert other.show()["congestion"] == "scalable"
+    assert listed()["scalable"]["state"] == "loadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """From one loss to the next: windows in segments, times in seconds."""
+
+    before: int
+    """The window when the loss was noticed."""
+    samples: list[tuple[float, int]]
+    """Time since the connection had recovered, and the window."""
+
+    @property
+    def share(self) -> float:
+        """What the loss left of the window."""
+        return self.samples[0][1] / self.before
+
+    @property
+    def growth(self) -> int:
+        """Segments that it grew by."""
+        return self.samples[-1][1] - self.samples[0][1]
+
+
+def cycles(record: dict[str, Any]) -> list[Cycle]:
+    """Those after slow start that are whole."""
+    (trace,) = record["tcp"]
+    rows = [
+        (t, window // (record["mtu"] - 52), again)
+        for t, window, again in zip(trace["t_s"], trace["cwnd_bytes"], trace["retransmits"], strict=True)
+    ]
+    losses = [at for at in range(1, len(rows)) if rows[at][2] > rows[at - 1][2]]
+    found = []
+    for at, following in pairwise(losses):
+        # What was lost is sent again as the loss is noticed, and acknowledged a round trip later.
+        recovered = rows[at][0] + record["rtt_s"]
+        samples = [
+            (t - recovered, window) for t, window, _ in rows[at:following] if t > recovered + SETTLED_S
+        ]
+        # At the end of slow start several are lost in one round trip.
+        if len(samples) >= 50:
+            found.append(Cycle(before=rows[at - 1][1], samples=samples))
+    return found
+
+
+def test_scalable_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
+    needs_loading("scalable")
+    record = moved(lossy, "--seconds", "15", "--interval", "10ms", "--congestion", "scalable")
+    found = cycles(record)
+    assert len(found) >= 4
+    # An eighth less, and a segment more for every 100 acknowledged: 1% a round trip.
+    assert 1 - median(cycle.share for cycle in found) == pytest.approx(0.125, rel=0.1)
+    ratios = []
+    for cycle in found:
+        (start, first), (end, _) = cycle.samples[0], cycle.samples[-1]
+        ratios.append(cycle.growth / (first * (1.01 ** ((end - start) / record["rtt_s"]) - 1)))
+    assert median(ratios) == pytest.approx(1, abs=0.1)
+
+
+def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
+    needs_loading("htcp")
+    before = packets(lossy)
+    record = moved(lossy, "--seconds", "20", "--interval", "10ms", "--congestion", "htcp")
+    after = packets(lossy)
+    per_ack = (after["a"] - before["a"]) / (after["b"] - before["b"])
+    found = cycles(record)
+    assert len(found) >= 5
+    # The queue is empty, so that RTTmin/RTTmax is near 1: a loss leaves the most, or the least where the
+    # throughput had changed by a fifth.
+    shares = [(cycle, BETA_MAX if cycle.share > (BETA_MIN + BETA_MAX) / 2 else BETA_MIN) for cycle in found]
+    assert {beta for _, beta in shares} == {BETA_MIN, BETA_MAX}
+    for cycle, beta in shares:
+        assert 1 - cycle.share == pytest.approx(1 - beta, rel=0.1)
+    ratios = []
+    for cycle, beta in shares:
+        expected = kernels_htcp(cycle.samples, beta=round(128 * beta), rtt=record["rtt_s"], per_ack=per_ack)
+        ratios.append(cycle.growth / expected)
+    assert median(ratios) == pytest.approx(1, abs=0.1)
+
+
+def packets(emulation: Emulation) -> dict[str, int]:
+    """Packets that each host has sent."""
+    return {link["from"]: link["packets"] for link in emulation.show()["links"]}
+
+
+def kernels_htcp(samples: list[tuple[float, int]], *, beta: int, rtt: float, per_ack: float) -> int:
+    """Segments by which a window grows by tcp_htcp.c: its htcp_cong_avoid and htcp_alpha_update."""
+    second = 1_000_000
+
+    def alpha(since: float) -> int:
+        passed, factor = int(since * second), 1
+        if passed > second:
+            passed -= second
+            factor = 1 + (10 * passed + (passed // 2) ** 2 // second) // second
+        scale = min(max((second << 3) // int(10 * rtt * second), 4), 80)
+        return 2 * max((factor << 3) // scale, 1) * (128 - beta)
+
+    (now, first), (end, _) = samples[0], samples[-1]
+    window, count, step = first, 0.0, alpha(now)
+    while now < end:
+        now += per_ack * rtt / window
+        if count * step / 128 >= window:
+            window, count, step = window + 1, 0.0, alpha(now)
+        else:
+            count += per_ack
+    return window - first
