@@ -11,7 +11,7 @@ use farlink_mover::Progress;
 use farlink_mover::memory::{self, Finished, Plan, Target};
 use farlink_mover::record_file::RecordFile;
 use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
-use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::{Outcome, Record};
 
 /// Move memory from this process to that of `farlink serve` on another host, and measure it.
@@ -33,6 +33,9 @@ pub(crate) struct Memory {
     /// Congestion control of the sender, as in cubic; the host's default otherwise
     #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
     congestion: Option<Name>,
+    /// Hold this rate of the wire, which the connection's owner guarantees: congestion control circuit
+    #[arg(long, value_name = "RATE", conflicts_with = "congestion")]
+    circuit: Option<BitsPerSec>,
     /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<Buffer>,
@@ -75,7 +78,7 @@ impl Memory {
         let stop = signal::on_termination().context("catch signals")?;
         let live = !self.quiet && (self.verbose || io::stderr().is_terminal());
         let (json, quiet) = (self.json, self.quiet);
-        let plan = self.plan();
+        let plan = self.plan()?;
         let Finished { record, error } = memory::run(&plan, &stop, &mut |progress| {
             if live {
                 eprintln!("{}", line(&progress));
@@ -101,20 +104,22 @@ impl Memory {
         }
     }
 
-    fn plan(self) -> Plan {
-        Plan {
+    fn plan(self) -> anyhow::Result<Plan> {
+        let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
+        Ok(Plan {
             target: self.host,
             way: if self.reverse { Way::Reverse } else { Way::Forward },
             goal: self.bytes.unwrap_or(self.seconds),
             streams: self.streams,
-            congestion: self.congestion,
+            congestion: circuit.or(self.congestion),
+            declared: self.circuit,
             buffer: self.buffer,
             block: self.block,
             zero_copy: self.zero_copy,
             interval: self.interval,
             patience: self.timeout,
             threads: self.threads.map(usize::from),
-        }
+        })
     }
 }
 

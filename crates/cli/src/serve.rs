@@ -18,7 +18,7 @@ use farlink_wire::quantity::Bytes;
 /// emulated host.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The TCP port of control and data connections
+    /// The TCP port of control and data connections; the data of circuits go to the next one
     #[arg(long, value_name = "PORT", default_value_t = PORT)]
     port: u16,
     /// Listen on this address alone

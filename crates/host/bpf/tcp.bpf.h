@@ -24,7 +24,12 @@ enum bpf_map_type { BPF_MAP_TYPE_UNSPEC };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct sock_common {
+	unsigned short skc_family;
+};
+
 struct sock {
+	struct sock_common __sk_common;
 	unsigned long sk_max_pacing_rate;
 	unsigned long sk_pacing_rate;
 	__u32 sk_pacing_status;
@@ -39,6 +44,15 @@ struct inet_connection_sock {
 /* include/linux/tcp.h */
 struct tcp_sock {
 	__u64 tcp_mstamp;
+	__u64 bytes_sent;
+	__u32 delivered;
+	__u32 lost;
+	__u32 mss_cache;
+	__u32 packets_out;
+	__u32 sacked_out;
+	__u32 lost_out;
+	__u32 retrans_out;
+	__u32 srtt_us;
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_cnt;
 	__u32 snd_cwnd_clamp;
@@ -53,6 +67,12 @@ struct ack_sample {
 	__s32 rtt_us;
 };
 
+struct rate_sample {
+	long rtt_us;
+	__u32 acked_sacked;
+	bool is_app_limited;
+};
+
 #pragma clang attribute pop
 
 /* Members are found by their names; the kernel's others stay empty. */
@@ -63,6 +83,8 @@ struct tcp_congestion_ops {
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	__u32 (*undo_cwnd)(struct sock *sk);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	/* As since Linux 6.10. */
+	void (*cong_control)(struct sock *sk, __u32 ack, int flag, const struct rate_sample *sample);
 	char name[16];
 };
 

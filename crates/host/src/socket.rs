@@ -99,7 +99,16 @@ pub fn available_congestion() -> Vec<String> {
 /// # Errors
 /// The kernel's.
 pub fn pace(socket: impl AsFd) -> io::Result<()> {
-    let rate: libc::c_ulong = libc::c_ulong::MAX - 1;
+    set_greatest_rate(socket, u64::MAX - 1)
+}
+
+/// Sends no faster than `bytes` a second, as the congestion control understands it (`SO_MAX_PACING_RATE`): `circuit`
+/// takes it for the wire's rate that was declared.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_greatest_rate(socket: impl AsFd, bytes: u64) -> io::Result<()> {
+    let rate = libc::c_ulong::try_from(bytes).unwrap_or(libc::c_ulong::MAX - 1);
     // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `unsigned long`.
     let status = unsafe {
         libc::setsockopt(
@@ -158,17 +167,21 @@ pub fn connected(stream: &TcpStream) -> io::Result<()> {
     stream.take_error()?.map_or(Ok(()), Err)
 }
 
-/// Listens on `address` alone: an IPv6 address takes no IPv4 connections.
+/// Listens on `address` alone: an IPv6 address takes no IPv4 connections. With `receive`, connections that come have that much
+/// receive buffer from the start, or as much as this process may ask for; their first window is then as large.
 ///
 /// # Errors
 /// The kernel's: in use, not an address of this host, no permission.
-pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr, backlog: u16, receive: Option<u32>) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    if let Some(bytes) = receive {
+        set_buffer(&socket, Buffer::Receive, bytes)?;
+    }
     socket.bind(&address.into())?;
     socket.listen(backlog.into())?;
     Ok(socket.into())

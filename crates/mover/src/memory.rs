@@ -11,7 +11,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{
     Block, Buffer, Goal, Interval, Name, Patience, Request, Stamp, Streams, Text, Token, Way,
 };
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::Record;
 
 use crate::account::{Account, Progress};
@@ -46,6 +46,8 @@ pub struct Plan {
     pub streams: Streams,
     /// Congestion control; the sender's default where absent.
     pub congestion: Option<Name>,
+    /// The wire's rate that is guaranteed, which the congestion control `circuit` holds.
+    pub declared: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     pub buffer: Option<Buffer>,
     /// Bytes per write.
@@ -93,6 +95,7 @@ fn attempt(
         goal: plan.goal,
         streams: plan.streams,
         congestion: plan.congestion.clone(),
+        declared: plan.declared,
         buffer: plan.buffer,
         block: plan.block,
         zero_copy: plan.zero_copy,
@@ -199,7 +202,14 @@ fn transfer(
     let ending = match payload {
         Some(payload) => {
             let stamp = Stamp(offset.to_there(start));
-            let orders = sender::Orders { goal, block: plan.block.get(), start, stamp, workers };
+            let orders = sender::Orders {
+                goal,
+                block: plan.block.get(),
+                start,
+                stamp,
+                workers,
+                may_pace: request.may_pace(),
+            };
             let sending = Sending::start(Arc::clone(&streams), payload, orders);
             send(session, sending.map_err(system("start to send"))?, goal)
         }

@@ -31,6 +31,8 @@ pub(crate) struct Orders {
     pub(crate) stamp: Stamp,
     /// Threads.
     pub(crate) workers: usize,
+    /// Whether bursts of slow start may be large: no rate is held, and no buffer bounds the window.
+    pub(crate) may_pace: bool,
 }
 
 /// Threads at work; dropped, they are stopped and waited for.
@@ -59,7 +61,7 @@ impl Sending {
         };
         for stream in streams.iter() {
             socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
-            if TcpInfo::of(stream)?.srtt >= PACED_FROM {
+            if orders.may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
                 socket::pace(stream)?;
             }
         }
@@ -130,8 +132,10 @@ struct Outgoing<'a> {
 }
 
 enum Step {
-    /// It may go on when the socket takes more.
+    /// It may go on.
     More,
+    /// It may go on when the socket takes more.
+    Full,
     /// Nothing is left for it to send.
     Over,
 }
@@ -165,11 +169,16 @@ impl Shared {
                     return Ok(());
                 }
                 let at = key as usize;
-                match self.step(&mut streams[at]).map_err(of(first + at))? {
-                    Step::More => {}
-                    Step::Over => {
-                        poller.remove(streams[at].stream).map_err(of(first + at))?;
-                        open -= 1;
+                // Until it is full: the kernel says that there is room only when a third of the buffer is free.
+                for _ in 0..BLOCKS_A_TURN {
+                    match self.step(&mut streams[at]).map_err(of(first + at))? {
+                        Step::More => {}
+                        Step::Full => break,
+                        Step::Over => {
+                            poller.remove(streams[at].stream).map_err(of(first + at))?;
+                            open -= 1;
+                            break;
+                        }
                     }
                 }
             }
@@ -183,11 +192,11 @@ impl Shared {
         if outgoing.stamped < stamp.len() {
             match socket::send_with_more(outgoing.stream, &stamp[outgoing.stamped..]) {
                 Ok(sent) => outgoing.stamped += sent,
-                Err(error) if again(&error) => return Ok(Step::More),
+                Err(error) if again(&error) => return Ok(Step::Full),
                 Err(error) => return Err(error),
             }
             if outgoing.stamped < stamp.len() {
-                return Ok(Step::More);
+                return Ok(Step::Full);
             }
         }
         let block = u64::from(self.orders.block);
@@ -205,9 +214,9 @@ impl Shared {
                 let sent = sent as u64;
                 outgoing.offset = (outgoing.offset + sent) % self.payload.length;
                 outgoing.taken -= sent;
-                Ok(Step::More)
+                Ok(if sent < count { Step::Full } else { Step::More })
             }
-            Err(error) if again(&error) => Ok(Step::More),
+            Err(error) if again(&error) => Ok(Step::Full),
             Err(error) => Err(error),
         }
     }
@@ -237,6 +246,9 @@ const STOP: u64 = u64::MAX;
 /// kernel would take as much again as is on its way, which costs memory, and time to touch it; and what is left of
 /// a sized transfer should go to the streams that are fast.
 const UNSENT_LIMIT: u32 = 4 << 20;
+
+/// Blocks that one stream may take before the others have their turn.
+const BLOCKS_A_TURN: u32 = 16;
 
 /// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
 /// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is

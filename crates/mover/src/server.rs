@@ -19,6 +19,7 @@ use farlink_wire::message::{Hello, Preamble, Way};
 use farlink_wire::quantity::Nanos;
 
 use crate::control::Control;
+use crate::tuning::AMPLE;
 
 mod lobby;
 mod places;
@@ -78,31 +79,51 @@ pub enum Event {
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
+    /// Those for everything, then those for the data of circuits.
     listeners: Vec<TcpListener>,
+    /// How many are for everything.
+    usual: usize,
     limits: Limits,
 }
 
+/// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
+/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large.
+#[must_use]
+pub(crate) const fn for_circuits(mut address: SocketAddr) -> SocketAddr {
+    address.set_port(address.port().wrapping_add(1));
+    address
+}
+
 impl Server {
-    /// Listens on each of `addresses`. An IPv6 address is left out where the host has no IPv6, if another is there.
+    /// Listens on each of `addresses`, and on the port after it for the data of circuits. An IPv6 address is left out where the host
+    /// has no IPv6, if another is there.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
     pub fn bind(addresses: &[SocketAddr], limits: Limits) -> Result<Self, ServeError> {
         let mut listeners = Vec::new();
-        for &address in addresses {
-            match socket::listen(address, BACKLOG) {
-                Ok(listener) => listeners.push(listener),
+        // A port of the kernel's choice tells nobody the next.
+        let fixed = addresses.iter().filter(|address| address.port() != 0);
+        let ample = fixed.map(|&address| (for_circuits(address), Some(AMPLE)));
+        let all = addresses.iter().map(|&address| (address, None)).chain(ample);
+        let mut usual = 0;
+        for (address, receive) in all {
+            match socket::listen(address, BACKLOG, receive) {
+                Ok(listener) => {
+                    usual += usize::from(receive.is_none());
+                    listeners.push(listener);
+                }
                 Err(error) if address.is_ipv6() && addresses.len() > 1 && socket::lacks_address(&error) => {}
                 Err(source) => return Err(ServeError::Listen { address, source }),
             }
         }
-        Ok(Self { listeners, limits })
+        Ok(Self { listeners, usual, limits })
     }
 
-    /// Where it listens.
+    /// Where it listens for control connections.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        self.listeners[..self.usual].iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
     /// Serves until `stop` is raised; clients that are connected then are told.

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::process;
 use farlink_host::socket::{self, Buffer};
-use farlink_wire::message::Name;
+use farlink_wire::message::Request;
 use farlink_wire::quantity::Bytes;
 
 use crate::chain;
@@ -30,23 +30,33 @@ impl Role {
     }
 }
 
-/// Asks for the buffer and the congestion control on `stream`, and insists on them. What had to be loaded for that goes to
-/// `loaded`, and need not outlive the choice of the last stream.
+/// Asks for what `request` wants of a data connection, and insists on it. What had to be loaded for that goes to `loaded`, and
+/// need not outlive the choice of the last stream.
 pub(crate) fn tune(
     stream: &TcpStream,
     role: Role,
-    buffer: Option<farlink_wire::message::Buffer>,
-    congestion: Option<&Name>,
+    request: &Request,
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
-    if let Some(asked) = buffer {
+    let streams = u32::from(request.streams);
+    if let Some(asked) = request.buffer {
         let granted = socket::set_buffer(stream, role.buffer(), asked.get()).map_err(TuneError::Option)?;
         let asked = u64::from(asked.get());
         if granted < asked {
             let limit = role.buffer().limit();
             return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
         }
+    } else if request.declared.is_some() {
+        // A connection that came to the listener for circuits has it already; no less than that is given.
+        let ample = AMPLE / streams.min(MOST_SHARES);
+        socket::set_buffer(stream, role.buffer(), ample).map_err(TuneError::Option)?;
     }
+    if let (Some(rate), Role::Sender) = (request.declared, role) {
+        // Before the congestion control is chosen, which looks at it.
+        let share = rate.get() / 8 / u64::from(streams);
+        socket::set_greatest_rate(stream, share).map_err(TuneError::Option)?;
+    }
+    let congestion = request.congestion.as_ref();
     if let (Some(name), Role::Sender) = (congestion, role) {
         let asked = name.as_str();
         congestion::choose(stream, asked, loaded)?;
@@ -57,6 +67,13 @@ pub(crate) fn tune(
     }
     Ok(())
 }
+
+/// The buffers of a circuit: what is on its way of 10 Gb/s at 366 ms, twice, for what must wait while a loss is repaired. No
+/// memory is taken that is not needed.
+pub(crate) const AMPLE: u32 = 1023 << 20;
+
+/// Streams of one circuit have a part of it each, but no less than this part.
+const MOST_SHARES: u32 = 5;
 
 /// What was asked for and not granted, and how to get it. It is for the host where it happened: say which.
 #[derive(Debug, thiserror::Error)]

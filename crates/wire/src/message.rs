@@ -19,7 +19,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Nanos;
+use crate::quantity::{BitsPerSec, Nanos};
 use crate::record::CongestionOrigin;
 
 mod bounded;
@@ -212,6 +212,9 @@ pub struct Request {
     /// Congestion control of the sender's sockets; the host's default where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<Name>,
+    /// The wire's rate that the connection's owner guarantees, for all streams together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Buffer>,
@@ -226,6 +229,14 @@ pub struct Request {
     pub patience: Patience,
     /// What the host is.
     pub host: Host,
+}
+
+impl Request {
+    /// Whether the sender's bursts may need pacing: no rate is held, and no buffer bounds the window.
+    #[must_use]
+    pub const fn may_pace(&self) -> bool {
+        self.declared.is_none() && self.buffer.is_none()
+    }
 }
 
 /// What an end says of its host.

@@ -82,7 +82,7 @@ def demo(
         bool, typer.Option("--fresh", help="Measure again, also where DIR is complete.")
     ] = False,
 ) -> None:
-    """Measure seven RTTs in at most five minutes, and explain them."""
+    """Measure seven RTTs in at most eight minutes, and explain them."""
     with demo_plan() as plan:
         if fresh:
             _clear(out)

@@ -1,4 +1,4 @@
-"""The demonstration: a plan of at most five minutes, its report, and a table in the terminal."""
+"""The demonstration: a plan of at most eight minutes, its report, and a table in the terminal."""
 
 from __future__ import annotations
 

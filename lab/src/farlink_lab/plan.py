@@ -47,6 +47,7 @@ class Configuration:
         label: Its name in figures and tables.
         mover: The tool, a key of `movers.MOVERS`.
         congestion: Congestion control; `None` takes the hosts' default.
+        declared_bps: The wire's rate that is declared and held, bits per second; `None` searches for one.
         streams: Parallel transport connections.
         buffer_bytes: Socket buffer at both ends; `None` lets the kernel tune it ("full buffers").
         size_bytes: Bytes to move, of a fixed-size configuration.
@@ -57,6 +58,7 @@ class Configuration:
     label: str
     mover: str = "farlink"
     congestion: str | None = None
+    declared_bps: int | None = None
     streams: int = 1
     buffer_bytes: int | None = None
     size_bytes: int | None = None

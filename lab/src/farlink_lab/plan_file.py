@@ -40,7 +40,17 @@ MOST_RUNS = 100_000
 
 _PLAN_KEYS = ("name", "description", "seed", "repetitions", "rtts", "connection", "configuration")
 _CONNECTION_KEYS = ("rate", "queue", "framing", "mtu", "loss", "background", "congestion", "seed")
-_CONFIGURATION_KEYS = ("label", "mover", "congestion", "streams", "buffer", "bytes", "seconds", "rtts")
+_CONFIGURATION_KEYS = (
+    "label",
+    "mover",
+    "congestion",
+    "circuit",
+    "streams",
+    "buffer",
+    "bytes",
+    "seconds",
+    "rtts",
+)
 _LISTED_KEYS = ("mover", "congestion", "streams", "buffer")
 
 
@@ -267,7 +277,8 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
     configuration = Configuration(
         label="",
         mover=mover,
-        congestion=table.word("congestion"),
+        congestion=_congestion(table),
+        declared_bps=table.quantity("circuit", parse_rate, default=None),
         streams=table.whole("streams", default=1, least=1, most=MOST_STREAMS),
         buffer_bytes=table.quantity("buffer", _buffer, default=None),
         size_bytes=table.quantity("bytes", _bytes, default=None),
@@ -277,6 +288,15 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
     if reason:
         raise PlanError(f"{where}: {reason}")
     return Configuration(label=_label(table, configuration), **configuration.matter())
+
+
+def _congestion(table: _Table) -> str | None:
+    named = table.word("congestion")
+    if "circuit" not in table.data:
+        return named
+    if named is not None:
+        raise PlanError(f"{table.path('circuit')}: it is a congestion control: leave congestion out")
+    return "circuit"
 
 
 def _seconds(table: _Table) -> float | None:

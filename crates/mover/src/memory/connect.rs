@@ -13,6 +13,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::MemoryError;
 use crate::control::{Control, ControlError};
+use crate::server::for_circuits;
 use crate::transfer::Near;
 use crate::tuning::{Role, tune};
 
@@ -41,12 +42,14 @@ pub(super) fn connect(
     for _ in 0..request.streams.get() {
         let stream = socket::unconnected(address).map_err(failed)?;
         // Before connecting: the window that is offered, and its scale, depend on the buffer.
-        tune(&stream, role, request.buffer, request.congestion.as_ref(), &mut loaded)
+        tune(&stream, role, request, &mut loaded)
             .map_err(|source| MemoryError::Tune { host: process::host_name(), source })?;
         streams.push(stream);
     }
-    for stream in std::iter::once(&opened).chain(&streams) {
-        socket::start_connecting(stream, address).map_err(failed)?;
+    socket::start_connecting(&opened, address).map_err(failed)?;
+    let data = if request.declared.is_some() { for_circuits(address) } else { address };
+    for stream in &streams {
+        socket::start_connecting(stream, data).map_err(failed)?;
     }
     let mut poller = Poller::new().map_err(failed)?;
     poller.add(stop, STOP, Interest::Read).map_err(failed)?;

@@ -1,8 +1,8 @@
 //! From what is known of a transfer to its record.
 
 use farlink_wire::message::{Goal, Host, Way};
-use farlink_wire::quantity::Nanos;
-use farlink_wire::record::{Buffers, Ends, Hosts, Mode, Outcome, Record, SCHEMA};
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::record::{Buffers, Ends, Hosts, Mode, Outcome, Record, SCHEMA, StreamTrace};
 use serde_json::json;
 
 use super::{MemoryError, Plan};
@@ -18,6 +18,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         streams: Some(plan.streams.into()),
         stripes: Some(1),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
+        declared_bps: plan.declared.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         block_bytes: Some(plan.block.get().into()),
         tool: "farlink".to_owned(),
@@ -63,6 +64,23 @@ pub(super) fn close(record: &mut Record, account: Account) {
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
     }
     record.tcp = account.into_traces();
+    if record.declared_bps.is_some() {
+        record.extra.insert("circuit".to_owned(), held(&record.tcp));
+    }
+}
+
+/// Whether a circuit held the declared rate, or when its first stream fell back: its pacing rate says at what it sends.
+fn held(traces: &[StreamTrace]) -> serde_json::Value {
+    let fell_back = |trace: &StreamTrace| {
+        let rates = trace.pacing_bps.iter().map(|rate| rate.unwrap_or(0));
+        let declared = rates.clone().max()?;
+        // The kernel tells it in whole bytes a second.
+        trace.t_s.iter().zip(rates).find(|(_, rate)| rate + declared / 1000 < declared).map(|(at, _)| *at)
+    };
+    match traces.iter().filter_map(fell_back).min_by(f64::total_cmp) {
+        None => json!({"held": true}),
+        Some(at) => json!({"held": false, "fell_back_s": at}),
+    }
 }
 
 /// How it ended.

@@ -84,7 +84,7 @@ impl House {
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let mut loaded = None;
         for stream in &streams {
-            tune(stream, role, request.buffer, request.congestion.as_ref(), &mut loaded)
+            tune(stream, role, request, &mut loaded)
                 .map_err(|error| SessionError::refused(error.on_this_host()))?;
         }
         Ok(streams)
@@ -127,7 +127,8 @@ impl House {
         match payload {
             Some(payload) => {
                 let (block, stamp) = (request.block.get(), Stamp(start));
-                let orders = sender::Orders { goal, block, start, stamp, workers };
+                let may_pace = request.may_pace();
+                let orders = sender::Orders { goal, block, start, stamp, workers, may_pace };
                 let sending = Sending::start(Arc::clone(&streams), payload, orders);
                 send(session, sending.map_err(system("start to send"))?, goal)?;
             }

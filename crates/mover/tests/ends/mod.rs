@@ -73,6 +73,7 @@ pub(crate) fn plan(address: SocketAddr) -> Plan {
         goal: Goal::size(Bytes(5_000_000)).unwrap(),
         streams: 2.try_into().unwrap(),
         congestion: None,
+        declared: None,
         buffer: None,
         block: Bytes(1 << 20).try_into().unwrap(),
         zero_copy: None,

@@ -10,6 +10,7 @@ fn request() -> Request {
         goal: Goal::size(Bytes(1 << 30)).unwrap(),
         streams: 10.try_into().unwrap(),
         congestion: Some("cubic".to_owned().try_into().unwrap()),
+        declared: BitsPerSec::new(10_000_000_000),
         buffer: Some(Bytes(64 << 20).try_into().unwrap()),
         block: Bytes(1 << 20).try_into().unwrap(),
         zero_copy: None,

@@ -49,7 +49,9 @@ class Farlink:
             command += ["--bytes", f"{configuration.size_bytes}B"]
         else:
             command += ["--seconds", f"{configuration.duration_s:g}"]
-        if configuration.congestion is not None:
+        if configuration.declared_bps is not None:
+            command += ["--circuit", f"{configuration.declared_bps}bit"]
+        elif configuration.congestion is not None:
             command += ["--congestion", configuration.congestion]
         if configuration.buffer_bytes is not None:
             command += ["--buffer", f"{configuration.buffer_bytes}B"]

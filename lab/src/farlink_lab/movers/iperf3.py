@@ -36,6 +36,8 @@ class Iperf3:
             return "bytes: iperf3 with a size stops its clock before the data have arrived: give seconds"
         if configuration.duration_s is not None and not configuration.duration_s.is_integer():
             return f"seconds: iperf3 takes whole seconds, {configuration.duration_s:g} are not"
+        if configuration.declared_bps is not None:
+            return "circuit: iperf3 declares no rate: leave it out, or measure with farlink"
         if configuration.streams > MOST_STREAMS:
             return f"streams: iperf3 has at most {MOST_STREAMS}"
         return None

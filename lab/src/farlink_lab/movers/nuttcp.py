@@ -37,6 +37,8 @@ class Nuttcp:
             return "bytes: the lab runs nuttcp for a fixed duration only: give seconds"
         if configuration.duration_s is not None and not configuration.duration_s.is_integer():
             return f"seconds: nuttcp takes whole seconds, {configuration.duration_s:g} are not"
+        if configuration.declared_bps is not None:
+            return "circuit: nuttcp declares no rate: leave it out, or measure with farlink"
         if configuration.streams > MOST_STREAMS:
             return f"streams: nuttcp has at most {MOST_STREAMS}"
         if configuration.buffer_bytes is not None and configuration.buffer_bytes % 1024:

@@ -1,0 +1,126 @@
+"""`circuit` holds a declared rate and no more, repairs loss, and does not believe a wrong declaration."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from emulation import FARLINK, Emulation, farlink
+from test_memory import moved, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RATE = 300e6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loadable() -> None:
+    """Skips where nobody may load it."""
+    entries = {entry["name"]: entry for entry in json.loads(farlink("congestion", "--json").stdout)}
+    if entries["circuit"]["state"] != "loadable":
+        pytest.skip(str(entries["circuit"]))
+
+
+@pytest.fixture(scope="module")
+def path() -> Iterator[Emulation]:
+    """300 Mb/s at 100 ms."""
+    with Emulation(options=["--rate", "300mbit", "--rtt", "100ms"]) as one, serving(one):
+        yield one
+
+
+def windows(record: dict[str, Any]) -> list[int]:
+    """The first stream's windows, bytes."""
+    sizes: list[int] = record["tcp"][0]["cwnd_bytes"]
+    return sizes
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_it_starts_with_the_whole_path(path: Emulation, reverse: bool) -> None:
+    options = ["--bytes", "32MiB", "--circuit", "300mbit", *(["--reverse"] if reverse else [])]
+    record = moved(path, *options)
+    assert (record["congestion"], record["congestion_origin"]) == ("circuit", "bpf")
+    assert record["declared_bps"] == RATE
+    assert record["circuit"] == {"held": True}
+    assert record["retransmits"] == 0
+    # From the first sample on, the window is the path's; slow start would take a second to reach that.
+    in_flight = RATE / 8 * record["rtt_s"]
+    assert windows(record)[0] >= 0.9 * in_flight
+    # Two round trips and a loaded program, of which the first is bound to nothing but the network.
+    assert record["setup_s"] >= 2 * record["rtt_s"]
+
+
+def test_its_streams_share_one_declaration(path: Emulation) -> None:
+    record = moved(path, "--bytes", "32MiB", "--circuit", "300mbit", "--streams", "4")
+    assert record["circuit"] == {"held": True}
+    in_flight = sum(trace["cwnd_bytes"][0] for trace in record["tcp"])
+    assert in_flight <= RATE / 8 * (record["rtt_s"] + 0.025)
+    rates = [max(rate for rate in trace["pacing_bps"] if rate) for trace in record["tcp"]]
+    # What the wire's rate leaves for payload, headers and framing included.
+    assert sum(rates) == pytest.approx(record["goodput_bps"], rel=0.001)
+
+
+def test_it_sends_no_more_than_was_declared(path: Emulation) -> None:
+    record = moved(path, "--bytes", "16MiB", "--circuit", "100mbit", "--interval", "10ms")
+    arrived = dict(record["samples"])
+    # Nothing queues at three times the rate: what arrives is what left. In any 10 ms, the rate's 10 ms and
+    # 1 MB at most.
+    assert max(arrived.values()) <= 100e6 / 8 * 0.01 + 1e6
+    assert record["bytes"] * 8 / record["duration_s"] <= 100e6
+
+
+def test_loss_is_repaired_and_not_taken_for_congestion() -> None:
+    options = ["--rate", "300mbit", "--rtt", "60ms", "--loss", "1%"]
+    with Emulation(options=options) as emulation, serving(emulation):
+        record = moved(emulation, "--bytes", "32MiB", "--circuit", "300mbit")
+    assert record["retransmits"] > 0
+    assert record["circuit"] == {"held": True}
+    assert min(windows(record)[:-1]) >= 0.5 * RATE / 8 * record["rtt_s"]
+
+
+@pytest.mark.parametrize("rtt", ["10ms", "100ms"])
+def test_a_wrong_declaration_is_not_believed_for_long(rtt: str) -> None:
+    with Emulation(options=["--rate", "100mbit", "--rtt", rtt]) as emulation, serving(emulation):
+        record = moved(emulation, "--seconds", "6", "--circuit", "300mbit")
+    circuit = record["circuit"]
+    assert not circuit["held"]
+    assert 4 * record["rtt_s"] <= circuit["fell_back_s"] < 3
+    # What is sent again after that is little.
+    trace = record["tcp"][0]
+    settled = [
+        again
+        for t, again in zip(trace["t_s"], trace["retransmits"], strict=True)
+        if t > circuit["fell_back_s"] + 1
+    ]
+    segments = record["bytes"] / (record["mtu"] - 52)
+    assert settled[-1] - settled[0] < 0.02 * segments
+    # It knows what the path delivers.
+    last = trace["pacing_bps"][-1]
+    assert last == pytest.approx(record["goodput_bps"], rel=0.15)
+
+
+def test_a_program_that_declares_nothing_is_slow_and_safe() -> None:
+    options = ["--rate", "100mbit", "--rtt", "10ms", "--congestion", "circuit"]
+    with Emulation(options=options) as emulation, serving(emulation):
+        record = moved(emulation, "--bytes", "512KiB")
+    assert record["congestion"] == "circuit"
+    assert "circuit" not in record
+    # 1 Mb/s, but for the first ten segments, which the kernel never paces.
+    assert record["bytes"] * 8 / record["duration_s"] < 2e6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--circuit", "10"), ('"10"', "no unit", "10gbit")),
+        (("--circuit", "0gbit"), ("zero",)),
+        (("--circuit", "1gbit", "--congestion", "cubic"), ("--circuit", "--congestion")),
+    ],
+)
+def test_bad_input_is_one_line(path: Emulation, options: tuple[str, ...], words: tuple[str, ...]) -> None:
+    ended = path.on("a", str(FARLINK), "memory", "b", *options)
+    assert ended.status == 2
+    assert ended.stderr.count("\n") == 1
+    assert all(word in ended.stderr for word in words), ended.stderr
