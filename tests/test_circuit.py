@@ -48,8 +48,6 @@ def test_it_starts_with_the_whole_path(path: Emulation, reverse: bool) -> None:
     # From the first sample on, the window is the path's; slow start would take a second to reach that.
     in_flight = RATE / 8 * record["rtt_s"]
     assert windows(record)[0] >= 0.9 * in_flight
-    # Two round trips and a loaded program, of which the first is bound to nothing but the network.
-    assert record["setup_s"] >= 2 * record["rtt_s"]
 
 
 def test_its_streams_share_one_declaration(path: Emulation) -> None:

@@ -7,10 +7,11 @@
  *
  * The declared rate is the wire's, in bytes a second: SO_MAX_PACING_RATE. Undeclared, it holds 1 Mbit/s.
  *
- * The first window is paced by the kernel's timers. Once the path is full, acknowledgements are the clock: each refills a
- * bucket at the declared rate, and the window is what is in flight and what the bucket holds. No timer is then
- * needed, of which 10 Gb/s would take 20,000 a second. Where no acknowledgement came for a while the path has a gap, which
- * would come around with every round trip: then the timers pace again until it is closed.
+ * The first window is paced by the kernel's timers. From then on acknowledgements are the clock: each refills two buckets, and
+ * the window is what is in flight and what both hold. No timer is then needed, of which 10 Gb/s would take 20,000 a
+ * second. The deep bucket is filled at the declared rate: what could not be sent for a while, because nothing was
+ * acknowledged or nobody had time, may be sent later; else the gap that it left would come around with every round trip.
+ * The shallow one bounds how fast that is: a 32nd faster than declared.
  */
 #include "tcp.bpf.h"
 
@@ -30,14 +31,16 @@
 /* Of the rate, in microseconds: what a window may hold beyond rate x RTT, so that acknowledgements that come late or
  * together do not stop the sender. Below half a queue of 50 ms, in which it ends where the path is slower. */
 #define MARGIN_US 20000ULL
-/* What may leave at once: so much of the rate, and no less than three super-packets. TCP waits until it may send a whole one,
- * and acknowledgements of two may come as one: with less, what they allow would be lost. */
-#define BUCKET_US 700ULL
+/* What may leave at once: so much of the rate, and no less than three super-packets. TCP waits until it may send a whole one, and acknowledgements of two may come
+ * as one: with less, what they allow would be lost. */
 #define BUCKET_PACKETS 3
+#define BUCKET_US 450ULL
+#define CATCH_UP_SHIFT 5
+/* Of the rate: what may be caught up with; and after a pause of the program. */
+#define DEPTH_US 50000ULL
+#define PAUSE_US 5000ULL
 #define LEAST_WINDOW 8
 #define LEAST_CLOCK 4
-/* Super-packets that may be missing on the way without a gap in it. */
-#define GAP_PACKETS 2
 
 /* What is delivered is judged over a round trip, or this long where that is short. */
 #define PERIOD_US 25000ULL
@@ -49,7 +52,6 @@
 struct circuit {
 	__u64 declared;      /* payload, bytes a second */
 	__u64 rate;          /* the same, that is held now */
-	__u64 paced_at;      /* when the timers last took over */
 	__u64 bucket_at;     /* when the bucket was last filled */
 	__u64 bucket_sent;   /* bytes that had been sent then */
 	__u64 period_at;
@@ -59,7 +61,8 @@ struct circuit {
 	__u32 period_delivered;
 	__u32 period_lost;
 	__u32 min_rtt;
-	__u32 filled;        /* bytes in the bucket */
+	__u32 deep;          /* bytes in the buckets */
+	__u32 shallow;
 	__u16 period_rtt_100us;
 	__u8 bad;            /* periods in a row; once fallen back, periods to wait */
 	__u8 is_clocked;
@@ -90,11 +93,20 @@ static __always_inline __u64 super_packet(const struct circuit *ca, __u32 mss)
 	return bytes < 65536 ? bytes : 65536;
 }
 
-static __always_inline __u64 bucket_of(const struct circuit *ca, __u64 packet)
+static __always_inline __u64 at_once(const struct circuit *ca, __u64 packet)
 {
-	__u64 bucket = bytes_in(ca->rate, BUCKET_US);
+	__u64 bytes = bytes_in(ca->rate, BUCKET_US);
 
-	return bucket > BUCKET_PACKETS * packet ? bucket : BUCKET_PACKETS * packet;
+	return bytes > BUCKET_PACKETS * packet ? bytes : BUCKET_PACKETS * packet;
+}
+
+/* What a bucket of `depth` holds after `came` and `left`. */
+static __always_inline __u32 refilled(__u32 held, __u64 came, __u64 left, __u64 depth)
+{
+	__u64 now = held + came;
+
+	now = now > left ? now - left : 0;
+	return (__u32)(now < depth ? now : depth);
 }
 
 static __always_inline __u32 target_of(const struct circuit *ca, __u32 mss)
@@ -125,13 +137,14 @@ void circuit_init(__u64 *arguments)
 
 	ca->min_rtt = tp->srtt_us >> 3;
 	ca->declared = ca->rate = payload_rate(sk, mss);
-	ca->paced_at = ca->bucket_at = ca->period_at = tp->tcp_mstamp;
+	ca->bucket_at = ca->period_at = tp->tcp_mstamp;
 	ca->bucket_sent = ca->period_sent = tp->bytes_sent;
 	ca->period_delivered = tp->delivered;
 	ca->period_lost = tp->lost;
 	ca->sent_rate = 0;
 	ca->best = 0;
-	ca->filled = 0;
+	ca->deep = 0;
+	ca->shallow = 0;
 	ca->period_rtt_100us = 0;
 	ca->bad = 0;
 	ca->is_clocked = 0;
@@ -203,9 +216,8 @@ void circuit_cong_control(__u64 *arguments)
 	const struct rate_sample *sample = (const struct rate_sample *)arguments[3];
 	struct tcp_sock *tp = tcp_of(sk);
 	struct circuit *ca = private_of(sk);
-	__u32 mss = mss_of(tp), target, window;
-	__u64 now = tp->tcp_mstamp, bucket, packet, filled, sent, on_its_way;
-	bool has_gap;
+	__u32 mss = mss_of(tp), target, window, deep, shallow;
+	__u64 now = tp->tcp_mstamp, packet, passed, came, sent;
 	__u32 in_flight = tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 	__s64 rtt = sample->rtt_us;
 
@@ -222,41 +234,36 @@ void circuit_cong_control(__u64 *arguments)
 		judge(sk, ca, now, mss, sample->is_app_limited, in_flight + sample->acked_sacked >= target - target / 8);
 		target = target_of(ca, mss);
 	}
-	/* After a pause of the program, many streams must not empty full buckets together. */
 	packet = super_packet(ca, mss);
-	bucket = sample->is_app_limited ? packet : bucket_of(ca, packet);
-	on_its_way = bytes_in(ca->rate, ca->min_rtt);
-	has_gap = (__u64)in_flight * mss + GAP_PACKETS * packet < on_its_way - on_its_way / 32;
+	passed = now - ca->bucket_at;
+	sent = tp->bytes_sent - ca->bucket_sent;
 	if (!ca->is_clocked) {
 		tp->snd_cwnd = target;
 		/* With less on the way than this, there are too few acknowledgements to go by. */
-		if (has_gap || in_flight < LEAST_CLOCK || now - ca->paced_at < ca->min_rtt)
+		if (in_flight < LEAST_CLOCK || passed < ca->min_rtt)
 			return;
 		ca->is_clocked = 1;
+		sk->sk_pacing_status = SK_PACING_NONE;
+	} else if (!in_flight) {
+		ca->is_clocked = 0;
+		ca->deep = ca->shallow = 0;
 		ca->bucket_at = now;
 		ca->bucket_sent = tp->bytes_sent;
-		ca->filled = (__u32)packet;
-		sk->sk_pacing_status = SK_PACING_NONE;
-	}
-	if ((has_gap && !sample->is_app_limited) || !in_flight) {
-		ca->is_clocked = 0;
-		ca->paced_at = now;
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		tp->snd_cwnd = target;
 		return;
 	}
-	sent = tp->bytes_sent - ca->bucket_sent;
-	filled = ca->filled + bytes_in(ca->rate, now - ca->bucket_at);
-	filled = filled > sent ? filled - sent : 0;
-	if (filled > bucket)
-		filled = bucket;
+	came = bytes_in(ca->rate, passed);
+	deep = refilled(ca->deep, came, sent, bytes_in(ca->rate, sample->is_app_limited ? PAUSE_US : DEPTH_US));
+	shallow = refilled(ca->shallow, came + (came >> CATCH_UP_SHIFT), sent, at_once(ca, packet));
 	/* Fractions of a byte are kept by not moving the time. */
-	if (now - ca->bucket_at >= 100) {
-		ca->filled = (__u32)filled;
+	if (passed >= 100) {
+		ca->deep = deep;
+		ca->shallow = shallow;
 		ca->bucket_at = now;
 		ca->bucket_sent = tp->bytes_sent;
 	}
-	window = in_flight + (__u32)(filled / mss);
+	window = in_flight + (deep < shallow ? deep : shallow) / mss;
 	tp->snd_cwnd = window < target ? window : target;
 }
 
