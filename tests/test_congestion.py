@@ -167,8 +167,8 @@ def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
     for cycle, beta in shares:
         expected = kernels_htcp(cycle.samples, beta=round(128 * beta), rtt=record["rtt_s"], per_ack=per_ack)
         ratios.append(cycle.growth / expected)
-    # Whatever disturbs the machine makes acknowledgements come together, which this arithmetic counts for less:
-    # the cycles that were not disturbed say what it does.
+    # Whatever disturbs the machine makes acknowledgements come together, which this arithmetic counts for
+    # less: the cycles that were not disturbed say what it does.
     *_, upper = quantiles(ratios, n=4)
     assert upper == pytest.approx(1, abs=0.1)
 
