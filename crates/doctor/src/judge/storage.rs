@@ -10,7 +10,7 @@ pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
     let one = |doing: &str, is: u64| {
         let cache = if disk.direct { "" } else { ", with the kernel's cache in the way" };
         let why = format!(
-            "measured with one file of {}, up to a second{cache}; memory-to-memory transfers need no disk",
+            "measured with one file of {}, a request at a time, up to a second{cache}; memory-to-memory transfers need no disk",
             disk.bytes
         );
         let name = format!("disk {doing} in {}", disk.directory.display());
