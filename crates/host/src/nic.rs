@@ -93,7 +93,9 @@ fn one(
     let flags = files.text(at("flags"))?;
     let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).ok()?;
     let kind: u32 = files.value(at("type"))?;
-    if flags & UP == 0 || flags & LOOPBACK != 0 {
+    // RFC 2863, 3.1.13: raised, and yet without a cable. Some drivers do not tell: `unknown`.
+    let idle = files.text(at("operstate")).is_some_and(|state| IDLE.contains(&state.as_str()));
+    if flags & UP == 0 || flags & LOOPBACK != 0 || idle {
         return None;
     }
     let index: u32 = files.value(at("ifindex"))?;
@@ -140,6 +142,9 @@ const NICS: &str = "/sys/class/net";
 /// `IFF_UP` and `IFF_LOOPBACK`, netdevice(7).
 const UP: u32 = 0x1;
 const LOOPBACK: u32 = 0x8;
+
+/// States in which nothing passes (`operstates` in the kernel's net/core/net-sysfs.c).
+const IDLE: [&str; 4] = ["notpresent", "down", "lowerlayerdown", "dormant"];
 
 /// `ARPHRD_ETHER` of the kernel's include/uapi/linux/if_arp.h.
 const ETHERNET: u32 = 1;
