@@ -20,11 +20,12 @@ MAY_USE: dict[str, frozenset[str]] = {
     "flow": frozenset({"wire"}),
     "host": frozenset({"wire"}),
     "emulator": frozenset({"wire", "link", "host"}),
+    "doctor": frozenset({"wire", "host"}),
     "mover": frozenset({"wire", "flow", "host"}),
     "cast": frozenset({"wire", "flow", "host"}),
     "fabric": frozenset({"wire", "flow", "host"}),
     "mount": frozenset({"wire", "flow", "host", "mover"}),
-    "cli": frozenset({"wire", "link", "flow", "host", "emulator", "mover", "cast", "mount"}),
+    "cli": frozenset({"wire", "link", "flow", "host", "emulator", "doctor", "mover", "cast", "mount"}),
 }
 # In tests only, protocols run over the emulated link.
 MAY_USE_IN_TESTS: dict[str, frozenset[str]] = {"flow": frozenset({"link"})}

@@ -132,6 +132,29 @@ def test_a_far_side_that_is_not_there_is_one_line() -> None:
     assert "farlink serve" in complaint
 
 
+DOCTOR: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("--path", "91.6ms"): ('"91.6ms"', "91.6ms,10gbit"),
+    ("--path", "91.6ms,10gbit,1%"): ("1%", "91.6ms,10gbit"),
+    ("--path", ""): ("91.6ms,10gbit",),
+    ("--path", "91.6,10gbit"): ('"91.6"', "no unit", "91.6ms"),
+    ("--path", "91.6ms,10"): ('"10"', "no unit", "10gbit"),
+    ("--path", "10gbit,91.6ms"): ('"10gbit"', "91.6ms"),
+    ("--path", "0ms,10gbit"): ("0ms", "more than zero"),
+    ("--path", "91.6ms,0gbit"): ('"0gbit"', "zero"),
+    ("--path", "2h,10gbit"): ("2h", "at most"),
+    ("--json", "--script"): ("--json", "--script"),
+    ("--disk", "/no/such/directory"): ("/no/such/directory", "directory that you may write to"),
+    ("--nosuch",): ("--nosuch",),
+}
+
+
+@pytest.mark.parametrize("options", DOCTOR, ids=" ".join)
+def test_doctor_refuses(options: tuple[str, ...]) -> None:
+    complaint = refused("doctor", *options)
+    for words in DOCTOR[options]:
+        assert words in complaint
+
+
 @contextlib.contextmanager
 def stranger(answer: bytes, *, then_wait: bool = False) -> Iterator[int]:
     """A server that is not ours: it says `answer` to every connection. Yields its port."""

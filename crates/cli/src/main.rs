@@ -4,6 +4,7 @@
 
 mod completions;
 mod congestion;
+mod doctor;
 mod emulate;
 mod lab;
 mod link;
@@ -32,6 +33,7 @@ enum Verb {
     Serve(serve::Serve),
     Memory(memory::Memory),
     Congestion(congestion::Congestion),
+    Doctor(doctor::Doctor),
     Lab(lab::Lab),
     Completions(completions::Completions),
     #[command(hide = true)]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Serve(verb) => verb.run(),
         Verb::Memory(verb) => verb.run(),
         Verb::Congestion(verb) => verb.run(),
+        Verb::Doctor(verb) => verb.run(),
         Verb::Lab(verb) => verb.run(),
         Verb::Completions(verb) => verb.run(Cli::command()),
         Verb::Man(verb) => verb.run(Cli::command()),

@@ -124,7 +124,7 @@ impl Memory {
 }
 
 /// Whoever closed the pipe has read enough.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -17,6 +17,10 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
+mod discipline;
+
+pub use discipline::{Discipline, leaves};
+
 /// A conversation with the kernel about one network namespace.
 #[derive(Debug)]
 pub struct Netlink {
@@ -102,17 +106,32 @@ impl Netlink {
     /// [`NetlinkError`] as the kernel gave it.
     pub fn counters(&mut self, index: u32) -> Result<Stats64, NetlinkError> {
         let asked = "read the interface's counters";
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        let answer = self.ask(asked, RouteNetlinkMessage::GetLink(message), NLM_F_REQUEST)?;
-        let Some(RouteNetlinkMessage::NewLink(link)) = answer else {
-            return Err(NetlinkError::Answer { asked });
-        };
-        let stats = link.attributes.into_iter().find_map(|attribute| match attribute {
+        let stats = self.link(index, asked)?.attributes.into_iter().find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(stats),
             _ => None,
         });
         stats.ok_or(NetlinkError::Answer { asked })
+    }
+
+    /// The largest IP packet that the driver of interface `index` would take, where it says so (Linux 5.0).
+    ///
+    /// # Errors
+    /// [`NetlinkError`] as the kernel gave it.
+    pub fn most_mtu(&mut self, index: u32) -> Result<Option<u32>, NetlinkError> {
+        let link = self.link(index, "read the interface's largest MTU")?;
+        Ok(link.attributes.into_iter().find_map(|attribute| match attribute {
+            LinkAttribute::MaxMtu(most) => (most > 0).then_some(most),
+            _ => None,
+        }))
+    }
+
+    fn link(&mut self, index: u32, asked: &'static str) -> Result<LinkMessage, NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        match self.ask(asked, RouteNetlinkMessage::GetLink(message), NLM_F_REQUEST)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            _ => Err(NetlinkError::Answer { asked }),
+        }
     }
 
     fn set_link(
@@ -179,14 +198,7 @@ impl Netlink {
         request: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Option<RouteNetlinkMessage>, NetlinkError> {
-        self.sequence += 1;
-        let mut message = NetlinkMessage::from(request);
-        message.header.flags = flags;
-        message.header.sequence_number = self.sequence;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
+        self.send(request, flags)?;
         loop {
             let (answer, _) = self.socket.recv_from_full().map_err(NetlinkError::Socket)?;
             let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
@@ -203,6 +215,17 @@ impl Netlink {
                 _ => Err(NetlinkError::Answer { asked }),
             };
         }
+    }
+
+    fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> Result<(), NetlinkError> {
+        self.sequence += 1;
+        let mut message = NetlinkMessage::from(request);
+        message.header.flags = flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map(drop).map_err(NetlinkError::Socket)
     }
 }
 

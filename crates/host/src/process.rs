@@ -57,6 +57,13 @@ pub fn memory_available() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
+/// Bytes of a page of memory.
+#[must_use]
+pub fn page_bytes() -> u64 {
+    // sysconf(3) knows the size of a page everywhere; 4096 is that of every x86.
+    sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096)
+}
+
 /// The kernel's release, as `uname -r` shows it.
 #[must_use]
 pub fn kernel_release() -> String {

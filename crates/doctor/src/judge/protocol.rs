@@ -1,0 +1,208 @@
+//! TCP: what it may do, and how it reacts to loss and to pauses.
+
+use farlink_wire::quantity::Nanos;
+
+use crate::facts::Facts;
+use crate::finding::{Finding, Value};
+use crate::judge::{interface, outside, set};
+use crate::path::NetworkPath;
+use crate::window::UNSCALED_WINDOW;
+
+pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
+    let found = [
+        window_scaling(facts, path),
+        selective_acknowledgement(facts),
+        timestamps(facts, path),
+        pauses(facts, path),
+        saved_metrics(facts),
+        mtu_probing(facts, path),
+        mtu_discovery(facts),
+        congestion(facts, path),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+fn window_scaling(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    let finding = switch(
+        facts,
+        "net.ipv4.tcp_window_scaling",
+        |is| is != 0,
+        1,
+        || {
+            "without window scaling a window has 16 bits: 65,535 bytes a round trip (RFC 7323, 1.1)"
+                .to_owned()
+        },
+    )?;
+    Some(finding.costing(path.lost_to(UNSCALED_WINDOW)?))
+}
+
+fn selective_acknowledgement(facts: &Facts) -> Option<Finding> {
+    switch(
+        facts,
+        "net.ipv4.tcp_sack",
+        |is| is != 0,
+        1,
+        || {
+            "without selective acknowledgement the sender learns of one lost segment a round trip (RFC 2018, 1): the \
+         cost depends on the loss"
+            .to_owned()
+        },
+    )
+}
+
+fn timestamps(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    // 2 is on as well, without a random offset.
+    switch(
+        facts,
+        "net.ipv4.tcp_timestamps",
+        |is| is != 0,
+        1,
+        || {
+            let wrap = Nanos::from_secs_f64(8.0 * 4_294_967_296.0 / path.rate().get() as f64);
+            format!(
+                "without timestamps old segments cannot be told from new ones once sequence numbers wrap, here after \
+             {wrap}, and the RTT is known once a window (RFC 7323, 4 and 5): the cost depends on the loss"
+            )
+        },
+    )
+}
+
+fn pauses(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    // RFC 6928: a connection begins with ten segments. What needs no more has nothing to regain.
+    let doublings = (path.product().0 as f64 / (10 * SEGMENT) as f64).log2().ceil();
+    if doublings < 1.0 {
+        return None;
+    }
+    switch(
+        facts,
+        "net.ipv4.tcp_slow_start_after_idle",
+        |is| is == 0,
+        0,
+        || {
+            let time = Nanos::from_secs_f64(doublings * path.rtt().as_secs_f64());
+            format!(
+                "after a pause longer than the retransmission timeout TCP starts again from ten segments (RFC 5681, \
+             4.1), and takes {doublings} round trips, {time}, to fill the path again: the cost depends on the pauses"
+            )
+        },
+    )
+}
+
+fn saved_metrics(facts: &Facts) -> Option<Finding> {
+    // Since Linux 5.6 this keeps the harmful part out, and is on unless somebody turned it off.
+    if facts.settings.number("net.ipv4.tcp_no_ssthresh_metrics_save").is_some_and(|is| is != 0) {
+        return None;
+    }
+    switch(
+        facts,
+        "net.ipv4.tcp_no_metrics_save",
+        |is| is != 0,
+        1,
+        || {
+            "a connection that saw loss leaves its slow start threshold to the next one to the same host, which then \
+         grows slowly from there (tcp_update_metrics in the kernel's net/ipv4/tcp_metrics.c): the cost depends on the \
+         loss"
+            .to_owned()
+        },
+    )
+}
+
+fn mtu_probing(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    let large = facts.nics.iter().any(|nic| nic.mtu > interface::COMMON_MTU);
+    if !large && !interface::wants_larger_packets(facts, path) {
+        return None;
+    }
+    switch(
+        facts,
+        "net.ipv4.tcp_mtu_probing",
+        |is| is != 0,
+        1,
+        || {
+            "where a device on the path drops large packets and the message that says so is dropped too, a connection \
+         with a large MTU stands still; 1 finds a size that passes (RFC 4821)"
+            .to_owned()
+        },
+    )
+}
+
+fn mtu_discovery(facts: &Facts) -> Option<Finding> {
+    switch(
+        facts,
+        "net.ipv4.ip_no_pmtu_disc",
+        |is| is == 0,
+        0,
+        || {
+            "without path MTU discovery a message that a packet was too large makes all packets to that host as small as \
+         route/min_pmtu, 552 bytes by default (the kernel's Documentation/networking/ip-sysctl.rst)"
+            .to_owned()
+        },
+    )
+}
+
+fn congestion(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    let name = "net.ipv4.tcp_congestion_control";
+    let settings = &facts.settings;
+    let is = settings.setting(name)?.text.as_str();
+    if !LINEAR.contains(&is) {
+        return None;
+    }
+    // RFC 5681, 3.1: a loss halves the window, and a segment comes back each round trip.
+    let rounds = path.product().0 / SEGMENT / 2;
+    let time = Nanos(rounds.saturating_mul(path.rtt().0));
+    if time < SHORT {
+        return None;
+    }
+    let has =
+        |list: &str, word: &str| settings.words(list).is_some_and(|mut words| words.any(|one| one == word));
+    let choose = |list: &str| SCALABLE.into_iter().find(|word| has(list, word));
+    let allowed = choose("net.ipv4.tcp_allowed_congestion_control");
+    let available = allowed.or_else(|| choose("net.ipv4.tcp_available_congestion_control"));
+    let should_be = available.unwrap_or(SCALABLE[0]);
+    let why = format!(
+        "{is} regains one segment a round trip after a loss: {time} until the rate is back (RFC 3649, 1); the cost \
+         depends on the loss"
+    );
+    let without_root = allowed.map(|allowed| format!("farlink memory --congestion {allowed}"));
+    let finding = Finding { without_root, ..Finding::new(name, is.into(), should_be.into(), why) };
+    // Only the first network namespace may choose a control that ordinary users may not, or load one
+    // (tcp_set_default_congestion_control in the kernel's net/ipv4/tcp_cong.c), and only it shows tcp_mem.
+    if allowed.is_none() && settings.setting("net.ipv4.tcp_mem").is_none() {
+        return Some(outside(finding));
+    }
+    let finding = set(finding, settings, name, should_be);
+    let command = finding.command.map(|command| match available {
+        Some(_) => command,
+        None => format!("modprobe tcp_{should_be} && {command}"),
+    });
+    Some(Finding { command, ..finding })
+}
+
+/// A finding where the setting `name` is a number that is not `right`.
+fn switch(
+    facts: &Facts,
+    name: &str,
+    right: impl Fn(i64) -> bool,
+    should_be: i64,
+    why: impl Fn() -> String,
+) -> Option<Finding> {
+    let is = facts.settings.number(name)?;
+    if right(is) {
+        return None;
+    }
+    let finding = Finding::new(name, Value::Number(is), Value::Number(should_be), why());
+    Some(set(finding, &facts.settings, name, &should_be.to_string()))
+}
+
+/// Controls that add at most a segment a round trip where there is no slow start (`cong_avoid` of each in the kernel's
+/// net/ipv4/tcp_NAME.c is Reno's, or slower).
+const LINEAR: [&str; 6] = ["reno", "westwood", "veno", "vegas", "dctcp", "lp"];
+
+/// Controls whose way back does not grow with the path, in the order in which they are proposed: the kernel's own
+/// default first.
+const SCALABLE: [&str; 3] = ["cubic", "htcp", "bbr"];
+
+/// Payload of a segment in an Ethernet frame of 1,500 bytes, with timestamps.
+const SEGMENT: u64 = 1448;
+
+/// Where a loss is made up for within a second, no control is needed that does better.
+const SHORT: Nanos = Nanos(1_000_000_000);
