@@ -276,7 +276,7 @@ LINK: dict[tuple[str, ...], tuple[str, ...]] = {
 
 @pytest.mark.parametrize("options", LINK, ids=" ".join)
 def test_link_refuses_and_changes_nothing(pair: Emulation, options: tuple[str, ...]) -> None:
-    counted = {"links", "cpu_s"}
+    counted = {"links", "cpu_s", "stolen_s"}
     before = {key: value for key, value in pair.show().items() if key not in counted}
     complaint = refused("link", pair.name, *options)
     for words in LINK[options]:

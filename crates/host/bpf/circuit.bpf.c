@@ -166,7 +166,8 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 	__u64 sent = tp->bytes_sent - ca->period_sent;
 	__u64 arrived_rate = (__u64)delivered * mss * SECOND / passed;
 	__u64 earlier = ca->sent_rate;
-	bool is_queueing = ca->period_rtt_100us * 100ULL > ca->min_rtt + MARGIN_US / 2;
+	bool is_queueing = ca->period_rtt_100us != 0xffff &&
+			   ca->period_rtt_100us * 100ULL > ca->min_rtt + MARGIN_US / 2;
 
 	ca->sent_rate = sent * SECOND / passed;
 	ca->period_at = now;
