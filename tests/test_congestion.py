@@ -115,7 +115,9 @@ class Cycle:
 
 
 def cycles(record: dict[str, Any]) -> list[Cycle]:
-    """Those after slow start that are whole."""
+    """Those after slow start that are whole; skips the test where round trips grew by a fifth or more."""
+    if record["emulator"]["late_max_s"] > record["rtt_s"] / 5:
+        pytest.skip(f"the machine did not keep up: {record['emulator']}")
     (trace,) = record["tcp"]
     rows = [
         (t, window // (record["mtu"] - 52), again)
@@ -157,15 +159,16 @@ def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
     per_ack = (after["a"] - before["a"]) / (after["b"] - before["b"])
     found = cycles(record)
     assert len(found) >= 5
-    # The queue is empty, so that RTTmin/RTTmax is near 1: a loss leaves the most, or the least where the
-    # throughput had changed by a fifth.
-    shares = [(cycle, BETA_MAX if cycle.share > (BETA_MIN + BETA_MAX) / 2 else BETA_MIN) for cycle in found]
-    assert {beta for _, beta in shares} == {BETA_MIN, BETA_MAX}
-    for cycle, beta in shares:
-        assert 1 - cycle.share == pytest.approx(1 - beta, rel=0.1)
+    # A loss leaves RTTmin/RTTmax within bounds: near the upper one over a queue that stays empty, or the
+    # lower one where the throughput had changed by a fifth: always at first.
+    shares = [cycle.share for cycle in found]
+    assert all(BETA_MIN - 0.03 < share < BETA_MAX + 0.03 for share in shares), shares
+    assert min(shares) == pytest.approx(BETA_MIN, rel=0.1)
+    assert max(shares) == pytest.approx(BETA_MAX, rel=0.1)
     ratios = []
-    for cycle, beta in shares:
-        expected = kernels_htcp(cycle.samples, beta=round(128 * beta), rtt=record["rtt_s"], per_ack=per_ack)
+    for cycle in found:
+        beta = round(128 * min(max(cycle.share, BETA_MIN), BETA_MAX))
+        expected = kernels_htcp(cycle.samples, beta=beta, rtt=record["rtt_s"], per_ack=per_ack)
         ratios.append(cycle.growth / expected)
     # Whatever disturbs the machine makes acknowledgements come together, which this arithmetic counts for
     # less: the cycles that were not disturbed say what it does.
