@@ -31,7 +31,7 @@ help: ## list the targets
 setup: system $(venv)/.installed target/release/farlink-lab ## system packages (apt as root, else the command is printed) and .venv
 
 .PHONY: demo
-demo: setup build ## measure a throughput profile in about six minutes and write its report
+demo: setup build ## measure a throughput profile in at most eight minutes and write its report
 	$(farlink) lab demo --out $(demo_dir)
 	@echo "report: $(CURDIR)/$(demo_dir)/report.html"
 
