@@ -31,8 +31,8 @@
 /* Of the rate, in microseconds: what a window may hold beyond rate x RTT, so that acknowledgements that come late or
  * together do not stop the sender. Below half a queue of 50 ms, in which it ends where the path is slower. */
 #define MARGIN_US 20000ULL
-/* What may leave at once: so much of the rate, and no less than three super-packets. TCP waits until it may send a whole one, and acknowledgements of two may come
- * as one: with less, what they allow would be lost. */
+/* What may leave at once: so much of the rate, and no less than three super-packets. TCP waits until it may send a whole
+ * one, and acknowledgements of two may come as one: with less, what they allow would be lost. */
 #define BUCKET_PACKETS 3
 #define BUCKET_US 450ULL
 #define CATCH_UP_SHIFT 5

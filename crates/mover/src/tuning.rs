@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::process;
-use farlink_host::socket::{self, Buffer};
-use farlink_wire::message::Request;
+use farlink_host::socket;
+use farlink_wire::message::{Buffer, Request};
 use farlink_wire::quantity::Bytes;
 
 use crate::chain;
@@ -22,10 +22,10 @@ pub(crate) enum Role {
 
 impl Role {
     /// The buffer that matters in this role.
-    pub(crate) const fn buffer(self) -> Buffer {
+    pub(crate) const fn buffer(self) -> socket::Buffer {
         match self {
-            Self::Sender => Buffer::Send,
-            Self::Receiver => Buffer::Receive,
+            Self::Sender => socket::Buffer::Send,
+            Self::Receiver => socket::Buffer::Receive,
         }
     }
 }
@@ -39,17 +39,14 @@ pub(crate) fn tune(
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
     let streams = u32::from(request.streams);
-    if let Some(asked) = request.buffer {
-        let granted = socket::set_buffer(stream, role.buffer(), asked.get()).map_err(TuneError::Option)?;
-        let asked = u64::from(asked.get());
+    let ample = request.declared.map(|_| AMPLE / streams.min(MOST_SHARES));
+    if let Some(asked) = request.buffer.map(Buffer::get).or(ample) {
+        let granted = socket::set_buffer(stream, role.buffer(), asked).map_err(TuneError::Option)?;
+        let asked = u64::from(asked);
         if granted < asked {
             let limit = role.buffer().limit();
             return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
         }
-    } else if request.declared.is_some() {
-        // A connection that came to the listener for circuits has it already; no less than that is given.
-        let ample = AMPLE / streams.min(MOST_SHARES);
-        socket::set_buffer(stream, role.buffer(), ample).map_err(TuneError::Option)?;
     }
     if let (Some(rate), Role::Sender) = (request.declared, role) {
         // Before the congestion control is chosen, which looks at it.
