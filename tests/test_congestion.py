@@ -71,6 +71,29 @@ def test_it_is_loaded_for_a_transfer_and_gone_afterwards(lossy: Emulation, name:
     assert listed()[name]["state"] == "loadable"
 
 
+@pytest.mark.parametrize(
+    ("options", "chosen", "reason"),
+    [
+        ((), "cubic", "the round trip of "),
+        (("--reverse",), "cubic", "the round trip of "),
+        (("--buffer", "1MiB"), "cubic", "the buffer bounds the window"),
+    ],
+)
+def test_the_sender_chooses_where_that_is_asked(
+    lossy: Emulation, options: tuple[str, ...], chosen: str, reason: str
+) -> None:
+    record = moved(lossy, "--bytes", "1MiB", "--congestion", "auto", *options)
+    assert (record["congestion"], record["congestion_origin"]) == (chosen, "kernel")
+    assert record["congestion_reason"].startswith(reason)
+
+
+def test_over_a_long_round_trip_the_sender_chooses_what_does_not_stop_at_a_loss() -> None:
+    with Emulation(options=["--rtt", "300ms"]) as one, serving(one):
+        record = moved(one, "--bytes", "1MiB", "--congestion", "auto")
+    assert record["congestion"] in ("bbr", "htcp")
+    assert "300" in record["congestion_reason"]
+
+
 def test_hosts_may_default_to_it_and_two_may_share_it() -> None:
     needs_loading("htcp")
     with Emulation(options=["--congestion", "htcp"]) as one, serving(one):

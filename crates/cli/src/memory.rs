@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     /// Parallel TCP connections, up to 512
     #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = streams)]
     streams: Streams,
-    /// Congestion control of the sender, as in cubic; the host's default otherwise
+    /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise
     #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
     congestion: Option<Name>,
     /// Hold this rate of the wire, which the connection's owner guarantees: congestion control circuit
@@ -156,6 +156,9 @@ fn summary(record: &Record) -> String {
     }
     if let (Some(cpu), true) = (record.cpu_s, record.bytes > 0) {
         text += &format!(", {:.3} CPU s per GB", (cpu.sender + cpu.receiver) / (record.bytes as f64 / 1e9));
+    }
+    if let (Some(name), Some(reason)) = (&record.congestion, &record.congestion_reason) {
+        text += &format!(", {name} because {reason}");
     }
     if record.emulator.is_some_and(|health| health.overrun) {
         text += ", the emulator fell behind";

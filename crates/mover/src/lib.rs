@@ -12,6 +12,7 @@ pub mod record_file;
 pub mod server;
 
 mod account;
+mod automatic;
 mod chain;
 mod control;
 mod facts;

@@ -15,6 +15,7 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::Record;
 
 use crate::account::{Account, Progress};
+use crate::automatic;
 use crate::connection::Emulated;
 use crate::control::ControlError;
 use crate::offset::{Exchange, Offset};
@@ -209,6 +210,8 @@ fn transfer(
                 stamp,
                 workers,
                 may_pace: request.may_pace(),
+                is_buffer_fixed: request.buffer.is_some(),
+                is_automatic: automatic::is_asked(request),
             };
             let sending = Sending::start(Arc::clone(&streams), payload, orders);
             send(session, sending.map_err(system("start to send"))?, goal)

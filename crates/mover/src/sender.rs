@@ -15,6 +15,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Goal, Stamp};
 use farlink_wire::quantity::Nanos;
 
+use crate::automatic;
 use crate::payload::Payload;
 use crate::workers::{Finish, StreamError, shares};
 
@@ -33,6 +34,10 @@ pub(crate) struct Orders {
     pub(crate) workers: usize,
     /// Whether bursts of slow start may be large: no rate is held, and no buffer bounds the window.
     pub(crate) may_pace: bool,
+    /// Whether a buffer that was asked for bounds the window.
+    pub(crate) is_buffer_fixed: bool,
+    /// Whether the congestion control is to be chosen here.
+    pub(crate) is_automatic: bool,
 }
 
 /// Threads at work; dropped, they are stopped and waited for.
@@ -40,6 +45,8 @@ pub(crate) struct Orders {
 pub(crate) struct Sending {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<Nanos>>,
+    /// Why its congestion control was chosen, where it was.
+    reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -59,6 +66,8 @@ impl Sending {
             Goal::Size(bytes) => bytes.0,
             Goal::Duration(_) => 0,
         };
+        let choice = orders.is_automatic.then(|| automatic::choose(&streams, orders.is_buffer_fixed));
+        let reason = choice.transpose()?;
         for stream in streams.iter() {
             socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
             if orders.may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
@@ -69,7 +78,7 @@ impl Sending {
         let finish = Finish::new(shares.len())?;
         let untaken = AtomicU64::new(untaken);
         let shared = Arc::new(Shared { streams, payload, orders, untaken, finish });
-        let mut sending = Self { shared, workers: Vec::new() };
+        let mut sending = Self { shared, workers: Vec::new(), reason };
         for share in shares {
             let shared = Arc::clone(&sending.shared);
             let work = move || {
@@ -91,6 +100,11 @@ impl Sending {
     /// Whether they send without a copy.
     pub(crate) fn zero_copy(&self) -> bool {
         self.shared.payload.zero_copy()
+    }
+
+    /// Why its congestion control was chosen, where it was.
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 
     /// Tells every thread to send no more.
@@ -129,6 +143,8 @@ struct Outgoing<'a> {
     offset: u64,
     /// Bytes that it took and has not sent.
     taken: u64,
+    /// Nothing is left for it to send.
+    is_over: bool,
 }
 
 enum Step {
@@ -151,19 +167,23 @@ impl Shared {
         for index in share {
             let stream = &self.streams[index];
             poller.add(stream, streams.len() as u64, Interest::Write).map_err(of(index))?;
-            streams.push(Outgoing { stream, stamped: 0, offset: 0, taken: 0 });
+            streams.push(Outgoing { stream, stamped: 0, offset: 0, taken: 0, is_over: false });
         }
         let end = match self.orders.goal {
             Goal::Duration(time) => self.orders.start.after(time),
             Goal::Size(_) => Nanos::MAX,
         };
+        let refill = self.refill(streams.first().map(|one| one.stream)).map_err(of(first))?;
         let (mut open, mut ready) = (streams.len(), Vec::new());
         while open > 0 {
             let now = monotonic();
             if now >= end {
                 break;
             }
-            poller.wait(end.since(now), &mut ready).map_err(of(first))?;
+            poller.wait(end.since(now).min(refill), &mut ready).map_err(of(first))?;
+            if ready.is_empty() && now.after(refill) < end {
+                ready.extend((0..streams.len() as u64).filter(|&key| !streams[key as usize].is_over));
+            }
             for &key in &ready {
                 if key == STOP {
                     return Ok(());
@@ -176,6 +196,7 @@ impl Shared {
                         Step::Full => break,
                         Step::Over => {
                             poller.remove(streams[at].stream).map_err(of(first + at))?;
+                            streams[at].is_over = true;
                             open -= 1;
                             break;
                         }
@@ -184,6 +205,14 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// How long to wait for the kernel's word that there is room, before looking: it gives it only when a third of the buffer
+    /// is free. Where the buffer bounds the window, that third would be missing from what is on its way.
+    fn refill(&self, stream: Option<&TcpStream>) -> io::Result<Nanos> {
+        let Some(stream) = stream.filter(|_| self.orders.is_buffer_fixed) else { return Ok(Nanos::MAX) };
+        let rtt = TcpInfo::of(stream)?.min_rtt;
+        Ok(if rtt >= REFILLED_FROM { Nanos(rtt.0 / REFILLS) } else { Nanos::MAX })
     }
 
     /// Sends one block of `outgoing`, or as much as its socket takes.
@@ -249,6 +278,13 @@ const UNSENT_LIMIT: u32 = 4 << 20;
 
 /// Blocks that one stream may take before the others have their turn.
 const BLOCKS_A_TURN: u32 = 16;
+
+/// Times in a round trip that a fixed buffer is filled up again: what is missing from it is a 32nd, and a write is 64 KiB
+/// or more where the buffer is 2 MiB or more.
+const REFILLS: u64 = 32;
+
+/// The RTT from which that is done: below it a look in a millisecond is no gain.
+const REFILLED_FROM: Nanos = Nanos(20_000_000);
 
 /// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
 /// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is

@@ -9,6 +9,7 @@ use farlink_host::socket;
 use farlink_wire::message::{Buffer, Request};
 use farlink_wire::quantity::Bytes;
 
+use crate::automatic::AUTO;
 use crate::chain;
 
 /// What an end does with the payload.
@@ -53,7 +54,8 @@ pub(crate) fn tune(
         let share = rate.get() / 8 / u64::from(streams);
         socket::set_greatest_rate(stream, share).map_err(TuneError::Option)?;
     }
-    let congestion = request.congestion.as_ref();
+    // What is chosen automatically needs the round trip, which an open connection knows.
+    let congestion = request.congestion.as_ref().filter(|name| name.as_str() != AUTO);
     if let (Some(name), Role::Sender) = (congestion, role) {
         let asked = name.as_str();
         congestion::choose(stream, asked, loaded)?;

@@ -333,6 +333,9 @@ pub struct Sent {
     pub congestion: Text,
     /// Where that comes from, where the sender may know.
     pub origin: Option<CongestionOrigin>,
+    /// Why it was chosen, where the sender chose.
+    #[serde(default)]
+    pub reason: Option<Text>,
     /// Largest IP packet of the path, as TCP knew it.
     pub mtu: u32,
     /// Whether it sent without a copy.

@@ -69,6 +69,9 @@ pub struct Record {
     /// Where that congestion control came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_origin: Option<CongestionOrigin>,
+    /// Why it was chosen, where `--congestion auto` left the choice to the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_reason: Option<String>,
     /// The rate that the connection's owner declared, bits per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared_bps: Option<u64>,

@@ -60,6 +60,7 @@ pub(super) fn close(record: &mut Record, account: Account) {
     if let Some(sent) = &account.sent {
         record.congestion = Some(sent.congestion.to_string()).filter(|name| !name.is_empty());
         record.congestion_origin = sent.origin;
+        record.congestion_reason = sent.reason.as_ref().map(ToString::to_string);
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
     }
@@ -73,9 +74,9 @@ pub(super) fn close(record: &mut Record, account: Account) {
 fn held(traces: &[StreamTrace]) -> serde_json::Value {
     let fell_back = |trace: &StreamTrace| {
         let rates = trace.pacing_bps.iter().map(|rate| rate.unwrap_or(0));
-        let declared = rates.clone().max()?;
-        // The kernel tells it in whole bytes a second.
-        trace.t_s.iter().zip(rates).find(|(_, rate)| rate + declared / 1000 < declared).map(|(at, _)| *at)
+        let fastest = rates.clone().max()?;
+        // Late timers are set a 16th faster; who falls back holds 91% of what was declared or less.
+        trace.t_s.iter().zip(rates).find(|(_, rate)| rate * 100 < fastest * 92).map(|(at, _)| *at)
     };
     match traces.iter().filter_map(fell_back).min_by(f64::total_cmp) {
         None => json!({"held": true}),

@@ -4,7 +4,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::congestion;
 use farlink_host::socket::{self, Buffer};
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::{Goal, Message, Sent, TraceRow};
+use farlink_wire::message::{Goal, Message, Sent, Text, TraceRow};
 use farlink_wire::quantity::Nanos;
 
 use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
@@ -128,12 +128,14 @@ fn finish(session: &mut Session<'_>, sending: Sending, complete: bool) -> Result
     let congestion = congestion.map_err(system("read the congestion control"))?.unwrap_or_default();
     let origin = congestion::origin(&congestion);
     let zero_copy = sending.zero_copy();
+    let reason = sending.reason().map(|reason| Text::from(reason.to_owned()));
     let workers = sending.end();
     for stream in session.streams {
         socket::discard_on_close(stream).map_err(system("set a socket to discard"))?;
     }
     let cpu = session.meter.read(workers);
-    let sent = Sent { cpu, buffer, retransmits, congestion: congestion.into(), origin, mtu, zero_copy };
+    let sent =
+        Sent { cpu, buffer, retransmits, congestion: congestion.into(), origin, reason, mtu, zero_copy };
     // A client that has its account may be gone already.
     let told = session.control.send(&Message::Sent(sent.clone()));
     session.account.sent = Some(sent);

@@ -1,0 +1,80 @@
+//! `--congestion auto`: a choice between the congestion controls that the sender's host has.
+//!
+//! The choice follows what this mover measured on dedicated connections of 10 Gb/s (`bench/memory.md`). With its paced slow start
+//! CUBIC moves as much as BBR or more up to 183 ms, for about half the CPU, and wherever a fixed buffer bounds the window. From 250 ms
+//! on, one loss costs CUBIC tens of seconds of growth (RFC 9438, section 4.2: the time to a window of W segments is the cube root of
+//! 0.75 W, 34 s for 10 Gb/s at 366 ms and MTU 9000), which BBR does not read as congestion, nor H-TCP grow by for long.
+
+use std::io;
+use std::net::TcpStream;
+
+use farlink_host::congestion::{self, Loaded};
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::Request;
+use farlink_wire::quantity::Nanos;
+
+/// How a transfer asks for it.
+pub(crate) const AUTO: &str = "auto";
+
+/// Whether `request` leaves the choice to the sender.
+pub(crate) fn is_asked(request: &Request) -> bool {
+    request.congestion.as_ref().is_some_and(|name| name.as_str() == AUTO)
+}
+
+/// Chooses for the connections of one transfer and returns why. What had to be loaded for it is loaded by the time that it
+/// returns, and gone with the last connection.
+pub(crate) fn choose(streams: &[TcpStream], is_buffer_fixed: bool) -> io::Result<String> {
+    let rtts = streams.iter().map(|stream| TcpInfo::of(stream).map(|info| info.min_rtt));
+    let rtt = rtts.collect::<io::Result<Vec<_>>>()?.into_iter().min().unwrap_or_default();
+    let rtt = Nanos((rtt.0 + SHOWN / 2) / SHOWN * SHOWN);
+    let (preferred, reason) = preference(rtt, is_buffer_fixed);
+    let mut refused = Vec::new();
+    for &name in preferred {
+        let mut loaded: Option<Loaded> = None;
+        match streams.iter().try_for_each(|stream| congestion::choose(stream, name, &mut loaded)) {
+            Ok(()) if refused.is_empty() => return Ok(reason),
+            Ok(()) => return Ok(format!("{reason}; not {}", refused.join(", not "))),
+            Err(error) => refused.push(format!("{name}: {}", error.reason())),
+        }
+    }
+    Ok(format!("the host's default: not {}", refused.join(", not ")))
+}
+
+/// Best first, and why.
+fn preference(rtt: Nanos, is_buffer_fixed: bool) -> (&'static [&'static str], String) {
+    if is_buffer_fixed {
+        return (&["cubic", "htcp", "bbr"], "the buffer bounds the window".to_owned());
+    }
+    if rtt < LONG {
+        return (&["cubic", "htcp", "bbr"], format!("the round trip of {rtt} is shorter than {LONG}"));
+    }
+    let reason = format!("after one loss the window would grow too slowly over a round trip of {rtt}");
+    (&["bbr", "htcp", "cubic"], reason)
+}
+
+/// To what a round trip is rounded: a tenth of a millisecond.
+const SHOWN: u64 = 100_000;
+
+/// The RTT from which CUBIC was seen to lose more by a loss than BBR by its caution.
+const LONG: Nanos = Nanos(250_000_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(rtt_ms: u64, is_buffer_fixed: bool) -> &'static str {
+        preference(Nanos(rtt_ms * 1_000_000), is_buffer_fixed).0[0]
+    }
+
+    #[test]
+    fn only_long_round_trips_without_a_fixed_buffer_want_bbr() {
+        assert_eq!([first(0, false), first(183, false), first(366, false)], ["cubic", "cubic", "bbr"]);
+        assert_eq!(first(366, true), "cubic");
+    }
+
+    #[test]
+    fn the_reason_names_the_round_trip() {
+        let (_, reason) = preference(Nanos(366_000_000), false);
+        assert!(reason.contains("366ms") || reason.contains("366 ms"), "{reason}");
+    }
+}
