@@ -29,6 +29,15 @@ class Iperf3:
     name = "iperf3"
     package = "iperf3"
     chooses_congestion = True
+    lab_measures = False
+
+    def programs(self, configuration: Configuration) -> dict[str, str]:  # noqa: ARG002
+        """One program at both ends."""
+        return {self.name: self.package}
+
+    def moves_files(self, configuration: Configuration) -> bool:  # noqa: ARG002
+        """From memory to memory."""
+        return False
 
     def refusal(self, configuration: Configuration) -> str | None:
         """Fixed sizes, parts of seconds and very many streams."""
@@ -51,7 +60,7 @@ class Iperf3:
         words = said.split()
         return words[1] if len(words) > 1 else "unknown"
 
-    def server(self, program: str) -> Server:
+    def server(self, program: str, *, configuration: Configuration) -> Server:  # noqa: ARG002
         """One test, with intervals as fine as ours, which it tells the client only where it speaks JSON."""
         command = (program, "--server", "--one-off", "--interval", str(INTERVAL_S), "--json")
         return Server(command=command, ready_port=CONTROL_PORT)
