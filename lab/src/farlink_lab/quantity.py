@@ -59,6 +59,8 @@ _RATE = _Kind(
     most=10e12,
     shown_most="10tbit",
 )
+# Longer than any path on Earth, and by way of satellites: more is a slip in a unit.
+MOST_RTT_S = 10.0
 _SIZE = _Kind(
     name="size",
     example="2GiB",
@@ -91,6 +93,20 @@ def parse_time(text: str) -> float:
         QuantityError: with the text, the reason and an example.
     """
     return round(_parsed(text, _TIME, lower=False) * 1e9) / 1e9
+
+
+def parse_rtt(text: str) -> float:
+    """Seconds of a round-trip time such as `91.6ms`: more than 0 and at most `MOST_RTT_S`.
+
+    Raises:
+        QuantityError: with the text, the reason and an example.
+    """
+    value = parse_time(text)
+    if not 0 < value <= MOST_RTT_S:
+        raise QuantityError(
+            f"{_quoted(text)} is not an RTT: more than 0 and at most {MOST_RTT_S:.0f}s, as in 91.6ms"
+        )
+    return value
 
 
 def parse_rate(text: str) -> int:
