@@ -17,12 +17,14 @@ from farlink_lab.demo import demo_plan, profile_table, sentences
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
 from farlink_lab.quantity import QuantityError, parse_rate, parse_rtt
+from farlink_lab.records import read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from farlink_lab.records import Record
     from farlink_lab.report import Report
 
 app = typer.Typer(
@@ -154,6 +156,28 @@ def import_(
         raise typer.Exit(2)
 
 
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A", help="The directory of records from before.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The directory of records from after.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print it as one JSON object.")] = False,
+) -> None:
+    """Put two campaigns side by side: what a change has changed, and how surely."""
+    from farlink_lab import side_by_side  # noqa: PLC0415
+    from farlink_lab.comparison import compare as compared  # noqa: PLC0415
+
+    found = compared(_records(before), _records(after))
+    if json:
+        _say(side_by_side.as_json(found, before=str(before), after=str(after)))
+        return
+    console = Console()
+    for table in side_by_side.tables(found):
+        console.print(table)
+    for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     """Runs the command line; every refusal is one line on standard error and exit status 2."""
     try:
@@ -171,6 +195,13 @@ def main() -> None:
             raise
         sys.exit(_refuse(f"{show()} ('farlink lab --help' says what there is)"))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _records(directory: Path) -> tuple[Record, ...]:
+    reading = read_records(directory / RECORDS)
+    for broken in reading.broken:
+        _complain(f"{directory / RECORDS}: {broken}: skipped")
+    return reading.records
 
 
 def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
