@@ -182,6 +182,13 @@ def test_options_make_configurations_that_differ():
     ]
 
 
+def test_sizes_may_be_a_list():
+    text = GOOD.replace("seconds = 1", 'bytes = ["1MB", 2000000, "4MiB"]\nlabel = "{amount}"')
+    sizes = [each.size_bytes for each in parse_plan(text, name="x").configurations]
+    assert sizes == [1_000_000, 2_000_000, 4 << 20]
+    assert "names two configurations" in refusal(text.replace("{amount}", "x"))
+
+
 def test_a_command_is_called_by_its_program():
     text = FILE + 'command = "/opt/bin/mytool {bytes}"\n'
     (configuration,) = parse_plan(text, name="x").configurations

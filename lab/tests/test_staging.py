@@ -21,6 +21,11 @@ def test_a_source_is_of_its_size_and_does_not_compress(tmp_path):
     assert len(set(data[:4096])) > 200
 
 
+def test_touching_memory_leaves_no_file(tmp_path):
+    on_host.touch(tmp_path / "room", 4096)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_with_holes_has_not_arrived(tmp_path):
     with (tmp_path / "half").open("wb") as file:
         file.write(b"x" * 8192)

@@ -57,7 +57,7 @@ _CONFIGURATION_KEYS = (
     "port",
     "ready",
 )
-_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "options")
+_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "bytes", "options")
 # What only the movers named here take.
 _KEYS_OF_MOVERS = {
     "options": ("globus-url-copy", "rsync"),
@@ -365,6 +365,7 @@ def _label(table: _Table, configuration: Configuration) -> str:
         if configuration.buffer_bytes is None
         else show_size(configuration.buffer_bytes),
         "options": configuration.options or "no options",
+        "amount": configuration.amount,
     }
     template = table.text("label", default="{mover} {congestion} ×{streams}, {buffer}")
     try:
@@ -384,7 +385,7 @@ def _refuse_double(found: list[Configuration], *, where: str) -> None:
         if (other.label, other.mode) == (last.label, last.mode):
             raise PlanError(
                 f"{where}.label: {_shown(last.label)} names two configurations: give each its own, "
-                "or put {mover}, {congestion}, {streams}, {buffer} or {options} into it"
+                "or put {mover}, {congestion}, {streams}, {buffer}, {amount} or {options} into it"
             )
 
 

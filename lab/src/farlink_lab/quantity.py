@@ -162,12 +162,15 @@ def show_rate(bits_per_second: float) -> str:
 
 
 def show_size(size_bytes: float) -> str:
-    """A size for a person, in powers of 1024 where it is a round number of them: `2 GiB`, `10 GB`."""
+    """A size for a person, in the unit in which it is shortest: `2 GiB`, `10 GB`; else three digits."""
+    exact = []
     for base, units in ((1024, ("TiB", "GiB", "MiB", "KiB")), (1000, ("TB", "GB", "MB", "kB"))):
         for power, unit in zip((4, 3, 2, 1), units, strict=True):
             value = size_bytes / base**power
             if value >= 1 and (value * 8).is_integer():
-                return f"{_trimmed(value)} {unit}"
+                exact.append(f"{_trimmed(value)} {unit}")
+    if exact:
+        return min(exact, key=lambda shown: len(shown.split()[0]))
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
         if size_bytes >= 1000**power:
             return f"{_significant(size_bytes / 1000**power)} {unit}"

@@ -25,6 +25,12 @@ def fill(path: Path, size: int) -> None:
             left -= file.write(memoryview(pattern)[: min(left, PATTERN_BYTES)])
 
 
+def touch(path: Path, size: int) -> None:
+    """Has the memory of a file of `size` bytes at `path` ready, without leaving a file."""
+    fill(path, size)
+    path.unlink()
+
+
 def arrived_bytes(directory: Path) -> int:
     """Bytes that are there of all files in `directory`; holes that wait for their data do not count."""
     total = 0
@@ -50,6 +56,8 @@ def watch(directory: Path) -> None:
 def _main(verb: str, path: str, *rest: str) -> None:
     if verb == "fill":
         fill(Path(path), int(rest[0]))
+    elif verb == "touch":
+        touch(Path(path), int(rest[0]))
     elif verb == "watch":
         watch(Path(path))
     else:

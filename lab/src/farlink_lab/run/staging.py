@@ -84,6 +84,9 @@ def staged(emulation: Emulation, *, size_bytes: int | None) -> Iterator[Staging]
             if size_bytes is not None:
                 fill = (*_PROGRAM, "fill", files.SOURCE, str(size_bytes))
                 emulation.run_on(SENDER, fill, limit_s=FILL_LIMIT_S)
+                # A virtual machine's memory may be slow to touch for the first time: that is not the mover's.
+                room = (*_PROGRAM, "touch", files.DESTINATION, str(size_bytes))
+                emulation.run_on(RECEIVER, room, limit_s=FILL_LIMIT_S)
             command = emulation.on(RECEIVER, (*_PROGRAM, "watch", files.DIRECTORY))
             watcher = child.start(command, stdout=watched, stderr=errors)
             _wait_for_watcher(watcher, watched=watched, errors=errors)
