@@ -313,3 +313,31 @@ def test_a_plan_that_is_not_there_is_named(tmp_path: Path) -> None:
     ended = farlink("lab", "profile", str(plan), "--out", str(tmp_path / "out"))
     assert ended.status == 2
     assert str(plan) in ended.complaint
+
+
+def test_a_file_that_memory_cannot_hold_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text('rtts = ["1ms"]\n[[configuration]]\ncommand = "cp {source} x"\nbytes = "1000TB"\n')
+    ended = farlink("lab", "profile", str(plan), "--out", str(tmp_path / "out"))
+    assert ended.status == 2
+    assert "a file of 1000 TB is kept in memory at both ends" in ended.complaint
+    assert (tmp_path / "out" / "records.jsonl").read_text() == ""
+
+
+def test_a_report_that_is_none_is_named_with_the_reason(tmp_path: Path) -> None:
+    report = tmp_path / "run.json"
+    report.write_text('{"start":')
+    ended = farlink("lab", "import", "iperf3", str(report), "--out", str(tmp_path / "out"))
+    assert ended.status == 2
+    assert f"{report}: not JSON at line 1" in ended.complaint
+
+
+def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
+    complaint = refused("lab", "import", "netperf", str(tmp_path / "x"), "--out", str(tmp_path / "out"))
+    assert "netperf" in complaint
+    assert "iperf3" in complaint
+
+
+def test_a_campaign_that_is_not_there_cannot_be_compared(tmp_path: Path) -> None:
+    complaint = refused("lab", "compare", str(tmp_path / "gone"), str(tmp_path))
+    assert str(tmp_path / "gone") in complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -129,3 +130,87 @@ def test_our_record_is_taken_as_it_is():
     assert result("farlink", 'noise\n{"outcome":"failed","extra":1}\n') == {"outcome": "failed", "extra": 1}
     with pytest.raises(MoverError, match="farlink: no route to host"):
         result("farlink", "", "farlink: no route to host\n")
+
+
+A_FILE = Configuration(label="x", size_bytes=1000, buffer_bytes=65536, streams=4, options="-fast")
+
+
+def test_globus_url_copy_is_asked_for_streams_buffers_and_options():
+    command = MOVERS["globus-url-copy"].client(
+        "/bin/guc", configuration=A_FILE, address="10.0.0.2", rtt_s=0.1
+    )
+    assert command[:6] == ("/bin/guc", "-fast", "-p", "4", "-tcp-bs", "65536")
+    assert command[-1] == "ftp://10.0.0.2:2811/dev/shm/farlink/destination"
+
+
+def test_rsync_has_the_buffer_at_both_ends():
+    one = replace(A_FILE, streams=1, options="")
+    wanted = "--sockopts=SO_SNDBUF=65536,SO_RCVBUF=65536"
+    server = MOVERS["rsync"].server("rsync", configuration=one)
+    assert wanted in server.command
+    assert wanted in MOVERS["rsync"].client("rsync", configuration=one, address="10.0.0.2", rtt_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("mover", "said", "version"),
+    [
+        ("globus-url-copy", "globus-url-copy: 10.12\n", "10.12"),
+        ("rsync", "rsync  version 3.2.7  protocol version 31\nCopyright\n", "3.2.7"),
+        ("rsync", "rsync  version v3.2.3  protocol version 31\n", "3.2.3"),
+        ("rsync", "no such thing", "unknown"),
+    ],
+)
+def test_a_version_is_read_from_what_the_tool_says(mover, said, version):
+    assert MOVERS[mover].version(said) == version
+
+
+@pytest.mark.parametrize("mover", ["globus-url-copy", "rsync"])
+def test_a_file_that_did_not_arrive_whole_failed(mover):
+    def moved(arrived, status=0):
+        finished = Finished(status=status, stdout="", stderr="it broke\n", wall_s=2.0, arrived_bytes=arrived)
+        return MOVERS[mover].result(finished, configuration=A_FILE, rtt_s=RTT_S)
+
+    assert moved(1000) == {"bytes": 1000, "duration_s": 2.0}
+    with pytest.raises(MoverError, match="it ended well, and 999 of 1000 bytes were at the destination"):
+        moved(999)
+    with pytest.raises(MoverError, match="it broke"):
+        moved(1000, status=1)
+
+
+ANY = Configuration(label="x", mover="command", command="t {bytes}", size_bytes=1000)
+TIMED = Configuration(label="x", mover="command", command="t {seconds}", duration_s=1.0)
+
+
+def of_command(stdout, configuration=ANY):
+    finished = Finished(status=0, stdout=stdout, stderr="", wall_s=2.0)
+    return MOVERS["command"].result(finished, configuration=configuration, rtt_s=RTT_S)
+
+
+def test_a_command_may_say_what_it_knows_better():
+    assert of_command("done\n") == {"bytes": 1000, "duration_s": 2.0}
+    said = '{"bytes": 900, "duration_s": 1.5, "retransmits": 2, "rtt_s": 9, "outcome": "failed"}\n'
+    # What is the lab's to know is not taken from it.
+    assert of_command(said) == {"bytes": 900, "duration_s": 1.5, "retransmits": 2}
+    assert of_command(said + '{"unrelated": 1}\n[1]\n')["bytes"] == 900
+    assert of_command('{"bytes": 77}', TIMED) == {"bytes": 77, "duration_s": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("stdout", "configuration", "said"),
+    [
+        ("", TIMED, "did not say how much it moved: let it print"),
+        ('{"bytes": -1}', ANY, "no part of a record: bytes: -1 is not a whole number"),
+        ('{"bytes": 1, "duration_s": "2"}', ANY, 'duration_s: "2" is not a number'),
+        ('{"bytes": 1, "cpu_s": {"sender": 1}}', ANY, "cpu_s.receiver is missing"),
+        ('{"bytes": NaN}', ANY, "not JSON"),
+    ],
+)
+def test_what_a_command_says_wrongly_failed(stdout, configuration, said):
+    with pytest.raises(MoverError, match=said):
+        of_command(stdout, configuration)
+
+
+def test_values_do_not_change_where_the_words_of_a_template_end():
+    configuration = replace(ANY, command="t '{bytes} of {address}' {{x}}", port=7)
+    command = MOVERS["command"].client("/bin/t", configuration=configuration, address="a b;c", rtt_s=0.1)
+    assert command == ("/bin/t", "1000 of a b;c", "{x}")

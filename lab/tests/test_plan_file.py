@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farlink_lab.plan import Configuration, Connection
 from farlink_lab.plan_file import PlanError, parse_plan, read_plan
-from farlink_lab.schedule import TimeLeft, schedule
+from farlink_lab.schedule import TimeLeft, identity, schedule
 
 PLANS = Path(__file__).parents[2] / "plans"
 GOOD = 'rtts = ["1ms"]\n[[configuration]]\nseconds = 1\n'
+FILE = GOOD.replace("seconds = 1", 'bytes = "1MB"')
 
 
 def refusal(text):
@@ -60,7 +62,7 @@ def refusal(text):
         (GOOD + 'mover = "ftp"\n', 'configuration[0].mover: "ftp" is none of farlink, iperf3, nuttcp'),
         (GOOD + 'congestion = "cubic; reboot"\n', "is not a name as the kernel has them"),
         (GOOD + 'buffer = "64"\n', 'configuration[0].buffer: "64" has no unit'),
-        (GOOD + 'label = "{colour}"\n', "in braces stand {mover}, {congestion}, {streams}, {buffer} only"),
+        (GOOD + 'label = "{colour}"\n', "in braces stand {mover}, {congestion}, {streams}, {buffer},"),
         (GOOD + "[[configuration]]\nseconds = 1\n", "measures the same as"),
         (GOOD + 'label = "x"\nstreams = [1, 2]\n', "names two configurations"),
         (GOOD + 'mover = "iperf3"\n'.replace("seconds", ""), None),
@@ -75,6 +77,32 @@ def refusal(text):
         (GOOD + 'circuit = "10gbit"\ncongestion = "cubic"\n', "leave congestion out"),
         (GOOD + 'circuit = "10gbit"\nmover = "iperf3"\n', "iperf3 declares no rate"),
         (GOOD + "rtts = []\n", "configuration[0].rtts: at least one is needed"),
+        (GOOD + 'mover = "rsync"\n', "seconds: rsync moves whole files: give bytes"),
+        (GOOD + 'mover = "globus-url-copy"\n', "seconds: globus-url-copy moves whole files: give bytes"),
+        (FILE + 'mover = "rsync"\nstreams = 2\n', "streams: rsync has one: leave it out"),
+        (FILE + 'mover = "rsync"\ncircuit = "1gbit"\n', "circuit: rsync declares no rate"),
+        (FILE + 'mover = "rsync"\noptions = "-z"\n', "options: -z is the lab's to give, or changes what is"),
+        (FILE + 'mover = "rsync"\noptions = "[x"\n'.replace("[", "'"), "no closing quotation: close it"),
+        (FILE + 'mover = "globus-url-copy"\noptions = "-udt"\n', "options: -udt is the lab's to give"),
+        (FILE + 'mover = "globus-url-copy"\nstreams = 129\n', "streams: the lab runs globus-url-copy"),
+        (FILE + 'options = "-fast"\n', "options: farlink takes none, only globus-url-copy and rsync: leave"),
+        (FILE + 'mover = "rsync"\nserver = "x"\n', "server: rsync takes none, only command: leave it out"),
+        (FILE + 'mover = "command"\n', "command: it is missing: give the client's command"),
+        (FILE + 'command = "x {colour}"\n', "command: {colour} is none of {address}, {port}, {bytes}"),
+        (FILE + 'command = "x {bytes!r}"\n', "command: {bytes} is none of"),
+        (FILE + 'command = "x {bytes"\n', "command: expected '}' before end of string: write"),
+        (FILE + 'command = "{bytes}"\n', "command: it begins with no program"),
+        (FILE + 'command = "x"\n', "command: a fixed size needs {bytes} or {source} in it"),
+        (GOOD + 'command = "x"\n', "command: a fixed duration needs {seconds} in it"),
+        (GOOD + 'command = "x {seconds} {source}"\n', "{source} is a file of a fixed size: give bytes"),
+        (FILE + 'command = "x {bytes}"\nstreams = 2\n', "streams: no {streams} in command takes it"),
+        (FILE + 'command = "x {bytes}"\nbuffer = "1MiB"\n', "buffer: no {buffer} in command takes it"),
+        (FILE + 'command = "x {bytes} {buffer}"\n', "command: {buffer} needs a buffer"),
+        (FILE + 'command = "x {bytes} {port}"\n', "command: {port} needs a port"),
+        (FILE + 'command = "x {bytes}"\nserver = "y"\n', "server: give port or ready"),
+        (FILE + 'command = "x {bytes}"\nserver = "y {source}"\nport = 1\n', "server: {source} is none of"),
+        (FILE + 'command = "x {bytes}"\nready = "r"\n', "ready: there is no server"),
+        (FILE + 'command = "x {bytes}"\nport = 0\n', "port: 0 is not a whole number from 1 to 65535"),
     ],
 )
 def test_each_refusal_is_one_line_with_the_mend(text, said):
@@ -134,6 +162,38 @@ def test_movers_that_are_compared_go_one_after_the_other():
 def test_a_configuration_may_have_rtts_of_its_own():
     plan = parse_plan(GOOD.replace('"1ms"', '"1ms", "2ms"') + 'rtts = ["2ms"]\n', name="x")
     assert [run.rtt_s for run in schedule(plan)] == [0.002]
+
+
+def test_a_run_keeps_its_identity_over_the_versions_of_the_lab():
+    # As version 0.1.0 wrote it: campaigns that were begun then go on.
+    configuration = Configuration(
+        label="any", congestion="cubic", streams=2, buffer_bytes=4 << 20, size_bytes=10**9
+    )
+    assert identity(Connection(), configuration, rtt_s=0.0916, repetition=1) == "eae36e84c733a1f0"
+
+
+def test_options_make_configurations_that_differ():
+    text = FILE + 'mover = "globus-url-copy"\noptions = ["", "-fast"]\nlabel = "{mover} {options}"\n'
+    runs = schedule(parse_plan(text, name="x"))
+    assert len({run.identity for run in runs}) == 2
+    assert sorted(run.configuration.label for run in runs) == [
+        "globus-url-copy -fast",
+        "globus-url-copy no options",
+    ]
+
+
+def test_sizes_may_be_a_list():
+    text = GOOD.replace("seconds = 1", 'bytes = ["1MB", 2000000, "4MiB"]\nlabel = "{amount}"')
+    sizes = [each.size_bytes for each in parse_plan(text, name="x").configurations]
+    assert sizes == [1_000_000, 2_000_000, 4 << 20]
+    assert "names two configurations" in refusal(text.replace("{amount}", "x"))
+
+
+def test_a_command_is_called_by_its_program():
+    text = FILE + 'command = "/opt/bin/mytool {bytes}"\n'
+    (configuration,) = parse_plan(text, name="x").configurations
+    assert (configuration.mover, configuration.tool) == ("command", "mytool")
+    assert configuration.label == "mytool DEFAULT ×1, full buffers"
 
 
 def test_runs_are_interleaved_and_reproducible():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -14,9 +15,16 @@ from rich.console import Console
 from farlink_lab import __version__
 from farlink_lab.demo import demo_plan, profile_table, sentences
 from farlink_lab.error import LabError
+from farlink_lab.iperf3_report import KnownPath
+from farlink_lab.quantity import QuantityError, parse_rate, parse_rtt
+from farlink_lab.records import read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
+from farlink_lab.run.importing import import_iperf3
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from farlink_lab.records import Record
     from farlink_lab.report import Report
 
 app = typer.Typer(
@@ -28,7 +36,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+T = TypeVar("T")
+
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
+
+
+class Importable(StrEnum):
+    """Tools whose reports become records."""
+
+    IPERF3 = "iperf3"
+
+
+class Framing(StrEnum):
+    """What goes around an IP packet on the wire."""
+
+    ETHERNET = "ethernet"
+    SONET = "sonet"
+    NONE = "none"
 
 
 @app.callback(invoke_without_command=True)
@@ -100,6 +124,60 @@ def demo(
     _say_written(written)
 
 
+@app.command(name="import")
+def import_(
+    tool: Annotated[Importable, typer.Argument(metavar="iperf3", help="Whose reports they are.")],  # noqa: ARG001
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `iperf3 --json` printed.")],
+    *,
+    out: Annotated[Path, _OUT],
+    rtt: Annotated[
+        str | None, typer.Option("--rtt", metavar="TIME", help="The path's; else what the kernel saw.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Of the wire, as in 10gbit.")
+    ] = None,
+    framing: Annotated[
+        Framing, typer.Option("--framing", help="Of the wire, for its goodput.")
+    ] = Framing.ETHERNET,
+) -> None:
+    """Add records of measurements on real paths."""
+    path = KnownPath(
+        rtt_s=None if rtt is None else _option("--rtt", rtt, parse_rtt),
+        rate_bps=None if rate is None else _option("--rate", rate, parse_rate),
+        framing=framing.value,
+    )
+    done = import_iperf3(files, out=out, path=path)
+    for line in done.refused:
+        _complain(line)
+    failed = f", {done.failed} of them of runs that failed" if done.failed else ""
+    known = f"; {done.known} were there before" if done.known else ""
+    _say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
+    if done.refused:
+        raise typer.Exit(2)
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="A", help="The directory of records from before.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The directory of records from after.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print it as one JSON object.")] = False,
+) -> None:
+    """Put two campaigns side by side: what a change has changed, and how surely."""
+    from farlink_lab import side_by_side  # noqa: PLC0415
+    from farlink_lab.comparison import compare as compared  # noqa: PLC0415
+
+    found = compared(_records(before), _records(after))
+    if json:
+        _say(side_by_side.as_json(found, before=str(before), after=str(after)))
+        return
+    console = Console()
+    for table in side_by_side.tables(found):
+        console.print(table)
+    for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
 def main() -> None:
     """Runs the command line; every refusal is one line on standard error and exit status 2."""
     try:
@@ -117,6 +195,20 @@ def main() -> None:
             raise
         sys.exit(_refuse(f"{show()} ('farlink lab --help' says what there is)"))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _records(directory: Path) -> tuple[Record, ...]:
+    reading = read_records(directory / RECORDS)
+    for broken in reading.broken:
+        _complain(f"{directory / RECORDS}: {broken}: skipped")
+    return reading.records
+
+
+def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(text)
+    except QuantityError as error:
+        raise QuantityError(f"{name}: {error}") from error
 
 
 def _report(directory: Path, *, out: Path | None) -> Report:

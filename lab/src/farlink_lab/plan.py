@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import PurePath
 from typing import Any
 
 from farlink_lab import model
 from farlink_lab.quantity import show_size, show_time
+
+_LATER_KEYS = ("options", "command", "server", "port", "ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,11 @@ class Configuration:
         size_bytes: Bytes to move, of a fixed-size configuration.
         duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
         rtts_s: The RTTs of the plan that it is measured at; `None` is all of them.
+        options: More words for the client's command line, of movers that take some.
+        command: The client's template, of mover `command`.
+        server: Its server's template; `None` where it needs none.
+        port: The port in both templates, and by which the server's readiness is seen unless `ready` is given.
+        ready: How the line begins by which that server says that it listens.
     """
 
     label: str
@@ -64,6 +73,16 @@ class Configuration:
     size_bytes: int | None = None
     duration_s: float | None = None
     rtts_s: tuple[float, ...] | None = None
+    options: str = ""
+    command: str | None = None
+    server: str | None = None
+    port: int | None = None
+    ready: str | None = None
+
+    @property
+    def tool(self) -> str:
+        """What a record names as the tool: the mover, or the program that a command template begins with."""
+        return PurePath(shlex.split(self.command)[0]).name if self.command else self.mover
 
     @property
     def mode(self) -> str:
@@ -77,7 +96,9 @@ class Configuration:
 
     def matter(self) -> dict[str, Any]:
         """What makes a run of it differ from others: everything but its name and where it is measured."""
-        return {key: value for key, value in asdict(self).items() if key not in ("label", "rtts_s")}
+        matter = {key: value for key, value in asdict(self).items() if key not in ("label", "rtts_s")}
+        # Left out where they say nothing: the identities of runs rest on this, in campaigns of any age.
+        return {key: value for key, value in matter.items() if value or key not in _LATER_KEYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

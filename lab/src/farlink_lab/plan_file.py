@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import shlex
 import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,8 +51,18 @@ _CONFIGURATION_KEYS = (
     "bytes",
     "seconds",
     "rtts",
+    "options",
+    "command",
+    "server",
+    "port",
+    "ready",
 )
-_LISTED_KEYS = ("mover", "congestion", "streams", "buffer")
+_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "bytes", "options")
+# What only the movers named here take.
+_KEYS_OF_MOVERS = {
+    "options": ("globus-url-copy", "rsync"),
+    **dict.fromkeys(("command", "server", "port", "ready"), ("command",)),
+}
 
 
 class PlanError(LabError):
@@ -269,9 +280,12 @@ def _combinations(data: Mapping[str, Any], *, where: str) -> list[dict[str, Any]
 
 def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
     table = _Table(data, keys=_CONFIGURATION_KEYS, where=where)
-    mover = table.text("mover", default="farlink")
+    mover = table.text("mover", default="command" if "command" in data else "farlink")
     if mover not in MOVERS:
         raise PlanError(f"{where}.mover: {_shown(mover)} is none of {', '.join(MOVERS)}")
+    for key, takers in _KEYS_OF_MOVERS.items():
+        if key in data and mover not in takers:
+            raise PlanError(f"{where}.{key}: {mover} takes none, only {' and '.join(takers)}: leave it out")
     if ("bytes" in data) == ("seconds" in data):
         raise PlanError(f'{where}: give one of bytes (as in "2GiB") and seconds (as in 10)')
     configuration = Configuration(
@@ -283,6 +297,11 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
         buffer_bytes=table.quantity("buffer", _buffer, default=None),
         size_bytes=table.quantity("bytes", _bytes, default=None),
         duration_s=_seconds(table),
+        options=_options(table),
+        command=_words(table, "command"),
+        server=_words(table, "server"),
+        port=table.whole("port", default=0, least=1, most=65535) if "port" in data else None,
+        ready=table.text("ready", default="") or None,
     )
     reason = MOVERS[mover].refusal(configuration)
     if reason:
@@ -311,6 +330,23 @@ def _seconds(table: _Table) -> float | None:
     return float(value)
 
 
+def _options(table: _Table) -> str:
+    # In a list, "" is the mover without options.
+    return "" if table.data.get("options") == "" else _words(table, "options") or ""
+
+
+def _words(table: _Table, key: str) -> str | None:
+    """A text that splits into words as a shell would split it."""
+    if key not in table.data:
+        return None
+    text = table.text(key, default="")
+    try:
+        shlex.split(text)
+    except ValueError as error:
+        raise PlanError(f"{table.path(key)}: {_shown(text)}: {str(error).lower()}: close it") from error
+    return text
+
+
 def _bytes(text: str) -> int | None:
     """A size; the key names its unit, so that a bare number is no guess."""
     return parse_size(f"{text}B" if text.isdigit() else text)
@@ -322,12 +358,14 @@ def _buffer(text: str) -> int | None:
 
 def _label(table: _Table, configuration: Configuration) -> str:
     words = {
-        "mover": configuration.mover,
+        "mover": configuration.tool,
         "congestion": (configuration.congestion or "default").upper(),
         "streams": configuration.streams,
         "buffer": "full buffers"
         if configuration.buffer_bytes is None
         else show_size(configuration.buffer_bytes),
+        "options": configuration.options or "no options",
+        "amount": configuration.amount,
     }
     template = table.text("label", default="{mover} {congestion} ×{streams}, {buffer}")
     try:
@@ -347,7 +385,7 @@ def _refuse_double(found: list[Configuration], *, where: str) -> None:
         if (other.label, other.mode) == (last.label, last.mode):
             raise PlanError(
                 f"{where}.label: {_shown(last.label)} names two configurations: give each its own, "
-                "or put {mover}, {congestion}, {streams} or {buffer} into it"
+                "or put {mover}, {congestion}, {streams}, {buffer}, {amount} or {options} into it"
             )
 
 

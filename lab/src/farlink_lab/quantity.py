@@ -59,6 +59,8 @@ _RATE = _Kind(
     most=10e12,
     shown_most="10tbit",
 )
+# Longer than any path on Earth, and by way of satellites: more is a slip in a unit.
+MOST_RTT_S = 10.0
 _SIZE = _Kind(
     name="size",
     example="2GiB",
@@ -91,6 +93,20 @@ def parse_time(text: str) -> float:
         QuantityError: with the text, the reason and an example.
     """
     return round(_parsed(text, _TIME, lower=False) * 1e9) / 1e9
+
+
+def parse_rtt(text: str) -> float:
+    """Seconds of a round-trip time such as `91.6ms`: more than 0 and at most `MOST_RTT_S`.
+
+    Raises:
+        QuantityError: with the text, the reason and an example.
+    """
+    value = parse_time(text)
+    if not 0 < value <= MOST_RTT_S:
+        raise QuantityError(
+            f"{_quoted(text)} is not an RTT: more than 0 and at most {MOST_RTT_S:.0f}s, as in 91.6ms"
+        )
+    return value
 
 
 def parse_rate(text: str) -> int:
@@ -146,12 +162,15 @@ def show_rate(bits_per_second: float) -> str:
 
 
 def show_size(size_bytes: float) -> str:
-    """A size for a person, in powers of 1024 where it is a round number of them: `2 GiB`, `10 GB`."""
+    """A size for a person, in the unit in which it is shortest: `2 GiB`, `10 GB`; else three digits."""
+    exact = []
     for base, units in ((1024, ("TiB", "GiB", "MiB", "KiB")), (1000, ("TB", "GB", "MB", "kB"))):
         for power, unit in zip((4, 3, 2, 1), units, strict=True):
             value = size_bytes / base**power
             if value >= 1 and (value * 8).is_integer():
-                return f"{_trimmed(value)} {unit}"
+                exact.append(f"{_trimmed(value)} {unit}")
+    if exact:
+        return min(exact, key=lambda shown: len(shown.split()[0]))
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
         if size_bytes >= 1000**power:
             return f"{_significant(size_bytes / 1000**power)} {unit}"

@@ -17,6 +17,15 @@ class Farlink:
     name = "farlink"
     package = "farlink"
     chooses_congestion = True
+    lab_measures = False
+
+    def programs(self, configuration: Configuration) -> dict[str, str]:  # noqa: ARG002
+        """One program at both ends."""
+        return {self.name: self.package}
+
+    def moves_files(self, configuration: Configuration) -> bool:  # noqa: ARG002
+        """From memory to memory."""
+        return False
 
     def refusal(self, configuration: Configuration) -> str | None:  # noqa: ARG002
         """It does everything that a configuration can ask."""
@@ -31,7 +40,7 @@ class Farlink:
         words = said.split()
         return words[1] if len(words) > 1 else "unknown"
 
-    def server(self, program: str) -> Server:
+    def server(self, program: str, *, configuration: Configuration) -> Server:  # noqa: ARG002
         """`farlink serve`."""
         return Server(command=(program, "serve"), ready_line="listening on")
 

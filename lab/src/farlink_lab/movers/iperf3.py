@@ -29,6 +29,15 @@ class Iperf3:
     name = "iperf3"
     package = "iperf3"
     chooses_congestion = True
+    lab_measures = False
+
+    def programs(self, configuration: Configuration) -> dict[str, str]:  # noqa: ARG002
+        """One program at both ends."""
+        return {self.name: self.package}
+
+    def moves_files(self, configuration: Configuration) -> bool:  # noqa: ARG002
+        """From memory to memory."""
+        return False
 
     def refusal(self, configuration: Configuration) -> str | None:
         """Fixed sizes, parts of seconds and very many streams."""
@@ -51,7 +60,7 @@ class Iperf3:
         words = said.split()
         return words[1] if len(words) > 1 else "unknown"
 
-    def server(self, program: str) -> Server:
+    def server(self, program: str, *, configuration: Configuration) -> Server:  # noqa: ARG002
         """One test, with intervals as fine as ours, which it tells the client only where it speaks JSON."""
         command = (program, "--server", "--one-off", "--interval", str(INTERVAL_S), "--json")
         return Server(command=command, ready_port=CONTROL_PORT)
@@ -116,7 +125,7 @@ def _fields(report: Mapping[str, Any], *, configuration: Configuration, rtt_s: f
     fields: dict[str, Any] = {
         "version": start["version"].removeprefix("iperf "),
         **fields_within(
-            _samples(server["intervals"]),
+            samples_of(server["intervals"]),
             moved=int(received["bytes"]),
             cpu_s=cpu_s,
             rtt_s=rtt_s,
@@ -125,7 +134,7 @@ def _fields(report: Mapping[str, Any], *, configuration: Configuration, rtt_s: f
         "congestion": granted,
         "block_bytes": start["test_start"]["blksize"],
         "retransmits": sent.get("retransmits"),
-        "tcp": _traces(report["intervals"]),
+        "tcp": traces_of(report["intervals"]),
     }
     if configuration.buffer_bytes is not None:
         send, receive = start.get("sndbuf_actual"), server["start"].get("rcvbuf_actual")
@@ -134,7 +143,8 @@ def _fields(report: Mapping[str, Any], *, configuration: Configuration, rtt_s: f
     return {key: value for key, value in fields.items() if value is not None and value != []}
 
 
-def _samples(intervals: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+def samples_of(intervals: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """`[end, bytes]` of each interval of the receiver, on its clock."""
     samples: list[list[float]] = []
     for interval in intervals:
         total = interval["sum"]
@@ -143,7 +153,7 @@ def _samples(intervals: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     return samples
 
 
-def _traces(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def traces_of(intervals: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the sender's kernel said of each stream; iperf3 does not show the pacing rate."""
     count = min((len(interval["streams"]) for interval in intervals), default=0)
     traces = []

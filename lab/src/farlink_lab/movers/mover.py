@@ -23,20 +23,29 @@ class Server:
         command: What to run on host b.
         ready_line: How the line begins by which it says that it listens; or
         ready_port: the TCP port that it then listens on, for tools that say nothing.
+        ends: Whether it ends by itself after one transfer: its CPU seconds are whole only then.
     """
 
     command: tuple[str, ...]
     ready_line: str | None = None
     ready_port: int | None = None
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A client that has ended."""
+    """A client that has ended.
+
+    Attributes:
+        wall_s: Seconds from its start to its end.
+        arrived_bytes: What stands in the destination's directory on host b, of file movers.
+    """
 
     status: int
     stdout: str
     stderr: str
+    wall_s: float = 0.0
+    arrived_bytes: int | None = None
 
     @property
     def complaint(self) -> str:
@@ -49,13 +58,21 @@ class Finished:
 
 
 class Mover(Protocol):
-    """A tool that moves memory from host a to host b. A new one is a new file and one line in `MOVERS`."""
+    """A tool that moves data from host a to host b. A new one is a new file and one line in `MOVERS`."""
 
     name: str
     package: str
     """What to install where it is missing."""
     chooses_congestion: bool
     """Whether it can ask for a congestion control; else it takes the hosts' default."""
+    lab_measures: bool
+    """Whether it says nothing of its time and CPU: then the lab measures its processes from start to end."""
+
+    def programs(self, configuration: Configuration) -> dict[str, str]:
+        """Every program that `configuration` needs in PATH, the client's first, and the package of each."""
+
+    def moves_files(self, configuration: Configuration) -> bool:
+        """Whether it moves a file (`files`) rather than bytes that it makes itself."""
 
     def refusal(self, configuration: Configuration) -> str | None:
         """Why it cannot do what `configuration` asks, and the mend; `None` where it can."""
@@ -66,8 +83,8 @@ class Mover(Protocol):
     def version(self, said: str) -> str:
         """Its version from what that printed."""
 
-    def server(self, program: str) -> Server:
-        """The receiving end."""
+    def server(self, program: str, *, configuration: Configuration) -> Server | None:
+        """The receiving end; `None` where the client needs none. `program` is the last of `programs`."""
 
     def client(
         self, program: str, *, configuration: Configuration, address: str, rtt_s: float

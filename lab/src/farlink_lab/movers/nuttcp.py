@@ -30,6 +30,15 @@ class Nuttcp:
     name = "nuttcp"
     package = "nuttcp"
     chooses_congestion = False
+    lab_measures = False
+
+    def programs(self, configuration: Configuration) -> dict[str, str]:  # noqa: ARG002
+        """One program at both ends."""
+        return {self.name: self.package}
+
+    def moves_files(self, configuration: Configuration) -> bool:  # noqa: ARG002
+        """From memory to memory."""
+        return False
 
     def refusal(self, configuration: Configuration) -> str | None:
         """Fixed sizes, parts of seconds, very many streams, and buffers that are no whole KiB."""
@@ -54,7 +63,7 @@ class Nuttcp:
         found = re.search(r"nuttcp-([0-9.]+)", said)
         return found[1] if found else "unknown"
 
-    def server(self, program: str) -> Server:
+    def server(self, program: str, *, configuration: Configuration) -> Server:  # noqa: ARG002
         """One test, in the foreground; it does not say when it listens."""
         return Server(command=(program, "-1", "--nofork", f"-P{CONTROL_PORT}"), ready_port=CONTROL_PORT)
 

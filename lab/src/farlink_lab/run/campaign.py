@@ -14,8 +14,9 @@ from farlink_lab.plan_file import read_plan
 from farlink_lab.run.emulation import Emulation, find_farlink
 from farlink_lab.run.journal import Journal
 from farlink_lab.run.progress import CampaignProgress
+from farlink_lab.run.staging import check_room
 from farlink_lab.run.stop import Stop, stop_on_signals
-from farlink_lab.run.transfer import carry_out, find_tool
+from farlink_lab.run.transfer import Tool, carry_out, find_tool
 from farlink_lab.schedule import Run, TimeLeft, schedule
 
 if TYPE_CHECKING:
@@ -139,10 +140,7 @@ def _measure(
     if not runs:
         return measured, failed
     farlink = find_farlink()
-    tools = {
-        name: find_tool(name, farlink=farlink, which=shutil.which)
-        for name in dict.fromkeys(run.configuration.mover for run in runs)
-    }
+    tools = find_tools(runs, farlink=farlink)
     time_left = TimeLeft()
     progress = CampaignProgress(console, runs=runs, done=done, time_left=time_left)
     with contextlib.ExitStack() as stack:
@@ -154,7 +152,7 @@ def _measure(
             record = carry_out(
                 run,
                 plan=plan.name,
-                tool=tools[run.configuration.mover],
+                tool=tools[_programs(run)],
                 emulation=connections.of(run),
                 stop=stop,
                 tick=lambda elapsed, run=run: progress.tick(run, elapsed),  # type: ignore[misc]
@@ -167,6 +165,26 @@ def _measure(
             _drain(run, stop=stop)
             progress.end(run, record, took_s=time.monotonic() - begun)
     return measured, failed
+
+
+def find_tools(runs: list[Run], *, farlink: str) -> dict[tuple[str, ...], Tool]:
+    """The tool of every run, by its mover and programs, with room for what it moves.
+
+    Raises:
+        LabError: where one is missing, or moves a file that has no room: before anything is measured.
+    """
+    tools: dict[tuple[str, ...], Tool] = {}
+    for run in runs:
+        configuration = run.configuration
+        if _programs(run) not in tools:
+            tools[_programs(run)] = find_tool(configuration, farlink=farlink, which=shutil.which)
+        if MOVERS[configuration.mover].moves_files(configuration) and configuration.size_bytes is not None:
+            check_room(configuration.size_bytes, label=configuration.label)
+    return tools
+
+
+def _programs(run: Run) -> tuple[str, ...]:
+    return (run.configuration.mover, *MOVERS[run.configuration.mover].programs(run.configuration))
 
 
 class _Connections:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # prctl(2): the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -77,6 +78,34 @@ def end(process: Process) -> None:
     for pipe in (process.stdout, process.stderr):
         if pipe:
             pipe.close()
+
+
+def ended_cpu_s() -> float:
+    """CPU seconds, user and system, of every child that was waited for, and of theirs likewise.
+
+    The difference over the life of one child is that child's and its descendants' (getrusage(2)): a child
+    whose parent did not wait for it does not count.
+    """
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def descendants(process: Process) -> list[int]:
+    """Identifiers of the processes that it started, and those started, that still run."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            # One may end between the listing and the reading.
+            with contextlib.suppress(OSError):
+                # proc(5): the name, in parentheses, may hold anything; after it come state and parent.
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    children.setdefault(int(parent), []).append(int(entry.name))
+    found, new = [], [process.pid]
+    while new:
+        new = [each for parent in new for each in children.get(parent, ())]
+        found += new
+    return found
 
 
 def first_line(process: Process, *, limit_s: float) -> str | None:

@@ -130,6 +130,14 @@ class Emulation:
         """`command` as one that runs on an emulated host."""
         return (self.farlink, "on", f"{self.name}/{host}", "--", *command)
 
+    def run_on(self, host: str, command: Sequence[str], *, limit_s: float = COMMAND_LIMIT_S) -> str:
+        """What `command` says on a host, run to its end.
+
+        Raises:
+            EmulationError: where it fails, with its last words.
+        """
+        return self._run(self.on(host, command), limit_s=limit_s)
+
     def address(self, host: str) -> str:
         """The IPv4 address of a host: the C of every formula is for IPv4.
 
@@ -162,17 +170,17 @@ class Emulation:
 
     def listens(self, host: str, port: int) -> bool:
         """Whether something on the host listens on a TCP port."""
-        tables = self._run(self.on(host, ("cat", "/proc/net/tcp", "/proc/net/tcp6")))
+        tables = self.run_on(host, ("cat", "/proc/net/tcp", "/proc/net/tcp6"))
         # proc(5): local address and port in hexadecimal; state 0A is LISTEN.
         rows = (row.split() for row in tables.splitlines())
         return any(len(row) > 3 and row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
-    def _run(self, command: Sequence[str]) -> str:
+    def _run(self, command: Sequence[str], *, limit_s: float = COMMAND_LIMIT_S) -> str:
         process = child.start(command)
         try:
-            said, complained = process.communicate(timeout=COMMAND_LIMIT_S)
+            said, complained = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            raise EmulationError(f"{' '.join(command[1:])}: no answer in {COMMAND_LIMIT_S:.0f} s") from None
+            raise EmulationError(f"{' '.join(command[1:])}: no answer in {limit_s:.0f} s") from None
         finally:
             child.end(process)
         if process.returncode != 0:

@@ -1,0 +1,85 @@
+"""Records of transfers that the lab did not make, added to a directory of records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from farlink_lab.error import LabError
+from farlink_lab.iperf3_report import ReportError, record_of, reports
+from farlink_lab.run.campaign import RECORDS
+from farlink_lab.run.journal import Journal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from farlink_lab.iperf3_report import KnownPath
+
+
+class ImportFailedError(LabError):
+    """A directory that no records can be added to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What came of the files.
+
+    Attributes:
+        added: Records that were added.
+        failed: How many of them are of runs that failed.
+        known: Reports whose records were there before.
+        refused: A line for each file or report that no record can stand for.
+    """
+
+    added: int
+    failed: int
+    known: int
+    refused: tuple[str, ...]
+
+
+def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Imported:
+    """Adds a record to `out` for each iperf3 report in the files; the same report is never added twice.
+
+    Raises:
+        LabError: where `out` cannot be written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImportFailedError(
+            f"{out}: {error.strerror}: name a directory that can be written to"
+        ) from error
+    refused: list[str] = []
+    added = failed = known = 0
+    with Journal(out / RECORDS) as journal:
+        there = {record.id for record in journal.read().records}
+        for name in names:
+            try:
+                found, written_s = reports(name.read_text(encoding="utf-8")), name.stat().st_mtime
+            except (OSError, UnicodeDecodeError, ReportError) as error:
+                refused.append(f"{name}: {_reason(error)}")
+                continue
+            for number, report in enumerate(found, start=1):
+                where = f"{name}: report {number}" if len(found) > 1 else str(name)
+                try:
+                    record = record_of(report, path=path, written_s=written_s)
+                except ReportError as error:
+                    refused.append(f"{where}: {error}")
+                    continue
+                if record["id"] in there:
+                    known += 1
+                    continue
+                journal.append(record)
+                there.add(record["id"])
+                added += 1
+                failed += record["outcome"] != "ok"
+    return Imported(added=added, failed=failed, known=known, refused=tuple(refused))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror}: name a file that 'iperf3 --json' wrote"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 at byte {error.start + 1}: give what 'iperf3 --json' printed"
+    return str(error)

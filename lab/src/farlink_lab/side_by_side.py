@@ -1,0 +1,153 @@
+"""A comparison of two campaigns in words, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.table import Table
+
+from farlink_lab.comparison import LEVEL
+from farlink_lab.quantity import show_rate, show_time
+
+if TYPE_CHECKING:
+    from farlink_lab.comparison import Comparison, Pair, Point, Ratio
+
+
+NOT_CLEAR = "not clear"
+
+
+def tables(found: Comparison) -> list[Table]:
+    """A table for each configuration: a row for each RTT, and one over all of them."""
+    return [_table(pair) for pair in found.pairs]
+
+
+def _table(pair: Pair) -> Table:
+    table = Table(
+        title=f"{pair.name} (fixed {pair.mode})",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    # As wide as a terminal of 80 columns has it.
+    for heading in ("RTT", "before", "after", "runs", f"ratio ({LEVEL:.0%} interval)"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for point in pair.points:
+        table.add_row(
+            show_time(point.rtt_s),
+            show_rate(point.before_bps),
+            show_rate(point.after_bps),
+            f"{point.before_runs}, {point.after_runs}",
+            _shown(point.ratio),
+            verdict(point),
+        )
+    if pair.overall is not None and len(pair.points) > 1:
+        table.add_section()
+        judged = _judged(pair.overall) if pair.overall.clear else NOT_CLEAR
+        table.add_row("all RTTs", "", "", "", _shown(pair.overall), judged)
+    return table
+
+
+def verdict(point: Point) -> str:
+    """What a point says, in a few words."""
+    if point.late:
+        return "late"
+    if point.ratio is None:
+        return "a run moved nothing"
+    if point.ratio.clear:
+        return _judged(point.ratio)
+    return NOT_CLEAR if point.enough else "too few runs"
+
+
+def sentences(found: Comparison, *, before: str, after: str) -> list[str]:
+    """What is clearly different, what stands only in one, and what is not compared."""
+    said = []
+    if found.pairs:
+        clear = [pair for pair in found.pairs if pair.overall is not None and pair.overall.clear]
+        said.append(
+            f"clearly different over all their RTTs: {len(clear)} of {len(found.pairs)} configurations"
+            + "".join(f"; {pair.name}: {_change(pair.overall)}" for pair in clear if pair.overall)
+        )
+    else:
+        said.append(f"{before} and {after} have no configuration in common")
+    for where, names in ((before, found.only_before), (after, found.only_after)):
+        if names:
+            said.append(f"only in {where}: {'; '.join(names)}")
+    for old, new in found.other_amounts:
+        said.append(f"not compared, another size or duration is another curve: {old} and {new}")
+    for pair in found.pairs:
+        for where, rtts in ((before, pair.only_before_s), (after, pair.only_after_s)):
+            if rtts:
+                said.append(f"{pair.name}: only in {where}: {', '.join(map(show_time, rtts))}")
+    return said
+
+
+def as_json(found: Comparison, *, before: str, after: str) -> str:
+    """One object; what is not known is null."""
+    value = {
+        "before": before,
+        "after": after,
+        "level": LEVEL,
+        "configurations": [_pair_object(pair) for pair in found.pairs],
+        "only_before": list(found.only_before),
+        "only_after": list(found.only_after),
+        "other_amounts": [{"before": old, "after": new} for old, new in found.other_amounts],
+    }
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _pair_object(pair: Pair) -> dict[str, Any]:
+    return {
+        "configuration": pair.label,
+        "mode": pair.mode,
+        "amount": pair.amount,
+        "overall": _ratio_object(pair.overall),
+        "points": [
+            {
+                "rtt_s": point.rtt_s,
+                "before_bps": point.before_bps,
+                "after_bps": point.after_bps,
+                "difference_bps": point.difference_bps,
+                "before_runs": point.before_runs,
+                "after_runs": point.after_runs,
+                "late": point.late,
+                "enough_runs": point.enough,
+                "ratio": _ratio_object(point.ratio),
+            }
+            for point in pair.points
+        ],
+        "only_before_rtt_s": list(pair.only_before_s),
+        "only_after_rtt_s": list(pair.only_after_s),
+    }
+
+
+def _ratio_object(ratio: Ratio | None) -> dict[str, Any] | None:
+    if ratio is None:
+        return None
+    return {
+        "value": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "chance": ratio.chance,
+        "clear": ratio.clear,
+    }
+
+
+def _shown(ratio: Ratio | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"{ratio.value:.3f}{_interval(ratio)}"
+
+
+def _interval(ratio: Ratio) -> str:
+    return "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def _judged(ratio: Ratio) -> str:
+    return "clearly faster" if ratio.value > 1 else "clearly slower"
+
+
+def _change(ratio: Ratio) -> str:
+    return f"{ratio.value:.3f} times as fast{_interval(ratio)}"
