@@ -9,9 +9,13 @@ part.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Array = NDArray[np.float64]
 
@@ -38,10 +42,65 @@ class Phases:
     end_s: float
 
     @property
+    def ramp_up_share(self) -> float:
+        """f_R = T_R/T_O."""
+        return self.ramp_up_s / self.end_s
+
+    @property
     def rebuilt_bps(self) -> float:
         """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean that the two phases make."""
-        share = self.ramp_up_s / self.end_s
-        return self.sustained_bps - share * (self.sustained_bps - self.ramp_up_bps)
+        return self.sustained_bps - self.ramp_up_share * (self.sustained_bps - self.ramp_up_bps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasesAt:
+    """The phases of a profile's runs at one RTT: medians over those whose samples tell them.
+
+    Attributes:
+        rtt_s: τ.
+        runs: How many runs told their phases.
+        ramp_up_s: T_R.
+        ramp_up_bps: θ_R.
+        sustained_bps: θ_S.
+        ramp_up_share: f_R.
+        rebuilt_error: Of the worst run: |Θ rebuilt − Θ measured| / Θ measured.
+    """
+
+    rtt_s: float
+    runs: int
+    ramp_up_s: float
+    ramp_up_bps: float
+    sustained_bps: float
+    ramp_up_share: float
+    rebuilt_error: float
+
+
+def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[float]) -> PhasesAt | None:
+    """What runs at one RTT have in common; `None` without any.
+
+    Args:
+        rtt_s: τ, seconds.
+        split: The phases of each run.
+        throughput_bps: Θ of each run, as measured, above 0.
+    """
+    if not split:
+        return None
+    columns = np.array(
+        [(one.ramp_up_s, one.ramp_up_bps, one.sustained_bps, one.ramp_up_share) for one in split]
+    )
+    ramp_up_s, ramp_up_bps, sustained_bps, share = (float(value) for value in np.median(columns, axis=0))
+    errors = [
+        abs(one.rebuilt_bps / measured - 1) for one, measured in zip(split, throughput_bps, strict=True)
+    ]
+    return PhasesAt(
+        rtt_s=rtt_s,
+        runs=len(split),
+        ramp_up_s=ramp_up_s,
+        ramp_up_bps=ramp_up_bps,
+        sustained_bps=sustained_bps,
+        ramp_up_share=share,
+        rebuilt_error=max(errors),
+    )
 
 
 def rates_bps(samples: Array) -> tuple[Array, Array, Array]:

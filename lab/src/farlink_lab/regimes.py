@@ -91,7 +91,7 @@ def regimes(
         if drawn is None:
             reason = "too few runs away from late RTTs show their spread: τ_T has no interval"
         else:
-            interval = candidates.interval_s(means, drawn, share=CLAIM)
+            interval = candidates.interval_s(sigmoid, means, drawn, share=CLAIM)
     return Regimes(
         regime=whole,
         monotone_bps=monotone_bps(throughput_bps),

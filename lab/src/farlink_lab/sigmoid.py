@@ -193,7 +193,9 @@ class Grid:
             last_bps=last,
         )
 
-    def interval_s(self, throughput_bps: Array, resampled_bps: Array, *, share: float) -> tuple[float, float]:
+    def interval_s(
+        self, fitted: DualSigmoid, throughput_bps: Array, resampled_bps: Array, *, share: float
+    ) -> tuple[float, float]:
         """A bootstrap interval for τ_T.
 
         It holds the candidates whose least error exceeds the best one's by no more than such a difference
@@ -202,17 +204,16 @@ class Grid:
         profile, it is wide, which the quantiles of the resamples' own estimates would not be.
 
         Args:
+            fitted: What `fit` made of the means.
             throughput_bps: The means, shape (k,).
             resampled_bps: Means of resampled runs, shape (b, k).
             share: Of the claim, as 0.95.
         """
-        fitted = self.fit(throughput_bps)
-        model = fitted.throughput_bps(self.rtt_s)
-        drawn = self.errors(model * resampled_bps / throughput_bps)
+        drawn = fitted.throughput_bps(self.rtt_s) * resampled_bps / throughput_bps
+        errors = self.errors(np.concatenate([throughput_bps[None, :], drawn]))
+        above = errors - errors.min(axis=0)
         at = int(np.argmin(np.abs(self.transitions_s - fitted.transition_s)))
-        allowed = float(np.quantile(drawn[at] - drawn.min(axis=0), share))
-        errors = self.errors(throughput_bps[None, :])[:, 0]
-        inside = np.flatnonzero(errors - errors.min() <= allowed)
+        inside = np.flatnonzero(above[:, 0] <= np.quantile(above[at, 1:], share))
         # The truth may lie between candidates.
         low, high = max(int(inside[0]) - 1, 0), min(int(inside[-1]) + 1, len(errors) - 1)
         return float(self.transitions_s[low]), float(self.transitions_s[high])

@@ -56,19 +56,19 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
     They depend on the RTTs that were measured: only profiles over the same RTTs can be compared.
 
     Args:
-        rtt_s: τ, shape (k,), growing, k ≥ 2.
+        rtt_s: τ, shape (k,), growing, k ≥ 3: between two, a profile is its own straight line.
         throughput_bps: Mean Θ at each, shape (k,), at least 0, bit/s. What is above C by at most
             `ABOVE_CAPACITY` counts as C.
         capacity_bps: C, above 0.
 
     Raises:
-        UtilizationError: with fewer than two RTTs, RTTs that do not grow, a throughput that is no number,
+        UtilizationError: with fewer than three RTTs, RTTs that do not grow, a throughput that is no number,
             negative or above capacity, and where UCC would leave [0, 1], as it can where Θ rises with RTT.
     """
     rtts = np.asarray(rtt_s, dtype=np.float64)
     means = np.asarray(throughput_bps, dtype=np.float64)
-    if rtts.ndim != 1 or rtts.shape != means.shape or len(rtts) < 2:
-        raise UtilizationError(f"utilization needs at least two RTTs, here are {rtts.size}")
+    if rtts.ndim != 1 or rtts.shape != means.shape or len(rtts) < 3:
+        raise UtilizationError(f"utilization needs at least three RTTs, here are {rtts.size}")
     if not np.isfinite(rtts).all() or (np.diff(rtts) <= 0).any():
         raise UtilizationError("RTTs must be finite and grow")
     if not (np.isfinite(means).all() and (means >= 0).all()):
