@@ -89,8 +89,6 @@ def test_the_phases_rebuild_what_real_runs_measured_within_two_per_cent():
     phases = [at for one in measured["configurations"] for at in one["phases"]]
     assert len(phases) > 20
     assert max(at["rebuilt_error"] for at in phases) <= 0.02
-    for at in phases:
-        mean = at["theta_S"] - at["f_R"] * (at["theta_S"] - at["theta_R"])
 
 
 def test_the_model_stands_beside_the_measured(found):

@@ -103,6 +103,24 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
     return np.array(values)
 
 
+def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
+    """T_R of slow start on a grid of RTTs, for drawing: seconds both; `None` where the model lacks a fact."""
+    if profile.capacity_bps is None or profile.mtu is None:
+        return None
+    rtts = grid(profile.rtt_s)
+    capacity = np.full_like(rtts, profile.capacity_bps)
+    streams, window = profile.streams or 1, model.initial_window_bytes(mtu=profile.mtu)
+    if profile.buffer_bytes is not None:
+        capacity = model.window_limit_bps(
+            rtts, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
+        )
+    up = [
+        model.ramp_up_s(rtt, capacity_bps=most, streams=streams, window_bytes=window).item()
+        for rtt, most in zip(rtts, capacity, strict=True)
+    ]
+    return rtts, np.array(up)
+
+
 def loss_counts(profile: Profile) -> bool:
     """Whether the model counts losses: they occur, and the congestion control's response is known."""
     return 0 < profile.loss < 1 and profile.congestion in RESPONSES

@@ -17,6 +17,8 @@ from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from farlink_lab.shape import Bend
+
 Array = NDArray[np.float64]
 Regime = Literal[
     "all concave",
@@ -31,6 +33,8 @@ Regime = Literal[
 # Of the interval for τ_T.
 CLAIM = 0.95
 TRANSITION_RESAMPLES = 400
+# Of a branch of a sigmoid: fine enough to look smooth.
+BRANCH_POINTS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -186,3 +190,49 @@ def _no_transition(whole: Regime) -> str:
         "straight": "the profile is straight: it has neither region",
         "undecided": "the runs spread too much to tell where the profile is concave and where convex",
     }.get(whole, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Branch:
+    """A stretch of a profile with one bend, to draw: seconds and bit/s, both of shape (n,)."""
+
+    bend: Bend
+    rtt_s: Array
+    throughput_bps: Array
+
+
+def branches(rtt_s: Array, found: Regimes) -> tuple[Branch, ...]:
+    """The profile as it was judged, from the first RTT to the last, in stretches of one bend.
+
+    Where there is a dual sigmoid they are its two branches, else stretches of the monotone regression.
+
+    Args:
+        rtt_s: Shape (k,), growing, seconds.
+        found: The regimes of the profile.
+    """
+    if found.sigmoid is not None:
+        at = found.sigmoid.transition_s
+        before, after = np.linspace(rtt_s[0], at, BRANCH_POINTS), np.linspace(at, rtt_s[-1], BRANCH_POINTS)
+        return (
+            Branch(bend="concave", rtt_s=before, throughput_bps=found.sigmoid.throughput_bps(before)),
+            Branch(bend="convex", rtt_s=after, throughput_bps=found.sigmoid.throughput_bps(after)),
+        )
+    whole: dict[Regime, Bend] = {"all concave": "concave", "all convex": "convex", "straight": "straight"}
+    if found.regime in whole:
+        return (Branch(bend=whole[found.regime], rtt_s=rtt_s, throughput_bps=found.monotone_bps),)
+    return tuple(
+        Branch(bend=bend, rtt_s=edges, throughput_bps=np.interp(edges, rtt_s, found.monotone_bps))
+        for bend, edges in stretches(rtt_s, found.shape)
+    )
+
+
+def stretches(rtt_s: Array, found: Shape) -> tuple[tuple[Bend, Array], ...]:
+    """Each region with the RTTs that it spans: regions meet half way between their RTTs, the ends go on."""
+    firsts = [region.first_s for region in found.regions]
+    lasts = [region.last_s for region in found.regions]
+    middles = [(last + first) / 2 for last, first in zip(lasts[:-1], firsts[1:], strict=True)]
+    edges = [float(rtt_s[0]), *middles, float(rtt_s[-1])]
+    return tuple(
+        (region.bend, np.array([low, *(rtt for rtt in rtt_s if low < rtt < high), high]))
+        for region, (low, high) in zip(found.regions, itertools.pairwise(edges), strict=True)
+    )
