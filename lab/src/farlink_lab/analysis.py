@@ -77,6 +77,8 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
                 "theta_S": at.sustained_bps,
                 "f_R": at.ramp_up_share,
                 "rebuilt_error": at.rebuilt_error,
+                "foretold_error": at.foretold_error,
+                "reason": words.above_capacity(at, profile) or None,
             }
             for at in findings.phases_at[key]
         ],
@@ -226,7 +228,7 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
     lines.append(f"  utilization: {words.utilization_clause(findings.utilizations[key])}")
     lines += [
         f"  phases at {show_time(at.rtt_s)}: T_R {show_time(at.ramp_up_s)}, theta_S "
-        f"{show_rate(at.sustained_bps)}, rebuilt within {100 * at.rebuilt_error:.1f}%"
+        f"{show_rate(at.sustained_bps)}{words.foretold_clause(at, profile)}"
         for at in findings.phases_at[key]
     ]
     prediction = findings.predictions.get(key)

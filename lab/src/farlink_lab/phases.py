@@ -1,9 +1,13 @@
 """The two phases of a transfer: ramp-up, then sustainment, split at one change point of its samples.
 
 The rate of the samples is taken for a straight line until the change and for a constant after it; the change
-is where the two fit best (least squares, weighted by each sample's time). A ramp that is steeper at its end,
+is where the two fit best (least squares, weighted by each sample's time), if they fit so much better than one
+constant that noise does not explain it (Schwarz 1978). A ramp that is steeper at its end,
 as slow start's is, still has its change at the knee: a line that went past it would have to miss the constant
 part.
+
+That Θ = θ_S − f_R·(θ_S − θ_R) rebuilds a run's own mean is no evidence for its split: it is an identity,
+which any split meets exactly. What can fail is to foretell a run from the phases of the others.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ class Phases:
 
     @property
     def rebuilt_bps(self) -> float:
-        """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean that the two phases make."""
+        """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean of the samples, wherever they are split."""
         return self.sustained_bps - self.ramp_up_share * (self.sustained_bps - self.ramp_up_bps)
 
 
@@ -63,7 +67,10 @@ class PhasesAt:
         ramp_up_bps: θ_R.
         sustained_bps: θ_S.
         ramp_up_share: f_R.
-        rebuilt_error: Of the worst run: |Θ rebuilt − Θ measured| / Θ measured.
+        rebuilt_error: Of the worst run: |Θ rebuilt − Θ measured| / Θ measured. It tells whether the samples
+            account for all that arrived, and nothing on where they were split.
+        foretold_error: Median over the runs: |Θ foretold − Θ measured| / Θ measured, from the median θ_S, θ_R
+            and f_R of the other runs; `None` with one run.
     """
 
     rtt_s: float
@@ -73,6 +80,7 @@ class PhasesAt:
     sustained_bps: float
     ramp_up_share: float
     rebuilt_error: float
+    foretold_error: float | None
 
 
 def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[float]) -> PhasesAt | None:
@@ -100,7 +108,18 @@ def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[fl
         sustained_bps=sustained_bps,
         ramp_up_share=share,
         rebuilt_error=max(errors),
+        foretold_error=_foretold_error(columns[:, 1:], np.array(throughput_bps)),
     )
+
+
+def _foretold_error(phases_of_runs: Array, throughput_bps: Array) -> float | None:
+    """Columns θ_R, θ_S, f_R; each run is foretold from the medians of the others."""
+    count = len(phases_of_runs)
+    if count < 2:
+        return None
+    others = [np.median(np.delete(phases_of_runs, run, axis=0), axis=0) for run in range(count)]
+    foretold = np.array([above - share * (above - below) for below, above, share in others])
+    return float(np.median(np.abs(foretold / throughput_bps - 1)))
 
 
 def rates_bps(samples: Array) -> tuple[Array, Array, Array]:
@@ -159,5 +178,9 @@ def _change(*, time: Array, rates: Array, weights: Array) -> int:
         slope = max(slope, 0.0)
         return float(syy - sy * sy / w - 2 * slope * (sty - st * sy / w) + slope * slope * spread)
 
-    errors = [constant(0, n)] + [line(k) + constant(k, n) for k in range(1, n - LEAST_SAMPLES + 1)]
-    return int(np.argmin(errors))
+    flat = constant(0, n)
+    errors = [line(k) + constant(k, n) for k in range(1, n - LEAST_SAMPLES + 1)]
+    best = int(np.argmin(errors))
+    # Slope, level and place of the change: three parameters more, ln n each.
+    explained = n * (np.log(max(flat, 1e-300)) - np.log(max(errors[best], 1e-300)))
+    return best + 1 if explained > 3 * np.log(n) else 0

@@ -8,12 +8,14 @@ import numpy as np
 
 from farlink_lab.findings import Refusal
 from farlink_lab.quantity import show_rate, show_time
+from farlink_lab.utilization import ABOVE_CAPACITY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from farlink_lab.dynamics import Dynamics
     from farlink_lab.findings import Findings
+    from farlink_lab.phases import PhasesAt
     from farlink_lab.profile import LeftOut, Profile
     from farlink_lab.regimes import Regimes
     from farlink_lab.shape import Region, Shape
@@ -149,6 +151,25 @@ def utilization_clause(found: Utilization | Refusal) -> str:
         f"C_U {found.under_utilization:.3f}, C_CC {found.convexity:+.3f}, UCC {found.coefficient:.3f} "
         "(our reading)"
     ).replace("-", "−")
+
+
+def above_capacity(at: PhasesAt, profile: Profile) -> str:
+    """Why a θ_S above the capacity is no throughput of the connection; empty where it is not above."""
+    capacity = profile.capacity_bps
+    if capacity is None or at.sustained_bps <= (1 + ABOVE_CAPACITY) * capacity:
+        return ""
+    return (
+        f"theta_S is above the capacity of {show_rate(capacity)}: the samples hold bytes that arrived late in "
+        "bursts, as where the emulator fell behind"
+    )
+
+
+def foretold_clause(at: PhasesAt, profile: Profile) -> str:
+    """How well the other runs' phases foretell a run, and what is wrong with them: the end of a sentence."""
+    said = "" if at.foretold_error is None else ", each run foretold from the others within "
+    share = "" if at.foretold_error is None else f"{100 * at.foretold_error:.1f}% (median)"
+    wrong = above_capacity(at, profile)
+    return f"{said}{share}{'; ' + wrong if wrong else ''}"
 
 
 def dynamics_clause(found: Dynamics | Refusal) -> str:

@@ -74,6 +74,7 @@ def phases_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
     for profile, found in known:
         look, name = looks[profile.label], escape(profile.name)
         x = ms([at.rtt_s for at in found])
+        late = set(profile.rtt_s[profile.late].tolist())
         texts = [
             f"{name}<br>{show_time(at.rtt_s)}: ramp-up {show_time(at.ramp_up_s)}, then "
             f"{show_rate(at.sustained_bps)}"
@@ -82,7 +83,11 @@ def phases_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
         shared = {
             "mode": "lines+markers",
             "x": x,
-            "marker": {"color": look.colour, "symbol": look.symbol, "size": 8},
+            "marker": {
+                "color": look.colour,
+                "symbol": [look.hollow if at.rtt_s in late else look.symbol for at in found],
+                "size": 8,
+            },
             "line": {"color": look.colour, "dash": look.dash, "width": 1.5},
             "hovertext": texts,
             "hoverinfo": "text",

@@ -42,10 +42,6 @@ _MODES = {
         ),
     ),
 }
-_LATE = (
-    " Hollow marks are late: the emulator fell behind in every run there, so they say as much of its machine "
-    "as of the connection."
-)
 _BENDS_LATE = (
     " A bend marked late has a late point in it or beside it: only its shape is told, and nothing on how "
     "sure it is."
@@ -181,7 +177,7 @@ def _some(texts: Any) -> str:
 
 def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: AbstractSet[str]) -> str:
     title, lead, caption = _MODES[mode]
-    late = _LATE if any(profile.late_points for profile in findings.of_mode(mode)) else ""
+    late = judgement.LATE if any(profile.late_points for profile in findings.of_mode(mode)) else ""
     parts = [
         f"<h2>{title}</h2>",
         markup.paragraph(lead),
@@ -318,7 +314,7 @@ def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[s
                 caption="CPU seconds, user and system, that sender and receiver together spend on each GB "
                 "(10⁹ bytes) that arrives: the median at each RTT. Where little arrives, what every transfer "
                 "costs to set up weighs more. Tools report their own CPU time; the emulator's is not in it."
-                + (_LATE if findings.late_points else ""),
+                + (judgement.LATE if findings.late_points else ""),
             ),
             markup.table(
                 ["configuration", "sender, s/GB", "receiver, s/GB", "both, s/GB", "runs"], rows, kind="runs"
