@@ -313,3 +313,10 @@ def test_a_plan_that_is_not_there_is_named(tmp_path: Path) -> None:
     ended = farlink("lab", "profile", str(plan), "--out", str(tmp_path / "out"))
     assert ended.status == 2
     assert str(plan) in ended.complaint
+
+
+def test_records_that_are_not_there_are_named_by_what_analyses_them(tmp_path: Path) -> None:
+    for verb in ("analyse", "report"):
+        ended = farlink("lab", verb, str(tmp_path / "none"))
+        assert ended.status == 2
+        assert str(tmp_path / "none") in ended.complaint

@@ -159,13 +159,13 @@ def above_capacity(at: PhasesAt, profile: Profile) -> str:
     if capacity is None or at.sustained_bps <= (1 + ABOVE_CAPACITY) * capacity:
         return ""
     return (
-        f"theta_S is above the capacity of {show_rate(capacity)}: the samples hold bytes that arrived late in "
-        "bursts, as where the emulator fell behind"
+        f"theta_S is above the capacity of {show_rate(capacity)}: the samples came in bursts that the "
+        "connection cannot carry, and their mean is no throughput of it"
     )
 
 
 def foretold_clause(at: PhasesAt, profile: Profile) -> str:
-    """How well the other runs' phases foretell a run, and what is wrong with them: the end of a sentence."""
+    """How well the other runs' phases foretell a run, and what is wrong with them."""
     said = "" if at.foretold_error is None else ", each run foretold from the others within "
     share = "" if at.foretold_error is None else f"{100 * at.foretold_error:.1f}% (median)"
     wrong = above_capacity(at, profile)

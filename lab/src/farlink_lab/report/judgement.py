@@ -85,8 +85,8 @@ def phases(findings: Findings, *, drawn: AbstractSet[str]) -> str:
     )
     beyond = sum(bool(words.above_capacity(at, profile)) for profile, at in known)
     wrong = (
-        f" {beyond} of {len(known)} points have a θ_S above the capacity: bytes that arrived late in bursts, as "
-        "where the emulator fell behind, and no throughput of the connection."
+        f" {beyond} of {len(known)} points have a θ_S above the capacity: their samples came in bursts that "
+        "the connection cannot carry, so it is no throughput of it."
         if beyond
         else ""
     )
