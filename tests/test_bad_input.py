@@ -341,3 +341,10 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
 def test_a_campaign_that_is_not_there_cannot_be_compared(tmp_path: Path) -> None:
     complaint = refused("lab", "compare", str(tmp_path / "gone"), str(tmp_path))
     assert str(tmp_path / "gone") in complaint
+
+
+def test_records_that_are_not_there_are_named_by_what_analyses_them(tmp_path: Path) -> None:
+    for verb in ("analyse", "report"):
+        ended = farlink("lab", verb, str(tmp_path / "none"))
+        assert ended.status == 2
+        assert str(tmp_path / "none") in ended.complaint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farlink_lab.phases import phases, rates_bps
+from farlink_lab.phases import Phases, phases, phases_at, rates_bps
 from synthetic import samples
 
 
@@ -21,6 +21,49 @@ def test_the_phases_rebuild_the_mean():
     course = np.array(samples(ramp_s=4.5, rate_bps=9.9e9, seconds=10, tau_s=0.366, noise=0.05))
     mean = 8 * course[:, 1].sum() / course[-1, 0]
     assert phases(course).rebuilt_bps == pytest.approx(mean, rel=1e-9)
+
+
+def test_any_split_rebuilds_the_mean_so_that_says_nothing_for_it():
+    course = np.array(samples(ramp_s=4.5, rate_bps=9.9e9, seconds=10, tau_s=0.366, noise=0.05))
+    mean = 8 * course[:, 1].sum() / course[-1, 0]
+    _, _, rates = rates_bps(course)
+    for split in (3, 20, 70):
+        wrong = Phases(
+            ramp_up_s=course[split - 1, 0],
+            ramp_up_bps=rates[:split].mean(),
+            sustained_bps=rates[split:].mean(),
+            end_s=course[-1, 0],
+        )
+        assert wrong.rebuilt_bps == pytest.approx(mean, rel=1e-9)
+
+
+def test_runs_alike_foretell_each_other_within_two_per_cent_and_others_do_not():
+    def run(ramp_s, seed):
+        course = np.array(samples(ramp_s=ramp_s, rate_bps=9.9e9, seconds=10, tau_s=0.366))
+        course[:, 1] *= 1 + 0.05 * np.random.default_rng(seed).standard_normal(len(course))
+        return phases(course), 8 * course[:, 1].sum() / course[-1, 0]
+
+    for ramps, alike in (((4.5,) * 6, True), ((1.0, 2.5, 4.0, 5.5, 7.0, 8.0), False)):
+        split, means = zip(*(run(ramp, seed) for seed, ramp in enumerate(ramps)), strict=True)
+        found = phases_at(0.366, split, means)
+        assert (found.foretold_error <= 0.02) is alike
+        assert found.rebuilt_error < 1e-9
+    assert phases_at(0.366, split[:1], means[:1]).foretold_error is None
+
+
+def test_samples_that_miss_a_tenth_of_the_bytes_do_not_rebuild_the_mean():
+    course = np.array(samples(ramp_s=4.5, rate_bps=9.9e9, seconds=10, tau_s=0.366))
+    mean = 8 * course[:, 1].sum() / course[-1, 0]
+    assert phases_at(0.366, [phases(course)], [mean / 0.9]).rebuilt_error == pytest.approx(0.1)
+
+
+def test_noise_alone_is_no_ramp_up():
+    claims = 0
+    for seed in range(200):
+        noise = np.random.default_rng(seed).standard_normal(100)
+        course = np.stack([np.arange(1, 101) / 10, 1e8 * (1 + 0.05 * noise)], axis=1)
+        claims += phases(course).ramp_up_s > 0
+    assert claims <= 2
 
 
 def test_a_constant_has_no_ramp_up():

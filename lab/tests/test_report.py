@@ -20,6 +20,7 @@ from farlink_lab.error import LabError
 from farlink_lab.findings import find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.palette import looks
+from farlink_lab.plot.regimes import BEND_COLOURS, phases_figure, regimes_figure
 from farlink_lab.records import read_records
 from farlink_lab.report import write_report
 from farlink_lab.words import headlines
@@ -33,7 +34,11 @@ FLAGS = (
         "--window-size=1200,1000",
     ),
 )
-FIGURES = ("profile-size", "model-size", "profile-duration", "model-duration", "trace", "cost", "health")
+FIGURES = (
+    *("profile-size", "regimes-size", "model-size"),
+    *("profile-duration", "regimes-duration", "model-duration"),
+    *("phases", "trace", "poincare", "cost", "health"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -196,6 +201,33 @@ def test_without_late_points_nothing_speaks_of_them(report):
     assert "Hollow marks" not in report.page.read_text()
 
 
+def test_regimes_are_coloured_and_their_numbers_stand_beneath(report):
+    findings, text = report.findings, report.page.read_text()
+    drawn = regimes_figure(findings, "duration", looks(findings.labels))["data"]
+    (key,) = [profile.key for profile in findings.profiles if profile.buffer_bytes]
+    small = [
+        trace["line"]["color"]
+        for trace in drawn
+        if trace["meta"]["label"] == "CUBIC ×1, 256 KiB buffers" and trace["mode"] == "lines"
+    ]
+    assert findings.regimes[key].regime == "all convex"
+    assert small
+    assert set(small) <= {BEND_COLOURS["convex"], BEND_COLOURS["undecided"]}
+    for said in ("<th>τ_T</th><th>C_U</th><th>C_CC</th><th>UCC</th><th>T_R</th><th>θ_S</th>", "our reading"):
+        assert said in text
+    assert "For a run's own phases that is an identity" in text.replace("&#x27;", "'")
+
+
+def test_the_chosen_run_has_its_map(browser):
+    select = Select(browser.find_element(By.ID, "run"))
+    quick = next(option for option in select.options if option.text.startswith("0.4 ms"))
+    select.select_by_value(quick.get_attribute("value"))
+    said = browser.find_element(By.ID, "map-said")
+    settle(browser, lambda: "at this RTT: " in said.text)
+    points = "return document.getElementById('poincare').data[1].x.length"
+    settle(browser, lambda: browser.execute_script(points) > 5)
+
+
 def test_small_buffers_are_convex_throughout(report):
     (key,) = [profile.key for profile in report.findings.profiles if profile.buffer_bytes]
     assert report.findings.shapes[key].throughout == "convex"
@@ -215,9 +247,11 @@ def test_the_same_records_give_the_same_page(report):
 def test_figures_are_what_plotly_takes(report):
     findings = report.findings
     look = looks(findings.labels)
-    figures = [cost_figure(findings, look), health_figure(findings, look)]
+    figures = [cost_figure(findings, look), health_figure(findings, look), phases_figure(findings, look)]
     figures += [
-        draw(findings, mode, look) for draw in (profile_figure, model_figure) for mode in ("size", "duration")
+        draw(findings, mode, look)
+        for draw in (profile_figure, regimes_figure, model_figure)
+        for mode in ("size", "duration")
     ]
     for figure in figures:
         plain = json.loads(json.dumps(figure).replace('"ink"', '"black"'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
@@ -94,6 +95,30 @@ def report(
 ) -> None:
     """Write the report of a campaign: one page, and its figures for a paper."""
     _say_written(_report(directory, out=out))
+
+
+@app.command()
+def analyse(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
+    ],
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
+) -> None:
+    """Print what the records say of each configuration: regimes, utilization, phases, dynamics."""
+    # What computes takes a second to load, and a campaign does without.
+    from farlink_lab.analysis import analysis, told  # noqa: PLC0415
+    from farlink_lab.findings import find  # noqa: PLC0415
+    from farlink_lab.records import read_campaign  # noqa: PLC0415
+
+    reading = read_campaign(directory / RECORDS)
+    for broken in reading.broken:
+        _complain(f"{directory / RECORDS}: {broken}: skipped")
+    findings = find(reading)
+    if as_json:
+        _say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
+    else:
+        _say("\n".join(told(findings)))
 
 
 @app.command()

@@ -1,17 +1,25 @@
 """The two phases of a transfer: ramp-up, then sustainment, split at one change point of its samples.
 
 The rate of the samples is taken for a straight line until the change and for a constant after it; the change
-is where the two fit best (least squares, weighted by each sample's time). A ramp that is steeper at its end,
+is where the two fit best (least squares, weighted by each sample's time), if they fit so much better than one
+constant that noise does not explain it (Schwarz 1978). A ramp that is steeper at its end,
 as slow start's is, still has its change at the knee: a line that went past it would have to miss the constant
 part.
+
+That Θ = θ_S − f_R·(θ_S − θ_R) rebuilds a run's own mean is no evidence for its split: it is an identity,
+which any split meets exactly. What can fail is to foretell a run from the phases of the others.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Array = NDArray[np.float64]
 
@@ -38,10 +46,80 @@ class Phases:
     end_s: float
 
     @property
+    def ramp_up_share(self) -> float:
+        """f_R = T_R/T_O."""
+        return self.ramp_up_s / self.end_s
+
+    @property
     def rebuilt_bps(self) -> float:
-        """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean that the two phases make."""
-        share = self.ramp_up_s / self.end_s
-        return self.sustained_bps - share * (self.sustained_bps - self.ramp_up_bps)
+        """Θ = θ_S − f_R·(θ_S − θ_R), with f_R = T_R/T_O: the mean of the samples, wherever they are split."""
+        return self.sustained_bps - self.ramp_up_share * (self.sustained_bps - self.ramp_up_bps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhasesAt:
+    """The phases of a profile's runs at one RTT: medians over those whose samples tell them.
+
+    Attributes:
+        rtt_s: τ.
+        runs: How many runs told their phases.
+        ramp_up_s: T_R.
+        ramp_up_bps: θ_R.
+        sustained_bps: θ_S.
+        ramp_up_share: f_R.
+        rebuilt_error: Of the worst run: |Θ rebuilt − Θ measured| / Θ measured. It tells whether the samples
+            account for all that arrived, and nothing on where they were split.
+        foretold_error: Median over the runs: |Θ foretold − Θ measured| / Θ measured, from the median θ_S, θ_R
+            and f_R of the other runs; `None` with one run.
+    """
+
+    rtt_s: float
+    runs: int
+    ramp_up_s: float
+    ramp_up_bps: float
+    sustained_bps: float
+    ramp_up_share: float
+    rebuilt_error: float
+    foretold_error: float | None
+
+
+def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[float]) -> PhasesAt | None:
+    """What runs at one RTT have in common; `None` without any.
+
+    Args:
+        rtt_s: τ, seconds.
+        split: The phases of each run.
+        throughput_bps: Θ of each run, as measured, above 0.
+    """
+    if not split:
+        return None
+    columns = np.array(
+        [(one.ramp_up_s, one.ramp_up_bps, one.sustained_bps, one.ramp_up_share) for one in split]
+    )
+    ramp_up_s, ramp_up_bps, sustained_bps, share = (float(value) for value in np.median(columns, axis=0))
+    errors = [
+        abs(one.rebuilt_bps / measured - 1) for one, measured in zip(split, throughput_bps, strict=True)
+    ]
+    return PhasesAt(
+        rtt_s=rtt_s,
+        runs=len(split),
+        ramp_up_s=ramp_up_s,
+        ramp_up_bps=ramp_up_bps,
+        sustained_bps=sustained_bps,
+        ramp_up_share=share,
+        rebuilt_error=max(errors),
+        foretold_error=_foretold_error(columns[:, 1:], np.array(throughput_bps)),
+    )
+
+
+def _foretold_error(phases_of_runs: Array, throughput_bps: Array) -> float | None:
+    """Columns θ_R, θ_S, f_R; each run is foretold from the medians of the others."""
+    count = len(phases_of_runs)
+    if count < 2:
+        return None
+    others = [np.median(np.delete(phases_of_runs, run, axis=0), axis=0) for run in range(count)]
+    foretold = np.array([above - share * (above - below) for below, above, share in others])
+    return float(np.median(np.abs(foretold / throughput_bps - 1)))
 
 
 def rates_bps(samples: Array) -> tuple[Array, Array, Array]:
@@ -100,5 +178,9 @@ def _change(*, time: Array, rates: Array, weights: Array) -> int:
         slope = max(slope, 0.0)
         return float(syy - sy * sy / w - 2 * slope * (sty - st * sy / w) + slope * slope * spread)
 
-    errors = [constant(0, n)] + [line(k) + constant(k, n) for k in range(1, n - LEAST_SAMPLES + 1)]
-    return int(np.argmin(errors))
+    flat = constant(0, n)
+    errors = [line(k) + constant(k, n) for k in range(1, n - LEAST_SAMPLES + 1)]
+    best = int(np.argmin(errors))
+    # Slope, level and place of the change: three parameters more, ln n each.
+    explained = n * (np.log(max(flat, 1e-300)) - np.log(max(errors[best], 1e-300)))
+    return best + 1 if explained > 3 * np.log(n) else 0

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farlink_lab import model
+from farlink_lab.response import RESPONSES, loss_limited_bps
 
 if TYPE_CHECKING:
     from farlink_lab.profile import Profile
@@ -50,10 +51,11 @@ def grid(rtt_s: Array, *, points: int = CURVE_POINTS) -> Array:
 
 
 def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
-    """Slow start from ten segments a stream, then capacity or the window's limit, at any RTTs.
+    """Slow start from ten segments a stream, then what limits it first, at any RTTs.
 
-    It counts arrivals, half an RTT after departure, as the records do; it knows no loss. `None` where the
-    capacity or the packet size is unknown.
+    That is the capacity, the window's limit, or what random losses leave to the congestion control, where it
+    has a response function. It counts arrivals, half an RTT after departure, as the records do. `None` where
+    the capacity or the packet size is unknown.
     """
     if profile.capacity_bps is None or profile.mtu is None:
         return None
@@ -62,6 +64,19 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
     if profile.buffer_bytes is not None:
         capacity = model.window_limit_bps(
             rtt_s, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
+        )
+    if loss_counts(profile):
+        # At no RTT at all, losses limit nothing.
+        lossy = rtt_s > 0
+        capacity[lossy] = np.minimum(
+            capacity[lossy],
+            loss_limited_bps(
+                rtt_s[lossy],
+                congestion=profile.congestion or "",
+                loss=profile.loss,
+                segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
+                streams=streams,
+            ),
         )
     window = model.initial_window_bytes(mtu=profile.mtu)
     values = []
@@ -86,6 +101,29 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
             )
         values.append(value.item())
     return np.array(values)
+
+
+def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
+    """T_R of slow start on a grid of RTTs, for drawing: seconds both; `None` where the model lacks a fact."""
+    if profile.capacity_bps is None or profile.mtu is None:
+        return None
+    rtts = grid(profile.rtt_s)
+    capacity = np.full_like(rtts, profile.capacity_bps)
+    streams, window = profile.streams or 1, model.initial_window_bytes(mtu=profile.mtu)
+    if profile.buffer_bytes is not None:
+        capacity = model.window_limit_bps(
+            rtts, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
+        )
+    up = [
+        model.ramp_up_s(rtt, capacity_bps=most, streams=streams, window_bytes=window).item()
+        for rtt, most in zip(rtts, capacity, strict=True)
+    ]
+    return rtts, np.array(up)
+
+
+def loss_counts(profile: Profile) -> bool:
+    """Whether the model counts losses: they occur, and the congestion control's response is known."""
+    return 0 < profile.loss < 1 and profile.congestion in RESPONSES
 
 
 def limit_bps(profile: Profile, rtt_s: Array) -> Array | None:

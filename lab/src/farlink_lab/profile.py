@@ -54,6 +54,8 @@ class Profile:
         amount: Bytes of each run (mode `size`) or seconds of each (mode `duration`): the median of the
             records'.
         streams: Parallel streams; `None` where unknown.
+        congestion: Congestion control, as granted; `None` where unknown.
+        loss: Probability that a segment is lost; 0 where unknown.
         buffer_bytes: Socket buffer; `None` where the kernel tunes it.
         capacity_bps: C, the median of the records'; `None` where unknown.
         mtu: Largest packet, bytes; `None` where unknown.
@@ -69,6 +71,8 @@ class Profile:
     amount: float
     tool: str
     streams: int | None
+    congestion: str | None
+    loss: float
     buffer_bytes: int | None
     capacity_bps: float | None
     mtu: int | None
@@ -121,6 +125,15 @@ class Profile:
     def median_bps(self) -> Array:
         """Median Θ at each RTT, shape (k,)."""
         return np.array([np.median(values) for values in self.throughput_bps])
+
+    @property
+    def mean_bps(self) -> Array:
+        """Mean Θ at each RTT, shape (k,)."""
+        return np.array([values.mean() for values in self.throughput_bps])
+
+    def quantiles_bps(self, shares: Sequence[float]) -> Array:
+        """Quantiles of Θ at each RTT, interpolated between runs, shape (len(shares), k)."""
+        return np.stack([np.quantile(values, shares) for values in self.throughput_bps], axis=1)
 
     @property
     def low_bps(self) -> Array:
@@ -221,6 +234,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
         amount=amount if mode == "size" else round(amount, 1) or amount,
         tool=first.tool,
         streams=first.streams,
+        congestion=first.congestion,
+        loss=float(loss) if isinstance(loss := first.fields.get("loss"), int | float) else 0.0,
         buffer_bytes=first.buffer_bytes,
         capacity_bps=float(np.median(capacities)) if capacities else None,
         mtu=first.mtu,

@@ -134,6 +134,19 @@ def read_records(path: Path) -> Reading:
     return parse_lines(lines)
 
 
+def read_campaign(path: Path) -> Reading:
+    """As `read_records`, for those who need at least one record.
+
+    Raises:
+        RecordsError: where there is none, too.
+    """
+    reading = read_records(path)
+    if not reading.records:
+        lines = f" ({len(reading.broken)} broken lines)" if reading.broken else ""
+        raise RecordsError(f"{path}: no record in it{lines}: run 'farlink lab profile' first")
+    return reading
+
+
 def parse_lines(lines: Iterable[bytes]) -> Reading:
     """The records of `lines`, and those that are none; empty lines are neither."""
     records: list[Record] = []

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from farlink_lab.resampling import RESAMPLES, has_spread, lenders, mostly, resampled_means
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,10 +26,6 @@ Bend = Literal["concave", "convex", "straight", "undecided"]
 SURE = 0.95
 # One run a point has no spread to judge by: a bend below 1% of the straight line is not told from none.
 LEAST_BEND = 0.01
-# From so many runs at each RTT on, each RTT is resampled from its own; with fewer, from the deviations of
-# all.
-OWN_SPREAD_FROM = 5
-RESAMPLES = 2000
 
 
 class ShapeError(ValueError):
@@ -135,10 +133,7 @@ def shape(
     """The concave and convex regions of a profile.
 
     With one run at most RTTs, a bend is stated where it is at least `LEAST_BEND`, and nothing on certainty.
-    With two to four, the mean at an RTT is resampled (bootstrap) from the relative deviations at all RTTs
-    together, widened by √(n/(n−1)): this takes the relative spread to be alike at all RTTs, since so few runs
-    cannot show their own. From five on, each RTT is resampled from its own runs. A bend is claimed where
-    `SURE` of the resamples agree.
+    With more, the means are resampled (`resampled_means`), and a bend is claimed where `SURE` of them agree.
 
     Runs at a late RTT lend no certainty: neither to a bend that they take part in, nor, through their
     deviations, to another.
@@ -160,15 +155,15 @@ def shape(
     late = np.zeros(len(rtt_s), dtype=np.bool_) if late is None else late
     touched = late[:-2] | late[1:-1] | late[2:]
     counts = np.array([len(values) for values in throughput_bps])
-    if not _mostly(counts > 1):
+    if not has_spread(throughput_bps):
         points = tuple(
             Point(rtt_s=float(rtt), bend=_by_size(height), height=float(height), sure=None, late=bool(near))
             for rtt, height, near in zip(rtt_s[1:-1], found, touched, strict=True)
         )
     else:
-        trusted = _mostly(counts[~late] > 1)
-        spread = (counts > 1) & ~late if trusted else counts > 1
-        drawn = _resampled_means(throughput_bps, means, spread, resamples=resamples, seed=seed)
+        trusted = mostly(counts[~late] > 1)
+        lending = lenders(throughput_bps, late)
+        drawn = resampled_means(throughput_bps, lending=lending, resamples=resamples, seed=seed)
         agreeing = (np.sign(heights(rtt_s, drawn)) == np.sign(found)).mean(axis=0)
         points = tuple(
             Point(
@@ -190,10 +185,6 @@ def shape(
     )
 
 
-def _mostly(flags: NDArray[np.bool_]) -> bool:
-    return bool(flags.any()) and 2 * int(flags.sum()) >= len(flags)
-
-
 def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
     if len(rtt_s) < 3 or len(rtt_s) != len(throughput_bps):
         raise ShapeError(f"a shape needs at least three RTTs, each with runs; here are {len(rtt_s)}")
@@ -201,36 +192,6 @@ def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
         raise ShapeError("RTTs must be finite and grow")
     if any(len(values) == 0 or not (np.isfinite(values) & (values > 0)).all() for values in throughput_bps):
         raise ShapeError("every RTT needs a throughput above 0")
-
-
-def _resampled_means(
-    throughput_bps: Sequence[Array],
-    means: Array,
-    spread: NDArray[np.bool_],
-    *,
-    resamples: int,
-    seed: int,
-) -> Array:
-    """Shape (resamples, k); deviations are those of the RTTs in `spread`, shape (k,)."""
-    random = np.random.default_rng(seed)
-    counts = [len(values) for values in throughput_bps]
-    if min(counts) >= OWN_SPREAD_FROM:
-        columns = [random.choice(values, (resamples, len(values))).mean(axis=1) for values in throughput_bps]
-        return np.stack(columns, axis=1)
-    deviations = np.concatenate(
-        [
-            (values / mean - 1) * np.sqrt(len(values) / (len(values) - 1))
-            for values, mean, taken in zip(throughput_bps, means, spread, strict=True)
-            if taken
-        ]
-    )
-    columns = [
-        mean * (1 + random.choice(deviations, (resamples, count)).mean(axis=1))
-        for mean, count in zip(means, counts, strict=True)
-    ]
-    # A deviation of −100% or beyond would make the ratio of heights meaningless.
-    bounded: Array = np.maximum(np.stack(columns, axis=1), 1e-9 * means)
-    return bounded
 
 
 def _by_size(height: float) -> Bend:

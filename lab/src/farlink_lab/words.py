@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from farlink_lab.findings import Refusal
 from farlink_lab.quantity import show_rate, show_time
+from farlink_lab.utilization import ABOVE_CAPACITY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from farlink_lab.dynamics import Dynamics
     from farlink_lab.findings import Findings
+    from farlink_lab.phases import PhasesAt
     from farlink_lab.profile import LeftOut, Profile
+    from farlink_lab.regimes import Regimes
     from farlink_lab.shape import Region, Shape
+    from farlink_lab.utilization import Utilization
 
 _MODES = {"size": "Fixed size", "duration": "Fixed duration"}
 
@@ -122,6 +128,58 @@ def runs_a_point(shape: Shape) -> str:
     if shape.fewest == shape.most:
         return "one run a point" if shape.most == 1 else f"{shape.most} runs a point"
     return f"{shape.fewest} to {shape.most} runs a point"
+
+
+def regime_clause(found: Regimes | Refusal) -> str:
+    """The regime of a profile and its τ_T: the end of a sentence."""
+    if isinstance(found, Refusal):
+        return f"not told: {found.reason}"
+    if found.sigmoid is None:
+        return f"{found.regime}; no τ_T: {found.reason}" if found.reason else found.regime
+    at = f"{found.regime}, τ_T {show_time(found.sigmoid.transition_s)}"
+    if found.transition_s is None:
+        return f"{at} ({found.reason})"
+    low, high = found.transition_s
+    return f"{at} (95%: {show_time(low)} to {show_time(high)})"
+
+
+def utilization_clause(found: Utilization | Refusal) -> str:
+    """The three coefficients, which are always told together."""
+    if isinstance(found, Refusal):
+        return f"not told: {found.reason}"
+    return (
+        f"C_U {found.under_utilization:.3f}, C_CC {found.convexity:+.3f}, UCC {found.coefficient:.3f} "
+        "(our reading)"
+    ).replace("-", "−")
+
+
+def above_capacity(at: PhasesAt, profile: Profile) -> str:
+    """Why a θ_S above the capacity is no throughput of the connection; empty where it is not above."""
+    capacity = profile.capacity_bps
+    if capacity is None or at.sustained_bps <= (1 + ABOVE_CAPACITY) * capacity:
+        return ""
+    return (
+        f"theta_S is above the capacity of {show_rate(capacity)}: the samples came in bursts that the "
+        "connection cannot carry, and their mean is no throughput of it"
+    )
+
+
+def foretold_clause(at: PhasesAt, profile: Profile) -> str:
+    """How well the other runs' phases foretell a run, and what is wrong with them."""
+    said = "" if at.foretold_error is None else ", each run foretold from the others within "
+    share = "" if at.foretold_error is None else f"{100 * at.foretold_error:.1f}% (median)"
+    wrong = above_capacity(at, profile)
+    return f"{said}{share}{'; ' + wrong if wrong else ''}"
+
+
+def dynamics_clause(found: Dynamics | Refusal) -> str:
+    """The Lyapunov exponent of the sustained samples, or why there is none."""
+    if isinstance(found, Refusal):
+        return f"not told: {found.reason}"
+    scatter = f"scatter {100 * found.scatter:.2g}%, {_count(len(found.current), 'pair')}"
+    if found.lyapunov is None:
+        return f"{found.reason} ({scatter})"
+    return f"Lyapunov exponent {found.lyapunov:+.2f} a sample ({scatter})".replace("-", "−")
 
 
 def model_sentence(findings: Findings, profile: Profile) -> str | None:

@@ -40,7 +40,7 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
     traces = _limits(found)
     for profile in found:
         look, name = looks[profile.label], escape(profile.name)
-        rtts, medians = _ms(profile.rtt_s), profile.median_bps
+        rtts, medians = ms(profile.rtt_s), profile.median_bps
         points = [
             (rtt, value, record)
             for rtt, group in zip(rtts, profile.records, strict=True)
@@ -49,10 +49,10 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
         ]
         traces += [
             {
-                **_trace(profile.label, name),
+                **trace_of(profile.label, name),
                 "mode": "markers",
                 "x": [rtt for rtt, _, _ in points],
-                "y": _gbps([value for _, value, _ in points]),
+                "y": gbps([value for _, value, _ in points]),
                 "marker": {
                     "color": look.colour,
                     "symbol": [look.hollow if record.overrun else look.symbol for _, _, record in points],
@@ -63,17 +63,17 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
                 "hoverinfo": "text",
             },
             {
-                **_trace(profile.label, name),
+                **trace_of(profile.label, name),
                 "mode": "lines+markers",
                 "x": rtts,
-                "y": _gbps(medians),
+                "y": gbps(medians),
                 "line": {"color": look.colour, "dash": look.dash, "width": 2},
                 "marker": {"color": look.colour, "symbol": _symbols(look, profile.late), "size": 9},
                 "error_y": {
                     "type": "data",
                     "symmetric": False,
-                    "array": _gbps(profile.high_bps - medians),
-                    "arrayminus": _gbps(medians - profile.low_bps),
+                    "array": gbps(profile.high_bps - medians),
+                    "arrayminus": gbps(medians - profile.low_bps),
                     "color": look.colour,
                     "thickness": 1.2,
                     "width": 4,
@@ -87,7 +87,7 @@ def profile_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
                 "hoverinfo": "text",
             },
         ]
-    return _figure(traces, rtts=_all_rtts(found), y_title="throughput, Gb/s", axes=True)
+    return figure_of(traces, rtts=all_rtts(found), y_title="throughput, Gb/s", axes=True)
 
 
 def model_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> Figure | None:
@@ -114,26 +114,26 @@ def model_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> Fi
         ]
         traces += [
             {
-                **_trace(profile.label, f"{name}: model"),
+                **trace_of(profile.label, f"{name}: model"),
                 "mode": "lines",
-                "x": _ms(prediction.curve.rtt_s),
-                "y": _gbps(prediction.curve.throughput_bps),
+                "x": ms(prediction.curve.rtt_s),
+                "y": gbps(prediction.curve.throughput_bps),
                 "line": {"color": look.colour, "width": 1.5, "dash": look.dash},
                 "hoverinfo": "skip",
             },
             {
-                **_trace(profile.label, name),
+                **trace_of(profile.label, name),
                 "mode": "markers",
-                "x": _ms(profile.rtt_s),
-                "y": _gbps(profile.median_bps),
+                "x": ms(profile.rtt_s),
+                "y": gbps(profile.median_bps),
                 "marker": marker,
                 "hovertext": texts,
                 "hoverinfo": "text",
             },
             {
-                **_trace(profile.label, f"{name}: residual"),
+                **trace_of(profile.label, f"{name}: residual"),
                 "mode": "lines+markers",
-                "x": _ms(profile.rtt_s),
+                "x": ms(profile.rtt_s),
                 "y": [round(100 * value, 3) for value in prediction.residual],
                 "yaxis": "y2",
                 "marker": marker,
@@ -142,7 +142,7 @@ def model_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> Fi
                 "hoverinfo": "text",
             },
         ]
-    figure = _figure(traces, rtts=_all_rtts(found), y_title="throughput, Gb/s", axes=True)
+    figure = figure_of(traces, rtts=all_rtts(found), y_title="throughput, Gb/s", axes=True)
     figure["layout"]["yaxis"]["domain"] = [0.36, 1]
     figure["layout"]["xaxis"]["anchor"] = "y2"
     figure["layout"]["yaxis2"] = {
@@ -168,9 +168,9 @@ def cost_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | None:
         if rows:
             traces.append(
                 {
-                    **_trace(profile.label, name),
+                    **trace_of(profile.label, name),
                     "mode": "lines+markers",
-                    "x": _ms([rtt for rtt, _, _ in rows]),
+                    "x": ms([rtt for rtt, _, _ in rows]),
                     "y": [round(known.both, 5) for _, known, _ in rows],
                     "marker": {
                         "color": look.colour,
@@ -188,7 +188,7 @@ def cost_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | None:
             )
     if not traces:
         return None
-    return _figure(traces, rtts=_all_rtts(findings.profiles), y_title="CPU seconds per GB", axes=True)
+    return figure_of(traces, rtts=all_rtts(findings.profiles), y_title="CPU seconds per GB", axes=True)
 
 
 def health_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | None:
@@ -202,7 +202,7 @@ def health_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
     numbers = list(range(1, len(ordered) + 1))
     traces: list[Trace] = [
         {
-            **_trace("", "limit"),
+            **trace_of("", "limit"),
             "mode": "lines",
             "x": numbers,
             "y": [1e3 * overrun_limit_s(record.rtt_s or 0.0) for record in ordered],
@@ -216,7 +216,7 @@ def health_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
         if rows:
             traces.append(
                 {
-                    **_trace(label, escape(label)),
+                    **trace_of(label, escape(label)),
                     "mode": "markers",
                     "x": [number for number, _ in rows],
                     "y": [_late_ms(record) for _, record in rows],
@@ -233,7 +233,7 @@ def health_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
                     "hoverinfo": "text",
                 }
             )
-    figure = _figure(traces, rtts=[], y_title="lateness (99%), ms", axes=False)
+    figure = figure_of(traces, rtts=[], y_title="lateness (99%), ms", axes=False)
     figure["layout"]["xaxis"] = {"title": {"text": "run, in the order of the campaign"}}
     figure["layout"]["yaxis"]["type"] = "log"
     figure["layout"]["yaxis"].pop("rangemode")
@@ -251,10 +251,10 @@ def _limits(found: Sequence[Profile]) -> list[Trace]:
         if curve is not None:
             traces.append(
                 {
-                    **_trace("", f"limit of {profile.amount_shown}"),
+                    **trace_of("", f"limit of {profile.amount_shown}"),
                     "mode": "lines",
-                    "x": _ms(curve.rtt_s),
-                    "y": _gbps(curve.throughput_bps),
+                    "x": ms(curve.rtt_s),
+                    "y": gbps(curve.throughput_bps),
                     "line": {"color": "ink", "dash": "dot", "width": 1.5},
                     "hovertext": f"limit of {profile.amount_shown}",
                     "hoverinfo": "text",
@@ -271,11 +271,13 @@ def _behind(late: np.bool_) -> str:
     return "<br>late: the emulator fell behind" if late else ""
 
 
-def _trace(label: str, name: str) -> Trace:
+def trace_of(label: str, name: str) -> Trace:
+    """What every trace of a figure has."""
     return {"type": "scatter", "name": name, "meta": {"label": label}, "showlegend": False}
 
 
-def _figure(traces: list[Trace], *, rtts: list[float], y_title: str, axes: bool) -> Figure:
+def figure_of(traces: list[Trace], *, rtts: list[float], y_title: str, axes: bool) -> Figure:
+    """A figure against RTT; `axes`: whether the page's switches of the axes apply to it."""
     return {
         "data": traces,
         "layout": {
@@ -301,14 +303,17 @@ def _late_ms(record: Record) -> float:
     return round(max(1e3 * late, LEAST_LATE_MS), 6)
 
 
-def _all_rtts(found: Sequence[Profile]) -> list[float]:
+def all_rtts(found: Sequence[Profile]) -> list[float]:
+    """Every RTT of the profiles, ms, growing."""
     rtts = [profile.rtt_s for profile in found]
-    return _ms(np.unique(np.concatenate(rtts))) if rtts else []
+    return ms(np.unique(np.concatenate(rtts))) if rtts else []
 
 
-def _ms(rtt_s: Array | Sequence[float]) -> list[float]:
+def ms(rtt_s: Array | Sequence[float]) -> list[float]:
+    """Seconds as milliseconds, to seven digits."""
     return [float(f"{1e3 * rtt:.7g}") for rtt in rtt_s]
 
 
-def _gbps(rates_bps: Array | Sequence[float]) -> list[float]:
+def gbps(rates_bps: Array | Sequence[float]) -> list[float]:
+    """Bit/s as Gb/s, to six digits."""
     return [float(f"{rate / 1e9:.6g}") for rate in rates_bps]

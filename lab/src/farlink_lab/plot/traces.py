@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farlink_lab.dynamics import poincare_pairs
 from farlink_lab.phases import rates_bps
 from farlink_lab.profile import label_of
 from farlink_lab.quantity import show_rate, show_time
+from farlink_lab.words import dynamics_clause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +26,17 @@ def run_traces(findings: Findings, looks: Mapping[str, Look]) -> list[dict[str, 
     order = {label: index for index, label in enumerate(findings.labels)}
     known = [record for record in findings.records if len(record.samples)]
     known.sort(key=lambda record: (order[label_of(record)], record.mode, record.rtt_s or 0.0, record.line))
-    return [_entry(record, findings.phases.get(record.line), looks[label_of(record)]) for record in known]
+    maps = {
+        record.line: dynamics_clause(findings.dynamics[profile.key, rtt])
+        for profile in findings.profiles
+        for rtt, group in zip(profile.rtt_s.tolist(), profile.records, strict=True)
+        for record in group
+    }
+    return [
+        _entry(record, findings.phases.get(record.line), looks[label_of(record)])
+        | {"map": maps.get(record.line, "this run is in no profile")}
+        for record in known
+    ]
 
 
 def _entry(record: Record, found: Phases | None, look: Look) -> dict[str, Any]:
@@ -47,6 +59,9 @@ def _entry(record: Record, found: Phases | None, look: Look) -> dict[str, Any]:
             "sustained": float(f"{found.sustained_bps / 1e9:.4g}"),
             "said": _said(found),
         }
+        pairs = poincare_pairs(record.samples, since_s=found.ramp_up_s) / 1e9
+        if len(pairs):
+            entry["pairs"] = [[float(f"{value:.4g}") for value in column] for column in pairs.T]
     window = _window(record)
     return entry | ({"cwnd": window} if window else {})
 

@@ -95,11 +95,23 @@
     }
     return { data, layout };
   };
+  // The map of the sustained samples: each against the one before it, and the diagonal where nothing changes.
+  const mapFigure = (run) => {
+    const [x, y] = run.pairs || [[], []];
+    const low = Math.min(...x, ...y), high = Math.max(...x, ...y);
+    const data = x.length ? [
+      { type: "scatter", mode: "lines", x: [low, high], y: [low, high], line: { color: "ink", width: 1, dash: "dash" }, hoverinfo: "skip" },
+      { type: "scatter", mode: "markers", x, y, marker: { color: run.colour, size: 6, opacity: 0.7 },
+        hovertemplate: "%{x:.3g}, then %{y:.3g} Gb/s<extra></extra>" }] : [];
+    return { data, layout: { height: 420, margin: { l: 58, r: 14, t: 14, b: 48 }, hovermode: "closest",
+      xaxis: { title: { text: "throughput of an interval, Gb/s" } }, yaxis: { title: { text: "of the next interval, Gb/s" } } } };
+  };
   const select = document.getElementById("run");
   const showRun = () => {
     const run = runs[Number(select.value)];
     document.getElementById("run-said").textContent = run.said || "Too few samples to tell the phases apart.";
-    return draw("trace", runFigure(run));
+    document.getElementById("map-said").textContent = "All runs of this configuration at this RTT: " + run.map + ".";
+    return Promise.all([draw("trace", runFigure(run)), draw("poincare", mapFigure(run))]);
   };
 
   for (const [id, figure] of Object.entries(figures)) await draw(id, figure);

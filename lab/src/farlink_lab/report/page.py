@@ -17,8 +17,9 @@ from farlink_lab.findings import Findings, find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.plot.paper import write_paper_figures
+from farlink_lab.plot.regimes import phases_figure, regimes_figure
 from farlink_lab.plot.traces import run_traces
-from farlink_lab.records import BrokenLine, read_records
+from farlink_lab.records import BrokenLine, read_campaign
 from farlink_lab.report.sections import Context, body
 
 if TYPE_CHECKING:
@@ -54,10 +55,7 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     Raises:
         LabError: where there are no records, or a file cannot be written.
     """
-    reading = read_records(directory / RECORDS)
-    if not reading.records:
-        lines = f" ({len(reading.broken)} broken lines)" if reading.broken else ""
-        raise ReportError(f"{directory / RECORDS}: no record in it{lines}: run 'farlink lab profile' first")
+    reading = read_campaign(directory / RECORDS)
     findings = find(reading)
     page, svg, pdf = out or directory / PAGE, directory / PAPER_SVG, directory / PAPER_PDF
     text = page_of(findings, Context(directory=str(directory), command=command))
@@ -78,7 +76,9 @@ def page_of(findings: Findings, context: Context) -> str:
     for mode in ("size", "duration"):
         if findings.of_mode(mode):
             figures[f"profile-{mode}"] = profile_figure(findings, mode, look)
+            figures[f"regimes-{mode}"] = regimes_figure(findings, mode, look)
             figures[f"model-{mode}"] = model_figure(findings, mode, look)
+    figures["phases"] = phases_figure(findings, look)
     figures["cost"] = cost_figure(findings, look)
     figures["health"] = health_figure(findings, look)
     figures = {name: figure for name, figure in figures.items() if figure is not None}

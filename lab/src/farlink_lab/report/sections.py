@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from farlink_lab import words
 from farlink_lab.profile import counted_lines, label_of
 from farlink_lab.quantity import show_rate, show_size, show_time
-from farlink_lab.report import markup
+from farlink_lab.report import judgement, markup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,10 +42,6 @@ _MODES = {
         ),
     ),
 }
-_LATE = (
-    " Hollow marks are late: the emulator fell behind in every run there, so they say as much of its machine "
-    "as of the connection."
-)
 _BENDS_LATE = (
     " A bend marked late has a late point in it or beside it: only its shape is told, and nothing on how "
     "sure it is."
@@ -58,6 +54,18 @@ _BENDS_EXPLAINED = (
     "bend is claimed where 95% of resamples of the runs agree, and the smaller number is how many do; with "
     "one run a point there is no spread to judge by, so only the shape is told, and less than 1% counts as "
     "straight."
+)
+
+
+_MAP = (
+    "A Poincaré map: the throughput of each interval of the run chosen above against that of the interval"
+    " before it, after ramp-up. On the dashed line nothing changes from one to the next. A tight cluster "
+    "is a steady transfer, a cloud a restless one, a curve a rule by which each sample follows from the "
+    "last. The Lyapunov exponent is the mean logarithm of that curve's slope: below 0 a disturbance fades"
+    " from sample to sample, above 0 it grows. Where a sample foretells nothing of the next there is no "
+    "curve, and none is told; noise in the samples flattens the slope, so that what is told is at best a "
+    "lower bound. The scatter is how far samples lie from the curve, or from their mean, as a share of "
+    "that mean."
 )
 
 
@@ -90,6 +98,7 @@ def body(
             for mode in ("size", "duration")
             if findings.of_mode(mode)
         ),
+        judgement.phases(findings, drawn=drawn),
         _traces(runs),
         _cost(findings, looks, drawn=drawn),
         _health(findings, drawn=drawn),
@@ -168,11 +177,12 @@ def _some(texts: Any) -> str:
 
 def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: AbstractSet[str]) -> str:
     title, lead, caption = _MODES[mode]
-    late = _LATE if any(profile.late_points for profile in findings.of_mode(mode)) else ""
+    late = judgement.LATE if any(profile.late_points for profile in findings.of_mode(mode)) else ""
     parts = [
         f"<h2>{title}</h2>",
         markup.paragraph(lead),
         markup.figure(f"profile-{mode}", caption=caption + late),
+        judgement.regimes(findings, mode, looks, drawn=drawn, late=late),
         _bends(findings, mode, looks),
     ]
     if f"model-{mode}" in drawn:
@@ -186,13 +196,15 @@ def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: Ab
 def _model_caption(mode: str) -> str:
     formula = "B / (B/C + x)" if mode == "size" else "C·(1 − x/T)"
     return (
-        "Lines are a model without loss: each stream starts with ten packets, doubles every round trip until "
+        "Lines are a model: each stream starts with ten packets, doubles every round trip until "
         "the connection is full, and then stays at its capacity C. Slow start lasts τ·log₂(Cτ/w) at "
         "round-trip time τ with first windows of w in all, and costs x seconds of capacity; the throughput "
         f"is {formula}, with arrivals half a round trip later. Where buffers are small, the window allows no "
-        "more than one buffer a stream and round trip. Marks are the medians measured. Beneath: by how many "
-        "percent the measured lies above or below the model. Losses, queues and the congestion control's own "
-        "mind are what the model leaves out, so the residual shows what they cost."
+        "more than one buffer a stream and round trip; where packets are lost at random, CUBIC, Reno, "
+        "H-TCP and Scalable TCP are given what their published response to that loss allows. Marks are "
+        "the medians measured. Beneath: by how many percent the measured lies above or below the model. "
+        "Queues, losses that follow from them and the congestion control's own mind are what the model "
+        "leaves out, so the residual shows what they cost."
     )
 
 
@@ -267,6 +279,9 @@ def _traces(runs: Sequence[Mapping[str, Any]]) -> str:
                 "be on their way at once.",
                 height=380,
             ),
+            "<h3>The map of its sustained samples</h3>",
+            '<p id="map-said"></p>',
+            markup.figure("poincare", caption=_MAP),
         ]
     )
 
@@ -299,7 +314,7 @@ def _cost(findings: Findings, looks: Mapping[str, Look], *, drawn: AbstractSet[s
                 caption="CPU seconds, user and system, that sender and receiver together spend on each GB "
                 "(10⁹ bytes) that arrives: the median at each RTT. Where little arrives, what every transfer "
                 "costs to set up weighs more. Tools report their own CPU time; the emulator's is not in it."
-                + (_LATE if findings.late_points else ""),
+                + (judgement.LATE if findings.late_points else ""),
             ),
             markup.table(
                 ["configuration", "sender, s/GB", "receiver, s/GB", "both, s/GB", "runs"], rows, kind="runs"

@@ -1,0 +1,255 @@
+"""Everything that `farlink lab analyse` tells: as one object of JSON, and as lines for a person.
+
+Keys are the symbols of the studies where there is one (`tau_T`, `C_U`, `T_R`, `theta_S`, …), in seconds and
+bit/s; docs/analyse.md has them all. What cannot be told is `null`, with the `reason` beside it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farlink_lab import model, words
+from farlink_lab.findings import Refusal
+from farlink_lab.prediction import loss_counts
+from farlink_lab.quantity import show_rate, show_time
+from farlink_lab.utilization import READING
+
+if TYPE_CHECKING:
+    from farlink_lab.dynamics import Dynamics
+    from farlink_lab.findings import Findings
+    from farlink_lab.profile import Profile
+    from farlink_lab.regimes import Regimes
+
+QUANTILES = (0.05, 0.25, 0.75, 0.95)
+Object = dict[str, Any]
+
+
+def analysis(findings: Findings) -> Object:
+    """The findings as JSON would have them: finite numbers, texts, lists and objects."""
+    left = findings.left_out
+    return {
+        "configurations": [_configuration(findings, profile) for profile in findings.profiles],
+        "left_out": {
+            "overrun": left.overrun,
+            "failed": left.failed,
+            "interrupted": left.interrupted,
+            "incomplete": left.incomplete,
+        },
+        "broken_lines": [str(line) for line in findings.broken],
+        "C_U_C_CC_UCC": READING,
+    }
+
+
+def told(findings: Findings) -> list[str]:
+    """The same in lines, for a person: what was found of each configuration, or why not."""
+    lines = [words.scope(findings)]
+    for profile in findings.profiles:
+        lines += ["", f"{profile.name} ({profile.mode})", *_lines(findings, profile)]
+    left = words.left_out_sentence(findings.left_out)
+    return [*lines, "", READING, *([left] if left else [])]
+
+
+def _configuration(findings: Findings, profile: Profile) -> Object:
+    key = profile.key
+    return {
+        "configuration": profile.label,
+        "mode": profile.mode,
+        "amount": profile.amount,
+        "tool": profile.tool,
+        "congestion": profile.congestion,
+        "streams": profile.streams,
+        "buffer_bytes": profile.buffer_bytes,
+        "loss": profile.loss,
+        "C": profile.capacity_bps,
+        "runs": profile.runs,
+        "late_runs": profile.late_runs,
+        "profile": _profile(findings, profile),
+        "regimes": _regimes(findings.regimes[key], profile),
+        "utilization": _utilization(findings, profile),
+        "phases": [
+            {
+                "tau": at.rtt_s,
+                "runs": at.runs,
+                "T_R": at.ramp_up_s,
+                "theta_R": at.ramp_up_bps,
+                "theta_S": at.sustained_bps,
+                "f_R": at.ramp_up_share,
+                "rebuilt_error": at.rebuilt_error,
+                "foretold_error": at.foretold_error,
+                "reason": words.above_capacity(at, profile) or None,
+            }
+            for at in findings.phases_at[key]
+        ],
+        "model": _model(findings, profile),
+        "dynamics": [_dynamics(rtt, findings.dynamics[key, rtt]) for rtt in profile.rtt_s.tolist()],
+        "confidence": _confidence(findings, profile),
+    }
+
+
+def _profile(findings: Findings, profile: Profile) -> list[Object]:
+    band = findings.bands.get(profile.key)
+    quantiles = profile.quantiles_bps(QUANTILES)
+    return [
+        {
+            "tau": float(rtt),
+            "runs": len(profile.throughput_bps[index]),
+            "late": bool(profile.late[index]),
+            "mean": float(profile.mean_bps[index]),
+            "median": float(profile.median_bps[index]),
+            "quantiles": {f"{share:g}": float(quantiles[row, index]) for row, share in enumerate(QUANTILES)},
+            "mean_95": None if band is None else [float(value) for value in band[:, index]],
+        }
+        for index, rtt in enumerate(profile.rtt_s)
+    ]
+
+
+def _regimes(found: Regimes | Refusal, profile: Profile) -> Object:
+    if isinstance(found, Refusal):
+        return {"regime": None, "tau_T": None, "tau_T_95": None, "reason": found.reason}
+    fitted = found.sigmoid
+    return {
+        "regime": found.regime,
+        "tau_T": None if fitted is None else fitted.transition_s,
+        "tau_T_95": None if found.transition_s is None else list(found.transition_s),
+        "dual_sigmoid": None
+        if fitted is None
+        else {
+            "a_1": fitted.concave_per_s,
+            "a_2": fitted.convex_per_s,
+            "theta_0": fitted.first_bps,
+            "theta_T": fitted.transition_bps,
+            "theta_inf": fitted.last_bps,
+        },
+        "monotone": [
+            {"tau": float(rtt), "Theta": float(value)}
+            for rtt, value in zip(profile.rtt_s, found.monotone_bps, strict=True)
+        ],
+        "regions": [
+            {
+                "bend": region.bend,
+                "first": region.first_s,
+                "last": region.last_s,
+                "points": region.points,
+                "agree": region.sure,
+            }
+            for region in found.shape.regions
+        ],
+        "reason": found.reason or None,
+    }
+
+
+def _utilization(findings: Findings, profile: Profile) -> Object:
+    found = findings.utilizations[profile.key]
+    if isinstance(found, Refusal):
+        return {"C_U": None, "C_CC": None, "UCC": None, "reason": found.reason}
+    return {
+        "C_U": found.under_utilization,
+        "C_CC": found.convexity,
+        "UCC": found.coefficient,
+        "tau_min": found.first_s,
+        "tau_max": found.last_s,
+        "reason": None,
+    }
+
+
+def _model(findings: Findings, profile: Profile) -> Object:
+    prediction = findings.predictions.get(profile.key)
+    if prediction is None or profile.capacity_bps is None or profile.mtu is None:
+        return {"at": [], "inflection": None, "reason": "the capacity or the packet size is unknown"}
+    capacity, streams = profile.capacity_bps, profile.streams or 1
+    window = model.initial_window_bytes(mtu=profile.mtu)
+    ramp, lost = (
+        function(profile.rtt_s, capacity_bps=capacity, streams=streams, window_bytes=window)
+        for function in (model.ramp_up_s, model.lost_time_s)
+    )
+    rows = zip(profile.rtt_s, prediction.at_rtts_bps, prediction.residual, ramp, lost, strict=True)
+    inflection = None
+    if profile.mode == "size" and profile.full_buffers and not loss_counts(profile):
+        try:
+            inflection = model.inflection_rtt_s(
+                capacity_bps=capacity, size_bytes=profile.amount, streams=streams, window_bytes=window
+            )
+        except ValueError:
+            inflection = None
+    return {
+        "at": [
+            {"tau": float(rtt), "Theta": float(rate), "residual": float(off), "T_R": float(up), "x": float(x)}
+            for rtt, rate, off, up, x in rows
+        ],
+        "inflection": inflection,
+        "counts_loss": loss_counts(profile),
+        "reason": None,
+    }
+
+
+def _dynamics(rtt_s: float, found: Dynamics | Refusal) -> Object:
+    if isinstance(found, Refusal):
+        return {"tau": rtt_s, "lyapunov": None, "reason": found.reason}
+    return {
+        "tau": rtt_s,
+        "pairs": len(found.current),
+        "lyapunov": found.lyapunov,
+        "foretold": found.foretold,
+        "scatter": found.scatter if np.isfinite(found.scatter) else None,
+        "neighbours": found.neighbours,
+        "reason": found.reason or None,
+    }
+
+
+def _confidence(findings: Findings, profile: Profile) -> Object:
+    found = findings.intervals[profile.key]
+    if isinstance(found, Refusal):
+        return {"between": [], "reason": found.reason}
+    return {
+        "between": [
+            {
+                "from": gap.from_s,
+                "to": gap.to_s,
+                "low": gap.low_bps,
+                "high": gap.high_bps,
+                "claim": gap.claim,
+            }
+            for gap in found
+        ],
+        "reason": None,
+    }
+
+
+def _lines(findings: Findings, profile: Profile) -> list[str]:
+    key = profile.key
+    rows = zip(profile.rtt_s, profile.throughput_bps, profile.mean_bps, profile.median_bps, strict=True)
+    lines = [
+        f"  {show_time(rtt):>8}  mean {show_rate(mean)}, median {show_rate(median)}, runs {len(runs)}"
+        for rtt, runs, mean, median in rows
+    ]
+    lines.append(f"  regimes: {words.regime_clause(findings.regimes[key])}")
+    lines.append(f"  utilization: {words.utilization_clause(findings.utilizations[key])}")
+    lines += [
+        f"  phases at {show_time(at.rtt_s)}: T_R {show_time(at.ramp_up_s)}, theta_S "
+        f"{show_rate(at.sustained_bps)}{words.foretold_clause(at, profile)}"
+        for at in findings.phases_at[key]
+    ]
+    prediction = findings.predictions.get(key)
+    if prediction is not None:
+        residuals = ", ".join(
+            f"{100 * off:+.1f}% at {show_time(rtt)}"
+            for rtt, off in zip(profile.rtt_s, prediction.residual, strict=True)
+        )
+        lines.append(f"  against the model: {residuals}")
+    lines += [
+        f"  dynamics at {show_time(rtt)}: {words.dynamics_clause(findings.dynamics[key, rtt])}"
+        for rtt in profile.rtt_s.tolist()
+    ]
+    gaps = findings.intervals[key]
+    if isinstance(gaps, Refusal):
+        return [*lines, f"  next transfer between the RTTs: {gaps.reason}"]
+    return [
+        *lines,
+        *(
+            f"  next transfer between {show_time(gap.from_s)} and {show_time(gap.to_s)}: "
+            f"{show_rate(gap.low_bps)} to {show_rate(gap.high_bps)} (at least {int(100 * gap.claim)}%)"
+            for gap in gaps
+        ),
+    ]

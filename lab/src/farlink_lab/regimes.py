@@ -1,0 +1,238 @@
+"""The regimes of a profile: concave, convex, or concave up to a transition RTT τ_T and convex beyond it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression, nnls
+
+from farlink_lab.resampling import lenders, resampled_means
+from farlink_lab.shape import SURE, Shape, ShapeError, shape
+from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farlink_lab.shape import Bend
+
+Array = NDArray[np.float64]
+Regime = Literal[
+    "all concave",
+    "all convex",
+    "concave then convex",
+    "convex then concave",
+    "several turns",
+    "straight",
+    "undecided",
+]
+
+# Of the interval for τ_T.
+CLAIM = 0.95
+TRANSITION_RESAMPLES = 400
+# Of a branch of a sigmoid: fine enough to look smooth.
+BRANCH_POINTS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Regimes:
+    """The regimes of one profile.
+
+    Attributes:
+        regime: The profile as a whole.
+        monotone_bps: The non-increasing regression of the means, shape (k,).
+        shape: The bends at the inner RTTs, and the regions that they make.
+        sigmoid: The dual sigmoid, where the regime is concave then convex; else `None`.
+        transition_s: The interval for τ_T, seconds; `None` without a sigmoid or with one run a point.
+        reason: Why there is no τ_T or no interval for it; empty where there are both.
+    """
+
+    regime: Regime
+    monotone_bps: Array
+    shape: Shape
+    sigmoid: DualSigmoid | None
+    transition_s: tuple[float, float] | None
+    reason: str
+
+
+def regimes(
+    rtt_s: Array,
+    throughput_bps: Sequence[Array],
+    *,
+    seed: int,
+    late: NDArray[np.bool_] | None = None,
+    resamples: int = TRANSITION_RESAMPLES,
+) -> Regimes:
+    """The regimes of a profile.
+
+    Bends are judged against linear interpolation between neighbours (`shape`), the transition by a dual
+    sigmoid (`sigmoid`), whose τ_T has a bootstrap interval of `CLAIM`.
+
+    Args:
+        rtt_s: Shape (k,), growing, seconds.
+        throughput_bps: k arrays of the runs at each RTT, bit/s.
+        seed: Of the resampling.
+        late: Shape (k,): RTTs whose runs lend no certainty; `None` for none.
+        resamples: For the interval.
+
+    Raises:
+        ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
+    """
+    found = shape(rtt_s, throughput_bps, late=late, seed=seed)
+    drawn = None
+    if found.judged:
+        lending = None if late is None else lenders(throughput_bps, late)
+        drawn = resampled_means(throughput_bps, lending=lending, resamples=resamples, seed=seed)
+    whole = regime_of(found) if drawn is None else tested_regime(rtt_s, throughput_bps, drawn)
+    sigmoid, interval, reason = None, None, _no_transition(whole)
+    if whole == "concave then convex" and len(rtt_s) >= LEAST_RTTS:
+        means = np.array([values.mean() for values in throughput_bps])
+        candidates = grid(rtt_s, means, runs=np.array([len(values) for values in throughput_bps]))
+        sigmoid = candidates.fit(means)
+        if drawn is None:
+            reason = "too few runs away from late RTTs show their spread: τ_T has no interval"
+        else:
+            interval = candidates.interval_s(sigmoid, means, drawn, share=CLAIM)
+    return Regimes(
+        regime=whole,
+        monotone_bps=monotone_bps(throughput_bps),
+        shape=found,
+        sigmoid=sigmoid,
+        transition_s=interval,
+        reason=reason,
+    )
+
+
+def monotone_bps(throughput_bps: Sequence[Array]) -> Array:
+    """The non-increasing regression of the means, weighted by runs (pool adjacent violators), shape (k,).
+
+    Raises:
+        ShapeError: where a throughput is not finite, or an RTT has none.
+    """
+    if any(len(values) == 0 or not np.isfinite(values).all() for values in throughput_bps):
+        raise ShapeError("every RTT needs finite throughputs")
+    means = np.array([values.mean() for values in throughput_bps])
+    runs = np.array([len(values) for values in throughput_bps], dtype=np.float64)
+    fitted: Array = isotonic_regression(means, weights=runs, increasing=False).x
+    return fitted
+
+
+def regime_of(found: Shape) -> Regime:
+    """What the bends make together, without a word on certainty: for profiles whose runs show no spread."""
+    decided = [point.bend for point in found.points if point.bend in ("concave", "convex")]
+    if not decided:
+        return "straight" if all(point.bend == "straight" for point in found.points) else "undecided"
+    turns = [decided[0], *(b for a, b in itertools.pairwise(decided) if a != b)]
+    if len(turns) == 1:
+        return "all concave" if turns == ["concave"] else "all convex"
+    if len(turns) > 2:
+        return "several turns"
+    return "concave then convex" if turns[0] == "concave" else "convex then concave"
+
+
+def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], resampled_bps: Array) -> Regime:
+    """The simplest regime that the runs do not contradict, at a level of 1 − `SURE`.
+
+    The means are projected onto the concave profiles, the convex ones, and those that turn once (least
+    squares in relation to the throughput). A regime is contradicted where its distance is more than noise
+    alone makes of a straight line, which for each of them is the profile most easily mistaken (Silvapulle and
+    Sen 2005, 3); the resamples tell what noise makes.
+
+    Args:
+        rtt_s: Shape (k,), growing, k ≥ 3.
+        throughput_bps: k arrays of runs, above 0.
+        resampled_bps: Means of resampled runs, shape (b, k).
+    """
+    means = np.array([values.mean() for values in throughput_bps])
+    runs = np.array([len(values) for values in throughput_bps], dtype=np.float64)
+    u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
+    scale = np.sqrt(runs) / means
+    straight = np.stack([scale, scale * u], axis=1)
+    basis, _ = np.linalg.qr(straight)
+    hinges = np.maximum(u[:, None] - u[None, 1:-1], 0) * scale[:, None]
+    bent = hinges - basis @ (basis.T @ hinges)
+    inner = len(rtt_s) - 2
+
+    def distance(profile: Array, turn: int, first: int) -> float:
+        """To profiles that bend by `first` (1 convex, −1 concave) at `turn` inner RTTs, then the other."""
+        signs = np.where(np.arange(inner) < turn, first, -first)
+        scaled = profile * scale
+        return float(nnls(bent * signs, scaled - basis @ (basis.T @ scaled))[1])
+
+    noise = means * (resampled_bps / means - 1)
+    convex, concave = (
+        distance(means, inner, sign) <= _quantile([distance(draw, inner, sign) for draw in noise])
+        for sign in (1, -1)
+    )
+    if convex or concave:
+        return "undecided" if convex and concave else "all convex" if convex else "all concave"
+    allowed = _quantile([distance(draw, inner, 1) for draw in noise])
+    if min(distance(means, turn, -1) for turn in range(1, inner)) <= allowed:
+        return "concave then convex"
+    if min(distance(means, turn, 1) for turn in range(1, inner)) <= allowed:
+        return "convex then concave"
+    return "several turns"
+
+
+def _quantile(distances: Sequence[float]) -> float:
+    return float(np.quantile(distances, SURE))
+
+
+def _no_transition(whole: Regime) -> str:
+    return {
+        "all concave": "the profile is concave at every RTT that was measured: τ_T lies beyond the last",
+        "all convex": "the profile is convex at every RTT that was measured: it has no concave region to end",
+        "convex then concave": "the profile turns from convex to concave: a dual sigmoid turns the other way",
+        "several turns": "the profile turns more than once: it has no single transition",
+        "straight": "the profile is straight: it has neither region",
+        "undecided": "the runs spread too much to tell where the profile is concave and where convex",
+    }.get(whole, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Branch:
+    """A stretch of a profile with one bend, to draw: seconds and bit/s, both of shape (n,)."""
+
+    bend: Bend
+    rtt_s: Array
+    throughput_bps: Array
+
+
+def branches(rtt_s: Array, found: Regimes) -> tuple[Branch, ...]:
+    """The profile as it was judged, from the first RTT to the last, in stretches of one bend.
+
+    Where there is a dual sigmoid they are its two branches, else stretches of the monotone regression.
+
+    Args:
+        rtt_s: Shape (k,), growing, seconds.
+        found: The regimes of the profile.
+    """
+    if found.sigmoid is not None:
+        at = found.sigmoid.transition_s
+        before, after = np.linspace(rtt_s[0], at, BRANCH_POINTS), np.linspace(at, rtt_s[-1], BRANCH_POINTS)
+        return (
+            Branch(bend="concave", rtt_s=before, throughput_bps=found.sigmoid.throughput_bps(before)),
+            Branch(bend="convex", rtt_s=after, throughput_bps=found.sigmoid.throughput_bps(after)),
+        )
+    whole: dict[Regime, Bend] = {"all concave": "concave", "all convex": "convex", "straight": "straight"}
+    if found.regime in whole:
+        return (Branch(bend=whole[found.regime], rtt_s=rtt_s, throughput_bps=found.monotone_bps),)
+    return tuple(
+        Branch(bend=bend, rtt_s=edges, throughput_bps=np.interp(edges, rtt_s, found.monotone_bps))
+        for bend, edges in stretches(rtt_s, found.shape)
+    )
+
+
+def stretches(rtt_s: Array, found: Shape) -> tuple[tuple[Bend, Array], ...]:
+    """Each region with the RTTs that it spans: regions meet half way between their RTTs, the ends go on."""
+    firsts = [region.first_s for region in found.regions]
+    lasts = [region.last_s for region in found.regions]
+    middles = [(last + first) / 2 for last, first in zip(lasts[:-1], firsts[1:], strict=True)]
+    edges = [float(rtt_s[0]), *middles, float(rtt_s[-1])]
+    return tuple(
+        (region.bend, np.array([low, *(rtt for rtt in rtt_s if low < rtt < high), high]))
+        for region, (low, high) in zip(found.regions, itertools.pairwise(edges), strict=True)
+    )

@@ -1,0 +1,166 @@
+"""What `farlink lab analyse` prints of a campaign whose truth is known, and of degenerate ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import synthetic
+from farlink_lab.analysis import analysis, told
+from farlink_lab.findings import find
+from farlink_lab.records import read_records
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    place = tmp_path_factory.mktemp("campaign")
+    synthetic.write(place, synthetic.campaign(repetitions=3), broken=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def found(directory):
+    return analysis(find(read_records(directory / "records.jsonl")))
+
+
+def of(found, label, mode):
+    (one,) = [
+        each for each in found["configurations"] if (each["configuration"], each["mode"]) == (label, mode)
+    ]
+    return one
+
+
+def test_the_command_prints_one_object_and_names_broken_lines(lab, directory, found):
+    done = lab.run("analyse", directory, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == json.loads(json.dumps(found))
+    assert "records.jsonl: line 3: not JSON" in done.stderr
+
+
+def test_the_command_prints_lines_for_a_person(lab, directory):
+    done = lab.run("analyse", directory)
+    assert done.returncode == 0
+    for said in ("regimes: ", "τ_T", "C_U ", "UCC ", "our reading", "T_R ", "theta_S "):
+        assert said in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_to_analyse_is_one_line(lab):
+    (lab.home / "none").mkdir()
+    done = lab.run("analyse", lab.home / "none")
+    assert done.returncode == 2
+    assert done.stderr.startswith("farlink: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_sizes_and_durations_are_apart(found):
+    assert of(found, "CUBIC ×1", "size")["amount"] == 2 << 30
+    assert of(found, "CUBIC ×1", "duration")["amount"] == 10
+    for one in found["configurations"]:
+        assert sum(at["runs"] for at in one["profile"]) == one["runs"]
+
+
+def test_the_profile_has_mean_median_quantiles_and_band(found):
+    for at in of(found, "CUBIC ×1", "duration")["profile"]:
+        low, high = at["mean_95"]
+        assert low <= at["mean"] <= high
+        assert at["quantiles"]["0.05"] <= at["median"] <= at["quantiles"]["0.95"]
+
+
+def test_small_buffers_are_all_convex(found):
+    one = of(found, "CUBIC ×1, 256 KiB buffers", "duration")
+    assert one["regimes"]["regime"] == "all convex"
+    assert one["regimes"]["tau_T"] is None
+    assert one["regimes"]["reason"]
+    assert one["utilization"]["C_CC"] > 0.2
+
+
+def test_the_three_coefficients_stand_together_with_their_reading(found):
+    for one in found["configurations"]:
+        assert {"C_U", "C_CC", "UCC"} <= one["utilization"].keys()
+    assert "our reading" in found["C_U_C_CC_UCC"]
+
+
+def test_the_samples_of_real_runs_account_for_all_that_arrived():
+    # Not a test of where they are split: that cannot show here (docs/analyse.md).
+    example = Path(__file__).parents[2] / "examples" / "campaign" / "records.jsonl"
+    measured = analysis(find(read_records(example)))
+    phases = [at for one in measured["configurations"] for at in one["phases"]]
+    assert len(phases) > 20
+    assert max(at["rebuilt_error"] for at in phases) <= 0.02
+
+
+def test_a_sustained_throughput_above_capacity_is_named():
+    example = Path(__file__).parents[2] / "examples" / "campaign" / "records.jsonl"
+    for one in analysis(find(read_records(example)))["configurations"]:
+        for at in one["phases"]:
+            assert (at["theta_S"] > 1.01 * one["C"]) == ("above the capacity" in (at["reason"] or ""))
+
+
+def test_the_model_stands_beside_the_measured(found):
+    for at in of(found, "CUBIC ×1", "size")["model"]["at"]:
+        assert abs(at["residual"]) < 0.03
+        assert at["x"] >= 0
+    assert 0.001 < of(found, "CUBIC ×1", "size")["model"]["inflection"] < 0.366
+
+
+def test_noise_about_a_rate_has_no_exponent(tmp_path):
+    # One run a point: those of the synthetic campaign share their noise.
+    synthetic.write(tmp_path, synthetic.campaign(repetitions=1))
+    found = analysis(find(read_records(tmp_path / "records.jsonl")))
+    dynamics = of(found, "CUBIC ×1", "duration")["dynamics"]
+    assert dynamics[0]["lyapunov"] is None
+    assert "no map" in dynamics[0]["reason"]
+    assert dynamics[0]["scatter"] == pytest.approx(0.01, abs=0.005)
+
+
+def test_losses_count_in_the_model_where_the_response_is_known(tmp_path):
+    made = [
+        synthetic.record(rtt_s=rtt, loss=1e-4, congestion=congestion, lab={"configuration": congestion})
+        for rtt in synthetic.RTTS_S
+        for congestion in ("cubic", "bbr")
+    ]
+    synthetic.write(tmp_path, made)
+    found = analysis(find(read_records(tmp_path / "records.jsonl")))
+    cubic, bbr = (of(found, label, "size")["model"] for label in ("cubic", "bbr"))
+    assert (cubic["counts_loss"], bbr["counts_loss"]) == (True, False)
+    assert cubic["at"][-1]["Theta"] < 0.5 * bbr["at"][-1]["Theta"]
+
+
+def times(rates, **changes):
+    return [
+        synthetic.record(
+            rtt_s=rtt,
+            bytes=round(rate * 2 / 8),
+            duration_s=2.0,
+            lab={"configuration": "one", "run": f"r{number}"},
+            **changes,
+        )
+        for number, (rtt, rate) in enumerate(rates)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("made", "regime", "use"),
+    [
+        (times([(0.1, 1e9)]), "here are 1", "here are 1"),
+        (times([(0.1, 1e9), (0.2, 1e9)]), "here are 2", "here are 2"),
+        (times([(0.1, 1e9), (0.1, 2e9), (0.1, 3e9)]), "here are 1", "here are 1"),
+        (times([(0.1, 1e9), (0.2, 0.0), (0.3, 0.0)]), "throughput above 0", None),
+        (times([(0.1, 20e9), (0.2, 1e9), (0.3, 1e9)]), None, "above the capacity"),
+        (times([(0.1, 1e9), (0.2, 9e8), (0.3, 1e8)], goodput_bps=None), None, "the capacity is unknown"),
+    ],
+)
+def test_degenerate_campaigns_have_named_answers(tmp_path, made, regime, use):
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    for said, part in ((regime, one["regimes"]), (use, one["utilization"])):
+        if said is None:
+            assert part.get("regime") or part.get("UCC") is not None
+        else:
+            assert said in part["reason"]
+    json.dumps(analysis(findings), allow_nan=False)
+    assert told(findings)
