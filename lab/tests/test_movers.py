@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,14 @@ def test_nuttcp_runs_for_as_long_as_its_intervals_are_told():
 def test_nuttcp_that_failed_is_told_in_its_words():
     with pytest.raises(MoverError, match="nuttcp-t: Error: connection refused"):
         result("nuttcp", stderr="nuttcp-t: Error: connection refused\n")
+
+
+@pytest.mark.parametrize(("interval_s", "asked"), [(None, None), (0.01, "10000000ns")])
+def test_ours_is_asked_for_samples_as_the_plan_says(interval_s, asked):
+    configuration = replace(CUBIC, interval_s=interval_s)
+    command = MOVERS["farlink"].client("farlink", configuration=configuration, address="b", rtt_s=RTT_S)
+    said = command[command.index("--interval") + 1] if "--interval" in command else None
+    assert said == asked
 
 
 def test_our_record_is_taken_as_it_is():

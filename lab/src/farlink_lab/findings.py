@@ -10,6 +10,7 @@ from farlink_lab.phases import Phases, phases
 from farlink_lab.prediction import Prediction, predict
 from farlink_lab.profile import LeftOut, Profile, configuration_order, profiles
 from farlink_lab.shape import Shape, ShapeError, shape
+from farlink_lab.single_loss import LossCourse, loss_courses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,7 @@ class Findings:
         predictions: By `Profile.key`; absent where the model lacks a fact.
         costs: By `Profile.key`; absent where CPU seconds are unknown.
         phases: By line number of the record; absent where the samples are too few.
+        losses: What single losses did, where the connection was asked for some.
     """
 
     records: tuple[Record, ...]
@@ -45,6 +47,7 @@ class Findings:
     predictions: Mapping[str, Prediction]
     costs: Mapping[str, Cost]
     phases: Mapping[int, Phases]
+    losses: tuple[LossCourse, ...] = ()
 
     def of_mode(self, mode: str) -> tuple[Profile, ...]:
         """The profiles of one mode: the two are never mixed."""
@@ -92,6 +95,7 @@ def find(reading: Reading) -> Findings:
         predictions={key: known for key, known in predictions.items() if known is not None},
         costs={key: known for key, known in costs.items() if known is not None},
         phases={line: known for line, known in split.items() if known is not None},
+        losses=loss_courses(found),
     )
 
 

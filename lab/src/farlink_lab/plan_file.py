@@ -35,6 +35,10 @@ MOST_DURATION_S = 3600.0
 # As the mover's protocol bounds them.
 MOST_STREAMS = 512
 MOST_REPETITIONS = 1000
+# Every segment lost is no connection.
+LEAST_EVERY = 2
+# As `farlink memory` bounds its samples.
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 10e-3, 10.0
 # Enough for any study by hand; more is a slip in a list.
 MOST_RUNS = 100_000
 
@@ -49,6 +53,7 @@ _CONFIGURATION_KEYS = (
     "buffer",
     "bytes",
     "seconds",
+    "interval",
     "rtts",
 )
 _LISTED_KEYS = ("mover", "congestion", "streams", "buffer")
@@ -201,7 +206,7 @@ def _connection(top: _Table, *, seed: int) -> Connection:
         framing=framing,
         # IPv6's least (RFC 8200) and the largest IP packet.
         mtu=table.whole("mtu", default=9000, least=1280, most=65535),
-        loss=table.quantity("loss", parse_share, default=0.0),
+        loss=table.quantity("loss", _loss, default="0.0"),
         background_bps=background or None,
         congestion=table.word("congestion"),
         seed=table.whole("seed", default=seed, least=0, most=2**63 - 1),
@@ -222,6 +227,18 @@ def _queue(text: str) -> str:
     if seconds == 0:
         raise QuantityError(f'"{text}" is zero: a queue holds at least one packet, as in 50ms or 62.5MB')
     return f"{round(seconds * 1e9)}ns"
+
+
+def _loss(text: str) -> str:
+    """Segments that are lost as the command line takes it: a share, or every which one."""
+    word, colon, count = text.partition(":")
+    if not colon:
+        return repr(parse_share(text))
+    if word != "every" or not count.isdecimal() or int(count) < LEAST_EVERY:
+        raise QuantityError(
+            f'"{text}" is not a loss: write a share, as in 1%, or one segment of a number, as in every:12000'
+        )
+    return f"every:{int(count)}"
 
 
 def _configurations(top: _Table, *, rtts: tuple[float, ...]) -> tuple[Configuration, ...]:
@@ -283,6 +300,7 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
         buffer_bytes=table.quantity("buffer", _buffer, default=None),
         size_bytes=table.quantity("bytes", _bytes, default=None),
         duration_s=_seconds(table),
+        interval_s=_interval(table, mover=mover),
     )
     reason = MOVERS[mover].refusal(configuration)
     if reason:
@@ -309,6 +327,19 @@ def _seconds(table: _Table) -> float | None:
             f"{table.path('seconds')}: {_shown(value)} is not a number above 0 and up to 3600, as in 10"
         )
     return float(value)
+
+
+def _interval(table: _Table, *, mover: str) -> float | None:
+    found: float | None = table.quantity("interval", parse_time, default=None)
+    if found is None:
+        return None
+    if mover != "farlink":
+        raise PlanError(f"{table.path('interval')}: only farlink's samples can be chosen: leave it out")
+    if not LEAST_INTERVAL_S <= found <= MOST_INTERVAL_S:
+        raise PlanError(
+            f"{table.path('interval')}: {_shown(table.data['interval'])} is not a time from 10ms to 10s"
+        )
+    return found
 
 
 def _bytes(text: str) -> int | None:

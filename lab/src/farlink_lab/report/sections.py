@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from farlink_lab import words
 from farlink_lab.profile import counted_lines, label_of
 from farlink_lab.quantity import show_rate, show_size, show_time
-from farlink_lab.report import markup
+from farlink_lab.report import losses, markup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,6 +91,7 @@ def body(
             if findings.of_mode(mode)
         ),
         _traces(runs),
+        losses.section(findings.losses, looks),
         _cost(findings, looks, drawn=drawn),
         _health(findings, drawn=drawn),
         _runs(findings, looks),

@@ -89,8 +89,8 @@ class Emulation:
             *("--mtu", str(wanted.mtu), "--seed", str(wanted.seed)),
             *("--prefault", f"{self.prefault_bytes}B"),
         ]
-        if wanted.loss:
-            command += ["--loss", f"{wanted.loss!r}"]
+        if wanted.loss != "0.0":
+            command += ["--loss", wanted.loss]
         if wanted.background_bps is not None:
             command += ["--background", f"{wanted.background_bps}bit"]
         if self.congestion is not None:
