@@ -14,6 +14,7 @@ from farlink_lab.plot.palette import looks
 from farlink_lab.records import read_records
 from farlink_lab.report import write_report
 from farlink_lab.single_loss import HEADERS, cubic_peaks
+from farlink_lab.words import headlines
 
 RTT_S, STEP_S, MTU = 0.05, 0.01, 9000
 # Every so often one segment is lost.
@@ -114,6 +115,9 @@ def test_the_page_tells_and_draws_them(tmp_path):
     text, findings = report.page.read_text(), report.findings
     assert "What one loss does" in text
     assert "12.5%<small>Kelly, 2003</small>" in text
+    said = [sentence for sentence in headlines(findings) if "single loss" in sentence]
+    assert [sentence.split(" at ")[0] for sentence in said] == sorted(LAWS)
+    assert "scalable at 50 ms: a single loss took 12.0% of the window (published: 12.5%)" in said[-1]
     figure = loss_figure(findings.losses, looks(findings.labels))
     assert len(figure["data"]) == 2 * len(findings.losses)
     graph_objects.Figure(json.loads(json.dumps(figure)))
