@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
+
+from farlink_lab.single_loss import Cycle, cubic_peaks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,33 +30,6 @@ class Sample:
     acknowledgements: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cycle:
-    """From the end of one loss's recovery to the next loss."""
-
-    before: int
-    """The window when the loss was noticed, segments."""
-    after: int
-    """The window when the loss had been repaired."""
-    end: int
-    """The window when the next loss was noticed."""
-    seconds: float
-    """From the repair to the next loss."""
-
-    @property
-    def left(self) -> float:
-        """The share of the window that the loss left."""
-        return self.after / self.before
-
-    def growth(self, rtt_s: float) -> float:
-        """Segments by which the window grew in a round trip."""
-        return (self.end - self.after) * rtt_s / self.seconds
-
-    def relative_growth(self, rtt_s: float) -> float:
-        """The share of itself by which the window grew in a round trip."""
-        return math.expm1(math.log(self.end / self.after) * rtt_s / self.seconds)
-
-
 def parse(lines: Sequence[str]) -> list[Sample]:
     """The samples in the lines that `probe stream` printed."""
     samples = []
@@ -75,25 +50,29 @@ def parse(lines: Sequence[str]) -> list[Sample]:
 
 
 def cycles(samples: Sequence[Sample], *, settled_s: float, least_s: float) -> list[Cycle]:
-    """Those that begin after `settled_s` and last `least_s` or longer."""
+    """From each loss after `settled_s` to the next, where the window grew for `least_s` or longer."""
     noticed = [
         at
         for at in range(1, len(samples))
         if samples[at].state == RECOVERY and samples[at - 1].state != RECOVERY
     ]
+    peaks = cubic_peaks([samples[at - 1].window for at in noticed])
     found = []
-    for at, following in pairwise(noticed):
+    for (at, following), peak in zip(pairwise(noticed), peaks, strict=False):
         repaired = next((i for i in range(at, following) if samples[i].state == OPEN), None)
         if repaired is None or samples[at].t_s < settled_s:
             continue
-        seconds = samples[following - 1].t_s - samples[repaired].t_s
-        if seconds >= least_s:
+        if samples[following - 1].t_s - samples[repaired].t_s >= least_s:
             found.append(
                 Cycle(
+                    noticed_s=samples[at].t_s,
+                    repaired_s=samples[repaired].t_s,
+                    end_s=samples[following - 1].t_s,
+                    rtt_s=median(sample.rtt_s for sample in samples[repaired:following]),
                     before=samples[at - 1].window,
                     after=samples[repaired].window,
                     end=samples[following - 1].window,
-                    seconds=seconds,
+                    peak=peak,
                 )
             )
     return found
