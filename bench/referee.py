@@ -23,15 +23,10 @@ from support.window import Sample, cycles, parse
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-VARIANTS = ("scalable", "htcp", "cubic")
-NAMES = {"scalable": "Scalable TCP", "htcp": "H-TCP", "cubic": "CUBIC"}
 PORT = "5000"
 MTU = 1500
 # An RTT at which H-TCP's scaling by whole eighths is the same in jiffies of 4 ms and in microseconds.
 RTT_MS = 98.0
-EVERY = 3000
-# Short, so that the end of slow start does not decide what H-TCP takes for the longest round trip.
-QUEUE_MS = 10.0
 SECONDS, SETTLED_S, LEAST_S = 60, 20.0, 0.5
 BAR = 0.1
 # A stall that makes a round trip longer by a quarter lets H-TCP take more: RTTmin/RTTmax is below 0.8 then.
@@ -47,12 +42,39 @@ LOSSES = {
 }
 # Frame check, preamble and gap between frames, which netem does not see, and our framing counts.
 FRAME_BYTES = 24
-LIMIT_PACKETS = 1 + int(100e6 / 8 / (MTU + 38) * (RTT_MS / 2 + QUEUE_MS) / 1e3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A congestion control, and the connection at which it is compared.
+
+    The queue is short: so the end of slow start does not decide what H-TCP takes for the longest round trip.
+    """
+
+    congestion: str
+    rate_mbit: int = 100
+    queue_ms: float = 10.0
+    every: int = 3000
+
+    @property
+    def limit_packets(self) -> int:
+        """What netem holds: the queue, and what is on its way."""
+        packets_s = self.rate_mbit * 1e6 / 8 / (MTU + 38)
+        return 1 + int(packets_s * (RTT_MS / 2 + self.queue_ms) / 1e3)
+
+
+CASES = {
+    "Scalable TCP": Case(congestion="scalable"),
+    "H-TCP": Case(congestion="htcp"),
+    # Its window fills half of the queue, so that RTTmin/RTTmax is within H-TCP's bounds.
+    "H-TCP, into a queue": Case(congestion="htcp", rate_mbit=20, queue_ms=50.0, every=4200),
+    "CUBIC": Case(congestion="cubic"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A run of one variant: what was sampled, the settled cycles, and the emulator's greatest lateness."""
+    """A run of one case: what was sampled, the settled cycles, and the emulator's greatest lateness."""
 
     samples: list[Sample]
     cycles: list[Cycle]
@@ -65,9 +87,9 @@ class Trace:
         return last.delivered / last.acknowledgements
 
 
-def netem(rtt_ms: float, loss: str = "", limit: int = 10_000) -> str:
+def netem(rtt_ms: float, loss: str = "", *, limit: int = 10_000, rate_mbit: int = 100) -> str:
     """What netem is told for one direction."""
-    return f"limit {limit} delay {rtt_ms / 2}ms {loss} rate 100mbit {FRAME_BYTES}"
+    return f"limit {limit} delay {rtt_ms / 2}ms {loss} rate {rate_mbit}mbit {FRAME_BYTES}"
 
 
 def trace_of(lines: Sequence[str], late_s: float = 0.0) -> Trace:
@@ -79,32 +101,34 @@ def trace_of(lines: Sequence[str], late_s: float = 0.0) -> Trace:
     return Trace(samples=samples, cycles=found, late_s=late_s)
 
 
-def theirs(guest: Guest, variant: str) -> Trace:
+def theirs(guest: Guest, case: Case) -> Trace:
     """The kernel's own module, over netem, in the guest."""
-    settings = {"MTU": str(MTU), "NETEM": netem(RTT_MS, limit=LIMIT_PACKETS), "EVERY": str(EVERY)}
-    job = f"/bin/ip netns exec a /probe stream 10.0.1.2 {PORT} {variant} {SECONDS}\n"
+    options = netem(RTT_MS, limit=case.limit_packets, rate_mbit=case.rate_mbit)
+    settings = {"MTU": str(MTU), "NETEM": options, "EVERY": str(case.every)}
+    job = f"/bin/ip netns exec a /probe stream 10.0.1.2 {PORT} {case.congestion} {SECONDS}\n"
     return trace_of(guest.run(job, settings=settings))
 
 
-def ours(probe: Path, variant: str) -> tuple[Trace, list[str]]:
+def ours(probe: Path, name: str) -> tuple[Trace, list[str]]:
     """Ours, over our emulator, on this machine; and which runs were left out before it, and why."""
     left_out: list[str] = []
     while True:
-        trace = our_run(probe, variant)
+        trace = our_run(probe, CASES[name])
         if trace.late_s <= STALL_S or len(left_out) == TRIES - 1:
             return trace, left_out
         number = len(left_out) + 1
-        left_out.append(f"{NAMES[variant]}, run {number}: a packet left {trace.late_s * 1e3:.0f} ms late")
+        left_out.append(f"{name}, run {number}: a packet left {trace.late_s * 1e3:.0f} ms late")
 
 
-def our_run(probe: Path, variant: str) -> Trace:
+def our_run(probe: Path, case: Case) -> Trace:
     """One run over our emulator."""
-    options = ["--rate", "100mbit", "--rtt", f"{RTT_MS}ms", "--mtu", str(MTU), "--queue", f"{QUEUE_MS}ms"]
-    with Connection(*options, "--loss", f"every:{EVERY}", "--congestion", variant) as connection:
+    options = ["--rate", f"{case.rate_mbit}mbit", "--rtt", f"{RTT_MS}ms", "--queue", f"{case.queue_ms}ms"]
+    options += ["--mtu", str(MTU), "--loss", f"every:{case.every}", "--congestion", case.congestion]
+    with Connection(*options) as connection:
         server = prepare(connection, probe)
         before = connection.link()
         to = before["hosts"][1]["ipv4"]
-        out = connection.run("a", str(probe), "stream", to, PORT, variant, str(SECONDS))
+        out = connection.run("a", str(probe), "stream", to, PORT, case.congestion, str(SECONDS))
         after = connection.link()
         server.terminate()
         server.wait()
@@ -126,11 +150,14 @@ def prepare(connection: Connection, probe: Path) -> subprocess.Popen[str]:
 def window_table(pairs: dict[str, tuple[Trace, Trace]]) -> str:
     """What a loss takes and what a round trip adds, theirs and ours."""
     rows = []
-    for variant, (kernel, mine) in pairs.items():
+    for case, (kernel, mine) in pairs.items():
         measures: dict[str, tuple[str, Callable[[Cycle], float]]] = {
             "share of the window that a loss takes": ("{:.4f}", lambda cycle: cycle.taken),
             "growth a round trip, segments": ("{:.3f}", lambda cycle: cycle.growth),
-            "growth, of the law's from that window": ("{:.3f}", partial(by_law, LAWS[variant])),
+            "growth, of the law's from that window": (
+                "{:.3f}",
+                partial(by_law, LAWS[CASES[case].congestion]),
+            ),
             "window when a loss is noticed, segments": ("{:.0f}", lambda cycle: cycle.before),
             "from repair to the next loss, s": ("{:.2f}", lambda cycle: cycle.end_s - cycle.repaired_s),
         }
@@ -139,8 +166,8 @@ def window_table(pairs: dict[str, tuple[Trace, Trace]]) -> str:
             ratio = median(b) / median(a)
             verdict = "yes" if abs(ratio - 1) <= BAR else "NO"
             shown = [f"{form.format(median(v))} ({spread(v, form)})" for v in (a, b)]
-            rows.append([NAMES[variant], name, *shown, f"{ratio:.3f}", verdict])
-    head = ["variant", "median (middle half)", "Linux's module, netem", "ours", "ratio", "within 10%"]
+            rows.append([case, name, *shown, f"{ratio:.3f}", verdict])
+    head = ["case", "median (middle half)", "Linux's module, netem", "ours", "ratio", "within 10%"]
     return page.table(head, rows)
 
 
@@ -158,13 +185,14 @@ def runs_table(pairs: dict[str, tuple[Trace, Trace]], guest: Guest) -> str:
     """Every run that counts."""
     origins = {entry["name"]: entry.get("origin") for entry in congestion_controls()}
     rows = []
-    for variant, (kernel, mine) in pairs.items():
-        for where, trace in ((f"kernel {guest.release}", kernel), (f"{origins[variant]}, here", mine)):
-            row = [NAMES[variant], where, len(trace.cycles), trace.samples[-1].retransmits]
+    for case, (kernel, mine) in pairs.items():
+        origin = origins[CASES[case].congestion]
+        for where, trace in ((f"kernel {guest.release}", kernel), (f"{origin}, here", mine)):
+            row = [case, where, len(trace.cycles), trace.samples[-1].retransmits]
             lateness = f"{trace.late_s * 1e3:.1f} ms" if trace is mine else "-"
             rows.append([*row, f"{trace.per_acknowledgement:.2f}", lateness])
     head = [
-        "variant",
+        "case",
         "whose",
         "losses that count",
         "segments sent again",
@@ -187,14 +215,14 @@ def draw(pairs: dict[str, tuple[Trace, Trace]], svg: Path) -> None:
     with mpl.rc_context({**style, "svg.fonttype": "none", "path.simplify_threshold": 0.5}):
         figure = Figure(figsize=(9, 2 * len(pairs)), layout="constrained")
         panels = figure.subplots(len(pairs), 2, sharex=True, sharey="row")
-        for row, (variant, both) in zip(panels, pairs.items(), strict=True):
+        for row, (case, both) in zip(panels, pairs.items(), strict=True):
             top = 1.05 * max(sample.window for trace in both for sample in settled(trace))
             whose_are = ("Linux's module, over netem", "here, over farlink emulate")
             for panel, trace, whose in zip(row, both, whose_are, strict=True):
                 shown = settled(trace)[::5]
                 times = [round(sample.t_s, 2) for sample in shown]
                 panel.plot(times, [sample.window for sample in shown], lw=1, color="#0072B2")
-                panel.set_title(f"{NAMES[variant]}, {whose}", loc="left", fontsize=9)
+                panel.set_title(f"{case}: {whose}", loc="left", fontsize=9)
                 panel.set_ylim(0, top)
             row[0].set_ylabel("window, segments")
         for panel in panels[-1]:
@@ -283,9 +311,9 @@ def main() -> None:
     probe, guest = build_probe(), Guest()
     left_out: list[str] = []
     pairs = {}
-    for variant in VARIANTS:
-        mine, late_ones = ours(probe, variant)
-        pairs[variant] = (theirs(guest, variant), mine)
+    for name, case in CASES.items():
+        mine, late_ones = ours(probe, name)
+        pairs[name] = (theirs(guest, case), mine)
         left_out += late_ones
     draw(pairs, Path(__file__).with_suffix(".svg"))
     parts = [
@@ -302,8 +330,9 @@ def main() -> None:
         Path(__file__).with_suffix(".md"),
         title="Do our congestion controls and our emulator do as Linux's modules and netem do?",
         question=(
-            f"One stream over 100 Mb/s and {RTT_MS:.0f} ms, MTU {MTU}, queue {QUEUE_MS:.0f} ms, every "
-            f"{EVERY:,}th packet lost, {SECONDS} s of which the first {SETTLED_S:.0f} do not count: what "
+            f"One stream over 100 Mb/s and {RTT_MS:.0f} ms, MTU {MTU}, queue 10 ms, every 3,000th packet "
+            "lost (into a queue: 20 Mb/s, queue 50 ms, every 4,200th), "
+            f"{SECONDS} s of which the first {SETTLED_S:.0f} do not count: what "
             "each loss takes from the window and what each round trip adds, with Linux's own modules over "
             f"netem in a virtual machine (Debian's kernel {guest.release}) and with ours over `farlink "
             "emulate` on this machine, by one program that samples TCP_INFO. The bar, set beforehand: "
