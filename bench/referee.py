@@ -66,8 +66,6 @@ class Case:
 CASES = {
     "Scalable TCP": Case(congestion="scalable"),
     "H-TCP": Case(congestion="htcp"),
-    # Its window fills half of the queue, so that RTTmin/RTTmax is within H-TCP's bounds.
-    "H-TCP, into a queue": Case(congestion="htcp", rate_mbit=20, queue_ms=50.0, every=4200),
     "CUBIC": Case(congestion="cubic"),
 }
 
@@ -331,7 +329,7 @@ def main() -> None:
         title="Do our congestion controls and our emulator do as Linux's modules and netem do?",
         question=(
             f"One stream over 100 Mb/s and {RTT_MS:.0f} ms, MTU {MTU}, queue 10 ms, every 3,000th packet "
-            "lost (into a queue: 20 Mb/s, queue 50 ms, every 4,200th), "
+            "lost, "
             f"{SECONDS} s of which the first {SETTLED_S:.0f} do not count: what "
             "each loss takes from the window and what each round trip adds, with Linux's own modules over "
             f"netem in a virtual machine (Debian's kernel {guest.release}) and with ours over `farlink "
