@@ -126,6 +126,14 @@ def test_nuttcp_that_failed_is_told_in_its_words():
         result("nuttcp", stderr="nuttcp-t: Error: connection refused\n")
 
 
+@pytest.mark.parametrize(("interval_s", "asked"), [(None, None), (0.01, "10000000ns")])
+def test_ours_is_asked_for_samples_as_the_plan_says(interval_s, asked):
+    configuration = replace(CUBIC, interval_s=interval_s)
+    command = MOVERS["farlink"].client("farlink", configuration=configuration, address="b", rtt_s=RTT_S)
+    said = command[command.index("--interval") + 1] if "--interval" in command else None
+    assert said == asked
+
+
 def test_our_record_is_taken_as_it_is():
     assert result("farlink", 'noise\n{"outcome":"failed","extra":1}\n') == {"outcome": "failed", "extra": 1}
     with pytest.raises(MoverError, match="farlink: no route to host"):

@@ -46,6 +46,17 @@ def refusal(text):
         (GOOD + '[connection]\nrtt = "1ms"\n', "unknown key connection.rtt"),
         (GOOD + "[connection]\nmtu = 100\n", "connection.mtu: 100 is not a whole number from 1280 to 65535"),
         (GOOD + '[connection]\nloss = "101%"\n', 'connection.loss: "101%" is not a share'),
+        (
+            GOOD + '[connection]\nloss = "every:1"\n',
+            'connection.loss: "every:1" is not a loss: write a share, as in 1%, or one segment of a number',
+        ),
+        (GOOD + '[connection]\nloss = "often:9"\n', 'connection.loss: "often:9" is not a loss'),
+        (GOOD + 'interval = "1ms"\n', 'configuration[0].interval: "1ms" is not a time from 10ms to 10s'),
+        (GOOD + 'interval = "10"\n', 'configuration[0].interval: "10" has no unit'),
+        (
+            GOOD + 'interval = "10ms"\nmover = "iperf3"\n',
+            "configuration[0].interval: only farlink's samples can be chosen: leave it out",
+        ),
         (GOOD + '[connection]\nqueue = "50"\n', 'connection.queue: "50" has no unit'),
         (GOOD + '[connection]\nframing = "token ring"\n', "is none of ethernet, sonet, none"),
         (GOOD + '[connection]\nframing = "sonet"\nrate = "10gbit"\n', "sonet means OC-192"),
@@ -194,6 +205,21 @@ def test_a_command_is_called_by_its_program():
     (configuration,) = parse_plan(text, name="x").configurations
     assert (configuration.mover, configuration.tool) == ("command", "mytool")
     assert configuration.label == "mytool DEFAULT ×1, full buffers"
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"), [("1%", 0.01), ("0.0001", 0.0001), ("every:12000", "every:12000")]
+)
+def test_a_loss_is_a_share_or_one_of_a_number(text, asked):
+    assert parse_plan(GOOD + f'[connection]\nloss = "{text}"\n', name="x").connection.loss == asked
+
+
+def test_the_losses_are_of_every_variant_in_three_minutes():
+    plan = read_plan(PLANS / "losses.toml")
+    runs = schedule(plan)
+    assert {run.configuration.congestion for run in runs} == {"cubic", "htcp", "scalable", "bbr", "circuit"}
+    assert all(run.configuration.interval_s == 0.01 for run in runs)
+    assert TimeLeft().of_all(runs) < 180
 
 
 def test_runs_are_interleaved_and_reproducible():

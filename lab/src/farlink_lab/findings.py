@@ -17,6 +17,7 @@ from farlink_lab.profile import LeftOut, Profile, configuration_order, profiles
 from farlink_lab.regimes import Regimes, regimes
 from farlink_lab.resampling import mean_band
 from farlink_lab.shape import Shape, ShapeError
+from farlink_lab.single_loss import LossCourse, loss_courses
 from farlink_lab.utilization import Utilization, UtilizationError, utilization
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Findings:
         phases: By line number of the record; absent where the samples are too few.
         phases_at: By `Profile.key`: RTT by RTT, those whose samples tell them.
         dynamics: By `Profile.key` and RTT (s): the sustained samples of all runs there.
+        losses: What single losses did, where the connection was asked for some.
 
     Where an analysis cannot be made, the reason stands in its place.
     """
@@ -74,6 +76,7 @@ class Findings:
     phases: Mapping[int, Phases]
     phases_at: Mapping[str, tuple[PhasesAt, ...]]
     dynamics: Mapping[tuple[str, float], Dynamics | Refusal]
+    losses: tuple[LossCourse, ...] = ()
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -139,6 +142,7 @@ def find(reading: Reading) -> Findings:
             for profile in found
             for rtt, group in zip(profile.rtt_s.tolist(), profile.records, strict=True)
         },
+        losses=loss_courses(found),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from farlink_lab import model
 from farlink_lab.quantity import show_size, show_time
 
-_LATER_KEYS = ("options", "command", "server", "port", "ready")
+_LATER_KEYS = ("interval_s", "options", "command", "server", "port", "ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Connection:
         queue: The bottleneck's queue as the command line takes it: a time at the rate or a size.
         framing: `ethernet`, `sonet` or `none`.
         mtu: Largest IP packet, bytes.
-        loss: Probability that a segment is lost, each direction.
+        loss: Segments that are lost, each direction, a share, or `every:N` as the command line takes it.
         background_bps: Mean rate of other traffic, bits per second.
         congestion: The hosts' default congestion control; `None` leaves the kernel's.
         seed: Seed of the emulation's random choices.
@@ -32,7 +32,7 @@ class Connection:
     queue: str = "50ms"
     framing: str = "ethernet"
     mtu: int = 9000
-    loss: float = 0.0
+    loss: float | str = 0.0
     background_bps: int | None = None
     congestion: str | None = None
     seed: int = 1
@@ -56,6 +56,7 @@ class Configuration:
         buffer_bytes: Socket buffer at both ends; `None` lets the kernel tune it ("full buffers").
         size_bytes: Bytes to move, of a fixed-size configuration.
         duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
+        interval_s: Length of a sample; `None` takes the mover's.
         rtts_s: The RTTs of the plan that it is measured at; `None` is all of them.
         options: More words for the client's command line, of movers that take some.
         command: The client's template, of mover `command`.
@@ -72,6 +73,7 @@ class Configuration:
     buffer_bytes: int | None = None
     size_bytes: int | None = None
     duration_s: float | None = None
+    interval_s: float | None = None
     rtts_s: tuple[float, ...] | None = None
     options: str = ""
     command: str | None = None

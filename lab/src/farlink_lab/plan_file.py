@@ -36,6 +36,11 @@ MOST_DURATION_S = 3600.0
 # As the mover's protocol bounds them.
 MOST_STREAMS = 512
 MOST_REPETITIONS = 1000
+# Every segment lost is no connection.
+LEAST_EVERY = 2
+# As `farlink memory` bounds its samples.
+NO_LOSS: float | str = 0.0
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 10e-3, 10.0
 # Enough for any study by hand; more is a slip in a list.
 MOST_RUNS = 100_000
 
@@ -50,6 +55,7 @@ _CONFIGURATION_KEYS = (
     "buffer",
     "bytes",
     "seconds",
+    "interval",
     "rtts",
     "options",
     "command",
@@ -212,7 +218,7 @@ def _connection(top: _Table, *, seed: int) -> Connection:
         framing=framing,
         # IPv6's least (RFC 8200) and the largest IP packet.
         mtu=table.whole("mtu", default=9000, least=1280, most=65535),
-        loss=table.quantity("loss", parse_share, default=0.0),
+        loss=table.quantity("loss", _loss, default=NO_LOSS),
         background_bps=background or None,
         congestion=table.word("congestion"),
         seed=table.whole("seed", default=seed, least=0, most=2**63 - 1),
@@ -233,6 +239,18 @@ def _queue(text: str) -> str:
     if seconds == 0:
         raise QuantityError(f'"{text}" is zero: a queue holds at least one packet, as in 50ms or 62.5MB')
     return f"{round(seconds * 1e9)}ns"
+
+
+def _loss(text: str) -> float | str:
+    """Segments that are lost: a share, or every which one as the command line takes it."""
+    word, colon, count = text.partition(":")
+    if not colon:
+        return parse_share(text)
+    if word != "every" or not count.isdecimal() or int(count) < LEAST_EVERY:
+        raise QuantityError(
+            f'"{text}" is not a loss: write a share, as in 1%, or one segment of a number, as in every:12000'
+        )
+    return f"every:{int(count)}"
 
 
 def _configurations(top: _Table, *, rtts: tuple[float, ...]) -> tuple[Configuration, ...]:
@@ -302,6 +320,7 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
         server=_words(table, "server"),
         port=table.whole("port", default=0, least=1, most=65535) if "port" in data else None,
         ready=table.text("ready", default="") or None,
+        interval_s=_interval(table, mover=mover),
     )
     reason = MOVERS[mover].refusal(configuration)
     if reason:
@@ -345,6 +364,19 @@ def _words(table: _Table, key: str) -> str | None:
     except ValueError as error:
         raise PlanError(f"{table.path(key)}: {_shown(text)}: {str(error).lower()}: close it") from error
     return text
+
+
+def _interval(table: _Table, *, mover: str) -> float | None:
+    found: float | None = table.quantity("interval", parse_time, default=None)
+    if found is None:
+        return None
+    if mover != "farlink":
+        raise PlanError(f"{table.path('interval')}: only farlink's samples can be chosen: leave it out")
+    if not LEAST_INTERVAL_S <= found <= MOST_INTERVAL_S:
+        raise PlanError(
+            f"{table.path('interval')}: {_shown(table.data['interval'])} is not a time from 10ms to 10s"
+        )
+    return found
 
 
 def _bytes(text: str) -> int | None:

@@ -33,6 +33,7 @@ def headlines(findings: Findings) -> list[str]:
         sentences += _spans(findings, mode)
     sentences += [said for profile in findings.profiles if (said := model_sentence(findings, profile))]
     sentences += comparisons(findings)
+    sentences += loss_sentences(findings)
     sentences.append(left_out_sentence(findings.left_out))
     return [sentence for sentence in sentences if sentence]
 
@@ -212,6 +213,17 @@ def comparisons(findings: Findings) -> list[str]:
                         f"{', ' + late_of(late) if late.any() else ''}."
                     )
     return sentences
+
+
+def loss_sentences(findings: Findings) -> list[str]:
+    """What a single loss took from each window that gives way to one, beside what is published."""
+    return [
+        f"{course.label} at {show_time(course.rtt_s)}: a single loss took {100 * course.taken:.1f}% of the "
+        f"window (published: {law.taken}), which then grew by {course.growth:.2f} segments a round trip "
+        f"(published: {published:.2f})."
+        for course in findings.losses
+        if (law := course.law) is not None and (published := course.growth_published) is not None
+    ]
 
 
 def late_of(late: NDArray[np.bool_]) -> str:

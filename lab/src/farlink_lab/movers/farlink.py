@@ -58,6 +58,8 @@ class Farlink:
             command += ["--bytes", f"{configuration.size_bytes}B"]
         else:
             command += ["--seconds", f"{configuration.duration_s:g}"]
+        if configuration.interval_s is not None:
+            command += ["--interval", f"{round(configuration.interval_s * 1e9)}ns"]
         if configuration.declared_bps is not None:
             command += ["--circuit", f"{configuration.declared_bps}bit"]
         elif configuration.congestion is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from farlink_lab.error import LabError
 from farlink_lab.findings import Findings, find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
+from farlink_lab.plot.losses import loss_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.plot.paper import write_paper_figures
 from farlink_lab.plot.regimes import phases_figure, regimes_figure
@@ -79,6 +80,7 @@ def page_of(findings: Findings, context: Context) -> str:
             figures[f"regimes-{mode}"] = regimes_figure(findings, mode, look)
             figures[f"model-{mode}"] = model_figure(findings, mode, look)
     figures["phases"] = phases_figure(findings, look)
+    figures["losses"] = loss_figure(findings.losses, look)
     figures["cost"] = cost_figure(findings, look)
     figures["health"] = health_figure(findings, look)
     figures = {name: figure for name, figure in figures.items() if figure is not None}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from farlink_lab import words
 from farlink_lab.profile import counted_lines, label_of
 from farlink_lab.quantity import show_rate, show_size, show_time
-from farlink_lab.report import judgement, markup
+from farlink_lab.report import judgement, losses, markup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,6 +100,7 @@ def body(
         ),
         judgement.phases(findings, drawn=drawn),
         _traces(runs),
+        losses.section(findings.losses, looks),
         _cost(findings, looks, drawn=drawn),
         _health(findings, drawn=drawn),
         _runs(findings, looks),

@@ -90,7 +90,7 @@ class Emulation:
             *("--prefault", f"{self.prefault_bytes}B"),
         ]
         if wanted.loss:
-            command += ["--loss", f"{wanted.loss!r}"]
+            command += ["--loss", str(wanted.loss)]
         if wanted.background_bps is not None:
             command += ["--background", f"{wanted.background_bps}bit"]
         if self.congestion is not None:
