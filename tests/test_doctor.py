@@ -205,6 +205,31 @@ def test_a_setting_that_a_host_cannot_change_has_no_command_and_one_it_cannot_se
             assert (found[name]["command"] is None) == (not int(shown.stdout, 8) & stat.S_IWUSR)
 
 
+def test_the_path_to_a_far_end_is_measured_where_that_is_asked(emulation: Emulation) -> None:
+    whole = emulation.on("a", str(FARLINK), "doctor", "--path", FAR, "--to", "b", "--json")
+    assert "path MTU to b" not in findings(whole)
+    assert "MTU" not in whole.stderr
+    assert "packets of" not in whole.stderr
+    (device,) = set(emulation.output("a", "ls", "/sys/class/net").split()) - {"lo"}
+    address = json.loads(emulation.output("b", "ip", "-json", "-4", "address", "show", "scope", "global"))
+    far = address[0]["addr_info"][0]["local"]
+    emulation.output("a", "ip", "route", "add", f"{far}/32", "dev", device, "mtu", "1500")
+    try:
+        narrow = findings(emulation.on("a", str(FARLINK), "doctor", "--path", FAR, "--to", far, "--json"))
+    finally:
+        emulation.output("a", "ip", "route", "del", f"{far}/32")
+    found = narrow[f"path MTU to {far}"]
+    assert (found["is"], found["should_be"]) == (1500, 9000)
+    assert found["command"] is None
+    assert found["costs_bps"] > 0
+
+
+def test_a_far_end_that_nobody_knows_is_named() -> None:
+    ended = farlink("doctor", "--to", "no-such-host.invalid")
+    assert ended.status == 2
+    assert "no-such-host.invalid" in ended.complaint
+
+
 def test_an_ordinary_user_gets_the_same_findings_and_is_told_what_root_would_add() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")

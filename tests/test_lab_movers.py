@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from emulation import FARLINK, MARK, START_LIMIT_S, farlink, marked
+from test_congestion import needs_loading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,29 @@ bytes = {SIZE}
     window = found[-1]
     assert window["buffer_bytes"] == 262144
     assert 8 * SIZE / window["duration_s"] < 2 * 8 * 262144 / 0.02
+
+
+def test_iperf3_gets_a_congestion_control_that_only_we_can_load(tmp_path: Path) -> None:
+    needs_loading("scalable")
+    found = measured(
+        tmp_path,
+        """
+[[configuration]]
+label = "{mover} {congestion}"
+mover = ["iperf3", "farlink"]
+congestion = ["cubic", "scalable"]
+seconds = 1
+""",
+    )
+    assert [record["lab"]["configuration"] for record in found] == [
+        "farlink cubic",
+        "farlink scalable",
+        "iperf3 cubic",
+        "iperf3 scalable",
+    ]
+    for record in found:
+        assert record["outcome"] == "ok", record
+        assert record["congestion"] == record["lab"]["configuration"].split()[1]
 
 
 def test_rsync_moves_a_file_to_a_daemon(tmp_path: Path) -> None:

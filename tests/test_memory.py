@@ -232,6 +232,9 @@ def test_a_server_listens_on_loopback_alone_unless_told_otherwise() -> None:
         ours = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
         assert ours
         assert all(address.startswith(("127.", "[::1]")) for address in ours), ours
+        # The kernel's choice is the same for every address, and the next is for the data of circuits.
+        port, *others = sorted({int(address.rpartition(":")[2]) for address in ours})
+        assert others == [port + 1]
     finally:
         process.terminate()
         process.communicate()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use farlink_doctor::{Facts, Finding, NetworkPath, examine, root_would_add, script, unexamined};
-use farlink_host::disk;
+use farlink_host::{disk, path_mtu};
 use farlink_wire::quantity::BitsPerSec;
 
 use crate::memory::print;
@@ -22,6 +22,9 @@ pub(crate) struct Doctor {
     /// Measure too how fast the disk under this directory is: two seconds, at most 256 MiB, nothing is left there
     #[arg(long, value_name = "DIR")]
     disk: Option<PathBuf>,
+    /// Measure too the longest packet that the path to this host carries: five packets at most, a second each
+    #[arg(long, value_name = "HOST")]
+    to: Option<String>,
     /// Print the findings as one line of JSON
     #[arg(long, conflicts_with = "script")]
     json: bool,
@@ -36,6 +39,7 @@ impl Doctor {
         let path = self.path.unwrap_or_default();
         let mut facts = Facts::read();
         facts.disk = self.disk.as_deref().map(disk::measure).transpose()?;
+        facts.path_mtu = self.to.as_deref().map(path_mtu::measure).transpose()?;
         let findings = examine(&facts, path);
         let mut notes = vec![format!("not examined: {}", unexamined(&facts).join("; "))];
         let root = root_would_add(&facts, &findings);

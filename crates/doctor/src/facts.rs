@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use farlink_host::disk::DiskSpeed;
 use farlink_host::kernel_files::KernelFiles;
 use farlink_host::nic::{self, Nic};
+use farlink_host::path_mtu::PathMtu;
 use farlink_host::processor::Processor;
 use farlink_host::sysctl::Settings;
 use farlink_host::{namespace, process};
@@ -24,6 +25,8 @@ pub struct Facts {
     pub processor: Processor,
     /// How fast a disk is, where that was measured.
     pub disk: Option<DiskSpeed>,
+    /// The longest packet that the path carries, where a far end was named.
+    pub path_mtu: Option<PathMtu>,
     /// Bytes of a page of memory.
     pub page_bytes: u64,
     /// Whether this is root.
@@ -33,7 +36,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads this host's, as far as this user may. No disk is touched: see [`farlink_host::disk::measure`].
+    /// Reads this host's, as far as this user may. No disk is touched and no packet is sent: see
+    /// [`farlink_host::disk::measure`] and [`farlink_host::path_mtu::measure`].
     #[must_use]
     pub fn read() -> Self {
         let mut files = KernelFiles::default();
@@ -48,6 +52,7 @@ impl Facts {
             backlog_drops,
             processor,
             disk: None,
+            path_mtu: None,
             page_bytes: process::page_bytes(),
             is_root: namespace::user() == 0,
             denied: files.denied().to_vec(),

@@ -35,7 +35,14 @@ pub fn unexamined(facts: &Facts) -> Vec<String> {
     if facts.disk.is_none() {
         parts.push("the disk (--disk DIR measures it)".to_owned());
     }
-    parts.push("the path's MTU (tracepath to the far end shows it)".to_owned());
+    match &facts.path_mtu {
+        None => parts.push("the path's MTU (--to HOST measures it)".to_owned()),
+        Some(found) if !found.answered => parts.push(format!(
+            "whether packets of {} bytes arrive at {} (it did not answer, nor did a router refuse them)",
+            found.bytes, found.host
+        )),
+        Some(_) => {}
+    }
     for name in NOT_EVERYWHERE {
         if facts.settings.setting(name).is_none() {
             parts.push(format!("{name} (not shown in this network namespace)"));

@@ -11,6 +11,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod nic;
 pub mod pages;
+pub mod path_mtu;
 pub mod precise;
 pub mod process;
 pub mod processor;

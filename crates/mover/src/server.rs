@@ -95,29 +95,49 @@ pub(crate) const fn for_circuits(mut address: SocketAddr) -> SocketAddr {
 }
 
 impl Server {
-    /// Listens on each of `addresses`, and on the port after it for the data of circuits. An IPv6 address is left out where the host
-    /// has no IPv6, if another is there.
+    /// Listens on each of `addresses`, and on the port after it for the data of circuits. Where the port is 0, all have one that the
+    /// kernel chooses. An IPv6 address is left out where the host has no IPv6, if another is there.
     ///
     /// # Errors
     /// [`ServeError::Listen`].
     pub fn bind(addresses: &[SocketAddr], limits: Limits) -> Result<Self, ServeError> {
-        let mut listeners = Vec::new();
-        // A port of the kernel's choice tells nobody the next.
-        let fixed = addresses.iter().filter(|address| address.port() != 0);
-        let ample = fixed.map(|&address| (for_circuits(address), Some(AMPLE)));
-        let all = addresses.iter().map(|&address| (address, None)).chain(ample);
-        let mut usual = 0;
-        for (address, receive) in all {
-            match socket::listen(address, BACKLOG, receive) {
-                Ok(listener) => {
-                    usual += usize::from(receive.is_none());
-                    listeners.push(listener);
-                }
-                Err(error) if address.is_ipv6() && addresses.len() > 1 && socket::lacks_address(&error) => {}
-                Err(source) => return Err(ServeError::Listen { address, source }),
+        let mut attempts = if addresses.iter().any(|address| address.port() == 0) { CHOICES } else { 1 };
+        loop {
+            attempts -= 1;
+            match Self::bind_all(addresses, limits) {
+                // What is free for one of them, the kernel's choice, may be taken for another.
+                Err(ServeError::Listen { source, .. })
+                    if attempts > 0 && source.kind() == ErrorKind::AddrInUse => {}
+                other => return other,
             }
         }
-        Ok(Self { listeners, usual, limits })
+    }
+
+    fn bind_all(addresses: &[SocketAddr], limits: Limits) -> Result<Self, ServeError> {
+        let (mut usual, mut ample) = (Vec::new(), Vec::new());
+        let mut chosen = 0;
+        for &(mut address) in addresses {
+            if address.port() == 0 {
+                address.set_port(chosen);
+            }
+            let listen = |address, receive| match socket::listen(address, BACKLOG, receive) {
+                Ok(listener) => Ok(Some(listener)),
+                Err(error) if address.is_ipv6() && addresses.len() > 1 && socket::lacks_address(&error) => {
+                    Ok(None)
+                }
+                Err(source) => Err(ServeError::Listen { address, source }),
+            };
+            let Some(listener) = listen(address, None)? else { continue };
+            let bound = listener.local_addr().map_err(|source| ServeError::Listen { address, source })?;
+            if address.port() == chosen {
+                chosen = bound.port();
+            }
+            usual.push(listener);
+            ample.extend(listen(for_circuits(bound), Some(AMPLE))?);
+        }
+        let count = usual.len();
+        usual.append(&mut ample);
+        Ok(Self { listeners: usual, usual: count, limits })
     }
 
     /// Where it listens for control connections.
@@ -329,6 +349,9 @@ impl Stranger {
         if possible { Kind::Unknown } else { Kind::Nobody }
     }
 }
+
+/// Ports that are tried where the kernel chooses.
+const CHOICES: u32 = 16;
 
 /// Why a server does not serve.
 #[derive(Debug, thiserror::Error)]

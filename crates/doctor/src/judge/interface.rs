@@ -10,6 +10,7 @@ use crate::path::NetworkPath;
 
 pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
     let mut found: Vec<_> = backlog(facts, path).into_iter().collect();
+    found.extend(path_mtu(facts, path));
     for nic in candidates(facts, path) {
         let of_one = [
             speed(nic, path),
@@ -64,7 +65,6 @@ fn mtu(nic: &Nic, path: NetworkPath) -> Option<Finding> {
     if !nic.hardware || !nic.ethernet || nic.enslaved || nic.mtu >= most {
         return None;
     }
-    let payload = |mtu: u32| f64::from(mtu.saturating_sub(HEADERS)) / f64::from(mtu + FRAMING);
     let lost = (payload(most) - payload(nic.mtu)) * path.rate().get() as f64;
     let why = format!(
         "of every {} bytes on an Ethernet wire {} are framing, {HEADERS} IP and TCP headers: {:.1}% is payload, and \
@@ -80,6 +80,26 @@ fn mtu(nic: &Nic, path: NetworkPath) -> Option<Finding> {
         .mended_by(format!("ip link set dev {} mtu {most}", quoted(&nic.name)));
     let caution = format!("every device on the path and on {}'s own network must carry it", nic.name);
     Some(Finding { caution: Some(caution), ..finding })
+}
+
+/// The share of an Ethernet wire that payload has.
+fn payload(mtu: u32) -> f64 {
+    f64::from(mtu.saturating_sub(HEADERS)) / f64::from(mtu + FRAMING)
+}
+
+/// A path that carries shorter packets than this host's interfaces.
+fn path_mtu(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    let found = facts.path_mtu.as_ref()?;
+    let here = candidates(facts, path).into_iter().map(|nic| nic.mtu).max()?.min(LARGE_MTU);
+    if found.bytes >= here {
+        return None;
+    }
+    let lost = (payload(here) - payload(found.bytes)) * path.rate().get() as f64;
+    let why = "something on the path, or a route of this host, carries shorter packets than the interface does: ask those \
+               who run the devices in between (RFC 8899)";
+    let name = format!("path MTU to {}", found.host);
+    let finding = Finding::new(name, Value::Length(found.bytes), Value::Length(here), why);
+    Some(Finding { needs_root: false, ..finding.costing(lost.round() as u64) })
 }
 
 fn receive_ring(nic: &Nic, path: NetworkPath) -> Option<Finding> {

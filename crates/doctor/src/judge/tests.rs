@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use farlink_host::disk::DiskSpeed;
 use farlink_host::ethtool::{Feature, Share};
 use farlink_host::nic::{Interrupt, Nic};
+use farlink_host::path_mtu::PathMtu;
 use farlink_host::processor::Processor;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
@@ -45,6 +46,7 @@ fn sound() -> Facts {
             nodes: 2,
         },
         disk: None,
+        path_mtu: None,
         page_bytes: 4096,
         is_root: true,
         denied: Vec::new(),
@@ -363,6 +365,21 @@ fn the_costliest_comes_first_and_what_has_no_figure_last() {
     let names: Vec<_> =
         examine(&Facts { settings, ..facts }, path()).into_iter().map(|found| found.name).collect();
     assert_eq!(names, ["net.ipv4.tcp_window_scaling", "net.ipv4.tcp_rmem", "net.ipv4.tcp_sack"]);
+}
+
+#[test]
+fn a_path_of_shorter_packets_costs_their_headers() {
+    let to = |bytes, answered| Facts {
+        path_mtu: Some(PathMtu { host: "dtn2".into(), bytes, answered }),
+        ..sound()
+    };
+    let found = only(&to(1500, true));
+    assert_eq!((found.name.as_str(), found.command.as_deref()), ("path MTU to dtn2", None));
+    // 8948 of 9038 bytes are payload, and 1448 of 1538.
+    assert_eq!(found.costs_bps, Some(485_596_000));
+    assert_eq!(examine(&to(9000, true), path()), []);
+    assert!(!unexamined(&to(9000, true)).join("; ").contains("dtn2"));
+    assert!(unexamined(&to(9000, false)).join("; ").contains("dtn2"));
 }
 
 #[test]

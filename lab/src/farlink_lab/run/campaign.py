@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
@@ -20,17 +21,20 @@ from farlink_lab.run.transfer import Tool, carry_out, find_tool
 from farlink_lab.schedule import Run, TimeLeft, schedule
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from rich.console import Console
 
-    from farlink_lab.plan import Plan
+    from farlink_lab.plan import Configuration, Plan
     from farlink_lab.records import Reading
 
 RECORDS, PLAN_COPY = "records.jsonl", "plan.toml"
 # Packets of the last run that are still on their way must not meet the next one; the far side's answers to
 # them take another half round trip.
 DRAIN_ROUND_TRIPS = 1.5
+# What a mover can choose in this kernel, and the mover that loads what is not there.
+AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+LOADS = "farlink"
 
 
 class CampaignError(LabError):
@@ -187,19 +191,29 @@ def _programs(run: Run) -> tuple[str, ...]:
     return (run.configuration.mover, *MOVERS[run.configuration.mover].programs(run.configuration))
 
 
+def must_be_default(configuration: Configuration, *, available: Sequence[str]) -> bool:
+    """Whether its mover can have its congestion control only as the hosts' default.
+
+    It cannot choose one, or not one that is not `available` before an emulation loads it.
+    """
+    if configuration.congestion is None or configuration.mover == LOADS:
+        return False
+    return not MOVERS[configuration.mover].chooses_congestion or configuration.congestion not in available
+
+
 class _Connections:
     """The emulations of a campaign.
 
-    One serves all, unless a mover takes the hosts' default congestion control: then there is one for each
-    that the plan names, all open and all but one idle, and every mover with that congestion control uses it,
-    so that those which are compared meet the same connection.
+    One serves all, unless a mover can have a congestion control only as the hosts' default: then there is one
+    for each that the plan names, all open and all but one idle, and every mover with that congestion control
+    uses it, so that those which are compared meet the same connection.
     """
 
     def __init__(self, plan: Plan, *, farlink: str, stack: contextlib.ExitStack) -> None:
         self.plan, self.farlink, self.stack = plan, farlink, stack
+        available = AVAILABLE.read_text().split() if AVAILABLE.exists() else []
         self.by_congestion = any(
-            configuration.congestion is not None and not MOVERS[configuration.mover].chooses_congestion
-            for configuration in plan.configurations
+            must_be_default(configuration, available=available) for configuration in plan.configurations
         )
         self._open: dict[str | None, Emulation] = {}
 
