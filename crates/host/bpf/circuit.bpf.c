@@ -37,10 +37,12 @@
 #define BUCKET_PACKETS 3
 #define BUCKET_US 450ULL
 #define CATCH_UP_SHIFT 5
+#define TIMED_CATCH_UP_SHIFT 4
 /* Timers are late on a busy host, and the kernel makes up for half of that at most: at 10 Gb/s a tenth is missing. So
- * they are set a 16th faster, which is less than 1 MB in 10 ms at 10 Gb/s: in the first round trip, of which nothing is
- * known, and later for as long as the buckets tell that less was sent than declared. */
-#define LATE_SHIFT 4
+ * they are set faster: by a 16th, which is less than 1 MB in 10 ms at 10 Gb/s, in the first round trip, of which nothing is
+ * known; later by a quarter, for as long as the shallow bucket tells that less was sent than declared. */
+#define FIRST_SHIFT 4
+#define LATE_SHIFT 2
 /* Of the rate: what may be caught up with; and after a pause of the program. */
 #define DEPTH_US 50000ULL
 #define PAUSE_US 5000ULL
@@ -155,7 +157,7 @@ void circuit_init(__u64 *arguments)
 	ca->bad = 0;
 	ca->is_clocked = 0;
 	ca->fell_back = 0;
-	sk->sk_pacing_rate = ca->rate + (ca->rate >> LATE_SHIFT);
+	sk->sk_pacing_rate = ca->rate + (ca->rate >> FIRST_SHIFT);
 	sk->sk_pacing_status = SK_PACING_NEEDED;
 	tp->snd_ssthresh = 0x7fffffff;
 	tp->snd_cwnd = target_of(ca, mss);
@@ -224,7 +226,7 @@ void circuit_cong_control(__u64 *arguments)
 	struct circuit *ca = private_of(sk);
 	__u32 mss = mss_of(tp), target, window;
 	__s32 deep, shallow;
-	__u64 now = tp->tcp_mstamp, burst, path, reach, passed, came, sent;
+	__u64 now = tp->tcp_mstamp, packet, burst, grant, path, reach, passed, came, sent;
 	__u32 in_flight = tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 	__s64 rtt = sample->rtt_us;
 
@@ -241,12 +243,13 @@ void circuit_cong_control(__u64 *arguments)
 		judge(sk, ca, now, mss, sample->is_app_limited, in_flight + sample->acked_sacked >= target - target / 8);
 		target = target_of(ca, mss);
 	}
-	burst = at_once(ca, super_packet(ca, mss));
+	packet = super_packet(ca, mss);
+	burst = at_once(ca, packet);
 	passed = now - ca->bucket_at;
 	sent = tp->bytes_sent - ca->bucket_sent;
 	came = bytes_in(ca->rate, passed);
 	deep = refilled(ca->deep, came, sent, bytes_in(ca->rate, sample->is_app_limited ? PAUSE_US : DEPTH_US));
-	shallow = refilled(ca->shallow, came + (came >> CATCH_UP_SHIFT), sent, burst);
+	shallow = refilled(ca->shallow, came + (came >> (ca->is_clocked ? CATCH_UP_SHIFT : TIMED_CATCH_UP_SHIFT)), sent, burst);
 	/* Fractions of a byte are kept by not moving the time. */
 	if (passed >= 100) {
 		ca->deep = deep;
@@ -256,11 +259,15 @@ void circuit_cong_control(__u64 *arguments)
 	}
 	if (shallow > deep)
 		shallow = deep;
-	window = in_flight + (shallow > 0 ? (__u32)shallow / mss : 0);
+	grant = shallow > 0 ? (__u32)shallow : 0;
+	/* While losses are repaired TCP does not wait for a whole super-packet, and small ones cost as much as whole ones. */
+	if (in_flight * (__u64)mss > 2 * packet)
+		grant = grant / packet * packet;
+	window = in_flight + grant / mss;
 	path = bytes_in(ca->rate, ca->min_rtt) / mss;
 	reach = in_flight + burst / mss;
-	if (ca->is_clocked ? window < LEAST_CLOCK || reach < path - path / 8
-			   : window < LEAST_CLOCK || reach < path - path / 16) {
+	if (ca->is_clocked ? window < LEAST_CLOCK || reach < path - path / 16
+			   : window < LEAST_CLOCK || reach < path) {
 		ca->is_clocked = 0;
 		sk->sk_pacing_rate = ca->rate + (shallow > 0 && !ca->fell_back ? ca->rate >> LATE_SHIFT : 0);
 		sk->sk_pacing_status = SK_PACING_NEEDED;

@@ -65,18 +65,31 @@ pub(super) fn close(record: &mut Record, account: Account) {
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
     }
     record.tcp = account.into_traces();
-    if record.declared_bps.is_some() {
-        record.extra.insert("circuit".to_owned(), held(&record.tcp));
+    if let (Some(declared), Some(streams)) = (record.declared_bps, record.streams) {
+        let least = least_pace(declared / u64::from(streams.max(1)), record.mtu.unwrap_or(LEAST_MTU));
+        record.extra.insert("circuit".to_owned(), held(&record.tcp, least));
     }
 }
 
+/// The payload's share of `declared` bits a second of the wire, less a 20th: who falls back holds 91% of it or less.
+fn least_pace(declared: u64, mtu: u32) -> u64 {
+    let payload = f64::from(mtu.saturating_sub(HEADERS)) / f64::from(mtu + FRAMING);
+    (declared as f64 * payload * 0.95) as u64
+}
+
+/// What Ethernet puts around a packet, and the most that IP and TCP put before its payload, bytes.
+const FRAMING: u32 = 38;
+const HEADERS: u32 = 72;
+
+/// Every path carries such packets (RFC 8200).
+const LEAST_MTU: u32 = 1280;
+
 /// Whether a circuit held the declared rate, or when its first stream fell back: its pacing rate says at what it sends.
-fn held(traces: &[StreamTrace]) -> serde_json::Value {
+/// That is no less than `least` bits a second while it holds.
+fn held(traces: &[StreamTrace], least: u64) -> serde_json::Value {
     let fell_back = |trace: &StreamTrace| {
         let rates = trace.pacing_bps.iter().map(|rate| rate.unwrap_or(0));
-        let fastest = rates.clone().max()?;
-        // Late timers are set a 16th faster; who falls back holds 91% of what was declared or less.
-        trace.t_s.iter().zip(rates).find(|(_, rate)| rate * 100 < fastest * 92).map(|(at, _)| *at)
+        trace.t_s.iter().zip(rates).find(|(_, rate)| *rate < least).map(|(at, _)| *at)
     };
     match traces.iter().filter_map(fell_back).min_by(f64::total_cmp) {
         None => json!({"held": true}),
