@@ -39,10 +39,9 @@
 #define CATCH_UP_SHIFT 5
 #define TIMED_CATCH_UP_SHIFT 4
 /* Timers are late on a busy host, and the kernel makes up for half of that at most: at 10 Gb/s a tenth is missing. So
- * they are set faster: by a 16th, which is less than 1 MB in 10 ms at 10 Gb/s, in the first round trip, of which nothing is
- * known; later by a quarter, for as long as the shallow bucket tells that less was sent than declared. */
-#define FIRST_SHIFT 4
-#define LATE_SHIFT 2
+ * they are set a 16th faster: in the first round trip, of which nothing is known, and later for as long as the buckets tell
+ * that less was sent than declared. */
+#define LATE_SHIFT 4
 /* Of the rate: what may be caught up with; and after a pause of the program. */
 #define DEPTH_US 50000ULL
 #define PAUSE_US 5000ULL
@@ -157,7 +156,7 @@ void circuit_init(__u64 *arguments)
 	ca->bad = 0;
 	ca->is_clocked = 0;
 	ca->fell_back = 0;
-	sk->sk_pacing_rate = ca->rate + (ca->rate >> FIRST_SHIFT);
+	sk->sk_pacing_rate = ca->rate + (ca->rate >> LATE_SHIFT);
 	sk->sk_pacing_status = SK_PACING_NEEDED;
 	tp->snd_ssthresh = 0x7fffffff;
 	tp->snd_cwnd = target_of(ca, mss);
@@ -226,6 +225,7 @@ void circuit_cong_control(__u64 *arguments)
 	struct circuit *ca = private_of(sk);
 	__u32 mss = mss_of(tp), target, window;
 	__s32 deep, shallow;
+	bool is_long, is_late;
 	__u64 now = tp->tcp_mstamp, packet, burst, grant, path, reach, passed, came, sent;
 	__u32 in_flight = tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 	__s64 rtt = sample->rtt_us;
@@ -266,13 +266,25 @@ void circuit_cong_control(__u64 *arguments)
 	window = in_flight + grant / mss;
 	path = bytes_in(ca->rate, ca->min_rtt) / mss;
 	reach = in_flight + burst / mss;
+	is_long = path > burst / mss;
 	if (ca->is_clocked ? window < LEAST_CLOCK || reach < path - path / 16
 			   : window < LEAST_CLOCK || reach < path) {
 		ca->is_clocked = 0;
-		sk->sk_pacing_rate = ca->rate + (shallow > 0 && !ca->fell_back ? ca->rate >> LATE_SHIFT : 0);
+		/* What timers send faster and what the bucket lets go at once are 1 MB in 10 ms together; over a path that the
+		 * bucket spans, every acknowledgement corrects the timers. */
+		is_late = shallow > (__s32)(is_long ? burst / 8 * 5 : 0) && !ca->fell_back;
+		sk->sk_pacing_rate = ca->rate + (is_late ? ca->rate >> LATE_SHIFT : 0);
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		tp->snd_cwnd = target;
 		return;
+	}
+	if (!ca->is_clocked && is_long && sk->sk_pacing_rate > ca->rate && shallow > 0) {
+		/* What timers sent faster may not be sent at once on top of it. */
+		ca->shallow = 0;
+		ca->bucket_at = now;
+		ca->bucket_sent = tp->bytes_sent;
+		ca->deep = deep;
+		window = in_flight;
 	}
 	ca->is_clocked = 1;
 	sk->sk_pacing_rate = ca->rate;
