@@ -37,7 +37,7 @@
 #define BUCKET_PACKETS 3
 #define BUCKET_US 450ULL
 #define CATCH_UP_SHIFT 5
-#define TIMED_CATCH_UP_SHIFT 4
+#define HURRIED_SHIFT 4
 /* Timers are late on a busy host, and the kernel makes up for half of that at most: at 10 Gb/s a tenth is missing. So
  * they are set a 16th faster: in the first round trip, of which nothing is known, and later for as long as the buckets tell
  * that less was sent than declared. */
@@ -45,6 +45,7 @@
 /* Of the rate: what may be caught up with; and after a pause of the program. */
 #define DEPTH_US 50000ULL
 #define PAUSE_US 5000ULL
+#define CA_RECOVERY 3
 #define LEAST_WINDOW 8
 #define LEAST_CLOCK 4
 
@@ -225,8 +226,8 @@ void circuit_cong_control(__u64 *arguments)
 	struct circuit *ca = private_of(sk);
 	__u32 mss = mss_of(tp), target, window;
 	__s32 deep, shallow;
-	bool is_long, is_late;
-	__u64 now = tp->tcp_mstamp, packet, burst, grant, path, reach, passed, came, sent;
+	bool is_hurried, is_late;
+	__u64 now = tp->tcp_mstamp, packet, burst, grant, path, wanted, reach, passed, came, sent;
 	__u32 in_flight = tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 	__s64 rtt = sample->rtt_us;
 
@@ -245,11 +246,14 @@ void circuit_cong_control(__u64 *arguments)
 	}
 	packet = super_packet(ca, mss);
 	burst = at_once(ca, packet);
+	/* Each repair keeps both ends busy for milliseconds, in which nothing is acknowledged: more must be caught up with. */
+	is_hurried = ((struct inet_connection_sock *)sk)->icsk_ca_state >= CA_RECOVERY &&
+		     bytes_in(ca->rate, ca->min_rtt) > burst;
 	passed = now - ca->bucket_at;
 	sent = tp->bytes_sent - ca->bucket_sent;
 	came = bytes_in(ca->rate, passed);
 	deep = refilled(ca->deep, came, sent, bytes_in(ca->rate, sample->is_app_limited ? PAUSE_US : DEPTH_US));
-	shallow = refilled(ca->shallow, came + (came >> (ca->is_clocked ? CATCH_UP_SHIFT : TIMED_CATCH_UP_SHIFT)), sent, burst);
+	shallow = refilled(ca->shallow, came + (came >> (is_hurried && !ca->is_clocked ? HURRIED_SHIFT : CATCH_UP_SHIFT)), sent, burst);
 	/* Fractions of a byte are kept by not moving the time. */
 	if (passed >= 100) {
 		ca->deep = deep;
@@ -266,19 +270,17 @@ void circuit_cong_control(__u64 *arguments)
 	window = in_flight + grant / mss;
 	path = bytes_in(ca->rate, ca->min_rtt) / mss;
 	reach = in_flight + burst / mss;
-	is_long = path > burst / mss;
-	if (ca->is_clocked ? window < LEAST_CLOCK || reach < path - path / 16
-			   : window < LEAST_CLOCK || reach < path) {
+	wanted = path - (is_hurried ? 0 : path / 16) - (ca->is_clocked ? path / 16 : 0);
+	if (window < LEAST_CLOCK || reach < wanted) {
 		ca->is_clocked = 0;
-		/* What timers send faster and what the bucket lets go at once are 1 MB in 10 ms together; over a path that the
-		 * bucket spans, every acknowledgement corrects the timers. */
-		is_late = shallow > (__s32)(is_long ? burst / 8 * 5 : 0) && !ca->fell_back;
+		/* What timers send faster and what the bucket lets go at once are 1 MB in 10 ms together. */
+		is_late = shallow > (__s32)(is_hurried ? burst / 8 * 5 : 0) && !ca->fell_back;
 		sk->sk_pacing_rate = ca->rate + (is_late ? ca->rate >> LATE_SHIFT : 0);
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		tp->snd_cwnd = target;
 		return;
 	}
-	if (!ca->is_clocked && is_long && sk->sk_pacing_rate > ca->rate && shallow > 0) {
+	if (!ca->is_clocked && is_hurried && sk->sk_pacing_rate > ca->rate && shallow > 0) {
 		/* What timers sent faster may not be sent at once on top of it. */
 		ca->shallow = 0;
 		ca->bucket_at = now;
