@@ -265,7 +265,7 @@ void circuit_cong_control(__u64 *arguments)
 		shallow = deep;
 	grant = shallow > 0 ? (__u32)shallow : 0;
 	/* While losses are repaired TCP does not wait for a whole super-packet, and small ones cost as much as whole ones. */
-	if (in_flight * (__u64)mss > 2 * packet)
+	if (is_hurried && in_flight * (__u64)mss > 2 * packet)
 		grant = grant / packet * packet;
 	window = in_flight + grant / mss;
 	path = bytes_in(ca->rate, ca->min_rtt) / mss;
