@@ -122,4 +122,4 @@ def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array | None:
 
 
 def _rounded(table: Array) -> list[list[int]]:
-    return [[round(float(f"{value:.{DIGITS}g}")) for value in row] for row in table.tolist()]
+    return [[max(round(float(f"{value:.{DIGITS}g}")), 1) for value in row] for row in table.tolist()]
