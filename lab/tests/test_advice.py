@@ -244,7 +244,9 @@ def test_the_command_answers_and_saves_the_profile_model(lab, directory):
     for one in saved["configurations"]:
         assert np.array(one["size_bps"]).shape == shape
         assert np.array(one["duration_bps"]).shape == (len(saved["rtt_s"]), len(saved["seconds"]))
-        assert (np.diff(np.array(one["size_bps"]), axis=1) >= 0).all()
+        rates = np.array(one["size_bps"])
+        # Each size is predicted for itself: a larger one is no slower, within what nobody could measure.
+        assert (rates[:, 1:] >= 0.999 * rates[:, :-1]).all()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 from farlink_lab.confidence import ConfidenceError, Interval, interval_at
 from farlink_lab.course import converted_bps
-from farlink_lab.expectation import expected_bps, limit_bps
+from farlink_lab.expectation import expected_bps, limit_bps, most_bps
 from farlink_lab.ground import AdviceError, Ground, unmeasured
 from farlink_lab.quantity import show_time
 from farlink_lab.surrogate import Surrogate
@@ -204,9 +204,8 @@ class Adviser:
                 for choice in ground.choices
             ]
         )
-        limit = limit_bps(rtt_s, task=self.task, wire=ground.asked)
-        # A run cannot beat the limit; a model below it can.
-        rates = np.minimum(expected * np.exp(mean), max(limit, 1.0))
+        most = [most_bps(choice, rtt_s, task=self.task, wire=ground.asked) for choice in ground.choices]
+        rates = np.minimum(expected * np.exp(mean), most)
         return rates, expected, np.hypot(deviation, self._surrogate.noise)
 
     def _errors(self, rtt_s: float) -> dict[Choice, list[list[float]]]:

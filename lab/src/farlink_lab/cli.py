@@ -24,6 +24,8 @@ from farlink_lab.quantity import (
     parse_share,
     parse_size,
     parse_time,
+    show_rate,
+    show_time,
 )
 from farlink_lab.records import read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
@@ -130,6 +132,41 @@ def analyse(
 
 
 @app.command()
+def search(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="Among what to search: docs/plans.md.")],
+    *,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="How long it may measure.")],
+    out: Annotated[Path, _OUT],
+    size: Annotated[
+        str | None, typer.Option("--bytes", metavar="SIZE", help="Seek the best for this size.")
+    ] = None,
+    seconds: Annotated[
+        str | None, typer.Option("--seconds", metavar="TIME", help="Or for this duration.")
+    ] = None,
+) -> None:
+    """Measure those runs of a plan that tell most of what is best, for as long as the budget lasts."""
+    from farlink_lab.run.searching import run_search  # noqa: PLC0415
+
+    budget_s = _option("--budget", budget, parse_time)
+    task = _task(size=size, seconds=seconds)
+    done = run_search(plan, out=out, budget_s=budget_s, console=_errors(), task=task)
+    _finish(done.campaign, out=out)
+    measured = done.campaign.already + done.campaign.measured
+    if not measured:
+        raise LabError(
+            f"--budget: no run of {plan} fits into {budget}: give more, or shorten the runs of the plan"
+        )
+    _say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
+    for leader in done.leaders:
+        rate = show_rate(leader.throughput_bps)
+        _say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
+    _say(
+        f"records: {out / RECORDS}\n"
+        f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
+    )
+
+
+@app.command()
 def advise(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
@@ -153,7 +190,7 @@ def advise(
     ] = False,
     save: Annotated[
         Path | None,
-        typer.Option("--save", metavar="FILE", help="Write the profile model to FILE."),
+        typer.Option("--save", metavar="FILE", help="Write the profile model for `farlink memory --auto`."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
 ) -> None:

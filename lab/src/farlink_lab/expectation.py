@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -64,6 +64,17 @@ def limit_bps(rtt_s: float, *, task: Task, wire: Wire) -> float:
     else:
         limit = model.limit_of_duration_bps(rtt_s, capacity_bps=wire.capacity_bps, duration_s=task.amount)
     return float(limit)
+
+
+def most_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
+    """What a prediction may say at most, bit/s: the limit, and of a fixed buffer the model without it.
+
+    Windows hold more than was asked for, by a share that shows only where they bind.
+    """
+    limit = max(limit_bps(rtt_s, task=task, wire=wire), 1.0)
+    if choice.buffer_bytes is None:
+        return limit
+    return min(limit, _expected_bps(replace(choice, buffer_bytes=None), rtt_s, task=task, wire=wire))
 
 
 def window_binds_s(choice: Choice, *, wire: Wire) -> float | None:

@@ -41,6 +41,8 @@ MOST_DOUBLINGS = 3.0
 _IGNORED, _TOLD_APART = 1e6, 0.4
 # Spread of a run where no two were made alike, and the least: nothing repeats exactly.
 USUAL_NOISE, LEAST_NOISE = 0.1, 0.01
+# The usual spread weighs as much as so many pairs of like runs: two runs that happen to agree show nothing.
+USUAL_PAIRS = 10
 # A run below a fifth of the model, or above twice it, says no more than one that is just there.
 WORST, BEST = math.log(0.2), math.log(2.0)
 
@@ -100,12 +102,16 @@ class Surrogate:
         Args:
             places: n configurations, each with an RTT in seconds.
         """
-        if self._process is None:
-            prior = math.sqrt(SHARED**2 + OF_CONTROL**2 + OWN**2)
-            return np.zeros(len(places)), np.full(len(places), prior)
+        mean, covariance = self.together(places)
+        return mean, np.sqrt(np.clip(np.diag(covariance), 0, None))
+
+    def together(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
+        """Mean, shape (n,), and covariance, shape (n, n), of ln(Θ/Θ_model)."""
         features = np.array([self._features(choice, rtt) for choice, rtt in places])
-        mean, deviation = self._process.predict(features, return_std=True)
-        return np.asarray(mean), np.asarray(deviation)
+        if self._process is None:
+            return np.zeros(len(places)), np.asarray(self._kernel()(features))
+        mean, covariance = self._process.predict(features, return_cov=True)
+        return np.asarray(mean), np.asarray(covariance)
 
     def _features(self, choice: Choice, rtt_s: float) -> list[float]:
         held = MOST_DOUBLINGS
@@ -143,4 +149,6 @@ def spread(observations: Sequence[Observation]) -> float:
     if not differences:
         return USUAL_NOISE
     # The median of |x| is 0.6745 σ, and a difference has √2 of a run's σ (normal distribution).
-    return max(float(np.median(differences)) / (0.6745 * math.sqrt(2)), LEAST_NOISE)
+    shown, pairs = float(np.median(differences)) / (0.6745 * math.sqrt(2)), len(differences)
+    mixed = (USUAL_PAIRS * USUAL_NOISE**2 + pairs * shown**2) / (USUAL_PAIRS + pairs)
+    return max(math.sqrt(mixed), LEAST_NOISE)
