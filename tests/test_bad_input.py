@@ -344,7 +344,8 @@ def test_a_campaign_that_is_not_there_cannot_be_compared(tmp_path: Path) -> None
 
 
 def test_records_that_are_not_there_are_named_by_what_analyses_them(tmp_path: Path) -> None:
-    for verb in ("analyse", "report"):
-        ended = farlink("lab", verb, str(tmp_path / "none"))
+    for words in (("analyse",), ("report",), ("advise", "--rtt", "91.6ms", "--bytes", "1GB")):
+        verb, *options = words
+        ended = farlink("lab", verb, str(tmp_path / "none"), *options)
         assert ended.status == 2
         assert str(tmp_path / "none") in ended.complaint

@@ -7,7 +7,8 @@
 
 use farlink_link::link::{Link, Segments};
 use farlink_link::{Conditions, Loss};
-use farlink_wire::message::{Hello, Message, Preamble};
+use farlink_wire::message::{Goal, Hello, Message, Preamble};
+use farlink_wire::profile_model::{ProfileModel, Wishes};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 use farlink_wire::record::Record;
 use farlink_wire::superpacket::SuperPacket;
@@ -40,6 +41,21 @@ pub fn record(data: &[u8]) {
         let line = record.line();
         assert_eq!(line.matches('\n').count(), 1, "a record is one line");
         assert!(Record::parse(&line).is_ok(), "{line}");
+    }
+}
+
+/// A profile model: what was read can be written and read again, and tells of what is on its axes.
+pub fn profile_model(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(model) = ProfileModel::parse(text) {
+        assert_eq!(ProfileModel::parse(&model.line()).unwrap(), model);
+        let goal = Goal::size(Bytes(1_000_000_000)).unwrap();
+        for rtt in [Nanos(1), Nanos(91_600_000)] {
+            if let Ok(ranked) = model.ranked(rtt, goal, &Wishes::default()) {
+                assert_eq!(ranked.len(), model.len());
+                assert!(ranked.iter().all(|each| each.throughput_bps.is_finite()));
+            }
+        }
     }
 }
 

@@ -6,9 +6,10 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 6] = [
+const TARGETS: [(&str, Target); 7] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
+    ("profile_model", crate::profile_model),
     ("superpacket", crate::superpacket),
     ("greeting", crate::greeting),
     ("message", crate::message),

@@ -211,7 +211,9 @@ def test_a_command_is_called_by_its_program():
     ("text", "asked"), [("1%", 0.01), ("0.0001", 0.0001), ("every:12000", "every:12000")]
 )
 def test_a_loss_is_a_share_or_one_of_a_number(text, asked):
-    assert parse_plan(GOOD + f'[connection]\nloss = "{text}"\n', name="x").connection.loss == asked
+    connection = parse_plan(GOOD + f'[connection]\nloss = "{text}"\n', name="x").connection
+    assert connection.loss == asked
+    assert connection.loss_share == (1 / 12000 if isinstance(asked, str) else asked)
 
 
 def test_the_losses_are_of_every_variant_in_three_minutes():

@@ -6,13 +6,17 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::Progress;
 use farlink_mover::memory::{self, Finished, Plan, Target};
 use farlink_mover::record_file::RecordFile;
 use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
+use farlink_wire::profile_model::Wishes;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::{Outcome, Record};
+
+mod auto;
 
 /// Move memory from this process to that of `farlink serve` on another host, and measure it.
 ///
@@ -27,9 +31,9 @@ pub(crate) struct Memory {
     /// Move for this many seconds, and count what arrives within them
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = time)]
     seconds: Goal,
-    /// Parallel TCP connections, up to 512
-    #[arg(long, short = 'P', value_name = "N", default_value = "1", value_parser = streams)]
-    streams: Streams,
+    /// Parallel TCP connections, up to 512; 1 otherwise
+    #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
+    streams: Option<Streams>,
     /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise
     #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
     congestion: Option<Name>,
@@ -39,9 +43,16 @@ pub(crate) struct Memory {
     /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<Buffer>,
-    /// Bytes per write
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = block)]
-    block: Block,
+    /// Bytes per write; 1MiB otherwise
+    #[arg(long, value_name = "SIZE", value_parser = block)]
+    block: Option<Block>,
+    /// Choose congestion control, streams, buffers and block by a profile model, FILE or the one in its usual place;
+    /// what is named here stays as named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    auto: Option<Option<PathBuf>>,
+    /// The round trip that --auto chooses by; measured otherwise
+    #[arg(long, value_name = "TIME", requires = "auto", value_parser = round_trip)]
+    rtt: Option<Nanos>,
     /// Whether to send without a copy; as it pays otherwise: with a copy to an end on the same machine
     #[arg(long, value_name = "yes|no", value_parser = yes_or_no)]
     zero_copy: Option<bool>,
@@ -78,7 +89,7 @@ impl Memory {
         let stop = signal::on_termination().context("catch signals")?;
         let live = !self.quiet && (self.verbose || io::stderr().is_terminal());
         let (json, quiet) = (self.json, self.quiet);
-        let plan = self.plan()?;
+        let Some(plan) = self.plan(&stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
         let Finished { record, error } = memory::run(&plan, &stop, &mut |progress| {
             if live {
                 eprintln!("{}", line(&progress));
@@ -104,22 +115,41 @@ impl Memory {
         }
     }
 
-    fn plan(self) -> anyhow::Result<Plan> {
+    /// What is wanted; `None` where `stop` was raised while the round trip was measured.
+    fn plan(self, stop: &Wake) -> anyhow::Result<Option<Plan>> {
+        let wishes = Wishes {
+            congestion: self.congestion.clone(),
+            declared: self.circuit,
+            streams: self.streams,
+            buffer: self.buffer,
+            block: self.block,
+        };
         let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
-        Ok(Plan {
+        let mut plan = Plan {
             target: self.host,
             way: if self.reverse { Way::Reverse } else { Way::Forward },
             goal: self.bytes.unwrap_or(self.seconds),
-            streams: self.streams,
+            streams: self.streams.map_or_else(|| streams("1"), Ok)?,
             congestion: circuit.or(self.congestion),
+            reason: None,
             declared: self.circuit,
             buffer: self.buffer,
-            block: self.block,
+            block: self.block.map_or_else(|| block("1MiB"), Ok)?,
             zero_copy: self.zero_copy,
             interval: self.interval,
             patience: self.timeout,
             threads: self.threads.map(usize::from),
-        })
+        };
+        if let Some(file) = &self.auto {
+            let model = auto::read(file.as_deref())?;
+            let measured = match self.rtt {
+                Some(rtt) => Some(rtt),
+                None => memory::round_trip(&plan.target, plan.patience, stop)?,
+            };
+            let Some(rtt) = measured else { return Ok(None) };
+            auto::choose(&mut plan, &wishes, &model, rtt)?;
+        }
+        Ok(Some(plan))
     }
 }
 
@@ -209,6 +239,13 @@ fn yes_or_no(text: &str) -> anyhow::Result<bool> {
 
 fn interval(text: &str) -> anyhow::Result<Interval> {
     Ok(text.parse::<Nanos>()?.try_into()?)
+}
+
+fn round_trip(text: &str) -> anyhow::Result<Nanos> {
+    match text.parse()? {
+        Nanos::ZERO => Err(anyhow!("a round trip takes time: write more than 0, as in 91.6ms")),
+        time => Ok(time),
+    }
 }
 
 fn patience(text: &str) -> anyhow::Result<Patience> {

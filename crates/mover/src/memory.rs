@@ -28,8 +28,10 @@ use crate::{facts, workers};
 
 mod connect;
 mod ledger;
+mod round_trip;
 mod target;
 
+pub use round_trip::round_trip;
 pub use target::{PORT, Target, TargetError};
 
 use connect::{Consent, connect};
@@ -47,6 +49,8 @@ pub struct Plan {
     pub streams: Streams,
     /// Congestion control; the sender's default where absent.
     pub congestion: Option<Name>,
+    /// Why that, and all else, was chosen, where a profile model chose: for the record.
+    pub reason: Option<String>,
     /// The wire's rate that is guaranteed, which the congestion control `circuit` holds.
     pub declared: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.

@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod message;
+pub mod profile_model;
 pub mod quantity;
 pub mod record;
 pub mod superpacket;

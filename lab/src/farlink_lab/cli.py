@@ -17,7 +17,16 @@ from farlink_lab import __version__
 from farlink_lab.demo import demo_plan, profile_table, sentences
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
-from farlink_lab.quantity import QuantityError, parse_rate, parse_rtt
+from farlink_lab.quantity import (
+    QuantityError,
+    parse_rate,
+    parse_rtt,
+    parse_share,
+    parse_size,
+    parse_time,
+    show_rate,
+    show_time,
+)
 from farlink_lab.records import read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
@@ -25,6 +34,7 @@ from farlink_lab.run.importing import import_iperf3
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from farlink_lab.choice import Task
     from farlink_lab.records import Record
     from farlink_lab.report import Report
 
@@ -119,6 +129,99 @@ def analyse(
         _say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
     else:
         _say("\n".join(told(findings)))
+
+
+@app.command()
+def search(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="Among what to search: docs/plans.md.")],
+    *,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="How long it may measure.")],
+    out: Annotated[Path, _OUT],
+    size: Annotated[
+        str | None, typer.Option("--bytes", metavar="SIZE", help="Seek the best for this size.")
+    ] = None,
+    seconds: Annotated[
+        str | None, typer.Option("--seconds", metavar="TIME", help="Or for this duration.")
+    ] = None,
+) -> None:
+    """Measure those runs of a plan that tell most of what is best, for as long as the budget lasts."""
+    from farlink_lab.run.searching import run_search  # noqa: PLC0415
+
+    budget_s = _option("--budget", budget, parse_time)
+    task = _task(size=size, seconds=seconds)
+    done = run_search(plan, out=out, budget_s=budget_s, console=_errors(), task=task)
+    _finish(done.campaign, out=out)
+    measured = done.campaign.already + done.campaign.measured
+    if not measured:
+        raise LabError(
+            f"--budget: no run of {plan} fits into {budget}: give more, or shorten the runs of the plan"
+        )
+    _say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
+    for leader in done.leaders:
+        rate = show_rate(leader.throughput_bps)
+        _say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
+    _say(
+        f"records: {out / RECORDS}\n"
+        f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
+    )
+
+
+@app.command()
+def advise(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
+    ],
+    *,
+    rtt: Annotated[str | None, typer.Option("--rtt", metavar="TIME", help="Of the path.")] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", metavar="RATE", help="Of the wire; else as measured.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option("--bytes", metavar="SIZE", help="How much the transfer moves.")
+    ] = None,
+    seconds: Annotated[
+        str | None, typer.Option("--seconds", metavar="TIME", help="Or for how long it goes on.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option("--loss", metavar="SHARE", help="Of segments; else as measured.")
+    ] = None,
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Let the model go beyond what was measured.")
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write the profile model for `farlink memory --auto`."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
+) -> None:
+    """Say which configuration to take for a transfer, what it should reach, and why."""
+    from farlink_lab.advice import Adviser  # noqa: PLC0415
+    from farlink_lab.ground import ground  # noqa: PLC0415
+    from farlink_lab.profile_model import profile_model  # noqa: PLC0415
+    from farlink_lab.profile_model import save as save_model  # noqa: PLC0415
+    from farlink_lab.recommendation import recommendation, told  # noqa: PLC0415
+
+    rtt_s = None if rtt is None else _option("--rtt", rtt, parse_rtt)
+    task = _task(size=size, seconds=seconds)
+    if (rtt_s is None) != (task is None) or (task is None and save is None):
+        raise LabError(
+            "say what for: --rtt, and one of --bytes and --seconds, as in --rtt 120ms --bytes 50GB"
+        )
+    stood = ground(
+        _records(directory),
+        rate_bps=None if rate is None else _option("--rate", rate, parse_rate),
+        loss=None if loss is None else _option("--loss", loss, parse_share),
+        extrapolate=extrapolate,
+    )
+    if rtt_s is not None and task is not None:
+        advice = Adviser(stood, task).advice(rtt_s, extrapolate=extrapolate)
+        if as_json:
+            _say(json.dumps(recommendation(advice), ensure_ascii=False, allow_nan=False, indent=1))
+        else:
+            _say("\n".join(told(advice)))
+    if save is not None:
+        save_model(profile_model(stood), save)
+        _complain(f"profile model: {save}")
 
 
 @app.command()
@@ -227,6 +330,25 @@ def _records(directory: Path) -> tuple[Record, ...]:
     for broken in reading.broken:
         _complain(f"{directory / RECORDS}: {broken}: skipped")
     return reading.records
+
+
+def _task(*, size: str | None, seconds: str | None) -> Task | None:
+    """What a transfer is asked to do; `None` where nothing is said."""
+    from farlink_lab.choice import Task  # noqa: PLC0415
+
+    if size is not None and seconds is not None:
+        raise LabError("--bytes and --seconds: a transfer has one of the two: leave one out")
+    if size is not None:
+        return Task(mode="size", amount=float(_option("--bytes", size, parse_size)))
+    if seconds is None:
+        return None
+    # The unit is in the option's name, and may be written all the same.
+    amount = _option(
+        "--seconds", f"{seconds}s" if seconds.replace(".", "", 1).isdigit() else seconds, parse_time
+    )
+    if amount <= 0:
+        raise QuantityError(f'--seconds: "{seconds}" is no duration: more than 0, as in 10')
+    return Task(mode="duration", amount=amount)
 
 
 def _option(name: str, text: str, parse: Callable[[str], T]) -> T:

@@ -38,6 +38,13 @@ class Connection:
     seed: int = 1
 
     @property
+    def loss_share(self) -> float:
+        """The share of segments that are lost."""
+        if isinstance(self.loss, str):
+            return 1 / int(self.loss.removeprefix("every:"))
+        return self.loss
+
+    @property
     def goodput_bps(self) -> float:
         """The C of every formula: payload bits per second that the wire carries."""
         return model.goodput_bps(rate_bps=self.rate_bps, mtu=self.mtu, framing=self.framing)

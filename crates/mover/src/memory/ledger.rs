@@ -18,6 +18,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         streams: Some(plan.streams.into()),
         stripes: Some(1),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
+        congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         block_bytes: Some(plan.block.get().into()),
@@ -60,7 +61,10 @@ pub(super) fn close(record: &mut Record, account: Account) {
     if let Some(sent) = &account.sent {
         record.congestion = Some(sent.congestion.to_string()).filter(|name| !name.is_empty());
         record.congestion_origin = sent.origin;
-        record.congestion_reason = sent.reason.as_ref().map(ToString::to_string);
+        // Whoever chose last says why.
+        if let Some(reason) = &sent.reason {
+            record.congestion_reason = Some(reason.to_string());
+        }
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
     }

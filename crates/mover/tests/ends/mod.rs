@@ -68,6 +68,7 @@ impl Drop for Far {
 /// 5 MB over two streams, forward.
 pub(crate) fn plan(address: SocketAddr) -> Plan {
     Plan {
+        reason: None,
         target: Target { host: address.ip().to_string(), port: address.port() },
         way: Way::Forward,
         goal: Goal::size(Bytes(5_000_000)).unwrap(),

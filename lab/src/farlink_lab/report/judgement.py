@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from farlink_lab.findings import Findings
     from farlink_lab.plot.palette import Look
     from farlink_lab.profile import Profile
+    from farlink_lab.winners import Winners
 
 # What the decomposition of a run must meet.
 FORETOLD_WITHIN = 0.02
@@ -71,6 +72,20 @@ def regimes(
     return "\n".join(parts)
 
 
+_WINNERS = (
+    "The configuration with the highest predicted throughput, for each round-trip time and size of a "
+    "transfer; both axes are logarithmic, and the RTTs that were measured are marked beneath. Between them "
+    "the prediction is the model's, times what the runs showed of the model (a Gaussian process carries it). "
+    "Where others come within 2% of the winner, as pointing at a cell tells, the colour means little. For "
+    "one RTT and size, with its interval and its reasons: farlink lab advise."
+)
+_CONVERTED = (
+    " No configuration was measured at all these sizes: a run tells of another size by its two phases, "
+    "ramp-up and then its sustained throughput for as long as it takes. For sizes beyond those of the runs "
+    "that is an assumption."
+)
+
+
 def phases(findings: Findings, *, drawn: AbstractSet[str]) -> str:
     """Ramp-up and sustained throughput against RTT; empty where no samples tell them."""
     if "phases" not in drawn:
@@ -95,6 +110,18 @@ def phases(findings: Findings, *, drawn: AbstractSet[str]) -> str:
         [
             "<h2>Ramp-up and sustainment</h2>",
             markup.figure("phases", caption=_PHASES + within + wrong + late, height=560),
+        ]
+    )
+
+
+def winners(won: Winners | None) -> str:
+    """Which configuration wins where; empty where that cannot be told."""
+    if won is None:
+        return ""
+    return "\n".join(
+        [
+            "<h2>Which configuration wins where</h2>",
+            markup.figure("winners", caption=_WINNERS + (_CONVERTED if won.converted else ""), height=460),
         ]
     )
 

@@ -38,7 +38,7 @@
       if (trace.line && trace.line.color === "ink") trace.line.color = t.soft;
       trace.visible = !(trace.meta && hidden.has(trace.meta.label));
     }
-    Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+    Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: layout.showlegend === true,
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: t.ink }, dragmode: drag });
     for (const key of Object.keys(layout).filter((name) => /^[xy]axis/.test(name))) {
       layout[key] = { gridcolor: t.line, zerolinecolor: t.soft, linecolor: t.line, automargin: true, zeroline: false, ...layout[key] };

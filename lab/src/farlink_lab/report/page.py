@@ -20,8 +20,10 @@ from farlink_lab.plot.palette import looks
 from farlink_lab.plot.paper import write_paper_figures
 from farlink_lab.plot.regimes import phases_figure, regimes_figure
 from farlink_lab.plot.traces import run_traces
+from farlink_lab.plot.winners import winners_figure
 from farlink_lab.records import BrokenLine, read_campaign
 from farlink_lab.report.sections import Context, body
+from farlink_lab.winners import winners
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +83,8 @@ def page_of(findings: Findings, context: Context) -> str:
             figures[f"model-{mode}"] = model_figure(findings, mode, look)
     figures["phases"] = phases_figure(findings, look)
     figures["losses"] = loss_figure(findings.losses, look)
+    won = winners(findings.records)
+    figures["winners"] = None if won is None else winners_figure(won)
     figures["cost"] = cost_figure(findings, look)
     figures["health"] = health_figure(findings, look)
     figures = {name: figure for name, figure in figures.items() if figure is not None}
@@ -89,7 +93,7 @@ def page_of(findings: Findings, context: Context) -> str:
     return Template(_resource("page.html")).substitute(
         title="Throughput profiles",
         style=_resource("page.css"),
-        body=body(findings, look, runs, drawn=frozenset(figures), context=context),
+        body=body(findings, look, runs, drawn=frozenset(figures), context=context, won=won),
         plotly=_packed_plotly(),
         # Within a script element only "<" could end it early.
         data=data.replace("<", "\\u003c"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from farlink_lab.plot.palette import Look
     from farlink_lab.records import Record
     from farlink_lab.shape import Shape
+    from farlink_lab.winners import Winners
 
 _MODES = {
     "size": (
@@ -84,6 +85,7 @@ def body(
     *,
     drawn: AbstractSet[str],
     context: Context,
+    won: Winners | None = None,
 ) -> str:
     """Everything between the page's first heading and its footer."""
     parts = [
@@ -99,6 +101,7 @@ def body(
             if findings.of_mode(mode)
         ),
         judgement.phases(findings, drawn=drawn),
+        judgement.winners(won),
         _traces(runs),
         losses.section(findings.losses, looks),
         _cost(findings, looks, drawn=drawn),

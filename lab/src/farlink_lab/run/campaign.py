@@ -21,7 +21,8 @@ from farlink_lab.run.transfer import Tool, carry_out, find_tool
 from farlink_lab.schedule import Run, TimeLeft, schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from rich.console import Console
 
@@ -77,19 +78,24 @@ def run_campaign(path: Path, *, out: Path, console: Console, retry_failed: bool 
     runs = schedule(plan)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
-        for broken in reading.broken:
-            console.print(
-                f"farlink: {journal.path}: {broken}: skipped", markup=False, highlight=False, soft_wrap=True
-            )
+        skip_broken(reading, journal=journal, console=console)
         done = finished_runs(reading, retry_failed=retry_failed)
         left = [run for run in runs if run.identity not in done]
-        counts = _measure(plan, left, journal=journal, done=len(runs) - len(left), console=console, stop=stop)
+        counts = measure(plan, left, journal=journal, done=len(runs) - len(left), console=console, stop=stop)
         return Campaign(
             runs=len(runs),
             already=len(runs) - len(left),
             measured=counts[0],
             failed=counts[1],
             status=stop.status if stop.asked else 0,
+        )
+
+
+def skip_broken(reading: Reading, *, journal: Journal, console: Console) -> None:
+    """Names the lines that are no record."""
+    for broken in reading.broken:
+        console.print(
+            f"farlink: {journal.path}: {broken}: skipped", markup=False, highlight=False, soft_wrap=True
         )
 
 
@@ -136,21 +142,49 @@ def is_complete(path: Path, *, out: Path) -> bool:
     return all(run.identity in done for run in schedule(plan))
 
 
-def _measure(
-    plan: Plan, runs: list[Run], *, journal: Journal, done: int, console: Console, stop: Stop
+def in_order(left: Sequence[Run], _: TimeLeft) -> Run:
+    """The next run of a campaign that measures all."""
+    return left[0]
+
+
+def measure(
+    plan: Plan,
+    runs: list[Run],
+    *,
+    journal: Journal,
+    done: int,
+    console: Console,
+    stop: Stop,
+    choose: Callable[[Sequence[Run], TimeLeft], Run | None] = in_order,
+    saw: Callable[[dict[str, Any], float], None] = lambda _record, _took_s: None,
+    most_s: float | None = None,
 ) -> tuple[int, int]:
-    """Counts of the runs measured and of those that failed."""
+    """Counts of the runs measured and of those that failed.
+
+    Args:
+        plan: Whose runs they are.
+        runs: What there is to measure.
+        journal: Where records go.
+        done: How many were measured before.
+        console: Where progress is shown.
+        stop: Ends it early.
+        choose: Which of those left is next; `None` ends it.
+        saw: Is told each record, and how long it took.
+        most_s: How long it goes on at most, for the progress; `None` until all are measured.
+    """
     measured = failed = 0
     if not runs:
         return measured, failed
     farlink = find_farlink()
     tools = find_tools(runs, farlink=farlink)
     time_left = TimeLeft()
-    progress = CampaignProgress(console, runs=runs, done=done, time_left=time_left)
+    progress = CampaignProgress(console, runs=runs, done=done, time_left=time_left, most_s=most_s)
+    left = list(runs)
     with contextlib.ExitStack() as stack:
         connections = _Connections(plan, farlink=farlink, stack=stack)
         stack.enter_context(progress)
-        for run in runs:
+        while left and (run := choose(left, time_left)) is not None:
+            left.remove(run)
             begun = time.monotonic()
             progress.begin(run)
             record = carry_out(
@@ -167,7 +201,9 @@ def _measure(
             measured += 1
             failed += record["outcome"] != "ok"
             _drain(run, stop=stop)
-            progress.end(run, record, took_s=time.monotonic() - begun)
+            took_s = time.monotonic() - begun
+            progress.end(run, record, took_s=took_s)
+            saw(record, took_s)
     return measured, failed
 
 

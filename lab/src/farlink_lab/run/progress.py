@@ -19,8 +19,18 @@ if TYPE_CHECKING:
 class CampaignProgress:
     """Shows each run as it begins, goes on and ends; the bar moves with time, not with runs."""
 
-    def __init__(self, console: Console, *, runs: Sequence[Run], done: int, time_left: TimeLeft) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        runs: Sequence[Run],
+        done: int,
+        time_left: TimeLeft,
+        most_s: float | None = None,
+    ) -> None:
         self.console, self.time_left = console, time_left
+        # Of a search, which measures only a part of its runs.
+        self.most_s = most_s
         self.remaining = list(runs)
         self.done, self.total = done, done + len(runs)
         # Drawn by hand from the waiting loop: a drawing thread would take time from what is measured.
@@ -52,8 +62,8 @@ class CampaignProgress:
 
     def tick(self, run: Run, elapsed_s: float) -> None:
         """`run` has gone on for so long."""
-        left = max(self.time_left.of_all(self.remaining) - elapsed_s, 0.0)
         spent = self._spent_s + elapsed_s
+        left = max(self._left_s() - elapsed_s, 0.0)
         if self._task is not None and self.console.is_terminal:
             self._bar.update(
                 self._task,
@@ -71,13 +81,18 @@ class CampaignProgress:
         self.time_left.saw(run, took_s=took_s)
         said = result_line(record)
         if record["outcome"] != "ok" or not self.console.is_terminal:
-            left = show_left(self.time_left.of_all(self.remaining))
+            left = show_left(self._left_s())
             self.console.print(
                 f"{self.done}/{self.total} {describe(run)}: {said}; {left} left",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
             )
+
+    def _left_s(self) -> float:
+        """Seconds left when the run that goes on began."""
+        left = self.time_left.of_all(self.remaining)
+        return left if self.most_s is None else max(min(left, self.most_s - self._spent_s), 0.0)
 
 
 def describe(run: Run) -> str:

@@ -1,0 +1,142 @@
+//! `--auto`: what a transfer asks for is chosen by a profile model that `farlink lab advise --save` wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use farlink_host::congestion;
+use farlink_mover::memory::Plan;
+use farlink_wire::message::{Goal, Way};
+use farlink_wire::profile_model::{Configuration, Expected, ProfileModel, Wishes};
+use farlink_wire::quantity::Nanos;
+
+/// The model in `file`, or in its usual place.
+pub(super) fn read(file: Option<&Path>) -> anyhow::Result<ProfileModel> {
+    let path = file.map_or_else(usual_place, |file| Ok(file.to_owned()))?;
+    let shown = path.display();
+    let known = fs::metadata(&path);
+    if known.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        bail!("--auto: no profile model at {shown}: write one with `farlink lab advise DIR --save {shown}`");
+    }
+    let known = known.with_context(|| format!("--auto: {shown}"))?;
+    // A device or a pipe could be read for ever.
+    if !known.is_file() || known.len() > MOST_BYTES {
+        bail!("--auto: {shown} is no profile model: name a file that `farlink lab advise --save` wrote");
+    }
+    let text = fs::read_to_string(&path).with_context(|| format!("--auto: {shown}"))?;
+    ProfileModel::parse(&text).with_context(|| format!("--auto: {shown}"))
+}
+
+/// Fills in `plan` what `wishes` leave open, by the model; `rtt` is the round trip to the far end.
+pub(super) fn choose(
+    plan: &mut Plan,
+    wishes: &Wishes,
+    model: &ProfileModel,
+    rtt: Nanos,
+) -> anyhow::Result<()> {
+    // What is told is a tenth of a millisecond.
+    let shown = if rtt.0 < SHOWN { rtt } else { Nanos((rtt.0 + SHOWN / 2) / SHOWN * SHOWN) };
+    let ranked = |wishes: &Wishes| {
+        let measure =
+            "measure it and save the model again, or choose yourself, as in --congestion cubic --streams 10";
+        model.ranked(rtt, plan.goal, wishes).map_err(|error| anyhow!("--auto: {error}: {measure}"))
+    };
+    let fitting = ranked(wishes)?;
+    let is_met = !fitting.is_empty();
+    let candidates = if is_met { fitting } else { ranked(&Wishes::default())? };
+    let (best, refused) = first_to_be_had(&candidates, plan.way, wishes)?;
+    let had = best.configuration;
+    plan.congestion = if wishes.declared.is_some() {
+        plan.congestion.clone()
+    } else {
+        wishes.congestion.clone().or_else(|| had.congestion.clone())
+    };
+    plan.declared = wishes.declared.or(if wishes.congestion.is_some() { None } else { had.declared });
+    plan.streams = wishes.streams.unwrap_or(had.streams);
+    // A circuit brings its own buffers where nobody says otherwise.
+    plan.buffer = wishes.buffer.or(had.buffer);
+    plan.block = wishes.block.or(had.block).unwrap_or(plan.block);
+    plan.reason = Some(reason(model, &best, candidates.len(), plan.goal, shown, is_met, &refused));
+    Ok(())
+}
+
+/// The best that this host's kernel has, and why not those before it. What a far end that sends has, only it knows.
+fn first_to_be_had<'a>(
+    candidates: &[Expected<'a>],
+    way: Way,
+    wishes: &Wishes,
+) -> anyhow::Result<(Expected<'a>, Vec<String>)> {
+    let mut refused = Vec::<String>::new();
+    let is_chosen = wishes.congestion.is_some() || wishes.declared.is_some();
+    for candidate in candidates {
+        let name = candidate.configuration.congestion.as_ref().map(farlink_wire::message::Name::as_str);
+        let Some(name) = name.filter(|_| way == Way::Forward && !is_chosen) else {
+            return Ok((*candidate, refused));
+        };
+        match congestion::ensure(name) {
+            Ok(_) => return Ok((*candidate, refused)),
+            Err(error) => {
+                let why = format!("not {name}: {}", error.reason());
+                if !refused.contains(&why) {
+                    refused.push(why);
+                }
+            }
+        }
+    }
+    bail!("--auto: this host has none of the model's congestion controls: {}", refused.join("; "))
+}
+
+fn reason(
+    model: &ProfileModel,
+    best: &Expected<'_>,
+    among: usize,
+    goal: Goal,
+    rtt: Nanos,
+    is_met: bool,
+    refused: &[String],
+) -> String {
+    let day = model.made().get(..10).unwrap_or_else(|| model.made());
+    let task = match goal {
+        Goal::Size(size) => size.to_string(),
+        Goal::Duration(time) => time.to_string(),
+    };
+    let mut text = format!(
+        "the profile model of {day} expects {:.3} Gb/s of it for {task} over a round trip of {rtt}: {}, the most of \
+         {among}",
+        best.throughput_bps / 1e9,
+        words(best.configuration),
+    );
+    if !is_met {
+        text += "; what was asked for on the command line it does not know";
+    }
+    for why in refused {
+        text += &format!("; {why}");
+    }
+    text
+}
+
+fn words(configuration: &Configuration) -> String {
+    let name = configuration.congestion.as_ref().map_or("the host's default", |name| name.as_str());
+    let streams = configuration.streams.get();
+    let buffer = configuration.buffer.map_or_else(
+        || "full buffers".to_owned(),
+        |buffer| format!("buffers of {}", farlink_wire::quantity::Bytes::from(buffer)),
+    );
+    format!("{name} with {streams} stream{}, {buffer}", if streams == 1 { "" } else { "s" })
+}
+
+/// `$XDG_DATA_HOME/farlink/profile.json`, as the XDG base directories have it.
+fn usual_place() -> anyhow::Result<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+    let data = data.ok_or_else(|| {
+        anyhow!("--auto: neither XDG_DATA_HOME nor HOME is set: name it, as in --auto=FILE")
+    })?;
+    Ok(data.join("farlink/profile.json"))
+}
+
+/// To what a round trip is rounded.
+const SHOWN: u64 = 100_000;
+
+/// A model of a thousand configurations takes about 2 MB.
+const MOST_BYTES: u64 = 64 << 20;

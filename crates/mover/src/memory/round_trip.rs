@@ -1,0 +1,59 @@
+//! How long the round trip to a far end is, before anything is asked of it.
+
+use std::net::SocketAddr;
+
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_host::socket;
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::Patience;
+use farlink_wire::quantity::Nanos;
+
+use super::{MemoryError, Target};
+
+/// The round trip to `target`, as the kernel sees it when a connection opens; `None` where `stop` was raised first.
+///
+/// # Errors
+/// [`MemoryError`] where there is nobody to connect to.
+pub fn round_trip(target: &Target, patience: Patience, stop: &Wake) -> Result<Option<Nanos>, MemoryError> {
+    let addresses = target.resolve()?;
+    let until = monotonic().after(patience.get());
+    let mut last = None;
+    for (tried, &address) in addresses.iter().enumerate() {
+        let now = monotonic();
+        let share = until.since(now).0 / (addresses.len() - tried) as u64;
+        match opened(address, now.after(Nanos(share)), stop) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| MemoryError::NoAddress { host: target.host.clone() }))
+}
+
+fn opened(address: SocketAddr, until: Nanos, stop: &Wake) -> Result<Option<Nanos>, MemoryError> {
+    let failed = |source| MemoryError::Connect { address, source };
+    let stream = socket::unconnected(address).map_err(failed)?;
+    socket::start_connecting(&stream, address).map_err(failed)?;
+    let mut poller = Poller::new().map_err(failed)?;
+    poller.add(stop, STOP, Interest::Read).map_err(failed)?;
+    poller.add(&stream, OPENED, Interest::Write).map_err(failed)?;
+    let mut ready = Vec::new();
+    loop {
+        let now = monotonic();
+        if now >= until {
+            return Err(MemoryError::Unanswered { address });
+        }
+        poller.wait(until.since(now), &mut ready).map_err(failed)?;
+        if ready.contains(&STOP) {
+            return Ok(None);
+        }
+        if ready.contains(&OPENED) {
+            socket::connected(&stream).map_err(failed)?;
+            return TcpInfo::of(&stream).map(|info| Some(info.min_rtt)).map_err(failed);
+        }
+    }
+}
+
+/// Keys of what is waited for.
+const STOP: u64 = 0;
+const OPENED: u64 = 1;

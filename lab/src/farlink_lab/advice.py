@@ -1,0 +1,273 @@
+"""Which configuration to take for a transfer: the highest predicted throughput, and why.
+
+A prediction is the model's (slow start, then the limit that binds first) times what the runs showed of the
+model, which a Gaussian process carries between RTTs and configurations (`surrogate`). Its interval assumes
+that it errs at an RTT that was not measured as it errs at the measured ones, when each inner one is left out
+in turn: of the errors found so the interval takes in as many as it claims (Vovk, Gammerman and Shafer 2005,
+4.1; Lei and others 2018). They are a configuration's own at the nearest RTTs that have `LEAST_ERRORS`
+together; where there are fewer, those of all, and then it is no narrower than the process itself claims.
+That is a stronger assumption than `confidence` makes, and the intervals are narrower.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from farlink_lab.confidence import ConfidenceError, Interval, interval_at
+from farlink_lab.course import converted_bps
+from farlink_lab.expectation import expected_bps, limit_bps, most_bps
+from farlink_lab.ground import AdviceError, Ground, unmeasured
+from farlink_lab.quantity import show_time
+from farlink_lab.surrogate import Surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farlink_lab.choice import Choice, Task
+    from farlink_lab.surrogate import Observation
+
+Array = NDArray[np.float64]
+
+# What an interval claims: as those of the analyses.
+CLAIM = 0.8
+# Fewer errors than this do not show how the process errs.
+LEAST_ERRORS = 15
+# Standard deviations that hold `CLAIM` of a normal distribution.
+NORMAL = float(norm.ppf((1 + CLAIM) / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What one configuration should reach.
+
+    Attributes:
+        choice: The configuration.
+        throughput_bps: Predicted Θ.
+        low_bps: Of the interval; `None` outside the measured RTTs, where nothing bounds it.
+        high_bps: Likewise.
+        model_bps: What the model alone says.
+        bounds: What the runs bound it by if a longer RTT never helps, and nothing more; `None` where they do
+            not.
+    """
+
+    choice: Choice
+    throughput_bps: float
+    low_bps: float | None
+    high_bps: float | None
+    model_bps: float
+    bounds: Interval | None
+
+    @property
+    def residual(self) -> float:
+        """(predicted − model) / model: what the runs showed beyond the model."""
+        return self.throughput_bps / self.model_bps - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """The answer to one question.
+
+    Attributes:
+        ground: What it stands on.
+        rtt_s: τ that was asked about.
+        task: What is to be done.
+        ranking: Every configuration, the best first.
+        claim: Of the intervals.
+        errors: How many errors of foretold runs there are to take their width from; 0 where too few, and the
+            process's own claim stands for them.
+        notes: What the answer assumes beyond the records.
+        extrapolated: Whether it goes beyond what was measured.
+    """
+
+    ground: Ground
+    rtt_s: float
+    task: Task
+    ranking: tuple[Prediction, ...]
+    claim: float
+    errors: int
+    notes: tuple[str, ...]
+    extrapolated: bool
+
+    @property
+    def best(self) -> Prediction:
+        """The configuration to take."""
+        return self.ranking[0]
+
+    @property
+    def runner_up(self) -> Prediction | None:
+        """The next one; `None` where there is only one."""
+        return self.ranking[1] if len(self.ranking) > 1 else None
+
+
+class Adviser:
+    """Answers questions about one task from one ground; the process is fitted once.
+
+    Attributes:
+        ground: What was measured.
+        task: What is to be done.
+        observations: What the runs say of it.
+    """
+
+    def __init__(self, ground: Ground, task: Task) -> None:
+        """Learns what the runs say of `task`.
+
+        Raises:
+            AdviceError: where none says anything of it.
+        """
+        self.ground, self.task = ground, task
+        self.observations = ground.observations(task)
+        if not self.observations:
+            raise AdviceError(
+                f"no run tells of {task.shown}: none did just that, and their samples do not tell their "
+                "phases: measure with longer runs"
+            )
+        self._surrogate = self._learned(self.observations)
+
+    def throughput_bps(self, rtt_s: float) -> Array:
+        """Predicted Θ of every configuration of the ground, in its order, shape (n,), bit/s."""
+        return self._predicted(rtt_s)[0]
+
+    def advice(self, rtt_s: float, *, extrapolate: bool = False) -> Advice:
+        """The configurations ranked at one RTT.
+
+        Args:
+            rtt_s: τ, seconds.
+            extrapolate: Whether τ may lie outside the measured RTTs.
+
+        Raises:
+            AdviceError: where it lies outside and may not.
+        """
+        rtts = self.ground.rtt_s
+        outside = unmeasured(rtt_s, rtts)
+        notes = list(self.ground.notes)
+        if outside:
+            span = f"{show_time(rtts[0])} to {show_time(rtts[-1])}"
+            near = float(rtts[0] if rtt_s < rtts[0] else rtts[-1])
+            if not extrapolate:
+                raise AdviceError(
+                    f"--rtt: {show_time(rtt_s)} is outside the measured {span}: measure it, or let the model "
+                    "carry it there with --extrapolate"
+                )
+            notes.append(
+                f"{show_time(rtt_s)} is outside the measured {span}: the model goes on there, times what the "
+                f"runs at {show_time(near)} showed of it, and nothing bounds its error"
+            )
+        rates, models, deviation = self._predicted(rtt_s)
+        if self.ground.is_converted(self.task):
+            notes.append(self._conversion(float(rates.max())))
+        errors = self._errors(rtt_s)
+        pooled = [error for own in errors.values() for at in own for error in at]
+        limit = limit_bps(rtt_s, task=self.task, wire=self.ground.asked)
+        extrapolated = bool(outside or self.ground.notes)
+        found = []
+        for choice, rate, expected, wide in zip(self.ground.choices, rates, models, deviation, strict=True):
+            own = _nearest(errors[choice])
+            reach = max(_reach(pooled), NORMAL * float(wide)) if own is None else _reach(own)
+            found.append(
+                Prediction(
+                    choice=choice,
+                    throughput_bps=float(rate),
+                    low_bps=None if extrapolated else float(rate * math.exp(-reach)),
+                    high_bps=None if extrapolated else float(min(rate * math.exp(reach), max(limit, rate))),
+                    model_bps=float(expected),
+                    bounds=None if extrapolated else self._bounds(choice, rtt_s),
+                )
+            )
+        return Advice(
+            ground=self.ground,
+            rtt_s=rtt_s,
+            task=self.task,
+            ranking=tuple(sorted(found, key=lambda one: -one.throughput_bps)),
+            claim=CLAIM,
+            errors=len(pooled) if len(pooled) >= LEAST_ERRORS else 0,
+            notes=tuple(notes),
+            extrapolated=extrapolated,
+        )
+
+    def _learned(self, observations: Sequence[Observation]) -> Surrogate:
+        return Surrogate(observations, wire=self.ground.measured, controls=self.ground.controls)
+
+    def _predicted(self, rtt_s: float) -> tuple[Array, Array, Array]:
+        """Θ, the model's Θ, and the standard deviation of a run's ln Θ, each of shape (n,)."""
+        ground, rtts = self.ground, self.ground.rtt_s
+        near = float(np.clip(rtt_s, rtts[0], rtts[-1]))
+        mean, deviation = self._surrogate.at([(choice, near) for choice in ground.choices])
+        expected = np.concatenate(
+            [
+                expected_bps(choice, np.array([rtt_s]), task=self.task, wire=ground.asked)
+                for choice in ground.choices
+            ]
+        )
+        most = [most_bps(choice, rtt_s, task=self.task, wire=ground.asked) for choice in ground.choices]
+        rates = np.minimum(expected * np.exp(mean), most)
+        return rates, expected, np.hypot(deviation, self._surrogate.noise)
+
+    def _errors(self, rtt_s: float) -> dict[Choice, list[list[float]]]:
+        """|ln Θ − ln Θ predicted| of the runs at each inner RTT, foretold without that RTT.
+
+        By configuration; RTT by RTT, the nearest to `rtt_s` first.
+        """
+        errors: dict[Choice, list[list[float]]] = {choice: [] for choice in self.ground.choices}
+        for left_out in sorted(self.ground.rtt_s[1:-1], key=lambda rtt: abs(math.log(rtt / rtt_s))):
+            kept = [one for one in self.observations if one.rtt_s != left_out]
+            gone = [one for one in self.observations if one.rtt_s == left_out and one.choice in errors]
+            if not kept or not gone:
+                continue
+            means, _ = self._learned(kept).at([(one.choice, one.rtt_s) for one in gone])
+            for one, mean in zip(gone, means, strict=True):
+                errors[one.choice].append([abs(ratio - float(mean)) for ratio in one.ratios])
+        return errors
+
+    def _bounds(self, choice: Choice, rtt_s: float) -> Interval | None:
+        by_rtt = {
+            place.rtt_s: [told[0] for record in place.records if (told := converted_bps(record, self.task))]
+            for place in self.ground.places
+            if place.choice == choice
+        }
+        rtts = sorted(rtt for rtt, values in by_rtt.items() if values)
+        try:
+            return interval_at(rtt_s, np.array(rtts), [np.array(by_rtt[rtt]) for rtt in rtts], claim=CLAIM)
+        except ConfidenceError:
+            return None
+
+    def _conversion(self, rate_bps: float) -> str:
+        records = [record for place in self.ground.places for record in place.records]
+        longest = max(record.duration_s or 0.0 for record in records)
+        said = (
+            f"not every configuration has runs of {self.task.shown}: others tell of it by their two phases, "
+            "ramp-up for T_R seconds and then θ_S for the rest"
+        )
+        takes = 8 * self.task.amount / rate_bps if self.task.mode == "size" else self.task.amount
+        if takes > 1.5 * longest:
+            said += (
+                f"; it takes {show_time(round(takes, 1))} and the longest run took "
+                f"{show_time(round(longest, 1))}: that it goes on as it began is assumed"
+            )
+        return said
+
+
+def _nearest(errors: Sequence[list[float]]) -> list[float] | None:
+    """The errors at the nearest RTTs that are enough together; `None` where there are too few."""
+    taken: list[float] = []
+    for at in errors:
+        taken += at
+        if len(taken) >= LEAST_ERRORS:
+            return taken
+    return None
+
+
+def _reach(errors: Sequence[float]) -> float:
+    """What holds `CLAIM` of further errors, if those are like these; 0 where there are too few to tell.
+
+    One place further out than for independent errors: runs at one RTT share the prediction's.
+    """
+    if len(errors) < LEAST_ERRORS:
+        return 0.0
+    place = min(math.ceil((len(errors) + 1) * CLAIM) + 1, len(errors))
+    return float(np.sort(errors)[place - 1])

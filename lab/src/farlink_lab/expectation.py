@@ -1,0 +1,144 @@
+"""What the model expects of a choice before anything is measured, and which limit makes it so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab import model
+from farlink_lab.response import RESPONSES, loss_limited_bps
+
+if TYPE_CHECKING:
+    from farlink_lab.choice import Choice, Task
+
+Array = NDArray[np.float64]
+
+
+class _Facts(TypedDict):
+    capacity_bps: float
+    streams: int
+    window_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """The connection, whatever its length.
+
+    Attributes:
+        rate_bps: Of the wire.
+        capacity_bps: C, what is left of it for payload.
+        mtu: Largest IP packet, bytes.
+        loss: Probability that a segment is lost.
+    """
+
+    rate_bps: float
+    capacity_bps: float
+    mtu: int
+    loss: float = 0.0
+
+
+def expected_bps(choice: Choice, rtt_s: Array, *, task: Task, wire: Wire) -> Array:
+    """Θ by the model: slow start, then the least of capacity, window's limit and losses' limit, bit/s.
+
+    A declared rate is held from the first segment on: nothing but half a round trip is lost.
+
+    Args:
+        choice: What is chosen.
+        rtt_s: τ, shape (k,), seconds, above 0.
+        task: What is done.
+        wire: Over which connection.
+
+    Returns:
+        Shape (k,).
+    """
+    return np.array([_expected_bps(choice, float(rtt), task=task, wire=wire) for rtt in rtt_s])
+
+
+def limit_bps(rtt_s: float, *, task: Task, wire: Wire) -> float:
+    """The limit that no transfer beats, bit/s."""
+    if task.mode == "size":
+        limit = model.limit_of_size_bps(rtt_s, capacity_bps=wire.capacity_bps, size_bytes=task.amount)
+    else:
+        limit = model.limit_of_duration_bps(rtt_s, capacity_bps=wire.capacity_bps, duration_s=task.amount)
+    return float(limit)
+
+
+def most_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
+    """What a prediction may say at most, bit/s: the limit, and of a fixed buffer the model without it.
+
+    Windows hold more than was asked for, by a share that shows only where they bind.
+    """
+    limit = max(limit_bps(rtt_s, task=task, wire=wire), 1.0)
+    if choice.buffer_bytes is None:
+        return limit
+    return min(limit, _expected_bps(replace(choice, buffer_bytes=None), rtt_s, task=task, wire=wire))
+
+
+def window_binds_s(choice: Choice, *, wire: Wire) -> float | None:
+    """The RTT from which n windows of W bytes hold less than the connection, n·W/C, seconds.
+
+    `None` where the kernel tunes the buffers.
+    """
+    if choice.buffer_bytes is None:
+        return None
+    return 8 * choice.streams * choice.buffer_bytes / wire.capacity_bps
+
+
+def loss_limit_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float | None:
+    """What losses leave by the published response of the congestion control, bit/s; `None` where unknown."""
+    if not 0 < wire.loss < 1 or choice.congestion not in RESPONSES:
+        return None
+    return float(
+        loss_limited_bps(
+            rtt_s,
+            congestion=choice.congestion,
+            loss=wire.loss,
+            segment_bytes=wire.mtu - model.TCP_IPV4_HEADERS,
+            streams=choice.streams,
+        )
+    )
+
+
+def knows_losses(choice: Choice) -> bool:
+    """Whether the model knows what a loss does to it."""
+    return choice.congestion in RESPONSES
+
+
+def lost_s(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
+    """Seconds at capacity that slow start costs, by the model; 0 where a declared rate is held."""
+    if choice.declared_bps is not None:
+        return 0.0
+    window = model.initial_window_bytes(mtu=wire.mtu)
+    allowed = _allowed_bps(choice, rtt_s, wire=wire)
+    return float(model.lost_time_s(rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=window))
+
+
+def _allowed_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
+    allowed = wire.capacity_bps
+    if choice.buffer_bytes is not None:
+        allowed = model.window_limit_bps(
+            rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=choice.buffer_bytes
+        ).item()
+    losses = loss_limit_bps(choice, rtt_s, wire=wire)
+    return allowed if losses is None else min(allowed, losses)
+
+
+def _expected_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
+    allowed = _allowed_bps(choice, rtt_s, wire=wire)
+    if choice.declared_bps is not None:
+        held = Wire(rate_bps=wire.rate_bps, capacity_bps=allowed, mtu=wire.mtu)
+        return max(limit_bps(rtt_s, task=task, wire=held), 1.0)
+    facts: _Facts = {
+        "capacity_bps": allowed,
+        "streams": choice.streams,
+        "window_bytes": model.initial_window_bytes(mtu=wire.mtu),
+    }
+    if task.mode == "size":
+        value = model.slow_start_of_size_bps(rtt_s, size_bytes=task.amount, arrival=True, **facts)
+    else:
+        value = model.slow_start_of_duration_bps(rtt_s, duration_s=task.amount, arrival=True, **facts)
+    # A duration below half an RTT lets nothing arrive, which has no logarithm.
+    return max(float(value), 1.0)

@@ -1,0 +1,220 @@
+"""What a campaign's records are to advice: which configurations ran, at which RTTs, over which connection."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.choice import Choice, choice_of
+from farlink_lab.course import USUAL_MTU, converted_bps
+from farlink_lab.error import LabError
+from farlink_lab.expectation import Wire, expected_bps, knows_losses
+from farlink_lab.profile import profiles
+from farlink_lab.quantity import show_rate
+from farlink_lab.surrogate import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from farlink_lab.choice import Task
+    from farlink_lab.records import Record
+
+Array = NDArray[np.float64]
+
+# Rates and losses that differ by less are one.
+ALIKE = 0.01
+
+
+class AdviceError(LabError):
+    """A question that the records do not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The runs of one configuration at one RTT that count."""
+
+    choice: Choice
+    rtt_s: float
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ground:
+    """What advice stands on.
+
+    Attributes:
+        places: Every configuration at every RTT that it was measured at.
+        measured: The connection that the runs went over.
+        asked: The connection that is asked about.
+        notes: How the second is reached from the first, where they differ.
+    """
+
+    places: tuple[Place, ...]
+    measured: Wire
+    asked: Wire
+    notes: tuple[str, ...] = ()
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Every configuration, in the order of the records, that the model can tell of over `asked`."""
+        found = dict.fromkeys(place.choice for place in self.places)
+        if self.asked.loss == self.measured.loss:
+            return tuple(found)
+        return tuple(choice for choice in found if knows_losses(choice))
+
+    @property
+    def rtt_s(self) -> Array:
+        """Every RTT, growing, shape (k,)."""
+        return np.unique([place.rtt_s for place in self.places])
+
+    @property
+    def controls(self) -> tuple[tuple[str, str], ...]:
+        """Tools with their congestion controls."""
+        return tuple(
+            dict.fromkeys((place.choice.tool, place.choice.congestion or "") for place in self.places)
+        )
+
+    def observations(self, task: Task) -> tuple[Observation, ...]:
+        """What the runs say of `task`; those that say nothing of it are left out."""
+        found = []
+        for place in self.places:
+            (expected,) = expected_bps(place.choice, np.array([place.rtt_s]), task=task, wire=self.measured)
+            told = [known for record in place.records if (known := converted_bps(record, task)) is not None]
+            # Runs that did just this are better than runs that tell of it by their course.
+            rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
+            if rates:
+                ratios = tuple(math.log(rate / expected) for rate in rates)
+                found.append(Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios))
+        return tuple(found)
+
+    def is_converted(self, task: Task) -> bool:
+        """Whether a configuration has no run that did just `task`, so that others tell of it."""
+        return any(not any(task.is_of(record) for record in place.records) for place in self.places)
+
+
+def ground(
+    records: Iterable[Record],
+    *,
+    rate_bps: float | None = None,
+    loss: float | None = None,
+    extrapolate: bool = False,
+) -> Ground:
+    """What the records tell of a connection of that rate and loss.
+
+    Where `farlink` ran, its runs alone count: it is what the advice is for. Else those of every tool do.
+
+    Args:
+        records: Of a campaign.
+        rate_bps: The wire's; `None` takes the records', which must then have one.
+        loss: Likewise.
+        extrapolate: Whether the model may carry what was measured to another rate or loss.
+
+    Raises:
+        AdviceError: where no run counts, a rate is unknown, or it was not measured and `extrapolate` is not
+            given.
+    """
+    found, _ = profiles(record for record in records if record.kind in {"memory", "file"})
+    usable = [
+        (rtt, record)
+        for each in found
+        for rtt, group in zip(each.rtt_s, each.records, strict=True)
+        for record in group
+    ]
+    if any(record.tool == "farlink" for _, record in usable):
+        usable = [(rtt, record) for rtt, record in usable if record.tool == "farlink"]
+    if not usable:
+        raise AdviceError(
+            "no run counts, so there is nothing to advise from: measure with 'farlink lab profile'"
+        )
+    if any(record.rate_bps is None or record.goodput_bps is None for _, record in usable):
+        raise AdviceError(
+            "the records do not say the rate of the wire, so a limit cannot be told from a fault: "
+            "import them again with --rate"
+        )
+    wires = list(dict.fromkeys(_wire(record) for _, record in usable))
+    rate = _one({wire.rate_bps for wire in wires}, "rates", "--rate") if rate_bps is None else rate_bps
+    lost = _one({wire.loss for wire in wires}, "losses", "--loss") if loss is None else loss
+    measured = min(wires, key=lambda wire: (abs(math.log(wire.rate_bps / rate)), abs(wire.loss - lost)))
+    asked, notes = _asked(measured, rate_bps=rate, loss=lost, extrapolate=extrapolate)
+    places: dict[tuple[Choice, float], list[Record]] = {}
+    for rtt, record in usable:
+        if _wire(record) == measured:
+            places.setdefault((choice_of(record), float(rtt)), []).append(record)
+    made = Ground(
+        places=tuple(
+            Place(choice=choice, rtt_s=rtt, records=tuple(group)) for (choice, rtt), group in places.items()
+        ),
+        measured=measured,
+        asked=asked,
+        notes=notes,
+    )
+    if not made.choices:
+        raise AdviceError(
+            f"--loss {lost:g}: the model knows what losses do to cubic, htcp, reno and scalable only, and "
+            "none of them was measured: measure at this loss"
+        )
+    return made
+
+
+def _wire(record: Record) -> Wire:
+    loss = record.fields.get("loss")
+    return Wire(
+        rate_bps=float(record.rate_bps or 0),
+        capacity_bps=float(record.goodput_bps or 0),
+        mtu=record.mtu or USUAL_MTU,
+        loss=float(loss) if isinstance(loss, int | float) else 0.0,
+    )
+
+
+def _one(values: set[float], what: str, flag: str) -> float:
+    if len(values) > 1:
+        raise AdviceError(f"the records are of {len(values)} {what}: say which with {flag}")
+    return values.pop()
+
+
+def _asked(
+    measured: Wire, *, rate_bps: float, loss: float, extrapolate: bool
+) -> tuple[Wire, tuple[str, ...]]:
+    """The connection asked about, and how it is reached."""
+    notes = []
+    other_rate = abs(rate_bps / measured.rate_bps - 1) > ALIKE
+    other_loss = abs(loss - measured.loss) > ALIKE * max(loss, measured.loss)
+    if other_rate:
+        notes.append(
+            f"measured over {show_rate(measured.rate_bps)}: the model has the limits of "
+            f"{show_rate(rate_bps)}, and how far a transfer falls short of it is taken to be the same"
+        )
+    if other_loss:
+        notes.append(
+            f"measured at a loss of {measured.loss:g}: the model has what a loss of {loss:g} leaves by the "
+            "published responses of cubic, htcp, reno and scalable; others are left out"
+        )
+    if notes and not extrapolate:
+        what = f"a rate of {show_rate(rate_bps)}" if other_rate else f"a loss of {loss:g}"
+        near = show_rate(measured.rate_bps) if other_rate else f"{measured.loss:g}"
+        raise AdviceError(
+            f"{what} was not measured, the nearest is {near}: measure it, or let the model carry it there "
+            "with --extrapolate"
+        )
+    capacity = measured.capacity_bps * (rate_bps / measured.rate_bps if other_rate else 1.0)
+    return Wire(
+        rate_bps=rate_bps if other_rate else measured.rate_bps,
+        capacity_bps=capacity,
+        mtu=measured.mtu,
+        loss=loss if other_loss else measured.loss,
+    ), tuple(notes)
+
+
+def same_rtt(one_s: float, other_s: float) -> bool:
+    """Whether two RTTs are one for advice."""
+    return abs(one_s / other_s - 1) <= ALIKE
+
+
+def unmeasured(rtt_s: float, rtts_s: Sequence[float] | Array) -> bool:
+    """Whether an RTT lies outside those measured."""
+    first, last = float(rtts_s[0]), float(rtts_s[-1])
+    return not (first <= rtt_s <= last or same_rtt(rtt_s, first) or same_rtt(rtt_s, last))

@@ -1,0 +1,125 @@
+"""The profile model: what a campaign found, as a small file that movers choose by.
+
+Records go from the movers to the analysis; this goes the other way. It is a table of predicted throughputs,
+so that who reads it needs no statistics: docs/profile-model.md has its fields.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.advice import Adviser
+from farlink_lab.choice import Task
+from farlink_lab.error import LabError
+from farlink_lab.ground import AdviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from farlink_lab.ground import Ground
+
+Array = NDArray[np.float64]
+
+# The layout, as crates/wire reads it.
+SCHEMA = 1
+# Two a decade: between them throughput is nearly straight on logarithmic axes.
+SIZES = tuple(float(f"{10**power:.3g}") for power in np.arange(6, 12.6, 0.5))
+DURATIONS_S = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+# Digits of a throughput: more are not known.
+DIGITS = 4
+
+
+class ModelFileError(LabError):
+    """A profile model that cannot be made or written."""
+
+
+def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
+    """The model of everything that was measured, as JSON would have it.
+
+    Args:
+        ground: What was measured; where its `asked` differs, that is what the model is of.
+        made: When, RFC 3339; `None` is now.
+
+    Raises:
+        ModelFileError: where the runs tell of no size or duration.
+    """
+    rtts = _with_middles(ground.rtt_s)
+    sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
+    durations = _table(ground, rtts, [Task(mode="duration", amount=amount) for amount in DURATIONS_S])
+    if sizes is None or durations is None:
+        raise ModelFileError(
+            "the runs' samples do not tell their phases, so nothing tells of other sizes: measure with "
+            "longer runs"
+        )
+    wire = ground.asked
+    return {
+        "schema": SCHEMA,
+        "kind": "profile model",
+        "made": made or datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "rate_bps": wire.rate_bps,
+        "goodput_bps": wire.capacity_bps,
+        "loss": wire.loss,
+        "rtt_s": [float(f"{rtt:.6g}") for rtt in rtts],
+        "bytes": [round(size) for size in SIZES],
+        "seconds": list(DURATIONS_S),
+        "configurations": [
+            {
+                key: value
+                for key, value in (
+                    ("congestion", choice.congestion),
+                    ("declared_bps", choice.declared_bps),
+                    ("streams", choice.streams),
+                    ("buffer_bytes", choice.buffer_bytes),
+                    ("block_bytes", choice.block_bytes),
+                    ("size_bps", _rounded(sizes[:, :, index])),
+                    ("duration_bps", _rounded(durations[:, :, index])),
+                )
+                if value is not None
+            }
+            for index, choice in enumerate(ground.choices)
+        ],
+    }
+
+
+def save(model: dict[str, Any], path: Path) -> None:
+    """Writes `model` whole or not at all.
+
+    Raises:
+        ModelFileError: where it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(model, separators=(",", ":"), allow_nan=False) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}: name a file that can be written to") from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _with_middles(rtts: Array) -> Array:
+    """The measured RTTs, and one between each two."""
+    return np.sort(np.concatenate([rtts, np.sqrt(rtts[:-1] * rtts[1:])]))
+
+
+def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array | None:
+    """Θ by RTT, task and configuration; `None` where a task has no answer."""
+    try:
+        advisers = [Adviser(ground, task) for task in tasks]
+    except AdviceError:
+        return None
+    return np.array([[adviser.throughput_bps(float(rtt)) for adviser in advisers] for rtt in rtts])
+
+
+def _rounded(table: Array) -> list[list[int]]:
+    return [[max(round(float(f"{value:.{DIGITS}g}")), 1) for value in row] for row in table.tolist()]

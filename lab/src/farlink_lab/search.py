@@ -1,0 +1,183 @@
+"""Where to measure next, so that the best configuration at every RTT is known soonest.
+
+A run is worth what it is expected to add to the throughput of the configurations that would be chosen after
+it, at every RTT, over its time: the knowledge gradient (Frazier, Powell and Dayanik 2008) of its own
+configuration, with the others as they are known. By the Gaussian process of `surrogate` a run teaches of its
+configuration at other RTTs, and of other configurations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from farlink_lab.choice import Task, choice_asked, task_of
+from farlink_lab.course import converted_bps
+from farlink_lab.expectation import Wire, expected_bps, most_bps
+from farlink_lab.surrogate import WORST, Observation, Surrogate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from farlink_lab.choice import Choice
+    from farlink_lab.plan import Connection, Plan
+    from farlink_lab.records import Record
+    from farlink_lab.schedule import Run
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """What would be chosen at one RTT by what is known so far."""
+
+    rtt_s: float
+    choice: Choice
+    throughput_bps: float
+
+
+class Search:
+    """What is known of a set of configurations at a set of RTTs, and what is worth knowing next.
+
+    Attributes:
+        choices: The configurations.
+        rtts_s: The RTTs at which the best is sought.
+    """
+
+    def __init__(self, *, choices: Sequence[Choice], rtts_s: Sequence[float], task: Task, wire: Wire) -> None:
+        """Knows nothing yet but the model.
+
+        Args:
+            choices: n configurations.
+            rtts_s: k RTTs, seconds.
+            task: What the best is best at.
+            wire: Over which connection.
+        """
+        self.choices, self.rtts_s = tuple(choices), tuple(rtts_s)
+        self._wire, self._task = wire, task
+        self._places = [(choice, rtt) for choice in self.choices for rtt in self.rtts_s]
+        rtts = np.array(self.rtts_s)
+        self._expected = np.log(
+            np.array([expected_bps(choice, rtts, task=task, wire=wire) for choice in self.choices])
+        )
+        self._most = np.log(
+            [[most_bps(choice, rtt, task=task, wire=wire) for rtt in self.rtts_s] for choice in self.choices]
+        )
+        self.learn(())
+
+    def learn(self, observations: Sequence[Observation]) -> None:
+        """Replaces what was known by `observations`."""
+        controls = [(choice.tool, choice.congestion or "") for choice in self.choices]
+        surrogate = Surrogate(observations, wire=self._wire, controls=controls)
+        mean, self._covariance = surrogate.together(self._places)
+        shape = (len(self.choices), len(self.rtts_s))
+        self._noise = surrogate.noise
+        self._known = np.minimum(self._expected + mean.reshape(shape), self._most)
+
+    def gains(self) -> Array:
+        """What a run of each configuration at each RTT should add to ln Θ, over all RTTs, shape (n, k)."""
+        n, k = len(self.choices), len(self.rtts_s)
+        if n < 2:
+            return np.ones((n, k))
+        second, first = np.sort(self._known, axis=0)[-2:]
+        gap = np.abs(self._known - np.where(self._known == first, second, first))
+        gains = np.empty((n, k))
+        for index in range(n):
+            own = slice(index * k, (index + 1) * k)
+            covariance = self._covariance[own, own]
+            # By how much a run at one RTT (row) should move what is known of another (column).
+            moved = np.abs(covariance) / np.sqrt(np.diag(covariance)[:, None] + self._noise**2)
+            moved = np.maximum(moved, 1e-12)
+            z = -gap[index][None, :] / moved
+            gains[index] = (moved * (norm.pdf(z) + z * norm.cdf(z))).sum(axis=1)
+        return gains
+
+    def leaders(self) -> tuple[Leader, ...]:
+        """What would be chosen now, RTT by RTT."""
+        best = self._known.argmax(axis=0)
+        return tuple(
+            Leader(
+                rtt_s=rtt, choice=self.choices[index], throughput_bps=float(math.exp(self._known[index, at]))
+            )
+            for at, (rtt, index) in enumerate(zip(self.rtts_s, best, strict=True))
+        )
+
+
+class PlanSearch:
+    """A search among the runs of a plan."""
+
+    def __init__(self, plan: Plan, runs: Iterable[Run], *, task: Task | None = None) -> None:
+        """Knows nothing yet.
+
+        Args:
+            plan: Whose configurations are searched.
+            runs: All that it means.
+            task: What the best is best at; `None` takes `task_sought`.
+        """
+        self.task = task or task_sought(plan)
+        self._wire = wire_of(plan.connection)
+        self._runs = {run.identity: run for run in runs}
+        choices = dict.fromkeys(choice_asked(run.configuration) for run in self._runs.values())
+        self.search = Search(
+            choices=tuple(choices), rtts_s=sorted(plan.rtts_s), task=self.task, wire=self._wire
+        )
+
+    def learn(self, records: Iterable[Record]) -> None:
+        """Replaces what was known by what `records` say of the plan's runs."""
+        told: dict[tuple[Choice, float], list[Record]] = {}
+        for record in records:
+            run = self._runs.get(record.run or "")
+            if run is not None and record.outcome != "interrupted":
+                told.setdefault((choice_asked(run.configuration), run.rtt_s), []).append(record)
+        self.search.learn(
+            [found for place, group in told.items() if (found := self._observed(*place, group))]
+        )
+
+    def next_run(self, left: Sequence[Run], *, time_s: Callable[[Run], float], most_s: float) -> Run | None:
+        """The run of `left` that is worth most for its time; `None` where none fits into `most_s` seconds.
+
+        Of what was measured as often, the earlier in the plan's order goes first.
+        """
+        gains = self.search.gains()
+        rows = {choice: index for index, choice in enumerate(self.search.choices)}
+        columns = {rtt: index for index, rtt in enumerate(self.search.rtts_s)}
+        worth = [
+            gains[rows[choice_asked(run.configuration)], columns[run.rtt_s]] / time_s(run)
+            if time_s(run) <= most_s
+            else -1.0
+            for run in left
+        ]
+        best = int(np.argmax(worth)) if worth else 0
+        return left[best] if worth and worth[best] >= 0 else None
+
+    def _observed(self, choice: Choice, rtt_s: float, group: Sequence[Record]) -> Observation | None:
+        good = [record for record in group if record.outcome == "ok"]
+        told = [record for record in good if not record.overrun] or good
+        rates = [rate for record in told if (rate := converted_bps(record, self.task))]
+        (expected,) = expected_bps(choice, np.array([rtt_s]), task=self.task, wire=self._wire)
+        ratios = [math.log(rate / expected) for rate, _ in rates]
+        if not good:
+            # What failed is not tried again before all else.
+            ratios = [WORST] * len(group)
+        return Observation(choice=choice, rtt_s=rtt_s, ratios=tuple(ratios)) if ratios else None
+
+
+def task_sought(plan: Plan) -> Task:
+    """The largest amount that the plan's configurations move: sizes before durations."""
+    tasks = [task_of(configuration) for configuration in plan.configurations]
+    return max(tasks, key=lambda task: (task.mode == "size", task.amount))
+
+
+def wire_of(connection: Connection) -> Wire:
+    """The connection of a plan."""
+    return Wire(
+        rate_bps=float(connection.rate_bps),
+        capacity_bps=connection.goodput_bps,
+        mtu=connection.mtu,
+        loss=connection.loss_share,
+    )

@@ -1,0 +1,154 @@
+"""What few measurements say of those not made: a Gaussian process over configurations and RTTs.
+
+What varies is ln(Θ/Θ_model), by how much a transfer differs from the model: 0 before anything is measured.
+It is taken for the sum of what all configurations share, what those of one congestion control share, and
+what is a configuration's own; each changes smoothly with ln τ. Two configurations of one congestion control
+are the more alike the less their numbers of streams, and how far their windows bind, differ. (Rasmussen and
+Williams, Gaussian Processes for Machine Learning, 2006, 2.2; the numerics are scikit-learn's.)
+
+The scales below are set, not fitted: a dozen probes cannot tell them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farlink_lab.choice import Choice
+    from farlink_lab.expectation import Wire
+
+Array = NDArray[np.float64]
+
+# Standard deviations of ln(Θ/Θ_model): half of all transfers differ from the model by less than a third.
+SHARED, OF_CONTROL, OWN = 0.2, 0.25, 0.25
+# In ln τ: over how many e-fold changes of the RTT each of the three stays alike.
+SHARED_LENGTH, CONTROL_LENGTH, OWN_LENGTH = 2.0, 1.5, 1.0
+# In doublings: of streams, and of the windows' share of the connection.
+STREAMS_LENGTH, WINDOW_LENGTH = 2.0, 1.5
+# Windows that hold eight times the connection, or an eighth, are as good as boundless or as binding.
+MOST_DOUBLINGS = 3.0
+# Of a feature that a term ignores, and of the marks that tell names apart.
+_IGNORED, _TOLD_APART = 1e6, 0.4
+# Spread of a run where no two were made alike, and the least: nothing repeats exactly.
+USUAL_NOISE, LEAST_NOISE = 0.1, 0.01
+# The usual spread weighs as much as so many pairs of like runs: two runs that happen to agree show nothing.
+USUAL_PAIRS = 10
+# A run below a fifth of the model, or above twice it, says no more than one that is just there.
+WORST, BEST = math.log(0.2), math.log(2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What was measured of one configuration at one RTT.
+
+    Attributes:
+        choice: The configuration.
+        rtt_s: τ.
+        ratios: ln(Θ/Θ_model) of each run.
+    """
+
+    choice: Choice
+    rtt_s: float
+    ratios: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Of the runs, within what counts."""
+        return float(np.clip(np.median(self.ratios), WORST, BEST))
+
+
+class Surrogate:
+    """ln(Θ/Θ_model) of any configuration at any RTT, with its uncertainty.
+
+    Attributes:
+        noise: Standard deviation of a run about its configuration's throughput, of ln Θ.
+    """
+
+    def __init__(
+        self, observations: Sequence[Observation], *, wire: Wire, controls: Sequence[tuple[str, str]]
+    ) -> None:
+        """Learns from `observations`, of which there may be none.
+
+        Args:
+            observations: What was measured.
+            wire: The connection, for how far windows bind.
+            controls: Every tool and congestion control that is ever asked about.
+        """
+        self.wire = wire
+        self.controls = tuple(dict.fromkeys(controls))
+        self.noise = spread(observations)
+        self._process = None
+        if observations:
+            runs = np.array([len(one.ratios) for one in observations])
+            self._process = GaussianProcessRegressor(
+                kernel=self._kernel(), alpha=self.noise**2 / runs, optimizer=None
+            )
+            features = np.array([self._features(one.choice, one.rtt_s) for one in observations])
+            self._process.fit(features, np.array([one.median for one in observations]))
+
+    def at(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
+        """Mean and standard deviation of ln(Θ/Θ_model), without a run's own spread, each of shape (n,).
+
+        Args:
+            places: n configurations, each with an RTT in seconds.
+        """
+        mean, covariance = self.together(places)
+        return mean, np.sqrt(np.clip(np.diag(covariance), 0, None))
+
+    def together(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
+        """Mean, shape (n,), and covariance, shape (n, n), of ln(Θ/Θ_model)."""
+        features = np.array([self._features(choice, rtt) for choice, rtt in places])
+        if self._process is None:
+            return np.zeros(len(places)), np.asarray(self._kernel()(features))
+        mean, covariance = self._process.predict(features, return_cov=True)
+        return np.asarray(mean), np.asarray(covariance)
+
+    def _features(self, choice: Choice, rtt_s: float) -> list[float]:
+        held = MOST_DOUBLINGS
+        if choice.buffer_bytes is not None:
+            share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
+            held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
+        mine = (choice.tool, choice.congestion or "")
+        marks = [float(mine == one) for one in self.controls]
+        return [math.log(rtt_s), math.log2(choice.streams), held, *marks]
+
+    def _kernel(self) -> Any:
+        names = [_TOLD_APART] * len(self.controls)
+        terms = (
+            (SHARED, [SHARED_LENGTH, _IGNORED, _IGNORED, *[_IGNORED] * len(names)]),
+            (OF_CONTROL, [CONTROL_LENGTH, _IGNORED, _IGNORED, *names]),
+            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, *names]),
+        )
+        shared, control, own = (
+            ConstantKernel(size**2, "fixed") * Matern(lengths, "fixed", nu=1.5) for size, lengths in terms
+        )
+        return shared + control + own
+
+
+def spread(observations: Sequence[Observation]) -> float:
+    """Standard deviation of a run's ln Θ, from the runs that were repeated.
+
+    By the median of the differences between two runs of a kind, which a few odd runs do not move (as
+    Rousseeuw and Croux 1993).
+    """
+    differences = [
+        abs(one - other)
+        for observation in observations
+        for one, other in itertools.combinations(observation.ratios, 2)
+    ]
+    if not differences:
+        return USUAL_NOISE
+    # The median of |x| is 0.6745 σ, and a difference has √2 of a run's σ (normal distribution).
+    shown, pairs = float(np.median(differences)) / (0.6745 * math.sqrt(2)), len(differences)
+    mixed = (USUAL_PAIRS * USUAL_NOISE**2 + pairs * shown**2) / (USUAL_PAIRS + pairs)
+    return max(math.sqrt(mixed), LEAST_NOISE)

@@ -1,0 +1,85 @@
+"""Which configuration wins where: the best of a campaign over RTT and size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.advice import Adviser
+from farlink_lab.choice import Task
+from farlink_lab.ground import AdviceError, ground
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from farlink_lab.choice import Choice
+    from farlink_lab.records import Record
+
+Array = NDArray[np.float64]
+
+# From what is over in slow start to what hardly notices it.
+LEAST_BYTES, MOST_BYTES = 1e7, 1e12
+RTT_CELLS, SIZE_CELLS = 60, 26
+# Within this of the best, another is as good: its prediction is no surer.
+AS_GOOD = 0.98
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Winners:
+    """The best configuration for each RTT and size.
+
+    Attributes:
+        rtt_s: Shape (k,), growing.
+        size_bytes: Shape (m,), growing.
+        choices: Those that win somewhere, the one that wins most often first.
+        winner: Shape (m, k): which of `choices`.
+        throughput_bps: Shape (m, k): what it should reach.
+        as_good: Shape (m, k): how many configurations, itself among them, should reach 98% of that.
+        converted: Whether sizes rest on runs of other sizes or durations.
+        measured_s: The RTTs that were measured.
+    """
+
+    rtt_s: Array
+    size_bytes: Array
+    choices: tuple[Choice, ...]
+    winner: NDArray[np.int64]
+    throughput_bps: Array
+    as_good: NDArray[np.int64]
+    converted: bool
+    measured_s: Array
+
+
+def winners(records: Sequence[Record]) -> Winners | None:
+    """The map of a campaign; `None` with fewer than two RTTs or configurations, or where nothing can be told.
+
+    Of several rates or losses there is no one map.
+    """
+    try:
+        stood = ground(records)
+        rtts = stood.rtt_s
+        if len(rtts) < 2 or len(stood.choices) < 2:
+            return None
+        grid = np.geomspace(rtts[0], rtts[-1], RTT_CELLS)
+        sizes = np.geomspace(LEAST_BYTES, MOST_BYTES, SIZE_CELLS)
+        advisers = [Adviser(stood, Task(mode="size", amount=float(size))) for size in sizes]
+    except AdviceError:
+        return None
+    rates = np.array([[adviser.throughput_bps(float(rtt)) for rtt in grid] for adviser in advisers])
+    best = rates.argmax(axis=2)
+    top = rates.max(axis=2)
+    order = np.argsort(-np.bincount(best.ravel(), minlength=len(stood.choices)), kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return Winners(
+        rtt_s=grid,
+        size_bytes=sizes,
+        choices=tuple(stood.choices[index] for index in order if (best == index).any()),
+        winner=place[best],
+        throughput_bps=top,
+        as_good=(rates >= AS_GOOD * top[:, :, None]).sum(axis=2),
+        converted=any(adviser.ground.is_converted(adviser.task) for adviser in advisers),
+        measured_s=rtts,
+    )

@@ -1,0 +1,290 @@
+"""Advice on campaigns whose truth is known: what it picks, how sure it is, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+import synthetic
+from farlink_lab.advice import CLAIM, Adviser
+from farlink_lab.choice import Choice, Task
+from farlink_lab.course import Course, converted_bps
+from farlink_lab.expectation import Wire, expected_bps, limit_bps
+from farlink_lab.ground import AdviceError, ground
+from farlink_lab.profile_model import profile_model
+from farlink_lab.recommendation import recommendation, told, why
+from farlink_lab.records import parse_record
+from farlink_lab.winners import winners
+
+WIRE = Wire(rate_bps=10e9, capacity_bps=synthetic.CAPACITY_BPS, mtu=9000)
+CHOICES = tuple(
+    Choice(tool="farlink", congestion=congestion, streams=streams, buffer_bytes=buffer)
+    for congestion in ("cubic", "bbr")
+    for streams in (1, 10)
+    for buffer in (None, 4 << 20)
+)
+TEN_SECONDS = Task(mode="duration", amount=10.0)
+
+
+def truth(choice, rtt_s, task=TEN_SECONDS):
+    """The model, less what BBR and long RTTs take here."""
+    (expected,) = expected_bps(choice, np.array([rtt_s]), task=task, wire=WIRE)
+    return expected * (0.85 if choice.congestion == "bbr" else 1 - 0.2 * rtt_s)
+
+
+def campaign(*, seed=1, noise=0.03, rtts=synthetic.RTTS_S, repetitions=3, choices=CHOICES, **changes):
+    drawn = random.Random(seed)
+    return [
+        parsed(
+            choice,
+            rtt,
+            # No run beats the limit.
+            min(
+                truth(choice, rtt) * np.exp(drawn.gauss(0, noise)),
+                limit_bps(rtt, task=TEN_SECONDS, wire=WIRE),
+            ),
+            run=f"{index}",
+            **changes,
+        )
+        for index, (_, rtt, choice) in enumerate(
+            (repetition, rtt, choice)
+            for repetition in range(repetitions)
+            for rtt in rtts
+            for choice in choices
+        )
+    ]
+
+
+def parsed(choice, rtt, rate, *, run="0", seconds=10.0, **changes):
+    fields = synthetic.record(
+        mode="duration",
+        duration_s=seconds,
+        bytes=round(rate * seconds / 8),
+        rtt_s=rtt,
+        congestion=choice.congestion,
+        streams=choice.streams,
+        buffer_bytes=choice.buffer_bytes,
+        lab={"configuration": choice.name, "run": f"{run} {choice.name} {rtt}"},
+        **changes,
+    )
+    return parse_record(json.dumps(fields).encode(), line=int(run) + 1)
+
+
+def test_the_best_at_an_unmeasured_rtt_is_the_true_best():
+    adviser = Adviser(ground(campaign()), TEN_SECONDS)
+    for rtt in (0.005, 0.03, 0.07, 0.12, 0.25):
+        advice = adviser.advice(rtt)
+        best = max(truth(choice, rtt) for choice in CHOICES)
+        assert truth(advice.best.choice, rtt) >= 0.98 * best
+        assert advice.best.throughput_bps == pytest.approx(truth(advice.best.choice, rtt), rel=0.06)
+
+
+def test_the_intervals_hold_the_next_run_at_least_as_often_as_they_claim():
+    held = asked = 0
+    drawn = random.Random(7)
+    for seed in range(25):
+        adviser = Adviser(ground(campaign(seed=seed, noise=0.05)), TEN_SECONDS)
+        for rtt in (0.03, 0.07, 0.12):
+            limit = limit_bps(rtt, task=TEN_SECONDS, wire=WIRE)
+            for one in adviser.advice(rtt).ranking:
+                following = min(truth(one.choice, rtt) * np.exp(drawn.gauss(0, 0.05)), limit)
+                held += one.low_bps <= following <= one.high_bps
+                asked += 1
+    assert held / asked >= CLAIM
+
+
+def test_a_window_limit_is_named_with_the_rtt_from_which_it_binds():
+    said = " ".join(why(Adviser(ground(campaign()), TEN_SECONDS).advice(0.12)))
+    assert "the window limit binds" in said
+    # 10 × 4 MiB hold 9.9 Gb/s for 33.9 ms.
+    assert "4 MiB ×10 above 33.9 ms" in said
+
+
+def test_an_rtt_outside_is_refused_and_extrapolated_only_when_asked():
+    adviser = Adviser(ground(campaign()), TEN_SECONDS)
+    with pytest.raises(AdviceError, match=r"600 ms is outside the measured 0.4 ms to 366 ms.*--extrapolate"):
+        adviser.advice(0.6)
+    advice = adviser.advice(0.6, extrapolate=True)
+    assert advice.extrapolated
+    assert advice.best.low_bps is None
+    assert any("366 ms showed" in note for note in advice.notes)
+
+
+def test_another_rate_is_refused_and_extrapolated_only_when_asked():
+    records = campaign()
+    with pytest.raises(AdviceError, match=r"a rate of 40.0 Gb/s was not measured"):
+        ground(records, rate_bps=40e9)
+    advice = Adviser(ground(records, rate_bps=40e9, extrapolate=True), TEN_SECONDS).advice(0.03)
+    assert advice.extrapolated
+    assert advice.best.throughput_bps > 10e9
+
+
+def test_another_loss_leaves_only_what_the_model_knows_of():
+    records = campaign()
+    with pytest.raises(AdviceError, match=r"a loss of 0.0001 was not measured"):
+        ground(records, loss=1e-4)
+    advice = Adviser(ground(records, loss=1e-4, extrapolate=True), TEN_SECONDS).advice(0.03)
+    assert {one.choice.congestion for one in advice.ranking} == {"cubic"}
+    assert any("losses leave" in reason for reason in why(advice))
+    only_bbr = campaign(choices=[choice for choice in CHOICES if choice.congestion == "bbr"])
+    with pytest.raises(AdviceError, match="none of them was measured"):
+        ground(only_bbr, loss=1e-4, extrapolate=True)
+
+
+def test_a_configuration_with_one_run_is_told_with_less_certainty():
+    few = campaign(repetitions=1, rtts=(0.0118,))
+    rest = campaign(choices=CHOICES[:1])
+    ranking = Adviser(ground(few + rest), TEN_SECONDS).advice(0.12).ranking
+    width = {one.choice: one.high_bps / one.low_bps for one in ranking}
+    assert width[CHOICES[0]] < width[CHOICES[5]]
+
+
+def test_one_rtt_and_one_configuration_are_answered_without_a_runner_up():
+    advice = Adviser(ground(campaign(rtts=(0.0456,), choices=CHOICES[:1])), TEN_SECONDS).advice(0.0456)
+    assert advice.runner_up is None
+    assert advice.errors == 0
+    assert told(advice)
+
+
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        ([], "no run counts"),
+        ([parsed(CHOICES[0], 0.01, 1e9, outcome="failed")], "no run counts"),
+        ([parsed(CHOICES[0], 0.01, 1e9, rate_bps=None, goodput_bps=None)], "import them again with --rate"),
+        (
+            [parsed(CHOICES[0], 0.01, 1e9), parsed(CHOICES[0], 0.02, 1e9, run="1", loss=0.1)],
+            "2 losses: say which with --loss",
+        ),
+    ],
+)
+def test_records_that_support_nothing_are_named(records, said):
+    with pytest.raises(AdviceError, match=said):
+        ground(records)
+
+
+def test_a_run_that_moved_nothing_counts_for_nothing():
+    records = [*campaign(), parsed(CHOICES[0], 0.0456, 0.0, run="999")]
+    assert np.isfinite(Adviser(ground(records), TEN_SECONDS).advice(0.05).best.throughput_bps)
+
+
+def test_runs_without_samples_tell_nothing_of_another_size():
+    with pytest.raises(AdviceError, match="no run tells of 50 GB"):
+        Adviser(ground(campaign()), Task(mode="size", amount=50e9))
+
+
+def test_a_course_is_the_same_told_by_size_and_by_duration():
+    course = Course(delay_s=0.05, ramp_up_s=2.0, ramp_up_bps=2e9, sustained_bps=9e9, first_bytes=1e5)
+    for seconds in (0.5, 1.5, 2.0, 10.0):
+        rate = course.throughput_bps(Task(mode="duration", amount=seconds))
+        moved = rate * seconds / 8
+        assert course.throughput_bps(Task(mode="size", amount=moved)) == pytest.approx(rate, rel=1e-9)
+
+
+def test_a_run_foretells_a_longer_and_a_shorter_one_by_its_phases():
+    made = [
+        each for each in synthetic.campaign() if each["mode"] == "duration" and not each.get("buffer_bytes")
+    ]
+    for fields in made:
+        record = parse_record(json.dumps(fields).encode())
+        choice = Choice(tool="farlink", congestion="cubic", streams=1, buffer_bytes=None)
+        for task in (Task(mode="duration", amount=60.0), Task(mode="size", amount=20e9)):
+            told_bps, by_course = converted_bps(record, task)
+            (expected,) = expected_bps(choice, np.array([record.rtt_s]), task=task, wire=WIRE)
+            assert by_course
+            assert told_bps == pytest.approx(expected, rel=0.06)
+
+
+def test_ours_count_alone_where_ours_ran():
+    other = campaign(choices=CHOICES[:2], tool="iperf3")
+    assert {choice.tool for choice in ground(campaign() + other).choices} == {"farlink"}
+    assert {choice.tool for choice in ground(other).choices} == {"iperf3"}
+
+
+def test_late_runs_count_only_where_there_are_no_others():
+    late = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    slow = [parsed(CHOICES[0], 0.0456, 1e8, run=f"{index}", emulator=late) for index in range(500, 520)]
+    with_late, without = (
+        Adviser(ground(records), TEN_SECONDS).advice(0.0456).ranking
+        for records in (campaign() + slow, campaign())
+    )
+    assert [one.throughput_bps for one in with_late] == [one.throughput_bps for one in without]
+
+
+def test_the_json_has_the_answer_its_reasons_and_no_number_that_is_none():
+    advice = Adviser(ground(campaign()), TEN_SECONDS).advice(0.07)
+    found = json.loads(json.dumps(recommendation(advice), allow_nan=False))
+    assert found["advice"]["flags"] == "--congestion cubic --streams 10"
+    assert found["advice"]["low_bps"] <= found["advice"]["throughput_bps"] <= found["advice"]["high_bps"]
+    assert found["runner_up"]["throughput_bps"] <= found["advice"]["throughput_bps"]
+    assert len(found["ranking"]) == len(CHOICES)
+    assert found["why"]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    made = [each for each in synthetic.campaign(repetitions=3) if each["mode"] == "duration"]
+    synthetic.write(tmp_path, made)
+    return tmp_path
+
+
+def test_the_command_answers_and_saves_the_profile_model(lab, directory):
+    path = directory / "model" / "profile.json"
+    done = lab.run("advise", directory, "--rtt", "70ms", "--bytes", "50GB", "--save", path)
+    assert done.returncode == 0, done.stderr
+    assert "cubic ×1, full buffers" in done.stdout.splitlines()[0]
+    assert "farlink memory HOST --congestion cubic --streams 1" in done.stdout
+    assert "why: " in done.stdout
+    saved = json.loads(path.read_text())
+    assert (saved["schema"], saved["kind"]) == (1, "profile model")
+    shape = (len(saved["rtt_s"]), len(saved["bytes"]))
+    for one in saved["configurations"]:
+        assert np.array(one["size_bps"]).shape == shape
+        assert np.array(one["duration_bps"]).shape == (len(saved["rtt_s"]), len(saved["seconds"]))
+        rates = np.array(one["size_bps"])
+        # Each size is predicted for itself: a larger one is no slower, within what nobody could measure.
+        assert (rates[:, 1:] >= 0.999 * rates[:, :-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--rtt"),
+        (("--rtt", "70ms"), "--bytes"),
+        (("--rtt", "70", "--bytes", "1GB"), "no unit"),
+        (("--rtt", "70ms", "--bytes", "1GB", "--seconds", "3"), "leave one out"),
+        (("--rtt", "70ms", "--seconds", "0"), "no duration"),
+        (("--rtt", "900ms", "--bytes", "1GB"), "--extrapolate"),
+        (("--save", "/dev/null/profile.json"), "/dev/null"),
+    ],
+)
+def test_the_command_refuses_in_one_line(lab, directory, options, said):
+    done = lab.run("advise", directory, *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_model_agrees_with_the_advice():
+    made = [each for each in synthetic.campaign(repetitions=3) if each["mode"] == "duration"]
+    stood = ground(parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(made, 1))
+    saved = profile_model(stood, made="2026-01-01T00:00:00Z")
+    adviser = Adviser(stood, Task(mode="size", amount=1e10))
+    column = saved["bytes"].index(10**10)
+    for row, rtt in enumerate(saved["rtt_s"]):
+        rates = adviser.throughput_bps(rtt)
+        for one, rate in zip(saved["configurations"], rates, strict=True):
+            assert one["size_bps"][row][column] == pytest.approx(rate, rel=1e-3)
+
+
+def test_the_map_names_the_winner_of_every_cell():
+    made = synthetic.campaign(repetitions=2)
+    won = winners([parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(made, 1)])
+    assert won.converted
+    assert won.choices[0].buffer_bytes is None
+    assert won.winner.shape == (len(won.size_bytes), len(won.rtt_s))
+    assert (won.winner[:, -1] == 0).all(), "a small window never wins at a long RTT"
+    assert winners([]) is None

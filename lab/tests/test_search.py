@@ -1,0 +1,194 @@
+"""A search that chooses its own probes: what it learns from, where it ends, and what it finds."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from farlink_lab.choice import Choice, Task, choice_asked
+from farlink_lab.expectation import Wire, expected_bps
+from farlink_lab.plan_file import parse_plan
+from farlink_lab.records import parse_record
+from farlink_lab.schedule import schedule
+from farlink_lab.search import PlanSearch, Search, task_sought
+from farlink_lab.surrogate import Observation
+
+WIRE = Wire(rate_bps=10e9, capacity_bps=9.9e9, mtu=9000)
+RTTS_S = (0.0004, 0.0118, 0.0456, 0.183, 0.366)
+TASK = Task(mode="duration", amount=10.0)
+CHOICES = tuple(
+    Choice(tool="farlink", congestion=congestion, streams=streams, buffer_bytes=buffer)
+    for congestion in ("cubic", "bbr", "htcp")
+    for streams in (1, 4, 10)
+    for buffer in (None, 4 << 20)
+)
+
+PLAN = """
+name = "small"
+rtts = ["0.4ms", "11.8ms", "45.6ms"]
+repetitions = 2
+[[configuration]]
+congestion = ["cubic", "bbr"]
+streams = [1, 10]
+buffer = ["auto", "256KiB"]
+seconds = 0.5
+"""
+RUNS = 48
+
+
+def drawn_truth(seed):
+    """ln(Θ/Θ_model) of every configuration at every RTT: controls and streams differ, with noise."""
+    drawn = random.Random(seed)
+    of_control = {name: (drawn.gauss(-0.12, 0.1), drawn.gauss(0, 0.05)) for name in ("cubic", "bbr", "htcp")}
+    of_streams = {streams: drawn.gauss(0, 0.04) for streams in (1, 4, 10)}
+    truth = {}
+    for choice in CHOICES:
+        level, slope = of_control[choice.congestion]
+        own, own_slope = drawn.gauss(0, 0.05), drawn.gauss(0, 0.02)
+        for rtt in RTTS_S:
+            away = np.log(rtt / 0.03)
+            value = level + slope * away + of_streams[choice.streams] + own + own_slope * away
+            truth[choice, rtt] = min(value + drawn.gauss(0, 0.02), 0.0)
+    return truth
+
+
+def searched(search, _drawn):
+    row, column = np.unravel_index(int(np.argmax(search.gains())), (len(CHOICES), len(RTTS_S)))
+    return CHOICES[row], RTTS_S[column]
+
+
+def scattered(_search, drawn):
+    return drawn.choice(CHOICES), drawn.choice(RTTS_S)
+
+
+def good_leaders(take, *, probes, seeds):
+    """How often what would be chosen reaches 95% of the best, after so many probes."""
+    expected = {
+        (choice, rtt): np.log(expected_bps(choice, np.array([rtt]), task=TASK, wire=WIRE)[0])
+        for choice in CHOICES
+        for rtt in RTTS_S
+    }
+    good = []
+    for seed in range(seeds):
+        truth, drawn = drawn_truth(seed), random.Random(seed)
+        search = Search(choices=CHOICES, rtts_s=RTTS_S, task=TASK, wire=WIRE)
+        told: dict[tuple[Choice, float], list[float]] = {}
+        for _ in range(probes):
+            place = take(search, drawn)
+            told.setdefault(place, []).append(truth[place] + drawn.gauss(0, 0.03))
+            search.learn(
+                [
+                    Observation(choice=choice, rtt_s=rtt, ratios=tuple(values))
+                    for (choice, rtt), values in told.items()
+                ]
+            )
+        for leader in search.leaders():
+            reach = {
+                choice: expected[choice, leader.rtt_s] + truth[choice, leader.rtt_s] for choice in CHOICES
+            }
+            good.append(reach[leader.choice] >= max(reach.values()) + np.log(0.95))
+    return np.mean(good)
+
+
+def test_from_few_probes_it_finds_more_than_probes_at_random_do():
+    few = int(0.15 * len(CHOICES) * len(RTTS_S))
+    by_search = good_leaders(searched, probes=few, seeds=40)
+    assert by_search > good_leaders(scattered, probes=few, seeds=40) + 0.05
+    assert by_search > 0.8
+
+
+def test_with_half_of_the_sweep_it_finds_what_is_best():
+    assert good_leaders(searched, probes=len(CHOICES) * len(RTTS_S) // 2, seeds=4) >= 0.9
+
+
+def test_what_cannot_win_is_not_measured():
+    search = Search(choices=CHOICES, rtts_s=RTTS_S, task=TASK, wire=WIRE)
+    gains = search.gains()
+    longest = RTTS_S.index(0.366)
+    bound = [index for index, choice in enumerate(CHOICES) if choice.buffer_bytes and choice.streams == 1]
+    free = [index for index, choice in enumerate(CHOICES) if not choice.buffer_bytes and choice.streams == 10]
+    assert gains[bound, longest].max() < 0.1 * gains[free, longest].min()
+
+
+def test_one_configuration_is_measured_all_the_same():
+    search = Search(choices=CHOICES[:1], rtts_s=RTTS_S, task=TASK, wire=WIRE)
+    assert (search.gains() > 0).all()
+
+
+def test_failed_runs_are_not_tried_again_before_all_else():
+    plan = parse_plan(PLAN, name="small")
+    runs = schedule(plan)
+    search = PlanSearch(plan, runs)
+    first = search.next_run(runs, time_s=lambda run: run.expected_s, most_s=60)
+    record = {
+        "schema": 1,
+        "id": "0" * 32,
+        "kind": "memory",
+        "mode": "duration",
+        "started": "2026-01-01T00:00:00Z",
+        "bytes": 0,
+        "tool": "farlink",
+        "version": "1",
+        "outcome": "failed",
+        "lab": {"run": first.identity},
+    }
+    search.learn([parse_record(json.dumps(record).encode())])
+    left = [run for run in runs if run.identity != first.identity]
+    following = search.next_run(left, time_s=lambda run: run.expected_s, most_s=60)
+    assert choice_asked(following.configuration) != choice_asked(first.configuration)
+
+
+def test_no_run_is_begun_that_does_not_fit():
+    plan = parse_plan(PLAN, name="small")
+    runs = schedule(plan)
+    search = PlanSearch(plan, runs)
+    assert search.next_run(runs, time_s=lambda run: 2.0, most_s=1.9) is None
+    assert search.next_run(runs, time_s=lambda run: 2.0, most_s=2.0) is not None
+    assert search.next_run([], time_s=lambda run: 2.0, most_s=2.0) is None
+
+
+def test_the_largest_amount_of_the_plan_is_sought():
+    plan = parse_plan(PLAN + '[[configuration]]\nlabel="s"\nbytes="2GiB"\n', name="small")
+    assert task_sought(plan) == Task(mode="size", amount=float(2 << 30))
+    assert task_sought(parse_plan(PLAN, name="small")) == Task(mode="duration", amount=0.5)
+
+
+def test_the_command_measures_a_part_of_the_plan_and_says_what_is_best(lab):
+    done = lab.run("search", lab.plan(PLAN), "--budget", "12s", "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    records = lab.records()
+    # Each of its runs counts for a second at least.
+    assert 1 <= len(records) <= 12
+    assert len({record["lab"]["run"] for record in records}) == len(records)
+    assert "best so far for 500 ms" in done.stdout
+    assert "45.6 ms: " in done.stdout
+
+
+def test_what_was_spent_counts_when_it_goes_on(lab):
+    plan = lab.plan(PLAN)
+    lab.run("search", plan, "--budget", "6s", "--out", lab.out)
+    lab.run("search", plan, "--budget", "6s", "--out", lab.out)
+    assert 1 <= len(lab.records()) <= 6
+    lab.run("search", plan, "--budget", "1h", "--out", lab.out)
+    assert len(lab.records()) == RUNS
+    done = lab.run("profile", plan, "--out", lab.out)
+    assert done.returncode == 0
+    assert len(lab.records()) == RUNS
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--budget", "10"), "no unit"),
+        (("--budget", "1ms"), "no run of"),
+        (("--budget", "1min", "--bytes", "1GB", "--seconds", "1"), "leave one out"),
+    ],
+)
+def test_the_command_refuses_in_one_line(lab, options, said):
+    done = lab.run("search", lab.plan(PLAN), *options, "--out", lab.out)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
