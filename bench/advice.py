@@ -300,9 +300,6 @@ def main() -> None:
     days = {record.started[:10] for runs in sweep.records.values() for record in runs}
     called = f"`plans/{', '.join(sorted(plans))}.toml` of {', '.join(sorted(days))}"
     parts = [body(sweep, called=called)]
-    notes = Path(__file__).with_name("advice.notes.md")
-    if notes.exists():
-        parts.append(notes.read_text())
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Does advice from 15% of a sweep find what the whole sweep finds?",

@@ -232,9 +232,6 @@ def main() -> None:
         "## Two circuits on one 10 Gb/s connection, 45.6 ms",
         two(),
     ]
-    notes = Path(__file__).with_name("circuit.notes.md")
-    if notes.exists():
-        parts.append(notes.read_text())
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Does circuit stay at the limit out to 366 ms?",

@@ -223,9 +223,6 @@ def main() -> None:
         ("One CUBIC stream of iperf3", iperf3()),
     ]
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
-    notes = Path(__file__).with_name("emulator.notes.md")
-    if notes.exists():
-        body += "\n\n" + notes.read_text()
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Is the emulated connection the one that was asked for?",

@@ -113,9 +113,6 @@ def main() -> None:
         parts += [by(runs, column, name) for name in ("rtt_ms", "congestion", "streams", "buffer_bytes")]
     late = sum(run["overrun"] is True for run in runs)
     parts.append(f"The emulator fell behind in {late} of {len(runs)} runs, ours and the peers' alike.")
-    notes = Path(__file__).with_name("memory.notes.md")
-    if notes.exists():
-        parts.append(notes.read_text())
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Does farlink memory move as much as iperf3 and nuttcp, for no more CPU?",

@@ -321,9 +321,6 @@ def main() -> None:
         (f"Loss: of {DATAGRAMS:,} datagrams of 1,000 bytes", losses(guest, probe)),
     ]
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)
-    notes = Path(__file__).with_name("referee.notes.md")
-    if notes.exists():
-        body += "\n\n" + notes.read_text()
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Do our congestion controls and our emulator do as Linux's modules and netem do?",

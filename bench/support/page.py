@@ -30,7 +30,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def write(path: Path, *, title: str, question: str, command: str, machine: str, body: str) -> None:
-    """Writes the page and says where."""
+    """Writes the page, with the notes on it that stand beside it (`NAME.notes.md`), and says where."""
+    notes = path.with_suffix(".notes.md")
+    if notes.exists():
+        body = f"{body.strip()}\n\n{notes.read_text()}"
     when = datetime.now(UTC).date().isoformat()
     facts = f"- Command: `{command}`\n- Machine: {machine}\n- Date: {when}"
     path.write_text(f"# {title}\n\n{question}\n\n{facts}\n\n{body.strip()}\n")
