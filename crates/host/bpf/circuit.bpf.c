@@ -9,10 +9,12 @@
  *
  * The first window is paced by the kernel's timers. From then on acknowledgements are the clock: each refills two buckets, and
  * the window is what is in flight and what both hold. No timer is then needed, of which 10 Gb/s would take 20,000 a
- * second. But a clock that comes in bursts, after a host stood still, would let a bucket go at each burst and no more, with every
- * round trip again: where what is in flight is too little for the path, timers pace until it is enough. The deep bucket is filled at the declared rate: what could not be sent for a while, because nothing was
- * acknowledged or nobody had time, may be sent later; else the gap that it left would come around with every round trip.
- * The shallow one bounds how fast that is: a 32nd faster than declared.
+ * second. But a clock that comes in bursts, after a host stood still, would let a bucket go at each burst and no more, with
+ * every round trip again: where what is in flight is too little for the path, timers pace until it is enough.
+ *
+ * The deep bucket is filled at the declared rate: what could not be sent for a while, because nothing was acknowledged or
+ * nobody had time, may be sent later; else the gap that it left would come around with every round trip. The shallow one
+ * bounds how fast that is: a 32nd faster than declared, a 16th while losses are repaired.
  */
 #include "tcp.bpf.h"
 

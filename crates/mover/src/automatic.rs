@@ -23,11 +23,11 @@ pub(crate) fn is_asked(request: &Request) -> bool {
 
 /// Chooses for the connections of one transfer and returns why. What had to be loaded for it is loaded by the time that it
 /// returns, and gone with the last connection.
-pub(crate) fn choose(streams: &[TcpStream], is_buffer_fixed: bool) -> io::Result<String> {
+pub(crate) fn choose(streams: &[TcpStream], request: &Request) -> io::Result<String> {
     let rtts = streams.iter().map(|stream| TcpInfo::of(stream).map(|info| info.min_rtt));
     let rtt = rtts.collect::<io::Result<Vec<_>>>()?.into_iter().min().unwrap_or_default();
     let rtt = Nanos((rtt.0 + SHOWN / 2) / SHOWN * SHOWN);
-    let (preferred, reason) = preference(rtt, is_buffer_fixed);
+    let (preferred, reason) = preference(rtt, request.buffer.is_some());
     let mut refused = Vec::new();
     for &name in preferred {
         let mut loaded: Option<Loaded> = None;

@@ -145,7 +145,7 @@ const LONGEST: u64 = 4 << 20;
 const HEADERS_IPV4: u32 = 52;
 
 /// IPv6 and TCP headers with the timestamp option, bytes.
-const HEADERS_IPV6: u32 = 72;
+pub(crate) const HEADERS_IPV6: u32 = 72;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,6 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::Record;
 
 use crate::account::{Account, Progress};
-use crate::automatic;
 use crate::connection::Emulated;
 use crate::control::ControlError;
 use crate::offset::{Exchange, Offset};
@@ -207,16 +206,7 @@ fn transfer(
     let ending = match payload {
         Some(payload) => {
             let stamp = Stamp(offset.to_there(start));
-            let orders = sender::Orders {
-                goal,
-                block: plan.block.get(),
-                start,
-                stamp,
-                workers,
-                may_pace: request.may_pace(),
-                is_buffer_fixed: request.buffer.is_some(),
-                is_automatic: automatic::is_asked(request),
-            };
+            let orders = sender::Orders { request: request.clone(), start, stamp, workers };
             let sending = Sending::start(Arc::clone(&streams), payload, orders);
             send(session, sending.map_err(system("start to send"))?, goal)
         }

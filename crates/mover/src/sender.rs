@@ -12,7 +12,7 @@ use farlink_host::process::cpu_of_thread;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::{Goal, Stamp};
+use farlink_wire::message::{Goal, Request, Stamp};
 use farlink_wire::quantity::Nanos;
 
 use crate::automatic;
@@ -22,22 +22,14 @@ use crate::workers::{Finish, StreamError, shares};
 /// What a sender is to do.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// What ends it.
-    pub(crate) goal: Goal,
-    /// Bytes per write.
-    pub(crate) block: u32,
+    /// What was asked for.
+    pub(crate) request: Request,
     /// When the first byte may leave, on this host's clock.
     pub(crate) start: Nanos,
     /// The same for the far end.
     pub(crate) stamp: Stamp,
     /// Threads.
     pub(crate) workers: usize,
-    /// Whether bursts of slow start may be large: no rate is held, and no buffer bounds the window.
-    pub(crate) may_pace: bool,
-    /// Whether a buffer that was asked for bounds the window.
-    pub(crate) is_buffer_fixed: bool,
-    /// Whether the congestion control is to be chosen here.
-    pub(crate) is_automatic: bool,
 }
 
 /// Threads at work; dropped, they are stopped and waited for.
@@ -62,15 +54,16 @@ struct Shared {
 impl Sending {
     /// Starts to send.
     pub(crate) fn start(streams: Arc<[TcpStream]>, payload: Payload, orders: Orders) -> io::Result<Self> {
-        let untaken = match orders.goal {
+        let untaken = match orders.request.goal {
             Goal::Size(bytes) => bytes.0,
             Goal::Duration(_) => 0,
         };
-        let choice = orders.is_automatic.then(|| automatic::choose(&streams, orders.is_buffer_fixed));
+        let choice =
+            automatic::is_asked(&orders.request).then(|| automatic::choose(&streams, &orders.request));
         let reason = choice.transpose()?;
         for stream in streams.iter() {
             socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
-            if orders.may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
+            if orders.request.may_pace() && TcpInfo::of(stream)?.srtt >= PACED_FROM {
                 socket::pace(stream)?;
             }
         }
@@ -169,7 +162,7 @@ impl Shared {
             poller.add(stream, streams.len() as u64, Interest::Write).map_err(of(index))?;
             streams.push(Outgoing { stream, stamped: 0, offset: 0, taken: 0, is_over: false });
         }
-        let end = match self.orders.goal {
+        let end = match self.orders.request.goal {
             Goal::Duration(time) => self.orders.start.after(time),
             Goal::Size(_) => Nanos::MAX,
         };
@@ -210,7 +203,9 @@ impl Shared {
     /// How long to wait for the kernel's word that there is room, before looking: it gives it only when a third of the buffer
     /// is free. Where the buffer bounds the window, that third would be missing from what is on its way.
     fn refill(&self, stream: Option<&TcpStream>) -> io::Result<Nanos> {
-        let Some(stream) = stream.filter(|_| self.orders.is_buffer_fixed) else { return Ok(Nanos::MAX) };
+        let Some(stream) = stream.filter(|_| self.orders.request.buffer.is_some()) else {
+            return Ok(Nanos::MAX);
+        };
         let rtt = TcpInfo::of(stream)?.min_rtt;
         Ok(if rtt >= REFILLED_FROM { Nanos(rtt.0 / REFILLS) } else { Nanos::MAX })
     }
@@ -228,7 +223,7 @@ impl Shared {
                 return Ok(Step::Full);
             }
         }
-        let block = u64::from(self.orders.block);
+        let block = u64::from(self.orders.request.block.get());
         if outgoing.taken == 0 {
             outgoing.taken = self.take(block);
         }
@@ -252,7 +247,7 @@ impl Shared {
 
     /// Up to a block of what is left to send.
     fn take(&self, block: u64) -> u64 {
-        match self.orders.goal {
+        match self.orders.request.goal {
             Goal::Duration(_) => block,
             Goal::Size(_) => {
                 let taken = self

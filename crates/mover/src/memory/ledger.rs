@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{MemoryError, Plan};
 use crate::account::Account;
+use crate::connection::HEADERS_IPV6;
 use crate::{chain, facts};
 
 /// A record with all that is known before anything moves.
@@ -77,13 +78,12 @@ pub(super) fn close(record: &mut Record, account: Account) {
 
 /// The payload's share of `declared` bits a second of the wire, less a 20th: who falls back holds 91% of it or less.
 fn least_pace(declared: u64, mtu: u32) -> u64 {
-    let payload = f64::from(mtu.saturating_sub(HEADERS)) / f64::from(mtu + FRAMING);
+    let payload = f64::from(mtu.saturating_sub(HEADERS_IPV6)) / f64::from(mtu + FRAMING);
     (declared as f64 * payload * 0.95) as u64
 }
 
-/// What Ethernet puts around a packet, and the most that IP and TCP put before its payload, bytes.
+/// What Ethernet puts around a packet, bytes.
 const FRAMING: u32 = 38;
-const HEADERS: u32 = 72;
 
 /// Every path carries such packets (RFC 8200).
 const LEAST_MTU: u32 = 1280;

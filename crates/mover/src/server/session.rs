@@ -13,7 +13,6 @@ use farlink_wire::quantity::Nanos;
 use super::lobby::{Claim, Lobby, Missing};
 use super::{Event, Limits};
 use crate::account::Account;
-use crate::automatic;
 use crate::control::{Control, ControlError};
 use crate::offset::Offset;
 use crate::payload::{self, Payload};
@@ -127,20 +126,7 @@ impl House {
         let workers = workers::usual(streams.len());
         match payload {
             Some(payload) => {
-                let (block, stamp) = (request.block.get(), Stamp(start));
-                let may_pace = request.may_pace();
-                let is_automatic = automatic::is_asked(request);
-                let is_buffer_fixed = request.buffer.is_some();
-                let orders = sender::Orders {
-                    goal,
-                    block,
-                    start,
-                    stamp,
-                    workers,
-                    may_pace,
-                    is_buffer_fixed,
-                    is_automatic,
-                };
+                let orders = sender::Orders { request: request.clone(), start, stamp: Stamp(start), workers };
                 let sending = Sending::start(Arc::clone(&streams), payload, orders);
                 send(session, sending.map_err(system("start to send"))?, goal)?;
             }
