@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod entry;
+pub mod frame;
 pub mod message;
+pub mod path;
 pub mod profile_model;
 pub mod quantity;
 pub mod record;

@@ -1,0 +1,6 @@
+//! The protocols of Farlink as pure machines: block scheduling, digests, pacing.
+//!
+//! Nothing here does I/O, reads a clock or starts a thread.
+#![forbid(unsafe_code)]
+
+pub mod digest;
