@@ -3,4 +3,8 @@
 //! Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod digest;
+pub mod numbers;
+pub mod schedule;
+pub mod token_bucket;

@@ -208,6 +208,7 @@ impl ControlError {
             Message::Received(_) => "a receiver's account",
             Message::Sent(_) => "a sender's account",
             Message::Failed(_) => "a failure",
+            Message::Copy(_) => "a word of a file transfer",
         };
         Self::OutOfPlace { what }
     }

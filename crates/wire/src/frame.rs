@@ -1,8 +1,9 @@
 //! What a data connection of a file transfer carries, from the sender to the receiver.
 //!
 //! After the preamble (and TLS, where data are encrypted) come frames: a head of [`Head::LEN`] bytes (what it is, and the length of
-//! its body, big endian), the body, and behind the body of a [`Block`] its payload. Any frame may come on any connection: what a block
-//! belongs to is said on a connection before its first block of that file, and so no connection waits for another.
+//! its body, big endian), the body, and behind the body of a [`Block`] its payload and the payload's digest, which is thus computed
+//! while the payload leaves. Any frame may come on any connection: what a block belongs to is said on a connection before its first
+//! block of that file, and so no connection waits for another.
 //!
 //! A value that was decoded is within its bounds: nothing behind this module checks them again.
 
@@ -112,7 +113,8 @@ pub struct File {
     pub sparse: bool,
 }
 
-/// A part of a file. Its payload follows.
+/// A part of a file. Its payload follows, and then its digest: the chaining value of its subtree; of a file's only block the file's
+/// digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The file.
@@ -121,8 +123,6 @@ pub struct Block {
     pub index: u32,
     /// Bytes of payload.
     pub length: u32,
-    /// The chaining value of its subtree; of a file's only block the file's digest.
-    pub digest: Digest,
 }
 
 /// Blocks of a file in which there is nothing.
@@ -196,9 +196,9 @@ impl File {
 
 impl Block {
     /// Bytes of the body on the wire.
-    pub const LEN: usize = 12 + Digest::LEN;
+    pub const LEN: usize = 12;
 
-    /// The whole frame but for its payload.
+    /// The whole frame but for its payload and the digest.
     #[must_use]
     pub fn encode(&self) -> [u8; Head::LEN + Self::LEN] {
         let mut bytes = [0; Head::LEN + Self::LEN];
@@ -206,8 +206,7 @@ impl Block {
         bytes[..5].copy_from_slice(&head.encode());
         bytes[5..9].copy_from_slice(&self.file.to_be_bytes());
         bytes[9..13].copy_from_slice(&self.index.to_be_bytes());
-        bytes[13..17].copy_from_slice(&self.length.to_be_bytes());
-        bytes[17..].copy_from_slice(&self.digest.0);
+        bytes[13..].copy_from_slice(&self.length.to_be_bytes());
         bytes
     }
 
@@ -217,12 +216,12 @@ impl Block {
     /// [`FrameError`].
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let mut rest = Rest(body);
-        let (file, index, length, digest) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.digest()?);
+        let (file, index, length) = (rest.u32()?, rest.u32()?, rest.u32()?);
         rest.end()?;
         if length == 0 || u64::from(length) > *BLOCK_BYTES.end() {
             return Err(FrameError::Malformed { what: "a block's length" });
         }
-        Ok(Self { file, index, length, digest })
+        Ok(Self { file, index, length })
     }
 }
 

@@ -23,6 +23,7 @@ use crate::quantity::{BitsPerSec, Nanos};
 use crate::record::CongestionOrigin;
 
 mod bounded;
+pub mod copy;
 mod goal;
 
 pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams, Text};
@@ -31,8 +32,8 @@ pub use goal::Goal;
 /// The version of this protocol. Both ends must speak the same.
 pub const VERSION: u16 = 1;
 
-/// Largest message, bytes: 256 rows of [`Message::Traced`] with every number at its longest fit twice.
-pub const MAX_MESSAGE: usize = 64 * 1024;
+/// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
+pub const MAX_MESSAGE: usize = 256 * 1024;
 
 /// Most entries of one [`Message::Arrived`] or [`Message::Traced`]: a longer list is sent as several.
 pub const MAX_ENTRIES: usize = 256;
@@ -366,6 +367,8 @@ pub enum Message {
     Sent(Sent),
     /// Either: why the transfer cannot go on.
     Failed(Text),
+    /// Either: of a file transfer.
+    Copy(copy::Copy),
 }
 
 impl Message {

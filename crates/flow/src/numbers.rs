@@ -1,0 +1,85 @@
+//! A set of numbers that are mostly given out and mostly come back in order: as runs, it stays small.
+
+use std::collections::BTreeMap;
+
+/// A set of numbers, kept as runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// First of each run, and the one behind its last; runs neither touch nor overlap.
+    runs: BTreeMap<u32, u64>,
+    count: u64,
+}
+
+impl Numbers {
+    /// Adds `number`; false where it is there already.
+    pub fn insert(&mut self, number: u32) -> bool {
+        let (mut start, mut end) = (number, u64::from(number) + 1);
+        if let Some((&before, &stop)) = self.runs.range(..=number).next_back() {
+            if stop > u64::from(number) {
+                return false;
+            }
+            if stop == u64::from(number) {
+                start = before;
+            }
+        }
+        if let Some(stop) = u32::try_from(end).ok().and_then(|next| self.runs.remove(&next)) {
+            end = stop;
+        }
+        self.runs.insert(start, end);
+        self.count += 1;
+        self.check();
+        true
+    }
+
+    /// Whether `number` is in it.
+    #[must_use]
+    pub fn contains(&self, number: u32) -> bool {
+        self.runs.range(..=number).next_back().is_some_and(|(_, &stop)| stop > u64::from(number))
+    }
+
+    /// How many are in it.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn check(&self) {
+        debug_assert_eq!(
+            self.runs.iter().map(|(first, stop)| stop - u64::from(*first)).sum::<u64>(),
+            self.count,
+            "runs hold as many as were added"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(numbers in proptest::collection::vec(prop_oneof![0u32..40, Just(u32::MAX), Just(u32::MAX - 1)], 0..80)) {
+            let (mut ours, mut theirs) = (Numbers::default(), HashSet::new());
+            for number in numbers {
+                prop_assert_eq!(ours.insert(number), theirs.insert(number));
+                prop_assert_eq!(ours.count(), theirs.len() as u64);
+            }
+            for number in (0..45).chain([u32::MAX, u32::MAX - 1, u32::MAX - 2]) {
+                prop_assert_eq!(ours.contains(number), theirs.contains(&number));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_in_order_are_one_run() {
+        let mut numbers = Numbers::default();
+        assert!((0..1000).chain(1001..2000).all(|number| numbers.insert(number)));
+        assert_eq!(numbers.runs.len(), 2);
+        assert!(numbers.insert(1000));
+        assert_eq!((numbers.runs.len(), numbers.count()), (1, 2000));
+    }
+}

@@ -1,0 +1,344 @@
+//! Which block or pack leaves next, and on which stream.
+//!
+//! A stream that has room takes the next of what is left: so a fast one carries more, and none waits for another. What was on a stream
+//! that is lost, and was not acknowledged, is taken by others. When nothing is left, a stream with nothing to do takes again what
+//! another has had for too long.
+
+use std::collections::{HashMap, VecDeque};
+
+use farlink_wire::entry::Digest;
+use farlink_wire::message::copy::Unit;
+use farlink_wire::quantity::Nanos;
+
+/// What a stream is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Say what file this is, and send nothing of it: the receiver says what it has.
+    Announce(u32),
+    /// Send a block. The receiver has one of this digest: if it is the same, tell [`Schedule::on_acknowledged`] instead.
+    Block {
+        /// The file.
+        file: u32,
+        /// Which block.
+        index: u32,
+        /// What the receiver has there.
+        proven: Option<Digest>,
+    },
+    /// Send a pack.
+    Pack(u32),
+}
+
+/// The work of a transfer, and who does it.
+///
+/// Drive it in any order; after each input [`Self::poll`] may have something where it had nothing before.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// Files and packs that have something left, in the order in which they came.
+    queue: VecDeque<Work>,
+    /// What was lost or damaged: before anything else.
+    again: VecDeque<Unit>,
+    files: HashMap<u32, File>,
+    flying: HashMap<Unit, Flight>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    File(u32),
+    Pack(u32),
+}
+
+#[derive(Debug)]
+struct File {
+    blocks: u32,
+    /// Blocks from here on were never handed out.
+    next: u32,
+    /// Runs of blocks that need not be sent: first, and the one behind the last; ascending.
+    holes: VecDeque<(u32, u32)>,
+    proven: HashMap<u32, Digest>,
+    announced: Announced,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announced {
+    /// It is sent without asking, or the answer has come.
+    Settled,
+    /// To be asked.
+    No,
+    /// Asked, not answered.
+    Asked,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    stream: u32,
+    since: Nanos,
+}
+
+impl Schedule {
+    /// A file to send: `blocks` of them, but for those in `holes` (first and number, ascending). Where `ask` is set, the receiver is
+    /// asked first what it has.
+    pub fn on_file(&mut self, file: u32, blocks: u32, holes: &[(u32, u32)], ask: bool) {
+        let announced = if ask { Announced::No } else { Announced::Settled };
+        let holes = holes.iter().map(|(first, count)| (*first, first + count)).collect();
+        self.files.insert(file, File { blocks, next: 0, holes, proven: HashMap::new(), announced });
+        self.queue.push_back(Work::File(file));
+    }
+
+    /// A pack to send.
+    pub fn on_pack(&mut self, pack: u32) {
+        self.queue.push_back(Work::Pack(pack));
+    }
+
+    /// What `stream` is to do `now`; `None` where there is nothing for it. What has been on another stream for longer than `stale`
+    /// is taken where nothing else is left.
+    pub fn poll(&mut self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
+        let task = self.next().or_else(|| self.steal(now, stream, stale))?;
+        let unit = match task {
+            Task::Announce(_) => return Some(task),
+            Task::Block { file, index, .. } => Unit::Block(file, index),
+            Task::Pack(pack) => Unit::Pack(pack),
+        };
+        self.flying.insert(unit, Flight { stream, since: now });
+        Some(task)
+    }
+
+    fn next(&mut self) -> Option<Task> {
+        while let Some(unit) = self.again.pop_front() {
+            match unit {
+                Unit::Block(file, index) if self.files.contains_key(&file) => {
+                    return Some(Task::Block { file, index, proven: None });
+                }
+                Unit::Pack(pack) => return Some(Task::Pack(pack)),
+                Unit::Block(..) => {}
+            }
+        }
+        // Files that wait for an answer are passed over: there are few, as few are supplied ahead.
+        let mut at = 0;
+        while let Some(work) = self.queue.get(at) {
+            let file = match *work {
+                Work::Pack(pack) => {
+                    self.queue.remove(at);
+                    return Some(Task::Pack(pack));
+                }
+                Work::File(file) => file,
+            };
+            let Some(state) = self.files.get_mut(&file) else {
+                self.queue.remove(at);
+                continue;
+            };
+            match state.announced {
+                Announced::No => {
+                    state.announced = Announced::Asked;
+                    return Some(Task::Announce(file));
+                }
+                Announced::Asked => at += 1,
+                Announced::Settled => match state.next_block() {
+                    Some(index) => {
+                        let proven = state.proven.remove(&index);
+                        return Some(Task::Block { file, index, proven });
+                    }
+                    None => {
+                        self.queue.remove(at);
+                    }
+                },
+            }
+        }
+        None
+    }
+
+    /// The oldest that another stream has had for too long.
+    fn steal(&self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
+        let old = |flight: &Flight| flight.stream != stream && now.since(flight.since) > stale;
+        let stale = self.flying.iter().filter(|(_, flight)| old(flight));
+        let (unit, _) = stale.min_by_key(|(unit, flight)| (flight.since, **unit))?;
+        Some(match *unit {
+            Unit::Block(file, index) => Task::Block { file, index, proven: None },
+            Unit::Pack(pack) => Task::Pack(pack),
+        })
+    }
+
+    /// When [`Self::poll`] of an idle stream may have something although nothing comes in: what is stale then.
+    #[must_use]
+    pub fn deadline(&self, stale: Nanos) -> Option<Nanos> {
+        self.flying.values().map(|flight| flight.since.after(stale)).min()
+    }
+
+    /// The receiver has it, or need not get it. False where it was not on its way.
+    pub fn on_acknowledged(&mut self, unit: Unit) -> bool {
+        self.flying.remove(&unit).is_some()
+    }
+
+    /// The receiver got it damaged.
+    pub fn on_damaged(&mut self, unit: Unit) {
+        if self.flying.remove(&unit).is_some() {
+            self.again.push_back(unit);
+        }
+    }
+
+    /// The receiver has these blocks of `file` from before; where `last`, it has no others.
+    pub fn on_proven(&mut self, file: u32, blocks: impl IntoIterator<Item = (u32, Digest)>, last: bool) {
+        let Some(state) = self.files.get_mut(&file) else { return };
+        let bound = state.blocks;
+        state.proven.extend(blocks.into_iter().filter(|(index, _)| *index < bound));
+        if last {
+            state.announced = Announced::Settled;
+        }
+    }
+
+    /// A stream is lost; the number of units that others take over.
+    pub fn on_lost(&mut self, stream: u32) -> usize {
+        let mut units: Vec<_> =
+            self.flying.iter().filter(|(_, flight)| flight.stream == stream).map(|(unit, _)| *unit).collect();
+        units.sort_unstable();
+        for unit in &units {
+            self.flying.remove(unit);
+            self.again.push_back(*unit);
+        }
+        // Who asked on that stream may not have been heard.
+        for state in self.files.values_mut() {
+            if state.announced == Announced::Asked {
+                state.announced = Announced::No;
+            }
+        }
+        units.len()
+    }
+
+    /// A file is stored or given up: nothing more of it is sent.
+    pub fn on_closed(&mut self, file: u32) {
+        self.files.remove(&file);
+        self.flying.retain(|unit, _| !matches!(unit, Unit::Block(of, _) if *of == file));
+    }
+
+    /// Files that are neither stored nor given up.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether anything is left to hand out.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.again.is_empty()
+    }
+
+    /// Blocks and packs on their way.
+    #[must_use]
+    pub fn flying(&self) -> usize {
+        self.flying.len()
+    }
+}
+
+impl File {
+    fn next_block(&mut self) -> Option<u32> {
+        while let Some((first, end)) = self.holes.front().copied() {
+            if self.next < first {
+                break;
+            }
+            self.next = self.next.max(end);
+            self.holes.pop_front();
+        }
+        (self.next < self.blocks).then(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: Nanos = Nanos::MAX;
+    const NOW: Nanos = Nanos(1000);
+
+    fn block(file: u32, index: u32) -> Task {
+        Task::Block { file, index, proven: None }
+    }
+
+    fn all(schedule: &mut Schedule, stream: u32) -> Vec<Task> {
+        std::iter::from_fn(|| schedule.poll(NOW, stream, NEVER)).collect()
+    }
+
+    #[test]
+    fn streams_take_what_is_left_in_order() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 3, &[], false);
+        schedule.on_pack(0);
+        assert_eq!(schedule.poll(NOW, 0, NEVER), Some(block(0, 0)));
+        assert_eq!(schedule.poll(NOW, 1, NEVER), Some(block(0, 1)));
+        assert_eq!(all(&mut schedule, 0), [block(0, 2), Task::Pack(0)]);
+        assert!(schedule.is_idle());
+        assert_eq!(schedule.flying(), 4);
+        assert!(schedule.on_acknowledged(Unit::Pack(0)) && !schedule.on_acknowledged(Unit::Pack(0)));
+    }
+
+    #[test]
+    fn a_lost_stream_costs_what_it_had_and_no_more() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 6, &[], false);
+        for stream in [0, 1, 0, 1] {
+            schedule.poll(NOW, stream, NEVER);
+        }
+        schedule.on_acknowledged(Unit::Block(0, 0));
+        assert_eq!(schedule.on_lost(0), 1);
+        assert_eq!(all(&mut schedule, 1), [block(0, 2), block(0, 4), block(0, 5)]);
+    }
+
+    #[test]
+    fn a_damaged_block_is_sent_again_first() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 3, &[], false);
+        schedule.poll(NOW, 0, NEVER);
+        schedule.on_damaged(Unit::Block(0, 0));
+        schedule.on_damaged(Unit::Block(0, 7));
+        assert_eq!(all(&mut schedule, 0), [block(0, 0), block(0, 1), block(0, 2)]);
+    }
+
+    #[test]
+    fn holes_are_not_sent() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 10, &[(0, 2), (3, 4), (9, 1)], false);
+        assert_eq!(all(&mut schedule, 0), [block(0, 2), block(0, 7), block(0, 8)]);
+    }
+
+    #[test]
+    fn a_file_that_is_asked_for_waits_and_the_others_do_not() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 2, &[], true);
+        schedule.on_file(1, 1, &[], false);
+        assert_eq!(all(&mut schedule, 0), [Task::Announce(0), block(1, 0)]);
+        assert!(!schedule.is_idle());
+        // The stream is lost before the answer: it is asked again.
+        schedule.on_lost(0);
+        assert_eq!(all(&mut schedule, 1), [block(1, 0), Task::Announce(0)]);
+        let digest = Digest([1; 32]);
+        schedule.on_proven(0, [(1, digest), (9, digest)], true);
+        let proven = Task::Block { file: 0, index: 1, proven: Some(digest) };
+        assert_eq!(all(&mut schedule, 1), [block(0, 0), proven]);
+    }
+
+    #[test]
+    fn an_idle_stream_takes_what_another_has_had_for_too_long() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 2, &[], false);
+        let stale = Nanos(100);
+        schedule.poll(Nanos(10), 0, stale);
+        schedule.poll(Nanos(20), 0, stale);
+        assert_eq!(schedule.deadline(stale), Some(Nanos(110)));
+        assert_eq!(schedule.poll(Nanos(110), 1, stale), None);
+        assert_eq!(schedule.poll(Nanos(200), 0, stale), None, "not its own");
+        assert_eq!(schedule.poll(Nanos(111), 1, stale), Some(block(0, 0)));
+        assert_eq!(schedule.poll(Nanos(112), 1, stale), None);
+    }
+
+    #[test]
+    fn nothing_of_a_closed_file_is_sent() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 3, &[], false);
+        schedule.poll(NOW, 0, NEVER);
+        schedule.on_closed(0);
+        schedule.on_damaged(Unit::Block(0, 0));
+        assert_eq!(all(&mut schedule, 0), []);
+        assert_eq!((schedule.flying(), schedule.open_files()), (0, 0));
+    }
+}
