@@ -8,7 +8,7 @@
 //! sender                                             receiver
 //!   frames          ═══════════════════════════════►
 //!                   ◄───────────────────────────────  Proven…, Wanted…, Acknowledged…, Stored…, Lost…, Arrived…
-//!   Abandon…, Total ───────────────────────────────►
+//!   Same…, Abandon…, Total ───────────────────────►
 //!                   ◄───────────────────────────────  Finished
 //!   Sent            ───────────────────────────────►
 //! ```
@@ -277,6 +277,8 @@ pub enum Copy {
         /// Whether that is all.
         last: bool,
     },
+    /// Sender: these blocks that the receiver has are the same here. At most [`super::MAX_ENTRIES`].
+    Same(Vec<Unit>),
     /// Receiver: of this offer these are wanted, the others are there already. At most [`super::MAX_ENTRIES`] runs a message: first, and
     /// how many.
     Wanted {

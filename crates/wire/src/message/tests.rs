@@ -51,7 +51,7 @@ fn part_of_a_message_waits_for_the_rest() {
 #[test]
 fn an_oversize_length_is_refused_before_its_bytes_come() {
     let error = Message::decode(&u32::MAX.to_be_bytes()).unwrap_err();
-    assert_eq!(error.to_string(), "a message of 4294967295 bytes, where 65536 is the most");
+    assert_eq!(error.to_string(), "a message of 4294967295 bytes, where 262144 is the most");
 }
 
 #[test]
