@@ -35,3 +35,17 @@ def pair() -> Iterator[Emulation]:
     """Two hosts, 10 ms apart, for tests that change nothing."""
     with Emulation(options=["--rate", "1gbit", "--rtt", "10ms", "--seed", "7"]) as emulation:
         yield emulation
+
+
+@pytest.fixture(scope="session", autouse=True)
+def homes_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Neither the keys nor the unfinished copies of whoever runs the tests."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
+
+
+@pytest.fixture(scope="module")
+def near() -> Iterator[Emulation]:
+    """Two hosts, 10 ms apart, on a connection that leaves the machine time for disks."""
+    with Emulation(options=["--rate", "200mbit", "--rtt", "10ms", "--seed", "7"]) as emulation:
+        yield emulation

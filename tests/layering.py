@@ -32,7 +32,7 @@ MAY_USE_IN_TESTS: dict[str, frozenset[str]] = {"flow": frozenset({"link"})}
 
 PURE = ("wire", "link", "flow")
 # What a pure crate may take from others: none of these does I/O, reads a clock or starts a thread.
-PURE_PACKAGES = frozenset({"rand", "rand_pcg", "serde", "serde_json", "thiserror", "blake3"})
+PURE_PACKAGES = frozenset({"rand", "rand_pcg", "serde", "serde_json", "thiserror", "blake3", "base64"})
 # Features of those that would draw randomness from the system: a choice without a seed.
 IMPURE_FEATURES = frozenset({"os_rng", "sys_rng", "thread_rng"})
 MAY_BE_UNSAFE = ("host", "fabric")

@@ -224,7 +224,11 @@ def test_a_full_disk_under_the_record_loses_nothing(server: int) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--bind", "0.0.0.0"), ("0.0.0.0", "--no-auth")),
+        (("--bind", "0.0.0.0"), ("0.0.0.0", "no keys", "farlink keygen")),
+        (("--keys", "/no/such/keys"), ("identity", "farlink keygen")),
+        (("--identity", "/no/such/key"), ("/no/such/key", "farlink keygen")),
+        (("--connections", "0"), ("0",)),
+        (("--user", "no such user"), ("no such user",)),
         (("--bind", "somewhere"), ("somewhere",)),
         (("--port", "70000"), ("70000",)),
         (("--port", "x"), ("x",)),

@@ -99,6 +99,18 @@ def test_the_readme_shows_the_two_commands() -> None:
     assert {"demo", "test", "emulate", "serve", "memory"} <= readme
 
 
+def test_the_service_starts_a_verb_with_flags_that_exist() -> None:
+    unit = (ROOT / "packaging" / "farlink.service").read_text()
+    started = re.search(r"^ExecStart=\S*/farlink (\S+) (.*)$", unit, re.MULTILINE)
+    assert started
+    flags = {word for word in started[2].split() if word.startswith("--")}
+    assert flags
+    assert flags <= flags_of(started[1])
+    # A section is a line of its own, everything else a comment or a setting.
+    for line in filter(None, unit.splitlines()):
+        assert re.match(r"#|\[[A-Z]\w*\]$|[A-Z]\w*=", line), line
+
+
 def test_the_code_map_has_every_crate_and_no_other() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     mapped = set(re.findall(r"^`crates/(\w+)`\.", text, re.MULTILINE))

@@ -8,10 +8,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from farlink_lab.run import child
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
+# Touching kernel memory beforehand takes seconds.
+START_LIMIT_S = 120.0
 FARLINK = os.environ.get("FARLINK") or str(ROOT / "target" / "release" / "farlink")
 
 
@@ -24,15 +28,21 @@ class Connection:
 
     def __enter__(self) -> Self:
         command = [FARLINK, "emulate", "--name", self.name, "--json", *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        if not self.process.stdout.readline():
+        # It ends with the bench, however that ends, and with it everything on its hosts: files, too.
+        self.process = child.start(command, stderr=Path("/dev/null"))
+        line = child.first_line(self.process, limit_s=START_LIMIT_S)
+        if not line:
             raise SystemExit(f"{' '.join(command)} did not come up")
+        self.started: dict[str, Any] = json.loads(line)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         self.process.wait()
+
+    def address(self, host: str) -> str:
+        """The IPv4 address of `host`."""
+        return str(next(each["ipv4"] for each in self.started["hosts"] if each["name"] == host))
 
     def on(self, host: str, *command: str) -> list[str]:
         """The command line that runs `command` on `host`."""

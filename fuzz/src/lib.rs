@@ -7,7 +7,13 @@
 
 use farlink_link::link::{Link, Segments};
 use farlink_link::{Conditions, Loss};
+use farlink_wire::bootstrap::{Answer, Invitation, Ports};
+use farlink_wire::entry::Digest;
+use farlink_wire::frame::{Block, File, Head, Holes, Pack, What, encode_end};
+use farlink_wire::journal::Journal;
+use farlink_wire::key::{Authorized, KnownHost, PublicKey, lines};
 use farlink_wire::message::{Goal, Hello, Message, Preamble};
+use farlink_wire::path::{RelativePath, bytes_of, readable};
 use farlink_wire::profile_model::{ProfileModel, Wishes};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 use farlink_wire::record::Record;
@@ -105,6 +111,101 @@ pub fn message(data: &[u8]) {
             other => panic!("{other:?}"),
         }
         rest = &rest[used..];
+    }
+}
+
+/// A name of a file, as bytes and as text: what was accepted has no way out, and its text gives it back.
+pub fn path(data: &[u8]) {
+    assert_eq!(bytes_of(&readable(data)), data);
+    let text = std::str::from_utf8(data).ok().and_then(|text| RelativePath::try_from(text.to_owned()).ok());
+    for path in RelativePath::new(data).ok().into_iter().chain(text) {
+        assert!(path.components().all(|name| !matches!(name, b"" | b"." | b"..") && !name.contains(&0)));
+        assert_eq!(path.components().collect::<Vec<_>>().join(&b'/'), path.as_bytes());
+        if let (Some(parent), Some(name)) = (path.parent(), path.name()) {
+            assert_eq!(parent.join(name).as_ref(), Ok(&path));
+        }
+        assert_eq!(RelativePath::try_from(String::from(path.clone())), Ok(path));
+    }
+}
+
+/// A data connection of a file transfer: a frame that was understood is written as it was read.
+pub fn frame(data: &[u8]) {
+    let mut rest = data;
+    let mut written = Vec::new();
+    while let Some((head, behind)) = rest.split_first_chunk::<{ Head::LEN }>()
+        && let Ok(head) = Head::decode(*head)
+        && let Some((body, mut behind)) = behind.split_at_checked(head.length as usize)
+    {
+        written.clear();
+        match head.what {
+            What::File => File::decode(body).map(|file| file.encode(&mut written)),
+            What::Holes => Holes::decode(body).map(|holes| holes.encode(&mut written)),
+            What::Block => Block::decode(body).map(|block| {
+                written.extend(block.encode());
+                behind = behind.get(block.length as usize + Digest::LEN..).unwrap_or(&[]);
+            }),
+            what @ (What::Pack | What::Offer) => Pack::decode(what, body).map(|pack| {
+                Pack::open(what, pack.pack, &mut written);
+                pack.items
+                    .iter()
+                    .for_each(|item| Pack::add(&item.entry, item.digest, item.content, &mut written));
+                Pack::close(0, &mut written);
+            }),
+            What::End => {
+                encode_end(&mut written);
+                Ok(())
+            }
+        }
+        .unwrap_or_else(|_| written.extend(&rest[..Head::LEN + body.len()]));
+        assert_eq!(written, rest[..Head::LEN + body.len()]);
+        rest = behind;
+    }
+}
+
+/// The journal of a partial file: its rows are of blocks of the file, in order, and read the same when they are written again.
+pub fn journal(data: &[u8]) {
+    let Ok(read) = Journal::decode(data) else { return };
+    assert!(read.len <= data.len() && read.rows.windows(2).all(|pair| pair[0].index < pair[1].index));
+    assert!(read.rows.iter().all(|row| row.index < read.journal.blocks()));
+    let mut bytes = read.journal.encode().to_vec();
+    assert_eq!(bytes, data[..Journal::LEN]);
+    read.rows.iter().for_each(|row| bytes.extend(read.journal.encode_row(row)));
+    let again = Journal::decode(&bytes).unwrap();
+    assert_eq!((again.journal, again.rows, again.len), (read.journal, read.rows, bytes.len()));
+}
+
+/// Keys and the files that list them: a line that was understood reads back from how it is shown, and grants the same.
+pub fn key(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(key) = text.parse::<PublicKey>() {
+        assert_eq!(key.to_string().parse(), Ok(key));
+    }
+    if let Ok(read) = lines::<Authorized>(text) {
+        for (_, line) in read {
+            for granted in line.grant.read.iter().chain(&line.grant.write) {
+                assert!(granted.is_absolute() && !granted.to_string_lossy().contains("/../"), "{granted:?}");
+            }
+            assert_eq!(line.to_string().parse(), Ok(line));
+        }
+    }
+    if let Ok(read) = lines::<KnownHost>(text) {
+        for (_, line) in read {
+            assert_eq!(line.to_string().parse(), Ok(line));
+        }
+    }
+}
+
+/// What is said through ssh: a line that was understood survives being sent on.
+pub fn bootstrap(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(invitation) = Invitation::parse(text) {
+        assert_eq!(Invitation::parse(&invitation.line()).ok(), Some(invitation));
+    }
+    if let Ok(Some(answer)) = Answer::parse(text) {
+        assert_eq!(Answer::parse(&answer.line()).ok(), Some(Some(answer)));
+    }
+    if let Ok(ports) = text.parse::<Ports>() {
+        assert_eq!(ports.to_string().parse(), Ok(ports));
     }
 }
 

@@ -6,14 +6,19 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 7] = [
+const TARGETS: [(&str, Target); 12] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
     ("superpacket", crate::superpacket),
     ("greeting", crate::greeting),
     ("message", crate::message),
+    ("key", crate::key),
+    ("bootstrap", crate::bootstrap),
     ("link", crate::link),
+    ("path", crate::path),
+    ("frame", crate::frame),
+    ("journal", crate::journal),
 ];
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {

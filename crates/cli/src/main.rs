@@ -2,10 +2,14 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate, and no other, speaks to people")]
 
+mod auto;
 mod completions;
 mod congestion;
+mod copy;
 mod doctor;
 mod emulate;
+mod far_end;
+mod keygen;
 mod lab;
 mod link;
 mod memory;
@@ -15,7 +19,7 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Move memory, files, messages and feeds over long dedicated connections, and learn what such a connection can do.
 #[derive(Debug, Parser)]
@@ -32,17 +36,23 @@ enum Verb {
     Link(link::Link),
     Serve(serve::Serve),
     Memory(memory::Memory),
+    Copy(Box<copy::Copy>),
+    Keygen(keygen::Keygen),
     Congestion(congestion::Congestion),
     Doctor(doctor::Doctor),
     Lab(lab::Lab),
     Completions(completions::Completions),
     #[command(hide = true)]
+    FarEnd(far_end::FarEnd),
+    #[command(hide = true)]
     Man(completions::Man),
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed =
+        Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return refuse(&error),
     };
     let done = match cli.verb {
@@ -51,10 +61,14 @@ fn main() -> ExitCode {
         Verb::Link(verb) => verb.run(),
         Verb::Serve(verb) => verb.run(),
         Verb::Memory(verb) => verb.run(),
+        // The order of its rules is in the matches alone.
+        Verb::Copy(verb) => verb.run(matches.subcommand_matches("copy").unwrap_or(&matches)),
+        Verb::Keygen(verb) => verb.run(),
         Verb::Congestion(verb) => verb.run(),
         Verb::Doctor(verb) => verb.run(),
         Verb::Lab(verb) => verb.run(),
         Verb::Completions(verb) => verb.run(Cli::command()),
+        Verb::FarEnd(verb) => verb.run(),
         Verb::Man(verb) => verb.run(Cli::command()),
     };
     done.unwrap_or_else(|error| {

@@ -11,12 +11,13 @@ use farlink_host::signal;
 use farlink_mover::Progress;
 use farlink_mover::memory::{self, Finished, Plan, Target};
 use farlink_mover::record_file::RecordFile;
+use farlink_mover::secure::Credentials;
 use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
 use farlink_wire::profile_model::Wishes;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::{Outcome, Record};
 
-mod auto;
+use crate::auto;
 
 /// Move memory from this process to that of `farlink serve` on another host, and measure it.
 ///
@@ -68,6 +69,12 @@ pub(crate) struct Memory {
     /// Threads at this end; half of the processors otherwise, and never more than streams
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: Option<u16>,
+    /// Show the key in this file, also to a far end on this machine, instead of the one in ~/.config/farlink/identity
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Trust the far ends in this file instead of those in ~/.config/farlink/known_hosts
+    #[arg(long, value_name = "FILE")]
+    known_hosts: Option<PathBuf>,
     /// Append the transfer's record to this file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -127,6 +134,7 @@ impl Memory {
         let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
         let mut plan = Plan {
             target: self.host,
+            credentials: credentials(self.identity, self.known_hosts),
             way: if self.reverse { Way::Reverse } else { Way::Forward },
             goal: self.bytes.unwrap_or(self.seconds),
             streams: self.streams.map_or_else(|| streams("1"), Ok)?,
@@ -147,10 +155,28 @@ impl Memory {
                 None => memory::round_trip(&plan.target, plan.patience, stop)?,
             };
             let Some(rtt) = measured else { return Ok(None) };
-            auto::choose(&mut plan, &wishes, &model, rtt)?;
+            let choice = auto::choose(plan.goal, plan.way, &wishes, &model, rtt)?;
+            plan.congestion = choice.congestion;
+            plan.declared = choice.declared;
+            plan.streams = choice.streams;
+            plan.buffer = choice.buffer;
+            plan.block = choice.block.unwrap_or(plan.block);
+            plan.reason = Some(choice.reason);
         }
         Ok(Some(plan))
     }
+}
+
+/// The files that were named, and the usual ones beside them; `None` where none was.
+fn credentials(identity: Option<PathBuf>, known_hosts: Option<PathBuf>) -> Option<Credentials> {
+    let named = identity.is_some() || known_hosts.is_some();
+    named.then(|| {
+        let usual = Credentials::of_user();
+        Credentials {
+            identity: identity.unwrap_or(usual.identity),
+            known_hosts: known_hosts.unwrap_or(usual.known_hosts),
+        }
+    })
 }
 
 /// Whoever closed the pipe has read enough.
@@ -241,7 +267,7 @@ fn interval(text: &str) -> anyhow::Result<Interval> {
     Ok(text.parse::<Nanos>()?.try_into()?)
 }
 
-fn round_trip(text: &str) -> anyhow::Result<Nanos> {
+pub(crate) fn round_trip(text: &str) -> anyhow::Result<Nanos> {
     match text.parse()? {
         Nanos::ZERO => Err(anyhow!("a round trip takes time: write more than 0, as in 91.6ms")),
         time => Ok(time),

@@ -1,21 +1,25 @@
-//! `farlink serve`: the far end of memory transfers.
+//! `farlink serve`: the far end of transfers.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use farlink_host::signal;
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::{process, signal};
 use farlink_mover::memory::PORT;
+use farlink_mover::secure::{Admission, Identity, Places};
 use farlink_mover::server::{Event, Limits, Server, places};
 use farlink_wire::message::Way;
-use farlink_wire::quantity::Bytes;
+use farlink_wire::quantity::{Bytes, Nanos};
 
-/// Serve the far end of memory transfers, until Ctrl-C or SIGTERM.
+/// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
 ///
-/// Without --no-auth it listens where nobody else can reach it: on loopback addresses, and on the addresses of an
-/// emulated host.
+/// With keys it listens on every address, and lets in whoever shows a key that is listed. Without, it listens where nobody
+/// else can reach it: on loopback addresses, and on the addresses of an emulated host.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// The TCP port of control and data connections; the data of circuits go to the next one
@@ -24,7 +28,19 @@ pub(crate) struct Serve {
     /// Listen on this address alone
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// Let anyone who reaches this host use the server
+    /// Let in whom this file lists instead of authorized_keys in ~/.config/farlink, or in /etc/farlink for root
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Show the key in this file instead of identity in ~/.config/farlink, or in /etc/farlink for root
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// Become this user once it listens
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Transfers at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+    /// Let emulated hosts, which have no keys, copy files as whoever runs this
     #[arg(long)]
     no_auth: bool,
     /// Say on standard error when a transfer starts and how it ends
@@ -36,20 +52,60 @@ impl Serve {
     /// Serves until it is told to end.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let stop = signal::on_termination().context("catch signals")?;
-        let addresses = places(self.bind, self.no_auth)?;
+        let keys = self.keys()?;
+        let addresses = places(self.bind, keys.is_some())?;
         let addresses: Vec<_> =
             addresses.into_iter().map(|address| SocketAddr::new(address, self.port)).collect();
-        let server = Server::bind(&addresses, Limits::default())?;
+        let limits =
+            Limits { transfers: self.connections.into(), trusting: self.no_auth, ..Limits::default() };
+        let mut server = Server::bind(&addresses, limits)?;
+        let mut reload = None;
+        if let Some((identity, admission)) = keys {
+            reload = Some((signal::on_hangup().context("catch signals")?, Arc::clone(&admission)));
+            server = server.with_keys(identity, admission);
+        }
+        if let Some(user) = &self.user {
+            process::become_user(user)?;
+        }
         let places: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         // Whoever started this waits for the line; whoever closed the pipe does not.
         let _ =
             writeln!(io::stdout(), "listening on {}", places.join(", ")).and_then(|()| io::stdout().flush());
-        server.run(&stop, &|event| {
-            if self.verbose {
-                eprintln!("{}", sentence(&event));
+        std::thread::scope(|scope| {
+            if let Some((hung_up, admission)) = &reload {
+                scope.spawn(|| keep_up(hung_up, admission, &stop));
             }
+            let served = server.run(&stop, &|event| {
+                if self.verbose {
+                    eprintln!("{}", sentence(&event));
+                }
+            });
+            stop.raise();
+            served
         })?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Who this is and whom it lets in; `None` where nobody named keys and there are none in the usual place.
+    fn keys(&self) -> anyhow::Result<Option<(Identity, Arc<Admission>)>> {
+        let usual = Places::of_server();
+        let keys = self.keys.clone().unwrap_or_else(|| usual.authorized_keys());
+        if self.keys.is_none() && self.identity.is_none() && !keys.exists() {
+            return Ok(None);
+        }
+        let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
+        Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
+    }
+}
+
+/// Reads the keys again whenever it is told to, until `stop` is raised.
+fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
+    while let Ok(Waited::Ready | Waited::Over) = wait_for(hung_up, Interest::Read, stop, Nanos::MAX) {
+        hung_up.lower();
+        match admission.reload() {
+            Ok(count) => eprintln!("farlink: {count} keys are let in"),
+            Err(error) => eprintln!("farlink: {:#}; the keys of before stay", anyhow::Error::from(error)),
+        }
     }
 }
 

@@ -100,10 +100,22 @@ impl Arrivals {
         self.total = Some((files, packs));
     }
 
+    /// Whether a file was said, and is neither stored nor given up.
+    #[must_use]
+    pub fn is_open(&self, file: u32) -> bool {
+        self.open.contains_key(&file)
+    }
+
     /// Files that are neither stored nor given up.
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.open.len()
+    }
+
+    /// Blocks of these files, those that are there included.
+    #[must_use]
+    pub fn open_blocks(&self) -> u64 {
+        self.open.values().map(|blocks| u64::from(blocks.count)).sum()
     }
 
     /// Whether everything is stored or given up.

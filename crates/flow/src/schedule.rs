@@ -15,6 +15,8 @@ use farlink_wire::quantity::Nanos;
 pub enum Task {
     /// Say what file this is, and send nothing of it: the receiver says what it has.
     Announce(u32),
+    /// Say what file this is and where its holes are: there is nothing else in it.
+    Empty(u32),
     /// Send a block. The receiver has one of this digest: if it is the same, tell [`Schedule::on_acknowledged`] instead.
     Block {
         /// The file.
@@ -56,6 +58,10 @@ struct File {
     holes: VecDeque<(u32, u32)>,
     proven: HashMap<u32, Digest>,
     announced: Announced,
+    /// Whether there is nothing but holes in it.
+    is_empty: bool,
+    /// Whether that is still to be said.
+    is_unsaid: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +85,11 @@ impl Schedule {
     /// asked first what it has.
     pub fn on_file(&mut self, file: u32, blocks: u32, holes: &[(u32, u32)], ask: bool) {
         let announced = if ask { Announced::No } else { Announced::Settled };
+        let is_empty = holes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() >= blocks.into();
         let holes = holes.iter().map(|(first, count)| (*first, first + count)).collect();
-        self.files.insert(file, File { blocks, next: 0, holes, proven: HashMap::new(), announced });
+        let proven = HashMap::new();
+        self.files
+            .insert(file, File { blocks, next: 0, holes, proven, announced, is_empty, is_unsaid: is_empty });
         self.queue.push_back(Work::File(file));
     }
 
@@ -94,7 +103,7 @@ impl Schedule {
     pub fn poll(&mut self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
         let task = self.next().or_else(|| self.steal(now, stream, stale))?;
         let unit = match task {
-            Task::Announce(_) => return Some(task),
+            Task::Announce(_) | Task::Empty(_) => return Some(task),
             Task::Block { file, index, .. } => Unit::Block(file, index),
             Task::Pack(pack) => Unit::Pack(pack),
         };
@@ -138,7 +147,11 @@ impl Schedule {
                         return Some(Task::Block { file, index, proven });
                     }
                     None => {
+                        let is_empty = std::mem::take(&mut state.is_unsaid);
                         self.queue.remove(at);
+                        if is_empty {
+                            return Some(Task::Empty(file));
+                        }
                     }
                 },
             }
@@ -195,9 +208,13 @@ impl Schedule {
             self.again.push_back(*unit);
         }
         // Who asked on that stream may not have been heard.
-        for state in self.files.values_mut() {
+        for (file, state) in &mut self.files {
             if state.announced == Announced::Asked {
                 state.announced = Announced::No;
+            }
+            if state.is_empty && !state.is_unsaid {
+                state.is_unsaid = true;
+                self.queue.push_back(Work::File(*file));
             }
         }
         units.len()
@@ -213,6 +230,12 @@ impl Schedule {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.files.len()
+    }
+
+    /// Blocks of these files, those that were acknowledged included.
+    #[must_use]
+    pub fn open_blocks(&self) -> u64 {
+        self.files.values().map(|file| u64::from(file.blocks)).sum()
     }
 
     /// Whether anything is left to hand out.
@@ -299,6 +322,24 @@ mod tests {
         let mut schedule = Schedule::default();
         schedule.on_file(0, 10, &[(0, 2), (3, 4), (9, 1)], false);
         assert_eq!(all(&mut schedule, 0), [block(0, 2), block(0, 7), block(0, 8)]);
+    }
+
+    #[test]
+    fn a_file_of_nothing_but_holes_is_said_again_where_that_may_be_lost() {
+        for ask in [false, true] {
+            let mut schedule = Schedule::default();
+            schedule.on_file(0, 3, &[(0, 3)], ask);
+            if ask {
+                assert_eq!(all(&mut schedule, 0), [Task::Announce(0)]);
+                schedule.on_proven(0, [], true);
+            }
+            assert_eq!(all(&mut schedule, 0), [Task::Empty(0)]);
+            schedule.on_lost(1);
+            assert_eq!(all(&mut schedule, 0), [Task::Empty(0)]);
+            schedule.on_closed(0);
+            schedule.on_lost(1);
+            assert_eq!(all(&mut schedule, 0), []);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.
 
+pub mod beneath;
 pub mod clock;
 pub mod congestion;
 pub mod contain;
@@ -20,6 +21,7 @@ pub mod rights;
 pub mod scheduling;
 pub mod signal;
 pub mod socket;
+pub mod sparse;
 pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;

@@ -9,7 +9,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::{Pid, SysconfVar, User, geteuid, initgroups, setresgid, setresuid, sysconf};
 
 /// CPU time, user and system, of this process so far.
 #[must_use]
@@ -76,6 +76,13 @@ pub fn host_name() -> String {
     nix::sys::utsname::uname().map_or_else(|_| String::new(), |names| lossy(names.nodename()))
 }
 
+/// The kernel's name and the processor's, as `uname -sm` shows them: what runs on one host runs on another of the same.
+#[must_use]
+pub fn kind_of_host() -> String {
+    let name = |names: nix::sys::utsname::UtsName| [lossy(names.sysname()), lossy(names.machine())].join(" ");
+    nix::sys::utsname::uname().map_or_else(|_| String::new(), name)
+}
+
 fn lossy(text: &std::ffi::OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
@@ -94,6 +101,54 @@ pub fn clock_name() -> String {
         .filter(|number| *number != "0")
         .collect();
     [&[boot.trim()], shift.as_slice()].concat().join("+")
+}
+
+/// Whether this process may do what root may, as far as its user goes.
+#[must_use]
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Why this process goes on as who it was.
+#[derive(Debug, thiserror::Error)]
+pub enum UserError {
+    /// There is no such user.
+    #[error("there is no user {name:?}")]
+    Unknown {
+        /// As given.
+        name: String,
+    },
+    /// Only root may become another.
+    #[error("only root may become user {name:?}")]
+    NotRoot {
+        /// As given.
+        name: String,
+    },
+    /// The kernel's own words.
+    #[error("become user {name:?}")]
+    System {
+        /// As given.
+        name: String,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+}
+
+/// Becomes the user `name`, with their groups and no right of before: all threads, for good.
+///
+/// # Errors
+/// [`UserError`].
+pub fn become_user(name: &str) -> Result<(), UserError> {
+    let named = || name.to_owned();
+    let failed = |errno: nix::errno::Errno| UserError::System { name: named(), source: errno.into() };
+    let user = User::from_name(name).map_err(failed)?.ok_or_else(|| UserError::Unknown { name: named() })?;
+    if !is_root() {
+        return Err(UserError::NotRoot { name: named() });
+    }
+    let c_name = std::ffi::CString::new(name).map_err(|_| UserError::Unknown { name: named() })?;
+    initgroups(&c_name, user.gid).map_err(failed)?;
+    setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
+    setresuid(user.uid, user.uid, user.uid).map_err(failed)
 }
 
 /// 128 bits that nobody can guess.
@@ -148,6 +203,12 @@ mod tests {
         assert!(kernel_release().contains('.'));
         assert!(!host_name().is_empty());
         assert_eq!(clock_name().split('+').next().unwrap().len(), 36);
+    }
+
+    #[test]
+    fn nobody_becomes_a_user_that_is_not_there() {
+        let error = become_user("no such user").unwrap_err().to_string();
+        assert_eq!(error, "there is no user \"no such user\"");
     }
 
     #[test]

@@ -10,6 +10,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use crate::clock::monotonic;
+
 /// What to be told of a descriptor. Its end and its errors are told as readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
@@ -70,6 +72,42 @@ impl Poller {
         };
         ready.extend(self.events[..count].iter().map(EpollEvent::data));
         Ok(())
+    }
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The descriptor is ready.
+    Ready,
+    /// The wake was raised.
+    Stopped,
+    /// The time was over.
+    Over,
+}
+
+/// Waits until `descriptor` is ready, `stop` is raised, or `time` is over.
+///
+/// # Errors
+/// The kernel's.
+pub fn wait_for(descriptor: impl AsFd, interest: Interest, stop: &Wake, time: Nanos) -> io::Result<Waited> {
+    let flags = match interest {
+        Interest::Read => PollFlags::POLLIN,
+        Interest::Write => PollFlags::POLLOUT,
+    };
+    let began = monotonic();
+    loop {
+        let left = time.since(monotonic().since(began)).0.div_ceil(1_000_000);
+        let millis = PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX));
+        let mut asked =
+            [PollFd::new(descriptor.as_fd(), flags), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut asked, millis) {
+            Ok(0) if monotonic().since(began) >= time => return Ok(Waited::Over),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) if asked[1].any().unwrap_or(false) => return Ok(Waited::Stopped),
+            Ok(_) => return Ok(Waited::Ready),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -31,14 +31,33 @@ pub fn on_termination() -> io::Result<Wake> {
     Ok(wake)
 }
 
-extern "C" fn tell(_signal: libc::c_int) {
+/// Turns every SIGHUP from now on into a raised [`Wake`].
+///
+/// # Errors
+/// The kernel's.
+pub fn on_hangup() -> io::Result<Wake> {
+    let wake = Wake::new()?;
+    // As above.
+    std::mem::forget(wake.clone());
+    HUNG_UP.store(wake.as_fd().as_raw_fd(), Ordering::Release);
+    let action = SigAction::new(SigHandler::Handler(tell), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: as above.
+    unsafe { sigaction(Signal::SIGHUP, &action) }?;
+    Ok(wake)
+}
+
+extern "C" fn tell(signal: libc::c_int) {
     let one = 1u64.to_ne_bytes();
     let errno = nix::errno::Errno::last_raw();
-    let descriptor = TOLD.load(Ordering::Acquire);
-    // SAFETY: the descriptor was leaked open by `on_termination`, and the kernel reads 8 bytes of `one`.
+    let told = if signal == libc::SIGHUP { &HUNG_UP } else { &TOLD };
+    let descriptor = told.load(Ordering::Acquire);
+    // SAFETY: the descriptor was leaked open before the handler was set, and the kernel reads 8 bytes of `one`.
     let _ = unsafe { libc::write(descriptor, one.as_ptr().cast(), one.len()) };
     nix::errno::Errno::set_raw(errno);
 }
 
-/// What [`tell`] writes to.
+/// What [`tell`] writes to when the process is to end.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
+
+/// What [`tell`] writes to when the process is to read its configuration again.
+static HUNG_UP: AtomicI32 = AtomicI32::new(-1);

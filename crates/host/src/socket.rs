@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -146,6 +146,14 @@ pub fn unconnected(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// Gives a socket that is not connected yet the address of this host that it connects from.
+///
+/// # Errors
+/// The kernel's, where this host has no such address or the other end's is of another family.
+pub fn bind(stream: &TcpStream, address: IpAddr) -> io::Result<()> {
+    SockRef::from(stream).bind(&SocketAddr::new(address, 0).into())
 }
 
 /// Starts to connect; the socket becomes writable when [`connected`] can tell how that went.

@@ -24,6 +24,12 @@ pub struct TcpInfo {
     pub retransmits: u32,
     /// Pacing rate, bits per second; `None` where there is no limit.
     pub pacing_bps: Option<u64>,
+    /// Time in which there was something to send or to be acknowledged.
+    pub busy: Nanos,
+    /// Of that, held up by the receiver's window.
+    pub receiver_limited: Nanos,
+    /// Of that, held up by the send buffer.
+    pub buffer_limited: Nanos,
 }
 
 impl TcpInfo {
@@ -59,9 +65,12 @@ impl TcpInfo {
     fn decode(bytes: &[u8; LEN]) -> Self {
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let micros = |at: usize| Nanos(u64::from(word(at)) * 1000);
-        let mut pacing = [0; 8];
-        pacing.copy_from_slice(&bytes[104..112]);
-        let pacing = u64::from_ne_bytes(pacing);
+        let long = |at: usize| {
+            let mut value = [0; 8];
+            value.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(value)
+        };
+        let pacing = long(104);
         Self {
             send_mss: word(16),
             path_mtu: word(60),
@@ -71,12 +80,15 @@ impl TcpInfo {
             cwnd: word(80),
             retransmits: word(100),
             pacing_bps: (pacing != u64::MAX && pacing != 0).then(|| pacing.saturating_mul(8)),
+            busy: Nanos(long(168).saturating_mul(1000)),
+            receiver_limited: Nanos(long(176).saturating_mul(1000)),
+            buffer_limited: Nanos(long(184).saturating_mul(1000)),
         }
     }
 }
 
-/// Bytes up to and including `tcpi_min_rtt`.
-const LEN: usize = 152;
+/// Bytes up to and including `tcpi_sndbuf_limited`.
+const LEN: usize = 192;
 
 #[cfg(test)]
 mod tests {

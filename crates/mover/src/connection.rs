@@ -125,7 +125,7 @@ impl Lateness {
 }
 
 /// Whether `address` is of a range reserved for benchmarking: 198.18.0.0/15 (RFC 2544) or 2001:2::/48 (RFC 5180).
-fn is_for_benchmarks(address: IpAddr) -> bool {
+pub(crate) fn is_for_benchmarks(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => matches!(address.octets(), [198, 18 | 19, ..]),
         IpAddr::V6(address) => address.segments()[..3] == [0x2001, 0x2, 0],

@@ -1,7 +1,6 @@
 //! The control connection: greetings, then messages, never blocking for longer than was asked.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use farlink_host::clock::monotonic;
@@ -9,12 +8,14 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::{GreetingError, Hello, Message, MessageError};
 use farlink_wire::quantity::Nanos;
 
+use crate::channel::{Channel, ChannelError};
+
 /// One end of a control connection.
 ///
 /// What is sent waits in memory until the far side takes it: call [`flush`](Self::flush) now and then.
 #[derive(Debug)]
 pub(crate) struct Control {
-    stream: TcpStream,
+    channel: Channel,
     greeted: bool,
     received: Vec<u8>,
     unsent: Vec<u8>,
@@ -22,16 +23,45 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// An end over `stream`, of which `received` was read already.
-    pub(crate) fn new(stream: TcpStream, received: Vec<u8>) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        Ok(Self { stream, greeted: false, received, unsent: Vec::new(), heard: monotonic() })
+    /// An end over `channel`, of which `received` was read already.
+    pub(crate) fn new(mut channel: Channel, received: Vec<u8>) -> io::Result<Self> {
+        channel.set_wait(None);
+        if let Some(stream) = channel.tcp() {
+            stream.set_nodelay(true)?;
+        }
+        Ok(Self { channel, greeted: false, received, unsent: Vec::new(), heard: monotonic() })
     }
 
-    /// The connection, for its addresses and what TCP knows of it.
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// The connection, for its addresses, what TCP knows of it, and the key that the far side has shown.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Whether something waits for the far side to take it.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || self.channel.has_unsent()
+    }
+
+    /// Bytes that wait for the far side.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any.
+    pub(crate) fn send_patiently(&mut self, message: &Message, patience: Nanos) -> Result<(), ControlError> {
+        let mut poller = Poller::new().map_err(ControlError::Wait)?;
+        let (mut left, mut since) = (self.unsent.len(), monotonic());
+        while self.unsent.len() > MOST_UNSENT / 2 {
+            if self.unsent.len() < left {
+                (left, since) = (self.unsent.len(), monotonic());
+            }
+            if monotonic().since(since) > patience {
+                return Err(ControlError::NotReading { unsent: left });
+            }
+            poller.wait(Nanos(2_000_000), &mut Vec::new()).map_err(ControlError::Wait)?;
+            self.flush()?;
+        }
+        self.send(message)
     }
 
     /// When the far side was last heard of.
@@ -57,15 +87,48 @@ impl Control {
     /// Sends what the far side takes of what waits.
     pub(crate) fn flush(&mut self) -> Result<(), ControlError> {
         while !self.unsent.is_empty() {
-            match (&self.stream).write(&self.unsent) {
+            match self.channel.write(&self.unsent) {
                 Ok(0) => return Err(ControlError::Ended),
                 Ok(sent) => drop(self.unsent.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(ControlError::from_send(source)),
+                Err(source) => return Err(self.unheard(source)),
             }
         }
-        Ok(())
+        match self.channel.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(source) => Err(self.unheard(source)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Why nothing can be sent: what the far side said before it closed is the better reason.
+    fn unheard(&mut self, source: io::Error) -> ControlError {
+        let mut rest = [0; 1024];
+        if self.channel.is_sealed() && ChannelError::within(&source).is_none() {
+            for _ in 0..MOST_UNSENT / rest.len() {
+                match self.channel.read(&mut rest) {
+                    Ok(1..) => {}
+                    Err(error) if ChannelError::within(&error).is_some() => {
+                        return self.ended(ControlError::from_receive(error));
+                    }
+                    _ => break,
+                }
+            }
+        }
+        self.ended(ControlError::from_send(source))
+    }
+
+    /// An end is named after how far the two had come.
+    fn ended(&self, error: ControlError) -> ControlError {
+        match error {
+            ControlError::Ended if self.greeted => ControlError::Ended,
+            ControlError::Ended if self.channel.is_sealed() && self.channel.peer_key().is_none() => {
+                ControlError::EndedUnshaken
+            }
+            ControlError::Ended => ControlError::EndedUngreeted,
+            other => other,
+        }
     }
 
     /// The next message, where it has arrived whole.
@@ -75,16 +138,15 @@ impl Control {
                 return Ok(Some(message));
             }
             let mut chunk = [0; 16 * 1024];
-            match (&self.stream).read(&mut chunk) {
-                Ok(0) if self.greeted => return Err(ControlError::Ended),
-                Ok(0) => return Err(ControlError::EndedUngreeted),
+            match self.channel.read(&mut chunk) {
+                Ok(0) => return Err(self.ended(ControlError::Ended)),
                 Ok(read) => {
                     self.received.extend(&chunk[..read]);
                     self.heard = monotonic();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(ControlError::from_receive(source)),
+                Err(source) => return Err(self.ended(ControlError::from_receive(source))),
             }
         }
     }
@@ -108,10 +170,43 @@ impl Control {
         Ok(Some(message))
     }
 
+    /// Ends it after what was sent last: that is read at the far side although this end leaves without reading all that came. Waits until
+    /// the far side has left, or for a moment.
+    pub(crate) fn part(mut self) {
+        let until = monotonic().after(PARTING);
+        while self.has_unsent() && monotonic() < until && self.flush().is_ok() {
+            if self.has_unsent() {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        if self.channel.end_writing().is_err() {
+            return;
+        }
+        let wait = |poller: &mut Poller| poller.wait(until.since(monotonic()), &mut Vec::new());
+        let Ok(mut poller) = Poller::new() else { return };
+        if poller.add(&self.channel, 0, Interest::Read).is_err() {
+            return;
+        }
+        let mut bytes = [0; 4096];
+        while monotonic() < until {
+            let read = self.channel.beneath().read(&mut bytes);
+            match read {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if wait(&mut poller).is_err() {
+                        return;
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
     /// The next message, waited for until `until`; `None` where `stop` was raised first.
     pub(crate) fn next(&mut self, until: Nanos, stop: &Wake) -> Result<Option<Message>, ControlError> {
         let mut poller = Poller::new().map_err(ControlError::Wait)?;
-        poller.add(&self.stream, 0, Interest::Read).map_err(ControlError::Wait)?;
+        poller.add(&self.channel, 0, Interest::Read).map_err(ControlError::Wait)?;
         poller.add(stop, 1, Interest::Read).map_err(ControlError::Wait)?;
         let mut ready = Vec::new();
         loop {
@@ -119,12 +214,14 @@ impl Control {
             if let Some(message) = self.poll()? {
                 return Ok(Some(message));
             }
+            // What waited for the end of the handshake may go now.
+            self.flush()?;
             let now = monotonic();
             if now >= until {
                 return Err(ControlError::Silent { quiet: now.since(self.heard) });
             }
             // A part that was not taken at once is offered again soon.
-            let longest = if self.unsent.is_empty() { until.since(now) } else { Nanos(10_000_000) };
+            let longest = if self.has_unsent() { Nanos(10_000_000) } else { until.since(now) };
             poller.wait(longest, &mut ready).map_err(ControlError::Wait)?;
             if ready.contains(&1) {
                 return Ok(None);
@@ -135,7 +232,7 @@ impl Control {
 
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.channel.as_fd()
     }
 }
 
@@ -148,6 +245,12 @@ pub enum ControlError {
     /// The far side closed it without a word.
     #[error("the far side closed the connection without a word: it may not be farlink")]
     EndedUngreeted,
+    /// The far side closed it before it had shown a key.
+    #[error(
+        "the far side closed the connection before it had shown a key: it may not be farlink, or have no keys \
+         (run `farlink keygen` there and list this key in its authorized_keys)"
+    )]
+    EndedUnshaken,
     /// No word for too long.
     #[error("the far side has been silent for {quiet}")]
     Silent {
@@ -172,6 +275,9 @@ pub enum ControlError {
         /// What came.
         what: &'static str,
     },
+    /// The two do not trust each other, or do not speak the same.
+    #[error(transparent)]
+    Channel(ChannelError),
     /// The network's own words.
     #[error("the connection to the far side broke")]
     Broken(#[source] io::Error),
@@ -181,14 +287,28 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    fn from_send(error: io::Error) -> Self {
+    pub(crate) fn from_send(error: io::Error) -> Self {
+        if let Some(error) = Self::of_channel(&error) {
+            return error;
+        }
         match error.kind() {
             ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Self::Ended,
             _ => Self::Broken(error),
         }
     }
 
-    fn from_receive(error: io::Error) -> Self {
+    /// What the channel says of itself.
+    fn of_channel(error: &io::Error) -> Option<Self> {
+        ChannelError::within(error).map(|error| match error {
+            ChannelError::Unshaken | ChannelError::Cut => Self::Ended,
+            other => Self::Channel(other.clone()),
+        })
+    }
+
+    pub(crate) fn from_receive(error: io::Error) -> Self {
+        if let Some(error) = Self::of_channel(&error) {
+            return error;
+        }
         match error.kind() {
             ErrorKind::ConnectionReset => Self::Ended,
             _ => Self::Broken(error),
@@ -214,12 +334,15 @@ impl ControlError {
     }
 }
 
+/// How long an end that leaves waits for the far side to leave.
+const PARTING: Nanos = Nanos(2_000_000_000);
+
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::chain;
@@ -227,7 +350,7 @@ mod tests {
     fn pair() -> (Control, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Control::new(near, Vec::new()).unwrap(), listener.accept().unwrap().0)
+        (Control::new(Channel::over_tcp(near).unwrap(), Vec::new()).unwrap(), listener.accept().unwrap().0)
     }
 
     fn said(bytes: &[u8]) -> String {

@@ -6,15 +6,21 @@
 //! Nothing here prints; what a person may want to see is handed to the caller.
 #![forbid(unsafe_code)]
 
+pub mod bootstrap;
+pub mod channel;
 pub mod connection;
+pub mod copy;
+pub mod far;
 pub mod memory;
 pub mod record_file;
+pub mod secure;
 pub mod server;
 
 mod account;
 mod automatic;
 mod chain;
 mod control;
+mod dial;
 mod facts;
 mod offset;
 mod payload;
@@ -27,6 +33,7 @@ mod workers;
 pub use account::Progress;
 pub use chain::chain;
 pub use control::ControlError;
+pub use dial::{DialError, Tunnel};
 pub use transfer::TransferError;
 pub use tuning::TuneError;
 pub use workers::StreamError;

@@ -9,20 +9,20 @@ use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{
-    Block, Buffer, Goal, Interval, Name, Patience, Request, Stamp, Streams, Text, Token, Way,
+    Block, Buffer, Goal, Interval, Name, Patience, Request, Stamp, Streams, Token, Way,
 };
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::Record;
 
 use crate::account::{Account, Progress};
 use crate::connection::Emulated;
-use crate::control::ControlError;
+use crate::dial::{DialError, Route};
 use crate::offset::{Exchange, Offset};
 use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
+use crate::secure::{Credentials, CredentialsError};
 use crate::sender::{self, Sending};
 use crate::transfer::{Ending, Meter, Near, Session, TransferError, receive, send};
-use crate::tuning::TuneError;
 use crate::{facts, workers};
 
 mod connect;
@@ -40,6 +40,8 @@ use connect::{Consent, connect};
 pub struct Plan {
     /// The far end.
     pub target: Target,
+    /// Keys; where absent they are used, from their usual places, where others than this machine reach the far end.
+    pub credentials: Option<Credentials>,
     /// Which way the payload goes.
     pub way: Way,
     /// What ends it.
@@ -108,10 +110,9 @@ fn attempt(
         host: facts::host(),
     };
     let before = Emulated::of_this_host();
-    let Some(consent) = reach(plan, &request, stop)? else { return Ok(Ending::Interrupted) };
+    let Some(consent) = reach(plan, &request, before.as_ref(), stop)? else { return Ok(Ending::Interrupted) };
     ledger::name_hosts(record, plan.way, &request.host, &consent.accept.host);
-    let peer = consent.control.stream().peer_addr().map_err(system("name the far end"))?.ip();
-    let here = consent.control.stream().local_addr().map_err(system("name this end"))?.ip();
+    let (here, peer) = consent.ends().map_err(system("name both ends"))?;
 
     let mut account = Account::new(plan.interval.get(), plan.streams.get());
     let outcome =
@@ -124,21 +125,25 @@ fn attempt(
     outcome
 }
 
-/// Asks each address of the far end in turn; `None` where `stop` was raised first.
-fn reach(plan: &Plan, request: &Request, stop: &Wake) -> Result<Option<Consent>, MemoryError> {
+/// Asks the far end; `None` where `stop` was raised first.
+fn reach(
+    plan: &Plan,
+    request: &Request,
+    emulated: Option<&Emulated>,
+    stop: &Wake,
+) -> Result<Option<Consent>, MemoryError> {
     let addresses = plan.target.resolve()?;
     let until = monotonic().after(plan.patience.get());
-    let mut last = None;
-    for (tried, &address) in addresses.iter().enumerate() {
-        let now = monotonic();
-        let share = until.since(now).0 / (addresses.len() - tried) as u64;
-        match connect(address, request, now.after(Nanos(share)), stop) {
-            Err(error @ (MemoryError::Connect { .. } | MemoryError::Unanswered { .. })) => last = Some(error),
-            other => return other,
-        }
-    }
-    // There is at least one address, or resolving would have failed.
-    Err(last.unwrap_or_else(|| MemoryError::NoAddress { host: plan.target.host.clone() }))
+    let ours = emulated.map(Emulated::addresses).unwrap_or_default();
+    let is_private = |address: &SocketAddr| address.ip().is_loopback() || ours.contains(&address.ip());
+    let credentials = match &plan.credentials {
+        None if addresses.iter().all(is_private) => None,
+        None => Some(Credentials::of_user()),
+        Some(named) => Some(named.clone()),
+    };
+    let Target { host, port } = &plan.target;
+    let trusted = credentials.map(|credentials| credentials.trust(host, *port)).transpose()?;
+    connect(Route::Tcp(addresses), trusted.as_ref(), request, until, stop)
 }
 
 /// What a transfer needs beside consent.
@@ -158,7 +163,7 @@ fn transfer(
 ) -> Result<Ending, MemoryError> {
     let &Transfer { plan, request, began, stop } = transfer;
     let Consent { mut control, streams, accept, sent, returned } = consent;
-    let info = TcpInfo::of(control.stream()).unwrap_or_default();
+    let info = control.channel().tcp().and_then(|stream| TcpInfo::of(stream).ok()).unwrap_or_default();
     record.rtt_s = Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64);
     let same = accept.host.shares_clock(&request.host);
     let zero_copy = plan.zero_copy.unwrap_or_else(|| payload::pays(same));
@@ -245,44 +250,12 @@ pub enum MemoryError {
         /// The name.
         host: String,
     },
-    /// No connection.
-    #[error("connect to {address}{}", mend(source))]
-    Connect {
-        /// Where to.
-        address: SocketAddr,
-        /// The network's own words.
-        source: io::Error,
-    },
-    /// No connection in time.
-    #[error("connect to {address}: no answer")]
-    Unanswered {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// What was asked for cannot be had at this end.
-    #[error("on host {host}")]
-    Tune {
-        /// This host.
-        host: String,
-        /// What was not granted.
-        source: TuneError,
-    },
-    /// The far end does not do it.
-    #[error("{address} refused: {reason}")]
-    Refused {
-        /// The far end.
-        address: SocketAddr,
-        /// Its words.
-        reason: Text,
-    },
-    /// The far end cannot be talked to.
-    #[error("{address}")]
-    Talk {
-        /// The far end.
-        address: SocketAddr,
-        /// What is wrong with it.
-        source: ControlError,
-    },
+    /// No consent.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// Nobody to trust.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// It started, and could not go on.
     #[error("{target}")]
     Transfer {
@@ -299,14 +272,6 @@ pub enum MemoryError {
         /// The kernel's own words.
         source: io::Error,
     },
-}
-
-/// What to do about it, where that is known.
-fn mend(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => " (start `farlink serve` there first)",
-        _ => "",
-    }
 }
 
 const SECOND: Nanos = Nanos(1_000_000_000);

@@ -17,6 +17,7 @@ use farlink_wire::quantity::Nanos;
 
 use crate::automatic;
 use crate::payload::Payload;
+use crate::tuning::steady;
 use crate::workers::{Finish, StreamError, shares};
 
 /// What a sender is to do.
@@ -62,10 +63,7 @@ impl Sending {
             automatic::is_asked(&orders.request).then(|| automatic::choose(&streams, &orders.request));
         let reason = choice.transpose()?;
         for stream in streams.iter() {
-            socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
-            if orders.request.may_pace() && TcpInfo::of(stream)?.srtt >= PACED_FROM {
-                socket::pace(stream)?;
-            }
+            steady(stream, orders.request.may_pace())?;
         }
         let shares = shares(streams.len(), orders.workers);
         let finish = Finish::new(shares.len())?;
@@ -266,11 +264,6 @@ fn again(error: &io::Error) -> bool {
 /// The key of the stopper; streams count from 0.
 const STOP: u64 = u64::MAX;
 
-/// Bytes that a stream may hold unsent: 3 ms at 10 Gb/s, for which a busy host's scheduler may keep a sender waiting. The
-/// kernel would take as much again as is on its way, which costs memory, and time to touch it; and what is left of
-/// a sized transfer should go to the streams that are fast.
-const UNSENT_LIMIT: u32 = 4 << 20;
-
 /// Blocks that one stream may take before the others have their turn.
 const BLOCKS_A_TURN: u32 = 16;
 
@@ -280,8 +273,3 @@ const REFILLS: u64 = 32;
 
 /// The RTT from which that is done: below it a look in a millisecond is no gain.
 const REFILLED_FROM: Nanos = Nanos(20_000_000);
-
-/// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
-/// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is
-/// less than the path does: the stream would leave slow start at half the rate. Pacing costs half as much CPU again.
-const PACED_FROM: Nanos = Nanos(250_000_000);

@@ -5,30 +5,37 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
-use farlink_wire::message::{Hello, Preamble, Way};
+use farlink_wire::bootstrap::Ports;
+use farlink_wire::message::{Hello, Message, Preamble, Way};
 use farlink_wire::quantity::Nanos;
 
+use crate::channel::Channel;
 use crate::control::Control;
+use crate::secure::{self, Admission, Identity};
 use crate::tuning::AMPLE;
 
+mod handshakes;
 mod lobby;
 mod places;
 mod session;
+mod turns;
 
 pub use places::{PlaceError, places};
 
+use handshakes::{Handshakes, Newcomer, Purpose};
 use lobby::Lobby;
-use session::House;
+use session::{Guest, House};
+use turns::Copies;
 
 /// What strangers may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +46,14 @@ pub struct Limits {
     pub strangers: usize,
     /// How long a client may take to say what it wants.
     pub patience: Nanos,
+    /// Whether emulated hosts, which talk in clear and have no keys, may copy files as whoever runs the server.
+    pub trusting: bool,
 }
 
 impl Default for Limits {
     /// 64 transfers; strangers for two clients of the most streams; 10 seconds.
     fn default() -> Self {
-        Self { transfers: 64, strangers: 1024, patience: Nanos(10_000_000_000) }
+        Self { transfers: 64, strangers: 1024, patience: Nanos(10_000_000_000), trusting: false }
     }
 }
 
@@ -84,6 +93,12 @@ pub struct Server {
     /// How many are for everything.
     usual: usize,
     limits: Limits,
+    /// Who it is, and whom it lets in; nobody by a key where that is absent.
+    keys: Option<(Identity, Arc<Admission>)>,
+    /// Its addresses that only the hosts of its emulated connection reach.
+    emulated: Vec<IpAddr>,
+    /// Nobody is let in without a key, wherever they are.
+    keys_only: bool,
 }
 
 /// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
@@ -137,7 +152,44 @@ impl Server {
         }
         let count = usual.len();
         usual.append(&mut ample);
-        Ok(Self { listeners: usual, usual: count, limits })
+        // Who cannot list the addresses has none that is emulated.
+        let emulated = places::emulated().unwrap_or_default();
+        Ok(Self { listeners: usual, usual: count, limits, keys: None, emulated, keys_only: false })
+    }
+
+    /// Shows `identity` to clients under TLS, and lets those in that `admission` lists.
+    #[must_use]
+    pub fn with_keys(mut self, identity: Identity, admission: Arc<Admission>) -> Self {
+        self.keys = Some((identity, admission));
+        self
+    }
+
+    /// As [`with_keys`](Self::with_keys), and lets nobody in without a key, also not from this machine.
+    #[must_use]
+    pub fn with_keys_only(mut self, identity: Identity, admission: Arc<Admission>) -> Self {
+        self.keys_only = true;
+        self.with_keys(identity, admission)
+    }
+
+    /// Listens on each of `addresses`, at the first of `ports` that is free on all of them; where those are absent, at one that
+    /// the kernel chooses.
+    ///
+    /// # Errors
+    /// [`ServeError`].
+    pub fn bind_within(
+        addresses: &[IpAddr],
+        ports: Option<Ports>,
+        limits: Limits,
+    ) -> Result<Self, ServeError> {
+        let at = |port| addresses.iter().map(|address| SocketAddr::new(*address, port)).collect::<Vec<_>>();
+        let Some(ports) = ports else { return Self::bind(&at(0), limits) };
+        for port in ports.candidates() {
+            match Self::bind(&at(port), limits) {
+                Err(ServeError::Listen { source, .. }) if source.kind() == ErrorKind::AddrInUse => {}
+                other => return other,
+            }
+        }
+        Err(ServeError::Taken { ports })
     }
 
     /// Where it listens for control connections.
@@ -150,41 +202,117 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError::Wait`].
-    pub fn run(self, stop: &Wake, observe: &(dyn Fn(Event) + Sync)) -> Result<(), ServeError> {
+    pub fn run(&self, stop: &Wake, observe: &(dyn Fn(Event) + Sync)) -> Result<(), ServeError> {
         // Not having more descriptors than before is no reason not to serve.
         let _ = process::raise_descriptor_limit();
         let lobby = Lobby::new(self.limits.strangers);
         let transfers = AtomicUsize::new(0);
-        let house = House { limits: self.limits, lobby: Arc::clone(&lobby), stop: stop.clone(), transfers };
-        let talking = AtomicUsize::new(0);
+        let house =
+            House { limits: self.limits, lobby, stop: stop.clone(), transfers, copies: Copies::default() };
+        let reception = Reception { house, talking: AtomicUsize::new(0), observe };
+        let handshakes = self.handshakes()?;
+        let (reception, handshakes) = (&reception, handshakes.as_ref());
         thread::scope(|scope| {
-            let mut door = Door::new(&self.listeners, stop, self.limits).map_err(ServeError::Wait)?;
-            loop {
-                let greeted = door.wait(&lobby).map_err(ServeError::Wait)?;
-                let Some(greeted) = greeted else {
-                    lobby.close();
-                    return Ok(());
-                };
-                for Greeted { stream, from, received } in greeted {
-                    let place = Talking::with(&talking);
-                    if talking.load(Ordering::Acquire) > 2 * self.limits.transfers {
-                        observe(Event::Failed { from, reason: "too many clients at a time".to_owned() });
-                        continue;
-                    }
-                    let house = &house;
-                    let talk = move || {
-                        let _place = place;
-                        if let Ok(control) = Control::new(stream, received) {
-                            house.host(control, from, observe);
-                        }
-                    };
-                    let session = thread::Builder::new().name("farlink-session".to_owned());
-                    if let Err(error) = session.spawn_scoped(scope, talk) {
-                        observe(Event::Failed { from, reason: format!("start a thread: {error}") });
-                    }
+            let outcome = self.receive(scope, reception, handshakes);
+            // Also where it failed: the threads of this scope are waited for.
+            reception.house.stop.raise();
+            reception.house.lobby.close();
+            outcome
+        })
+    }
+
+    /// Takes connections until it is time to stop.
+    fn receive<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        reception: &'env Reception<'env>,
+        handshakes: Option<&'env Handshakes>,
+    ) -> Result<(), ServeError> {
+        for index in 0..handshakes.map_or(0, Handshakes::threads) {
+            let work = move || self.welcome(handshakes, index, reception, scope);
+            let named = thread::Builder::new().name("farlink-keys".to_owned());
+            named.spawn_scoped(scope, work).map_err(ServeError::Wait)?;
+        }
+        let mut door = Door::new(self, &reception.house.stop, handshakes).map_err(ServeError::Wait)?;
+        while let Some(greeted) = door.wait(&reception.house.lobby).map_err(ServeError::Wait)? {
+            for greeted in greeted {
+                reception.begin(scope, greeted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where handshakes are done, where there are keys for them.
+    fn handshakes(&self) -> Result<Option<Handshakes>, ServeError> {
+        let Some((identity, admission)) = &self.keys else { return Ok(None) };
+        let config = secure::server(identity, Arc::clone(admission))
+            .map_err(|error| ServeError::Keys(io::Error::other(error)))?;
+        let made = Handshakes::new(config, self.limits.strangers, self.limits.patience);
+        made.map(Some).map_err(ServeError::Keys)
+    }
+
+    /// One thread's work: whoever has shown a key that is listed comes in.
+    fn welcome<'scope, 'env>(
+        &self,
+        handshakes: Option<&Handshakes>,
+        thread: usize,
+        reception: &'env Reception<'env>,
+        scope: &'scope Scope<'scope, 'env>,
+    ) {
+        let (Some(handshakes), Some((_, admission))) = (handshakes, &self.keys) else { return };
+        let welcome = |newcomer: Newcomer| {
+            let Newcomer { channel, from, purpose } = newcomer;
+            let key = channel.peer_key();
+            // The list may have changed since the handshake began.
+            let Some(grant) = key.and_then(|key| admission.grant(key)) else { return };
+            match purpose {
+                Purpose::Data(preamble) => {
+                    let until = monotonic().after(self.limits.patience);
+                    reception.house.lobby.arrive(preamble, channel, until);
+                }
+                Purpose::Control => {
+                    let guest = Guest { from, known: key.map(|key| (key, grant)) };
+                    reception.begin(scope, Greeted { channel, guest, received: Vec::new() });
                 }
             }
-        })
+        };
+        let refused = |from, error: &io::Error| {
+            let reason = format!("no key that is let in: {error}");
+            (reception.observe)(Event::Failed { from, reason });
+        };
+        if let Err(error) = handshakes.work(thread, &reception.house.stop, &welcome, &refused) {
+            let from = SocketAddr::from(([0; 4], 0));
+            (reception.observe)(Event::Failed { from, reason: format!("wait for keys: {error}") });
+        }
+    }
+}
+
+/// Where clients get a thread each that talks with them.
+struct Reception<'a> {
+    house: House,
+    talking: AtomicUsize,
+    observe: &'a (dyn Fn(Event) + Sync),
+}
+
+impl<'a> Reception<'a> {
+    /// Starts to talk with a client, where there are not too many.
+    fn begin<'scope>(&'a self, scope: &'scope Scope<'scope, 'a>, greeted: Greeted) {
+        let from = greeted.guest.from;
+        let place = Talking::with(&self.talking);
+        if self.talking.load(Ordering::Acquire) > 2 * self.house.limits.transfers {
+            (self.observe)(Event::Failed { from, reason: "too many clients at a time".to_owned() });
+            return;
+        }
+        let talk = move || {
+            let _place = place;
+            if let Ok(control) = Control::new(greeted.channel, greeted.received) {
+                self.house.host(control, &greeted.guest, self.observe);
+            }
+        };
+        let session = thread::Builder::new().name("farlink-session".to_owned());
+        if let Err(error) = session.spawn_scoped(scope, talk) {
+            (self.observe)(Event::Failed { from, reason: format!("start a thread: {error}") });
+        }
     }
 }
 
@@ -206,8 +334,8 @@ impl Drop for Talking<'_> {
 
 /// A control connection whose first bytes were right.
 struct Greeted {
-    stream: TcpStream,
-    from: SocketAddr,
+    channel: Channel,
+    guest: Guest,
     received: Vec<u8>,
 }
 
@@ -223,14 +351,17 @@ struct Stranger {
 enum Kind {
     Unknown,
     Nobody,
+    /// A control connection in clear.
     Control,
+    /// A control connection under TLS.
+    Sealed,
     Data(Preamble),
 }
 
 /// Takes connections and listens to their first bytes.
 struct Door<'a> {
-    listeners: &'a [TcpListener],
-    limits: Limits,
+    server: &'a Server,
+    handshakes: Option<&'a Handshakes>,
     poller: Poller,
     strangers: BTreeMap<u64, Stranger>,
     next_key: u64,
@@ -238,14 +369,15 @@ struct Door<'a> {
 }
 
 impl<'a> Door<'a> {
-    fn new(listeners: &'a [TcpListener], stop: &Wake, limits: Limits) -> io::Result<Self> {
+    fn new(server: &'a Server, stop: &Wake, handshakes: Option<&'a Handshakes>) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(stop, STOP, Interest::Read)?;
-        for (key, listener) in listeners.iter().enumerate() {
+        for (key, listener) in server.listeners.iter().enumerate() {
             poller.add(listener, key as u64, Interest::Read)?;
         }
-        let next_key = listeners.len() as u64;
-        Ok(Self { listeners, limits, poller, strangers: BTreeMap::new(), next_key, ready: Vec::new() })
+        let next_key = server.listeners.len() as u64;
+        let (strangers, ready) = (BTreeMap::new(), Vec::new());
+        Ok(Self { server, handshakes, poller, strangers, next_key, ready })
     }
 
     /// Waits for something to happen, and returns the clients that came with it; `None` where it is time to stop.
@@ -261,7 +393,7 @@ impl<'a> Door<'a> {
             if key == STOP {
                 return Ok(None);
             }
-            match self.listeners.get(key as usize) {
+            match self.server.listeners.get(key as usize) {
                 Some(listener) => self.take(listener),
                 None => greeted.extend(self.listen(key, lobby)),
             }
@@ -276,7 +408,7 @@ impl<'a> Door<'a> {
             match listener.accept() {
                 Ok((stream, from)) => {
                     // The oldest goes: whoever means well has said what it is within a round trip.
-                    while self.strangers.len() >= self.limits.strangers {
+                    while self.strangers.len() >= self.server.limits.strangers {
                         self.strangers.pop_first();
                     }
                     let key = self.next_key;
@@ -285,7 +417,7 @@ impl<'a> Door<'a> {
                         .and_then(|()| self.poller.add(&stream, key, Interest::Read));
                     if known.is_ok() {
                         self.next_key += 1;
-                        let until = monotonic().after(self.limits.patience);
+                        let until = monotonic().after(self.server.limits.patience);
                         self.strangers.insert(key, Stranger { stream, from, said: Vec::new(), until });
                     }
                 }
@@ -308,19 +440,35 @@ impl<'a> Door<'a> {
         if matches!(kind, Kind::Unknown) {
             return None;
         }
-        let stranger = self.strangers.remove(&key)?;
-        self.poller.remove(&stranger.stream).ok()?;
-        match kind {
-            Kind::Unknown | Kind::Nobody => None,
-            Kind::Control => {
-                let Stranger { stream, from, said, .. } = stranger;
-                Some(Greeted { stream, from, received: said })
+        let Stranger { stream, from, said, .. } = self.strangers.remove(&key)?;
+        self.poller.remove(&stream).ok()?;
+        let channel = Channel::over_tcp(stream).ok()?;
+        let purpose = match kind {
+            Kind::Unknown | Kind::Nobody => return None,
+            Kind::Control => return self.in_clear(channel, from, said),
+            Kind::Data(preamble) if !preamble.sealed => {
+                lobby.arrive(preamble, channel, monotonic().after(self.server.limits.patience));
+                return None;
             }
-            Kind::Data(preamble) => {
-                lobby.arrive(preamble, stranger.stream, monotonic().after(self.limits.patience));
-                None
-            }
+            Kind::Data(preamble) => Purpose::Data(preamble),
+            Kind::Sealed => Purpose::Control,
+        };
+        let said = if matches!(kind, Kind::Sealed) { &said[..] } else { &[] };
+        // Without keys there is nobody to let in: it is closed.
+        let _ = self.handshakes?.take(channel, said, from, purpose);
+        None
+    }
+
+    /// A client that shows no key: welcome where only this machine reaches.
+    fn in_clear(&self, channel: Channel, from: SocketAddr, said: Vec<u8>) -> Option<Greeted> {
+        let here = channel.tcp()?.local_addr().ok()?;
+        if !self.server.keys_only && places::is_private(here.ip(), from.ip(), &self.server.emulated) {
+            return Some(Greeted { channel, guest: Guest { from, known: None }, received: said });
         }
+        let mut control = Control::new(channel, said).ok()?;
+        let reason = format!("{} takes clients with keys only", here.ip());
+        let _ = control.greet().and_then(|()| control.send(&Message::Refuse(reason.into())));
+        None
     }
 }
 
@@ -337,6 +485,9 @@ impl Stranger {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => return Kind::Nobody,
         }
+        if self.said.first() == Some(&HANDSHAKE) {
+            return Kind::Sealed;
+        }
         let known = self.said.len().min(8);
         if self.said[..known] == Hello::MAGIC[..known] && known == 8 {
             return Kind::Control;
@@ -349,6 +500,9 @@ impl Stranger {
         if possible { Kind::Unknown } else { Kind::Nobody }
     }
 }
+
+/// The first byte of TLS: a record of the handshake (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 0x16;
 
 /// Ports that are tried where the kernel chooses.
 const CHOICES: u32 = 16;
@@ -364,6 +518,15 @@ pub enum ServeError {
         /// The kernel's own words.
         source: io::Error,
     },
+    /// None of the ports is free.
+    #[error("none of the ports {ports} is free, with the one after it: name others with --ports")]
+    Taken {
+        /// Which.
+        ports: Ports,
+    },
+    /// The keys are no good.
+    #[error("use the keys")]
+    Keys(#[source] io::Error),
     /// The kernel's own words.
     #[error("wait for clients")]
     Wait(#[source] io::Error),

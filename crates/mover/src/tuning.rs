@@ -6,8 +6,9 @@ use std::net::TcpStream;
 use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::process;
 use farlink_host::socket;
-use farlink_wire::message::{Buffer, Request};
-use farlink_wire::quantity::Bytes;
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::{Buffer, Name, Request, Streams, copy};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::automatic::AUTO;
 use crate::chain;
@@ -31,17 +32,52 @@ impl Role {
     }
 }
 
-/// Asks for what `request` wants of a data connection, and insists on it. What had to be loaded for that goes to `loaded`, and
+/// What is wanted of the data connections of one transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tuning {
+    /// How many there are.
+    pub(crate) streams: Streams,
+    /// Congestion control of the sender; the host's default where absent.
+    pub(crate) congestion: Option<Name>,
+    /// The wire's rate that is guaranteed, for all streams together.
+    pub(crate) declared: Option<BitsPerSec>,
+    /// Socket buffers; the kernel tunes them where absent.
+    pub(crate) buffer: Option<Buffer>,
+}
+
+impl From<&Request> for Tuning {
+    fn from(request: &Request) -> Self {
+        Self {
+            streams: request.streams,
+            congestion: request.congestion.clone(),
+            declared: request.declared,
+            buffer: request.buffer,
+        }
+    }
+}
+
+impl From<&copy::Request> for Tuning {
+    fn from(request: &copy::Request) -> Self {
+        Self {
+            streams: request.streams,
+            congestion: request.congestion.clone(),
+            declared: request.declared,
+            buffer: request.buffer,
+        }
+    }
+}
+
+/// Asks for what `wanted` says of a data connection, and insists on it. What had to be loaded for that goes to `loaded`, and
 /// need not outlive the choice of the last stream.
 pub(crate) fn tune(
     stream: &TcpStream,
     role: Role,
-    request: &Request,
+    wanted: &Tuning,
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
-    let streams = u32::from(request.streams);
-    let ample = request.declared.map(|_| AMPLE / streams.min(MOST_SHARES));
-    if let Some(asked) = request.buffer.map(Buffer::get).or(ample) {
+    let streams = u32::from(wanted.streams);
+    let ample = wanted.declared.map(|_| AMPLE / streams.min(MOST_SHARES));
+    if let Some(asked) = wanted.buffer.map(Buffer::get).or(ample) {
         let granted = socket::set_buffer(stream, role.buffer(), asked).map_err(TuneError::Option)?;
         let asked = u64::from(asked);
         if granted < asked {
@@ -49,13 +85,13 @@ pub(crate) fn tune(
             return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
         }
     }
-    if let (Some(rate), Role::Sender) = (request.declared, role) {
+    if let (Some(rate), Role::Sender) = (wanted.declared, role) {
         // Before the congestion control is chosen, which looks at it.
         let share = rate.get() / 8 / u64::from(streams);
         socket::set_greatest_rate(stream, share).map_err(TuneError::Option)?;
     }
     // What is chosen automatically needs the round trip, which an open connection knows.
-    let congestion = request.congestion.as_ref().filter(|name| name.as_str() != AUTO);
+    let congestion = wanted.congestion.as_ref().filter(|name| name.as_str() != AUTO);
     if let (Some(name), Role::Sender) = (congestion, role) {
         let asked = name.as_str();
         congestion::choose(stream, asked, loaded)?;
@@ -66,6 +102,25 @@ pub(crate) fn tune(
     }
     Ok(())
 }
+
+/// Keeps the queue of a sender's connection short, and its bursts from the path's queue where nothing else bounds them: `may_pace`.
+pub(crate) fn steady(stream: &TcpStream, may_pace: bool) -> io::Result<()> {
+    socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
+    if may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
+        socket::pace(stream)?;
+    }
+    Ok(())
+}
+
+/// Bytes that a stream may hold unsent: 3 ms at 10 Gb/s, for which a busy host's scheduler may keep a sender waiting. The
+/// kernel would take as much again as is on its way, which costs memory, and time to touch it; and what is left of
+/// a sized transfer should go to the streams that are fast.
+const UNSENT_LIMIT: u32 = 4 << 20;
+
+/// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
+/// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is
+/// less than the path does: the stream would leave slow start at half the rate. Pacing costs half as much CPU again.
+const PACED_FROM: Nanos = Nanos(250_000_000);
 
 /// The buffers of a circuit: what is on its way of 10 Gb/s at 366 ms, twice, for what must wait while a loss is repaired. No
 /// memory is taken that is not needed.

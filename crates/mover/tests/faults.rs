@@ -221,7 +221,7 @@ fn a_hostile_client_is_shown_out_and_the_next_is_served() {
     assert!(answer(&far, b"farl").is_empty());
     assert!(failure(&answer(&far, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
     // A data connection that belongs to nobody.
-    let stranger = Preamble { token: Token([3; 16]), stream: 0 };
+    let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false };
     assert!(answer(&far, &stranger.encode()).is_empty());
     let cases: [(Vec<u8>, &str); 4] = [
         (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
@@ -242,7 +242,7 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
     let mut strangers = Vec::new();
     for stream in 0..4 {
         let mut data = TcpStream::connect(far.address()).unwrap();
-        data.write_all(&Preamble { token: Token([8; 16]), stream }.encode()).unwrap();
+        data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false }.encode()).unwrap();
         strangers.push(data);
     }
     let request = format!(

@@ -11,6 +11,8 @@ pub struct Digest(pub [u8; 32]);
 impl Digest {
     /// Bytes of one.
     pub const LEN: usize = 32;
+    /// In place of the digest of what the sender could not read: no content has it.
+    pub const ABSENT: Self = Self([0xff; Self::LEN]);
 }
 
 impl std::fmt::Display for Digest {

@@ -424,8 +424,8 @@ impl<'a> Rest<'a> {
 /// Bytes of the longest entry: fixed fields, a path and a target.
 const MOST_ENTRY: usize = 27 + 2 * RelativePath::MOST;
 
-/// Bytes of the largest file: beyond it, a file has more blocks than have numbers.
-pub const MOST_FILE: u64 = 1 << 57;
+/// Bytes of the largest file, 128 TiB: 2 Mi blocks, whose digests are 64 MiB at either end.
+pub const MOST_FILE: u64 = 1 << 47;
 
 /// Why bytes are no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,9 +4,12 @@
 //! Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod bootstrap;
 pub mod checksum;
 pub mod entry;
 pub mod frame;
+pub mod journal;
+pub mod key;
 pub mod message;
 pub mod path;
 pub mod profile_model;

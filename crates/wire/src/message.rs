@@ -5,6 +5,9 @@
 //! A *data* connection opens with a [`Preamble`] that names the session and the stream; when the transfer
 //! starts, a [`Stamp`] and then nothing but payload follow in the direction of the transfer.
 //!
+//! Where the two ends are not on one machine or one emulated connection, the control connection is TLS 1.3 from its first
+//! byte, and all of the above is within it. A data connection says in its preamble, in clear, whether TLS follows it.
+//!
 //! ```text
 //! client                                   server
 //!   hello, Request  ─────────────────────►   (and a preamble on every data connection)
@@ -114,8 +117,10 @@ impl<'de> Deserialize<'de> for Token {
 pub struct Preamble {
     /// The session that it belongs to.
     pub token: Token,
-    /// Which stream of it, from 0.
+    /// Which stream of it, from 0, below 32768.
     pub stream: u16,
+    /// Whether TLS follows, and the payload within it.
+    pub sealed: bool,
 }
 
 impl Preamble {
@@ -130,7 +135,8 @@ impl Preamble {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&Self::MAGIC);
         bytes[8..24].copy_from_slice(&self.token.0);
-        bytes[24..].copy_from_slice(&self.stream.to_be_bytes());
+        let stream = (self.stream & !SEALED) | if self.sealed { SEALED } else { 0 };
+        bytes[24..].copy_from_slice(&stream.to_be_bytes());
         bytes
     }
 
@@ -146,9 +152,13 @@ impl Preamble {
         let (token, stream) = rest.split_at(16);
         let mut secret = [0; 16];
         secret.copy_from_slice(token);
-        Ok(Self { token: Token(secret), stream: u16::from_be_bytes([stream[0], stream[1]]) })
+        let stream = u16::from_be_bytes([stream[0], stream[1]]);
+        Ok(Self { token: Token(secret), stream: stream & !SEALED, sealed: stream & SEALED != 0 })
     }
 }
+
+/// The bit of a preamble's stream that says that TLS follows.
+const SEALED: u16 = 1 << 15;
 
 /// The eight bytes before the payload of every stream: when the first byte might leave, on the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +332,7 @@ pub struct Received {
 }
 
 /// The sender's account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     /// CPU time of the sender.
     pub cpu: Nanos,

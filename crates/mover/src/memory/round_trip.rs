@@ -10,6 +10,7 @@ use farlink_wire::message::Patience;
 use farlink_wire::quantity::Nanos;
 
 use super::{MemoryError, Target};
+use crate::dial::DialError;
 
 /// The round trip to `target`, as the kernel sees it when a connection opens; `None` where `stop` was raised first.
 ///
@@ -27,11 +28,11 @@ pub fn round_trip(target: &Target, patience: Patience, stop: &Wake) -> Result<Op
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| MemoryError::NoAddress { host: target.host.clone() }))
+    Err(last.map_or_else(|| MemoryError::NoAddress { host: target.host.clone() }, MemoryError::Dial))
 }
 
-fn opened(address: SocketAddr, until: Nanos, stop: &Wake) -> Result<Option<Nanos>, MemoryError> {
-    let failed = |source| MemoryError::Connect { address, source };
+fn opened(address: SocketAddr, until: Nanos, stop: &Wake) -> Result<Option<Nanos>, DialError> {
+    let failed = |source| DialError::Connect { at: address.to_string(), source };
     let stream = socket::unconnected(address).map_err(failed)?;
     socket::start_connecting(&stream, address).map_err(failed)?;
     let mut poller = Poller::new().map_err(failed)?;
@@ -41,7 +42,7 @@ fn opened(address: SocketAddr, until: Nanos, stop: &Wake) -> Result<Option<Nanos
     loop {
         let now = monotonic();
         if now >= until {
-            return Err(MemoryError::Unanswered { address });
+            return Err(DialError::Unanswered { at: address.to_string() });
         }
         poller.wait(until.since(now), &mut ready).map_err(failed)?;
         if ready.contains(&STOP) {

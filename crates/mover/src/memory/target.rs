@@ -20,7 +20,7 @@ pub struct Target {
 
 impl Target {
     /// Its addresses, in the order in which the host's resolver prefers them.
-    pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, MemoryError> {
+    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, MemoryError> {
         let host = self.host.clone();
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut addresses: Vec<_> =

@@ -1,14 +1,16 @@
 //! Where data connections wait for their session, and sessions for their data connections.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farlink_host::clock::monotonic;
+use farlink_wire::key::PublicKey;
 use farlink_wire::message::{Preamble, Token};
 use farlink_wire::quantity::Nanos;
+
+use crate::channel::Channel;
 
 /// Where data connections wait for their session. Those that nobody claims are dropped when their time is over,
 /// and the oldest of them where there are too many.
@@ -21,15 +23,49 @@ pub(super) struct Lobby {
 #[derive(Debug, Default)]
 struct Inner {
     closed: bool,
-    expected: HashMap<Token, Sender<(u16, TcpStream)>>,
+    expected: HashMap<Token, Expected>,
     held: VecDeque<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
     preamble: Preamble,
-    stream: TcpStream,
+    channel: Channel,
     until: Nanos,
+}
+
+/// A session that waits.
+#[derive(Debug)]
+struct Expected {
+    kind: Kind,
+    session: Sender<(u16, Channel)>,
+}
+
+impl Expected {
+    /// Hands a connection over; one of another kind is dropped, and one that comes after the session's end.
+    fn hand_over(&self, stream: u16, channel: Channel) {
+        if self.kind.is_of(&channel) {
+            let _ = self.session.send((stream, channel));
+        }
+    }
+}
+
+/// What a session's data connections must be. A token alone is no proof: it goes over the network in clear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In clear: whoever knows the token.
+    Clear,
+    /// Under TLS, with this key.
+    Sealed(PublicKey),
+}
+
+impl Kind {
+    fn is_of(self, channel: &Channel) -> bool {
+        match self {
+            Self::Clear => !channel.is_sealed(),
+            Self::Sealed(key) => channel.peer_key() == Some(key),
+        }
+    }
 }
 
 impl Lobby {
@@ -43,17 +79,18 @@ impl Lobby {
     }
 
     /// A data connection has come; it may wait until `until`.
-    pub(super) fn arrive(&self, preamble: Preamble, stream: TcpStream, until: Nanos) {
+    pub(super) fn arrive(&self, preamble: Preamble, channel: Channel, until: Nanos) {
         let mut inner = self.inner();
-        if let Some(session) = inner.expected.get(&preamble.token) {
-            // A session that has just ended drops it.
-            let _ = session.send((preamble.stream, stream));
+        if let Some(expected) = inner.expected.get(&preamble.token) {
+            expected.hand_over(preamble.stream, channel);
             return;
         }
         if inner.held.len() >= self.most {
-            inner.held.pop_front();
+            // The oldest goes, and who has shown a key last: a crowd without keys does not crowd those out.
+            let oldest = inner.held.iter().position(|held| !held.channel.is_sealed()).unwrap_or(0);
+            inner.held.remove(oldest);
         }
-        inner.held.push_back(Held { preamble, stream, until });
+        inner.held.push_back(Held { preamble, channel, until });
     }
 
     /// Drops those whose time is over, and says whether any are left.
@@ -63,21 +100,22 @@ impl Lobby {
         !inner.held.is_empty()
     }
 
-    /// A session claims the connections of `token`, those to come included; `None` where another has.
-    pub(super) fn expect(self: &Arc<Self>, token: Token) -> Option<Claim> {
-        let (sender, streams) = channel();
+    /// A session claims the connections of `token` that are of its `kind`, those to come included; `None` where another has.
+    pub(super) fn expect(self: &Arc<Self>, token: Token, kind: Kind) -> Option<Claim> {
+        let (session, streams) = channel();
+        let expected = Expected { kind, session };
         let mut inner = self.inner();
         if inner.closed || inner.expected.contains_key(&token) {
             return None;
         }
         for held in std::mem::take(&mut inner.held) {
             if held.preamble.token == token {
-                let _ = sender.send((held.preamble.stream, held.stream));
+                expected.hand_over(held.preamble.stream, held.channel);
             } else {
                 inner.held.push_back(held);
             }
         }
-        inner.expected.insert(token, sender);
+        inner.expected.insert(token, expected);
         Some(Claim { token, streams, lobby: Arc::clone(self) })
     }
 
@@ -92,32 +130,43 @@ impl Lobby {
 
 /// A session's claim on its data connections, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     token: Token,
-    streams: Receiver<(u16, TcpStream)>,
+    streams: Receiver<(u16, Channel)>,
     lobby: Arc<Lobby>,
 }
 
 impl Claim {
+    /// The next connection that comes, and which stream it says it is: any number, perhaps one that came before.
+    ///
+    /// # Errors
+    /// [`Missing`], where none came in time.
+    pub(crate) fn next(&self, until: Nanos) -> Result<(u16, Channel), Missing> {
+        let left = Duration::from_nanos(until.since(monotonic()).0);
+        self.streams.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Missing::Late { came: 0 },
+            RecvTimeoutError::Disconnected => Missing::Closed,
+        })
+    }
+
     /// All of `count` streams, in order.
     ///
     /// # Errors
     /// How many had come when the time was over or the lobby closed.
-    pub(super) fn all(&self, count: u16, until: Nanos) -> Result<Vec<TcpStream>, Missing> {
-        let mut streams: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
+    pub(crate) fn all(&self, count: u16, until: Nanos) -> Result<Vec<Channel>, Missing> {
+        let mut streams: Vec<Option<Channel>> = (0..count).map(|_| None).collect();
         let mut came = 0;
         while came < count {
-            let left = Duration::from_nanos(until.since(monotonic()).0);
-            match self.streams.recv_timeout(left) {
-                Ok((index, stream)) => {
+            match self.next(until) {
+                Ok((index, channel)) => {
                     // One that came twice, or that was not asked for, is no stream of this transfer.
                     if let Some(place @ None) = streams.get_mut(usize::from(index)) {
-                        *place = Some(stream);
+                        *place = Some(channel);
                         came += 1;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => return Err(Missing::Late { came }),
-                Err(RecvTimeoutError::Disconnected) => return Err(Missing::Closed),
+                Err(Missing::Late { .. }) => return Err(Missing::Late { came }),
+                Err(Missing::Closed) => return Err(Missing::Closed),
             }
         }
         Ok(streams.into_iter().flatten().collect())
@@ -132,7 +181,7 @@ impl Drop for Claim {
 
 /// Why a session has not all of its data connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     /// Not all came in time.
     Late {
         /// Those that did.
@@ -144,20 +193,20 @@ pub(super) enum Missing {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     use super::*;
 
     const TOKEN: Token = Token([1; 16]);
     const OTHER: Token = Token([2; 16]);
 
-    fn stream() -> TcpStream {
+    fn stream() -> Channel {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+        Channel::over_tcp(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap()
     }
 
     fn arrive(lobby: &Lobby, token: Token, index: u16) {
-        lobby.arrive(Preamble { token, stream: index }, stream(), Nanos(100));
+        lobby.arrive(Preamble { token, stream: index, sealed: false }, stream(), Nanos(100));
     }
 
     #[test]
@@ -165,8 +214,8 @@ mod tests {
         let lobby = Lobby::new(4);
         arrive(&lobby, TOKEN, 1);
         arrive(&lobby, OTHER, 0);
-        let claim = lobby.expect(TOKEN).unwrap();
-        assert!(lobby.expect(TOKEN).is_none());
+        let claim = lobby.expect(TOKEN, Kind::Clear).unwrap();
+        assert!(lobby.expect(TOKEN, Kind::Clear).is_none());
         arrive(&lobby, TOKEN, 1);
         arrive(&lobby, TOKEN, 9);
         assert_eq!(claim.all(2, Nanos::ZERO).unwrap_err(), Missing::Late { came: 1 });
@@ -174,7 +223,17 @@ mod tests {
         arrive(&lobby, TOKEN, 1);
         assert_eq!(claim.all(2, Nanos::MAX).unwrap().len(), 2);
         drop(claim);
-        assert!(lobby.expect(TOKEN).is_some());
+        assert!(lobby.expect(TOKEN, Kind::Clear).is_some());
+    }
+
+    #[test]
+    fn a_connection_of_another_kind_is_not_taken_for_the_sessions() {
+        let lobby = Lobby::new(4);
+        arrive(&lobby, TOKEN, 0);
+        let claim = lobby.expect(TOKEN, Kind::Sealed(PublicKey([1; 32]))).unwrap();
+        arrive(&lobby, TOKEN, 0);
+        assert_eq!(claim.all(1, Nanos::ZERO).unwrap_err(), Missing::Late { came: 0 });
+        assert!(lobby.inner().held.is_empty());
     }
 
     #[test]
@@ -192,9 +251,9 @@ mod tests {
     #[test]
     fn nobody_waits_in_a_closed_lobby() {
         let lobby = Lobby::new(2);
-        let claim = lobby.expect(TOKEN).unwrap();
+        let claim = lobby.expect(TOKEN, Kind::Clear).unwrap();
         lobby.close();
         assert_eq!(claim.all(1, Nanos::MAX).unwrap_err(), Missing::Closed);
-        assert!(lobby.expect(OTHER).is_none());
+        assert!(lobby.expect(OTHER, Kind::Clear).is_none());
     }
 }

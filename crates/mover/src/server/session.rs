@@ -3,23 +3,31 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use farlink_host::clock::monotonic;
+use farlink_host::congestion::Loaded;
 use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::{Accept, Message, Request, Stamp};
+use farlink_wire::key::{Grant, PublicKey};
+use farlink_wire::message::copy::{self, Copy, Protect};
+use farlink_wire::message::{Accept, Message, Request, Stamp, Token};
 use farlink_wire::quantity::Nanos;
 
-use super::lobby::{Claim, Lobby, Missing};
+use super::lobby::{Claim, Kind, Lobby, Missing};
+use super::turns::Copies;
 use super::{Event, Limits};
 use crate::account::Account;
+use crate::channel::Channel;
+use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
+use crate::copy::serve::{Allowed, Arrivals, Gone, serve};
 use crate::offset::Offset;
 use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
 use crate::sender::{self, Sending};
 use crate::transfer::{Meter, Near, Session, TransferError, receive, send};
-use crate::tuning::{Role, tune};
+use crate::tuning::{Role, Tuning, tune};
 use crate::{chain, facts, workers};
 
 /// What sessions share with the server.
@@ -28,12 +36,22 @@ pub(super) struct House {
     pub(super) lobby: Arc<Lobby>,
     pub(super) stop: Wake,
     pub(super) transfers: AtomicUsize,
+    pub(super) copies: Copies,
+}
+
+/// A client, as far as the server knows it.
+pub(super) struct Guest {
+    /// Where it is.
+    pub(super) from: SocketAddr,
+    /// Its key and what that may do; `None` where it talks in clear, and may move memory alone.
+    pub(super) known: Option<(PublicKey, Arc<Grant>)>,
 }
 
 impl House {
     /// Talks with one client until it has what it came for, or cannot.
-    pub(super) fn host(&self, mut control: Control, from: SocketAddr, observe: &(dyn Fn(Event) + Sync)) {
-        let outcome = self.converse(&mut control, from, observe);
+    pub(super) fn host(&self, mut control: Control, guest: &Guest, observe: &(dyn Fn(Event) + Sync)) {
+        let from = guest.from;
+        let outcome = self.converse(&mut control, guest, observe);
         match outcome {
             Ok(bytes) => observe(Event::Ended { from, bytes }),
             Err(error) => {
@@ -51,24 +69,85 @@ impl House {
     fn converse(
         &self,
         control: &mut Control,
-        from: SocketAddr,
+        guest: &Guest,
         observe: &(dyn Fn(Event) + Sync),
     ) -> Result<u64, SessionError> {
         control.greet()?;
         let until = monotonic().after(self.limits.patience);
-        let request = match control.next(until, &self.stop)? {
-            Some(Message::Request(request)) => request,
-            Some(other) => return Err(ControlError::out_of_place(&other).into()),
+        let asked = match control.next(until, &self.stop)? {
+            Some(message) => message,
             None => return Err(TransferError::ServerStopped.into()),
         };
         let received = monotonic();
-        let _place = Place::take(self)?;
-        let claim = self.lobby.expect(request.token).ok_or_else(|| {
-            SessionError::refused("the session's token is in use, or the server is about to end")
-        })?;
-        let streams = self.streams(&claim, &request)?;
-        observe(Event::Started { from, streams: request.streams.get(), way: request.way });
-        self.transfer(control, &request, streams, received)
+        // Another kind of session is another arm. It has the guest's key and grant, and a claim on data connections of its kind.
+        match asked {
+            Message::Request(request) => {
+                let _place = Place::take(self)?;
+                self.move_memory(control, guest, &request, received, observe)
+            }
+            Message::Copy(Copy::Request(request)) => {
+                let _place = Place::take(self)?;
+                self.copy_files(control, guest, &request, observe)
+            }
+            other => Err(ControlError::out_of_place(&other).into()),
+        }
+    }
+
+    /// Copies files: whoever has a key may do what is granted to it.
+    fn copy_files(
+        &self,
+        control: &mut Control,
+        guest: &Guest,
+        request: &copy::Request,
+        observe: &(dyn Fn(Event) + Sync),
+    ) -> Result<u64, SessionError> {
+        let allowed = match &guest.known {
+            Some((_, grant)) => Allowed::of(grant),
+            None if self.limits.trusting && is_for_benchmarks(guest.from.ip()) => Allowed::everything(),
+            None => {
+                return Err(SessionError::refused(
+                    "files are copied for those with a key alone: farlink keygen makes one",
+                ));
+            }
+        };
+        let kind = match (request.protect, &guest.known) {
+            (Protect::Encrypt, Some((key, _))) => Kind::Sealed(*key),
+            (Protect::Encrypt | Protect::Integrity, None) => {
+                return Err(SessionError::refused(
+                    "without keys nothing can be protected: write --protect clear",
+                ));
+            }
+            _ => Kind::Clear,
+        };
+        let turn = self.copies.enter(request.key).map_err(|error| SessionError::refused(chain(&error)))?;
+        let claim = self.claim(request.token, kind)?;
+        observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
+        let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
+        let streams = Claimed { claim, role, tuning: Tuning::from(request), loaded: None };
+        serve(control, request, streams, &allowed, &[&self.stop, &turn.stop])
+            .map_err(|error| SessionError::refused(chain(&error)))
+    }
+
+    /// Moves memory: whoever may talk may have it moved.
+    fn move_memory(
+        &self,
+        control: &mut Control,
+        guest: &Guest,
+        request: &Request,
+        received: Nanos,
+        observe: &(dyn Fn(Event) + Sync),
+    ) -> Result<u64, SessionError> {
+        // In clear: it has nothing to hide.
+        let claim = self.claim(request.token, Kind::Clear)?;
+        let streams = self.streams(&claim, request)?;
+        observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
+        self.transfer(control, request, streams, received)
+    }
+
+    /// The data connections of `token` that are of `kind`, as they come.
+    fn claim(&self, token: Token, kind: Kind) -> Result<Claim, SessionError> {
+        let busy = "the session's token is in use, or the server is about to end";
+        self.lobby.expect(token, kind).ok_or_else(|| SessionError::refused(busy))
     }
 
     /// The data connections, each as asked.
@@ -81,10 +160,12 @@ impl House {
             )),
             Missing::Closed => TransferError::ServerStopped.into(),
         })?;
+        let streams =
+            streams.into_iter().filter_map(|channel| channel.into_clear_tcp().ok()).collect::<Vec<_>>();
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
-        let mut loaded = None;
+        let (tuning, mut loaded) = (Tuning::from(request), None);
         for stream in &streams {
-            tune(stream, role, request, &mut loaded)
+            tune(stream, role, &tuning, &mut loaded)
                 .map_err(|error| SessionError::refused(error.on_this_host()))?;
         }
         Ok(streams)
@@ -105,7 +186,8 @@ impl House {
         let zero_copy = request.zero_copy.unwrap_or_else(|| payload::pays(host.shares_clock(&request.host)));
         let payload = sends.then(|| Payload::new(request.block.get(), zero_copy)).transpose();
         let payload = payload.map_err(system("make the payload"))?;
-        let rtt = TcpInfo::of(control.stream()).map_or(Nanos::ZERO, |info| info.srtt);
+        let info = control.channel().tcp().map(TcpInfo::of).transpose();
+        let rtt = info.ok().flatten().map_or(Nanos::ZERO, |info| info.srtt);
         let mut account = Account::new(interval, request.streams.get());
         let meter = Meter::new(Near::Server);
         let start = monotonic();
@@ -138,6 +220,31 @@ impl House {
             }
         }
         Ok(account.received.map_or(0, |received| received.bytes))
+    }
+}
+
+/// The data connections of a file transfer as they come, each as asked.
+struct Claimed {
+    claim: Claim,
+    role: Role,
+    tuning: Tuning,
+    loaded: Option<Loaded>,
+}
+
+impl Arrivals for Claimed {
+    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone> {
+        let until = monotonic().after(Nanos(time.as_nanos() as u64));
+        match self.claim.next(until) {
+            Ok((number, channel)) => {
+                // A stream that does not get what was asked for is none.
+                let tuned = channel
+                    .tcp()
+                    .is_none_or(|tcp| tune(tcp, self.role, &self.tuning, &mut self.loaded).is_ok());
+                Ok(tuned.then_some((number.into(), channel)))
+            }
+            Err(Missing::Late { .. }) => Ok(None),
+            Err(Missing::Closed) => Err(Gone),
+        }
     }
 }
 

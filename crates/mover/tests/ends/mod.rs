@@ -2,10 +2,12 @@
 #![allow(dead_code)]
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farlink_host::readiness::Wake;
 use farlink_mover::memory::{self, Plan, Target};
+use farlink_mover::secure::{Admission, Identity};
 use farlink_mover::server::{Event, Limits, Server};
 use farlink_wire::message::{Goal, Way};
 use farlink_wire::quantity::{Bytes, Nanos};
@@ -26,8 +28,16 @@ impl Far {
 
     /// One with other limits.
     pub(crate) fn with(address: &str, limits: Limits) -> Self {
+        Self::with_keys(address, limits, None)
+    }
+
+    /// One that shows a key, and lets in whom a list has.
+    pub(crate) fn with_keys(address: &str, limits: Limits, keys: Option<(Identity, Arc<Admission>)>) -> Self {
         let address: IpAddr = address.parse().unwrap();
-        let server = Server::bind(&[SocketAddr::new(address, 0)], limits).unwrap();
+        let mut server = Server::bind(&[SocketAddr::new(address, 0)], limits).unwrap();
+        if let Some((identity, admission)) = keys {
+            server = server.with_keys(identity, admission);
+        }
         let address = server.addresses()[0];
         let stop = Wake::new().unwrap();
         let stopper = stop.clone();
@@ -69,6 +79,7 @@ impl Drop for Far {
 pub(crate) fn plan(address: SocketAddr) -> Plan {
     Plan {
         reason: None,
+        credentials: None,
         target: Target { host: address.ip().to_string(), port: address.port() },
         way: Way::Forward,
         goal: Goal::size(Bytes(5_000_000)).unwrap(),

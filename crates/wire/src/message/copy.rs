@@ -103,14 +103,13 @@ pub struct PlaceError {
     pub given: String,
 }
 
-/// One rule of what is copied and what is not: the first that matches decides.
+/// One rule of what is copied and what is not: the first that matches decides. How patterns match is the filter's to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    /// What matches the glob is copied.
-    Include(String),
-    /// What matches the glob is not copied, nor what is in it.
-    Exclude(String),
+pub struct Rule {
+    /// Whether names that match are copied.
+    pub include: bool,
+    /// As the user wrote it.
+    pub pattern: String,
 }
 
 /// What a client asks for.
@@ -132,6 +131,9 @@ pub struct Request {
     pub key: Token,
     /// Whether an earlier attempt of this copy did not end well: ask what is there before sending it.
     pub resume: bool,
+    /// Say what would be copied, and copy nothing: of [`Way::Reverse`].
+    #[serde(default)]
+    pub dry_run: bool,
     /// What is copied and what is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
@@ -140,6 +142,9 @@ pub struct Request {
     pub length: Option<Bytes>,
     /// How data are kept from others.
     pub protect: Protect,
+    /// Of [`Protect::Integrity`]: what only the two ends know, since the control connection is under TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
     /// Whether content is hashed and checked.
     pub verify: bool,
     /// Whether a file is on disk before it has its name.
@@ -164,6 +169,16 @@ pub struct Request {
     pub patience: Patience,
     /// What the host is.
     pub host: Host,
+}
+
+/// 256 random bits from which the tags of frames are made.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub Digest);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 /// A server's consent.
@@ -245,7 +260,7 @@ pub struct Finished {
 }
 
 /// The sender's account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Where its time went.
     pub stages: Stages,
@@ -315,6 +330,13 @@ pub enum Copy {
         /// Whether that is a failure, rather than what cannot be copied.
         failed: bool,
     },
+    /// Sender, where nothing is copied: this would be, with so many bytes.
+    Foretold {
+        /// The name.
+        path: Place,
+        /// Bytes of content.
+        bytes: u64,
+    },
     /// Sender, where it is the server: how much there is to copy as far as it is known.
     Extent {
         /// Names.
@@ -347,6 +369,3 @@ pub const MOST_REJECTIONS: usize = 16;
 
 /// Most sources of a request.
 pub const MOST_SOURCES: usize = 1000;
-
-/// Most rules of a request, and bytes of one.
-pub const MOST_RULES: usize = 1000;

@@ -112,7 +112,7 @@ fn another_version_is_named_with_ours() {
 #[test]
 fn greetings_read_back() {
     assert_eq!(Hello::decode(&Hello::ours().encode()), Ok(Hello::ours()));
-    let preamble = Preamble { token: Token([9; 16]), stream: 511 };
+    let preamble = Preamble { token: Token([9; 16]), stream: 511, sealed: false };
     assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
     assert_eq!(Stamp::decode(Stamp(Nanos(5)).encode()), Stamp(Nanos(5)));
 }

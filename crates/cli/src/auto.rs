@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use farlink_host::congestion;
-use farlink_mover::memory::Plan;
-use farlink_wire::message::{Goal, Way};
+use farlink_wire::message::{Block, Buffer, Goal, Name, Streams, Way};
 use farlink_wire::profile_model::{Configuration, Expected, ProfileModel, Wishes};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 /// The model in `file`, or in its usual place.
-pub(super) fn read(file: Option<&Path>) -> anyhow::Result<ProfileModel> {
+pub(crate) fn read(file: Option<&Path>) -> anyhow::Result<ProfileModel> {
     let path = file.map_or_else(usual_place, |file| Ok(file.to_owned()))?;
     let shown = path.display();
     let known = fs::metadata(&path);
@@ -27,37 +26,50 @@ pub(super) fn read(file: Option<&Path>) -> anyhow::Result<ProfileModel> {
     ProfileModel::parse(&text).with_context(|| format!("--auto: {shown}"))
 }
 
-/// Fills in `plan` what `wishes` leave open, by the model; `rtt` is the round trip to the far end.
-pub(super) fn choose(
-    plan: &mut Plan,
+/// What a transfer asks for.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) congestion: Option<Name>,
+    pub(crate) declared: Option<BitsPerSec>,
+    pub(crate) streams: Streams,
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) block: Option<Block>,
+    pub(crate) reason: String,
+}
+
+/// What `wishes` say and, where they leave it open, the model: for `goal` in direction `way` over a round trip of `rtt`.
+pub(crate) fn choose(
+    goal: Goal,
+    way: Way,
     wishes: &Wishes,
     model: &ProfileModel,
     rtt: Nanos,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Choice> {
     // What is told is a tenth of a millisecond.
     let shown = if rtt.0 < SHOWN { rtt } else { Nanos((rtt.0 + SHOWN / 2) / SHOWN * SHOWN) };
     let ranked = |wishes: &Wishes| {
         let measure =
             "measure it and save the model again, or choose yourself, as in --congestion cubic --streams 10";
-        model.ranked(rtt, plan.goal, wishes).map_err(|error| anyhow!("--auto: {error}: {measure}"))
+        model.ranked(rtt, goal, wishes).map_err(|error| anyhow!("--auto: {error}: {measure}"))
     };
     let fitting = ranked(wishes)?;
     let is_met = !fitting.is_empty();
     let candidates = if is_met { fitting } else { ranked(&Wishes::default())? };
-    let (best, refused) = first_to_be_had(&candidates, plan.way, wishes)?;
+    let (best, refused) = first_to_be_had(&candidates, way, wishes)?;
     let had = best.configuration;
-    plan.congestion = if wishes.declared.is_some() {
-        plan.congestion.clone()
-    } else {
-        wishes.congestion.clone().or_else(|| had.congestion.clone())
+    let congestion = match &wishes.declared {
+        Some(_) => Some(Name::try_from("circuit".to_owned())?),
+        None => wishes.congestion.clone().or_else(|| had.congestion.clone()),
     };
-    plan.declared = wishes.declared.or(if wishes.congestion.is_some() { None } else { had.declared });
-    plan.streams = wishes.streams.unwrap_or(had.streams);
-    // A circuit brings its own buffers where nobody says otherwise.
-    plan.buffer = wishes.buffer.or(had.buffer);
-    plan.block = wishes.block.or(had.block).unwrap_or(plan.block);
-    plan.reason = Some(reason(model, &best, candidates.len(), plan.goal, shown, is_met, &refused));
-    Ok(())
+    Ok(Choice {
+        congestion,
+        declared: wishes.declared.or(if wishes.congestion.is_some() { None } else { had.declared }),
+        streams: wishes.streams.unwrap_or(had.streams),
+        // A circuit brings its own buffers where nobody says otherwise.
+        buffer: wishes.buffer.or(had.buffer),
+        block: wishes.block.or(had.block),
+        reason: reason(model, &best, candidates.len(), goal, shown, is_met, &refused),
+    })
 }
 
 /// The best that this host's kernel has, and why not those before it. What a far end that sends has, only it knows.
@@ -69,7 +81,7 @@ fn first_to_be_had<'a>(
     let mut refused = Vec::<String>::new();
     let is_chosen = wishes.congestion.is_some() || wishes.declared.is_some();
     for candidate in candidates {
-        let name = candidate.configuration.congestion.as_ref().map(farlink_wire::message::Name::as_str);
+        let name = candidate.configuration.congestion.as_ref().map(Name::as_str);
         let Some(name) = name.filter(|_| way == Way::Forward && !is_chosen) else {
             return Ok((*candidate, refused));
         };

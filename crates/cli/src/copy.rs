@@ -1,0 +1,334 @@
+//! `farlink copy SOURCE… DESTINATION`: files and trees, verified, resumable, over several connections at once.
+
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use farlink_host::readiness::Wake;
+use farlink_host::signal;
+use farlink_mover::copy::{self, Finished, Notice, Plan};
+use farlink_mover::far::Far;
+use farlink_mover::memory;
+use farlink_mover::record_file::RecordFile;
+use farlink_wire::bootstrap::Ports;
+use farlink_wire::message::copy::{Protect, Rule};
+use farlink_wire::message::{Buffer, Goal, Interval, Name, Patience, Streams, Way};
+use farlink_wire::profile_model::Wishes;
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
+use farlink_wire::record::Outcome;
+
+use crate::auto;
+use crate::memory::{print, round_trip};
+
+mod location;
+mod report;
+
+use location::{Location, Reach};
+use report::Report;
+
+/// Copy files and trees to or from another host: verified, resumable with the same command, and encrypted.
+///
+/// Either side is a path, [USER@]HOST:PATH (through ssh), or farlink://HOST[:PORT]/PATH (a `farlink serve` that knows your key).
+/// A directory is copied into DESTINATION; with a slash behind it, what is in it is. Names appear at the destination complete or not
+/// at all, and a copy that was cut short is taken up by the same command.
+///
+/// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 the connection or the far
+/// end failed: run the same command again; 130 interrupted.
+#[derive(Debug, Args)]
+pub(crate) struct Copy {
+    /// What to copy, and behind it where to
+    #[arg(value_name = "SOURCE… DESTINATION", required = true, num_args = 2..)]
+    places: Vec<std::ffi::OsString>,
+    /// Print what would be copied, and copy nothing
+    #[arg(long, short = 'n')]
+    dry_run: bool,
+    /// Copy what matches GLOB although a later rule excludes it; rules are tried in their order, the first that matches decides
+    #[arg(long, value_name = "GLOB")]
+    include: Vec<String>,
+    /// Do not copy what matches GLOB
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// Copy no faster than this, all connections together, as in 2gbit
+    #[arg(long, value_name = "RATE")]
+    limit: Option<BitsPerSec>,
+    /// Parallel TCP connections, up to 512; 8 otherwise, 2 of a circuit
+    #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
+    streams: Option<Streams>,
+    /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise
+    #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
+    congestion: Option<Name>,
+    /// Hold this rate of the wire, which the connection's owner guarantees: congestion control circuit
+    #[arg(long, value_name = "RATE", conflicts_with = "congestion")]
+    circuit: Option<BitsPerSec>,
+    /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    buffer: Option<Buffer>,
+    /// Choose congestion control, streams and buffers by a profile model, FILE or the one in its usual place; what is named
+    /// here stays as named
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    auto: Option<Option<PathBuf>>,
+    /// The round trip that --auto chooses by; measured otherwise, of a farlink:// server
+    #[arg(long, value_name = "TIME", requires = "auto", value_parser = round_trip)]
+    rtt: Option<Nanos>,
+    /// How data are kept from others: encrypt, integrity (not from readers), or clear
+    #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
+    protect: Protect,
+    /// Do not hash and check content
+    #[arg(long)]
+    no_verify: bool,
+    /// Have every file on disk before it gets its name
+    #[arg(long)]
+    fsync: bool,
+    /// Ask first what is there already, and copy what is not; that is done anyway after an attempt that did not end well
+    #[arg(long)]
+    resume: bool,
+    /// Attempts after the first, where the connection breaks
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    retries: u32,
+    /// Read this much of a source that has no end, such as /dev/zero
+    #[arg(long, value_name = "SIZE")]
+    length: Option<Bytes>,
+    /// Start the far end by this command instead of ssh, as rsync's -e
+    #[arg(long, short = 'e', value_name = "COMMAND")]
+    ssh: Option<String>,
+    /// Ports on which a far end that ssh starts may listen, as in 50000-50100
+    #[arg(long, value_name = "FIRST-LAST")]
+    ports: Option<Ports>,
+    /// Connect from this address of this host
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<std::net::IpAddr>,
+    /// The key to show to farlink:// servers; the one in ~/.config/farlink/identity otherwise
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// The keys of farlink:// servers; those in ~/.config/farlink/known_hosts otherwise
+    #[arg(long, value_name = "FILE")]
+    known_hosts: Option<PathBuf>,
+    /// Show no key and protect nothing: `farlink serve --no-auth` on an emulated host lets that in
+    #[arg(long)]
+    no_auth: bool,
+    /// Length of a sample of the record
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
+    interval: Interval,
+    /// Give up when the far end has been silent for this long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    timeout: Patience,
+    /// Append the transfer's record to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Write what became of each name to this file, one JSON object a line, with its BLAKE3 digest
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// Print progress, what became of each name, and the record on standard output, one JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no summary
+    #[arg(long, short, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print each name, and progress also where standard error is no terminal
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Copy {
+    /// Copies, and leaves a record however it ended.
+    pub(crate) fn run(self, matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
+        let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
+        let rules = rules(matches);
+        let live = !self.quiet && !self.json && (self.verbose || io::stderr().is_terminal());
+        let mut report = Report::new(self.json, self.verbose, live, self.manifest.as_deref())?;
+        let (dry_run, quiet, json) = (self.dry_run, self.quiet, self.json);
+        let stop = signal::on_termination().context("catch signals")?;
+        let Some(mut plan) = self.plan(rules, &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+        plan.report = report.wants_names();
+        if dry_run {
+            copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let Finished { record, summary, error } =
+            copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
+        let written = report.close();
+        let kept = file.as_mut().map(|file| file.append(&record)).transpose();
+        if json || kept.is_err() {
+            // Nothing that was measured is lost.
+            print(&record.line());
+        }
+        kept?;
+        written?;
+        match error {
+            Some(error) if error.is_passing() => {
+                eprintln!(
+                    "farlink: {:#} (run the same command again: what is there is not sent again)",
+                    anyhow!(error)
+                );
+                Ok(ExitCode::from(BROKEN))
+            }
+            Some(error) => Err(error.into()),
+            None => {
+                if !quiet && !json {
+                    print(&report::summary(&record, &summary));
+                }
+                Ok(match record.outcome {
+                    Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+                    _ if summary.failed > 0 => ExitCode::from(SOME),
+                    _ => ExitCode::SUCCESS,
+                })
+            }
+        }
+    }
+
+    /// What is wanted; `None` where `stop` was raised while the round trip was measured.
+    fn plan(self, rules: Vec<Rule>, stop: &Wake) -> anyhow::Result<Option<Plan>> {
+        let mut places = self.places;
+        let destination = places.pop().context("name a source and a destination")?;
+        let sources: Vec<_> = places.into_iter().map(Location::parse).collect::<Result<_, _>>()?;
+        let destination = Location::parse(destination)?;
+        let reach = Reach {
+            ssh: self.ssh,
+            ports: self.ports,
+            identity: self.identity,
+            known_hosts: self.known_hosts,
+            no_keys: self.no_auth,
+        };
+        let far_sources = sources.iter().filter(|source| source.is_far()).count();
+        let way = match (far_sources, destination.is_far()) {
+            (0, _) => Way::Forward,
+            (_, true) => bail!(
+                "both {} and {destination} are on other hosts: run farlink copy on one of them",
+                sources[0]
+            ),
+            (far, false) if far < sources.len() => {
+                bail!("some sources are here and some on another host: copy them by two commands")
+            }
+            _ if sources.iter().any(|source| !source.same_host(&sources[0])) => {
+                bail!("the sources are on different hosts: copy them by a command for each")
+            }
+            _ => Way::Reverse,
+        };
+        let far_location = if way == Way::Forward { &destination } else { &sources[0] };
+        let far = far_location.far(&reach)?;
+        if far.is_local() && self.circuit.is_some() {
+            bail!("--circuit is the rate of a connection, and both sides are here");
+        }
+        if self.protect == Protect::Integrity && self.no_verify {
+            bail!("--protect integrity checks digests: leave out --no-verify");
+        }
+        let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
+        let mut plan = Plan {
+            far,
+            bind: self.bind,
+            way,
+            sources: sources.iter().map(Location::place).collect::<Result<_, _>>()?,
+            destination: destination.place()?,
+            rules,
+            length: self.length,
+            resume: self.resume.then_some(true),
+            protect: self.protect,
+            verify: !self.no_verify,
+            fsync: self.fsync,
+            limit: self.limit,
+            streams: self.streams,
+            congestion: circuit.or_else(|| self.congestion.clone()),
+            declared: self.circuit,
+            buffer: self.buffer,
+            interval: self.interval,
+            patience: self.timeout,
+            retries: self.retries,
+            report: false,
+            reason: None,
+        };
+        if let Some(file) = &self.auto {
+            let model = auto::read(file.as_deref())?;
+            let measured = match (self.rtt, &plan.far) {
+                (Some(rtt), _) => Some(rtt),
+                (None, Far::Server(server)) => memory::round_trip(&server.target, plan.patience, stop)?,
+                (None, _) => bail!("--auto needs the round trip: write it, as in --rtt 91.6ms"),
+            };
+            let Some(rtt) = measured else { return Ok(None) };
+            let wishes = Wishes {
+                congestion: self.congestion,
+                declared: self.circuit,
+                streams: self.streams,
+                buffer: self.buffer,
+                block: None,
+            };
+            let choice = auto::choose(Goal::size(size_of(&sources))?, way, &wishes, &model, rtt)?;
+            plan.congestion = choice.congestion;
+            plan.declared = choice.declared;
+            plan.streams = Some(choice.streams);
+            plan.buffer = choice.buffer;
+            plan.reason = Some(choice.reason);
+        }
+        Ok(Some(plan))
+    }
+}
+
+/// Bytes of `sources` where they are files of this host; what the model is asked for otherwise.
+fn size_of(sources: &[Location]) -> Bytes {
+    let of = |source: &Location| match source {
+        Location::Here(path) => {
+            let found = std::fs::metadata(OsStr::from_bytes(path)).ok().filter(std::fs::Metadata::is_file);
+            found.map(|file| file.len()).filter(|bytes| *bytes > 0)
+        }
+        _ => None,
+    };
+    Bytes(sources.iter().map(of).sum::<Option<u64>>().unwrap_or(USUAL_SIZE))
+}
+
+/// Includes and excludes in the order in which they were given.
+fn rules(matches: &clap::ArgMatches) -> Vec<Rule> {
+    let of = |id: &str, include: bool| {
+        let places = matches.indices_of(id).into_iter().flatten();
+        let globs = matches.get_many::<String>(id).into_iter().flatten().cloned();
+        places.zip(globs.map(move |pattern| Rule { include, pattern })).collect::<Vec<_>>()
+    };
+    let mut rules = of("include", true);
+    rules.extend(of("exclude", false));
+    rules.sort_by_key(|(at, _)| *at);
+    rules.into_iter().map(|(_, rule)| rule).collect()
+}
+
+fn streams(text: &str) -> anyhow::Result<Streams> {
+    let number: u32 = text.parse().context("write a number, as in 10")?;
+    Ok(number.try_into()?)
+}
+
+fn congestion(text: &str) -> anyhow::Result<Name> {
+    Ok(text.to_owned().try_into()?)
+}
+
+fn buffer(text: &str) -> anyhow::Result<Buffer> {
+    Ok(text.parse::<Bytes>()?.try_into()?)
+}
+
+fn interval(text: &str) -> anyhow::Result<Interval> {
+    Ok(text.parse::<Nanos>()?.try_into()?)
+}
+
+fn patience(text: &str) -> anyhow::Result<Patience> {
+    Ok(text.parse::<Nanos>()?.try_into()?)
+}
+
+fn protect(text: &str) -> anyhow::Result<Protect> {
+    match text {
+        "encrypt" => Ok(Protect::Encrypt),
+        "integrity" => Ok(Protect::Integrity),
+        "clear" => Ok(Protect::Clear),
+        _ => bail!("write encrypt, integrity or clear"),
+    }
+}
+
+/// Bytes of a copy of unknown size: so many that ramp-up matters and does not rule.
+const USUAL_SIZE: u64 = 10 << 30;
+
+/// Some names were not copied.
+const SOME: u8 = 1;
+
+/// The connection or the far end failed.
+const BROKEN: u8 = 3;
+
+/// 128 and SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;

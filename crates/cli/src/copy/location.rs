@@ -1,0 +1,177 @@
+//! One side of a copy as a person writes it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use farlink_mover::bootstrap::{Remote, Ssh};
+use farlink_mover::far::{Far, Server};
+use farlink_mover::memory::Target;
+use farlink_mover::secure::Credentials;
+use farlink_wire::bootstrap::Ports;
+use farlink_wire::message::copy::Place;
+
+/// One side of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    /// A path of this host.
+    Here(Vec<u8>),
+    /// `[user@]host:path`.
+    Ssh {
+        /// As ssh takes it: `[user@]host`.
+        host: String,
+        path: Vec<u8>,
+    },
+    /// `farlink://host[:port]/path`.
+    Server {
+        /// Host and port, as written.
+        host: String,
+        path: Vec<u8>,
+    },
+}
+
+/// How far ends are reached.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) ssh: Option<String>,
+    pub(super) ports: Option<Ports>,
+    pub(super) identity: Option<PathBuf>,
+    pub(super) known_hosts: Option<PathBuf>,
+    /// Show no key, and trust nobody's: an emulated host lets that in.
+    pub(super) no_keys: bool,
+}
+
+impl Location {
+    /// What `text` names. As rsync has it, a colon before any slash makes it a place on another host.
+    pub(super) fn parse(text: OsString) -> anyhow::Result<Self> {
+        let bytes = text.into_vec();
+        let shown = String::from_utf8_lossy(&bytes).into_owned();
+        if bytes.is_empty() {
+            bail!("a source or destination is empty: write . for the working directory");
+        }
+        let utf8 = |part: &[u8]| {
+            std::str::from_utf8(part)
+                .map(str::to_owned)
+                .with_context(|| format!("{shown}: a host's name is plain text"))
+        };
+        if let Some(rest) = bytes.strip_prefix(b"farlink://") {
+            let cut = rest.iter().position(|byte| *byte == b'/');
+            let (host, path) = rest.split_at(cut.unwrap_or(rest.len()));
+            if host.is_empty() {
+                bail!("{shown}: name the host, as in farlink://HOST/PATH");
+            }
+            if path.is_empty() {
+                bail!("{shown}: name the path, as in {shown}/PATH");
+            }
+            return Ok(Self::Server { host: utf8(host)?, path: path.to_vec() });
+        }
+        let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
+        // An IPv6 address has colons of its own, and so stands in brackets.
+        let from = match bytes.iter().position(|byte| *byte == b']') {
+            Some(end) if end < slash && bytes[..end].contains(&b'[') => end,
+            _ => 0,
+        };
+        match bytes[from..slash].iter().position(|byte| *byte == b':') {
+            Some(0) if from == 0 => bail!("{shown}: name the host, or write ./{shown} for a path"),
+            Some(colon) => {
+                let (host, path) = (&bytes[..from + colon], &bytes[from + colon + 1..]);
+                // What ssh gets as its host must not be read as an option.
+                if host.starts_with(b"-") {
+                    bail!("{shown}: a host's name does not begin with a dash");
+                }
+                // No shell reads it there: the home directory is where a far end is.
+                let path = path.strip_prefix(b"~/").unwrap_or(path);
+                let path = if path.is_empty() { b"." } else { path };
+                Ok(Self::Ssh { host: utf8(host)?.replace(['[', ']'], ""), path: path.to_vec() })
+            }
+            None => Ok(Self::Here(bytes)),
+        }
+    }
+
+    /// Whether it is on another host.
+    pub(super) const fn is_far(&self) -> bool {
+        !matches!(self, Self::Here(_))
+    }
+
+    /// Whether `other` is on the same host, reached in the same way.
+    pub(super) fn same_host(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Here(_), Self::Here(_)) => true,
+            (Self::Ssh { host, .. }, Self::Ssh { host: other, .. })
+            | (Self::Server { host, .. }, Self::Server { host: other, .. }) => host == other,
+            _ => false,
+        }
+    }
+
+    /// The path there.
+    pub(super) fn place(&self) -> anyhow::Result<Place> {
+        let (Self::Here(path) | Self::Ssh { path, .. } | Self::Server { path, .. }) = self;
+        Ok(Place::new(path.clone())?)
+    }
+
+    /// The end of a copy that is there.
+    pub(super) fn far(&self, reach: &Reach) -> anyhow::Result<Far> {
+        match self {
+            Self::Here(_) => Ok(Far::Local),
+            Self::Ssh { host, .. } => {
+                let ssh = Ssh::new(reach.ssh.as_deref(), host)?;
+                Ok(Far::Ssh(Remote { ssh, ports: reach.ports, bind: None }))
+            }
+            Self::Server { host, .. } => {
+                let target: Target = host.parse()?;
+                let usual = Credentials::of_user();
+                let credentials = Credentials {
+                    identity: reach.identity.clone().unwrap_or(usual.identity),
+                    known_hosts: reach.known_hosts.clone().unwrap_or(usual.known_hosts),
+                };
+                let credentials = Some(credentials).filter(|_| !reach.no_keys);
+                Ok(Far::Server(Server { target, credentials }))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = |path: &[u8]| std::ffi::OsStr::from_bytes(path).to_string_lossy().into_owned();
+        match self {
+            Self::Here(here) => f.write_str(&path(here)),
+            Self::Ssh { host, path: there } => write!(f, "{host}:{}", path(there)),
+            Self::Server { host, path: there } => write!(f, "farlink://{host}{}", path(there)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Location {
+        Location::parse(text.into()).unwrap()
+    }
+
+    fn ssh(host: &str, path: &str) -> Location {
+        Location::Ssh { host: host.to_owned(), path: path.as_bytes().to_vec() }
+    }
+
+    #[test]
+    fn a_colon_before_any_slash_names_a_host() {
+        for here in ["a", "./a:b", "/a:b", "a/b:c"] {
+            assert_eq!(parsed(here), Location::Here(here.as_bytes().to_vec()));
+        }
+        assert_eq!(parsed("me@host:/data/x"), ssh("me@host", "/data/x"));
+        assert_eq!(parsed("host:"), ssh("host", "."));
+        assert_eq!(parsed("me@[2001:db8::1]:x"), ssh("me@2001:db8::1", "x"));
+        let server = Location::Server { host: "h:7411".to_owned(), path: b"/data".to_vec() };
+        assert_eq!(parsed("farlink://h:7411/data"), server);
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        for bad in ["", ":x", "farlink:///x", "farlink://host", "-oProxyCommand=x:y"] {
+            assert!(Location::parse(bad.into()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What a copy tells a person, a program and a manifest.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use farlink_mover::copy::file_event::{Became, FileEvent};
+use farlink_mover::copy::{Notice, Progress, Summary};
+use farlink_wire::quantity::Bytes;
+use farlink_wire::record::{Outcome, Record};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use crate::memory::print;
+
+/// Where it is told.
+#[derive(Debug)]
+pub(super) struct Report {
+    json: bool,
+    verbose: bool,
+    bar: Option<ProgressBar>,
+    manifest: Option<(BufWriter<File>, PathBuf)>,
+    shown: Option<Instant>,
+    /// When and how many bytes were done, some seconds ago, for the rate.
+    past: Vec<(f64, u64)>,
+}
+
+impl Report {
+    pub(super) fn new(
+        json: bool,
+        verbose: bool,
+        live: bool,
+        manifest: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let manifest = manifest
+            .map(|path| {
+                let file =
+                    File::create(path).with_context(|| format!("write the manifest {}", path.display()))?;
+                anyhow::Ok((BufWriter::new(file), path.to_owned()))
+            })
+            .transpose()?;
+        let bar = live.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Ok(Self { json, verbose, bar, manifest, shown: None, past: Vec::new() })
+    }
+
+    /// Whether names that were copied are of interest.
+    pub(super) const fn wants_names(&self) -> bool {
+        self.json || self.verbose || self.manifest.is_some()
+    }
+
+    /// What would be copied.
+    pub(super) fn foretold(&self, event: &FileEvent) {
+        if self.json {
+            print(&(line(event).to_string() + "\n"));
+        } else {
+            print(&format!("{}  {}{}\n", Bytes(event.bytes), event.path, remark(event)));
+        }
+    }
+
+    pub(super) fn on(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Progress(progress) => self.progress(progress),
+            Notice::File(event) => self.file(event),
+            Notice::Warning(text) => self.say(&format!("farlink: {text}")),
+        }
+    }
+
+    fn file(&mut self, event: &FileEvent) {
+        if let Some((manifest, _)) = &mut self.manifest {
+            // What fails here fails again when it is closed, and is said then.
+            let _ = writeln!(manifest, "{}", line(event));
+        }
+        if self.json {
+            print(&(line(event).to_string() + "\n"));
+        }
+        match &event.what {
+            Became::Failed(reason) if reason.starts_with(&event.path) || event.path.is_empty() => {
+                self.say(&format!("farlink: {reason}"));
+            }
+            Became::Failed(reason) => self.say(&format!("farlink: {}: {reason}", event.path)),
+            Became::Skipped(what) => self.say(&format!("farlink: {}: skipped, {what}", event.path)),
+            Became::Copied | Became::Same if self.verbose && !self.json => {
+                self.say(&format!("{}{}", event.path, remark(event)));
+            }
+            Became::Copied | Became::Same => {}
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        if self.shown.is_some_and(|shown| shown.elapsed() < OFTEN) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let rate = self.rate(progress);
+        let left = progress.of_bytes.saturating_sub(progress.bytes) as f64 * 8.0 / rate.max(1.0);
+        if self.json {
+            let told = json!({
+                "progress": {
+                    "bytes": progress.bytes, "of_bytes": progress.of_bytes,
+                    "files": progress.entries, "of_files": progress.of_entries,
+                    "known": progress.known, "seconds": progress.seconds, "bps": rate,
+                }
+            });
+            print(&(told.to_string() + "\n"));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(progress.of_bytes.max(1));
+            bar.set_position(progress.bytes.min(progress.of_bytes));
+            let time = if progress.known && rate > 0.0 {
+                format!("{left:.0} s left")
+            } else {
+                "counting".to_owned()
+            };
+            let (bytes, of) = (Bytes(progress.bytes), Bytes(progress.of_bytes));
+            bar.set_message(format!(
+                "{:.2} Gb/s  {bytes} of {of}  {} of {} files  {time}",
+                rate / 1e9,
+                progress.entries,
+                progress.of_entries
+            ));
+        }
+    }
+
+    /// Bits per second over the last few seconds.
+    fn rate(&mut self, progress: &Progress) -> f64 {
+        self.past.push((progress.seconds, progress.bytes));
+        let recent = self.past.iter().position(|(at, _)| progress.seconds - at <= RECENT).unwrap_or(0);
+        self.past.drain(..recent);
+        match self.past.first() {
+            Some((at, bytes)) if progress.seconds > *at => {
+                progress.bytes.saturating_sub(*bytes) as f64 * 8.0 / (progress.seconds - at)
+            }
+            _ => 0.0,
+        }
+    }
+
+    fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn close(&mut self) -> anyhow::Result<()> {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        if let Some((mut manifest, path)) = self.manifest.take() {
+            manifest.flush().with_context(|| format!("write the manifest {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// What became of a name, as an object.
+fn line(event: &FileEvent) -> serde_json::Value {
+    let (outcome, reason) = match &event.what {
+        Became::Copied => ("copied", None),
+        Became::Same => ("same", None),
+        Became::Skipped(reason) => ("skipped", Some(reason)),
+        Became::Failed(reason) => ("failed", Some(reason)),
+    };
+    let mut object = json!({"path": event.path, "bytes": event.bytes, "outcome": outcome});
+    if let Some(digest) = event.digest {
+        object["blake3"] = json!(digest);
+    }
+    if let Some(reason) = reason {
+        object["reason"] = json!(reason);
+    }
+    object
+}
+
+fn remark(event: &FileEvent) -> String {
+    match &event.what {
+        Became::Copied => String::new(),
+        Became::Same => " (was there)".to_owned(),
+        Became::Skipped(reason) | Became::Failed(reason) => format!(" ({reason})"),
+    }
+}
+
+/// What came of it.
+pub(super) fn summary(record: &Record, summary: &Summary) -> String {
+    let seconds = record.duration_s.unwrap_or(0.0);
+    let mut text = format!("{} names, {}", summary.entries, Bytes(summary.bytes));
+    if seconds > 0.0 {
+        text += &format!(" in {seconds:.3} s: {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
+    }
+    if let Some(setup) = record.setup_s {
+        text += &format!(", setup {:.1} ms", setup * 1e3);
+    }
+    if summary.same > 0 {
+        text += &format!(", {} were there", Bytes(summary.same));
+    }
+    if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0) {
+        text += &format!(", bound by {}", bottleneck.words());
+    }
+    if summary.failed > 0 {
+        text += &format!("; {} names were not copied", summary.failed);
+    }
+    if summary.skipped > 0 {
+        text += &format!("; {} were skipped", summary.skipped);
+    }
+    if record.emulator.is_some_and(|health| health.overrun) {
+        text += ", the emulator fell behind";
+    }
+    if record.outcome == Outcome::Interrupted {
+        text += " (interrupted)";
+    }
+    text + "\n"
+}
+
+/// How often progress is shown.
+const OFTEN: Duration = Duration::from_millis(200);
+
+/// Seconds over which the rate is told.
+const RECENT: f64 = 3.0;

@@ -1,0 +1,389 @@
+//! A far end through ssh: nothing listens there before, and nothing is left of it afterwards.
+//!
+//! ssh starts `farlink far-end` as the user that ssh let in, and carries a key each way; then the two talk over TCP with these
+//! keys. Where the far end's port cannot be reached, each connection goes through one more ssh, to the same port from inside.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::Arc;
+
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_wire::bootstrap::{Answer, BootstrapError, Invitation, MAX_LINES, Outcome, Ports};
+use farlink_wire::message::{Message, Text, VERSION};
+use farlink_wire::quantity::{Bytes, Nanos};
+
+use crate::dial::{Dial, DialError, Dialled, Route};
+use crate::secure::{Identity, Trust};
+
+mod command;
+mod far_end;
+mod ship;
+mod tunnel;
+
+pub use command::{CommandError, Ssh};
+pub use far_end::{FarEndError, join, serve};
+pub use ship::ShipError;
+
+use ship::Shipment;
+use tunnel::SshTunnel;
+
+/// A far end that someone wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// How to get there.
+    pub ssh: Ssh,
+    /// Ports to listen on there; any that is free where absent.
+    pub ports: Option<Ports>,
+    /// The address to listen on there, and to connect to: that of a dedicated connection, where ssh takes another way. All of
+    /// them, and that of ssh's host, where absent.
+    pub bind: Option<IpAddr>,
+}
+
+/// What a user should know of how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// There is no farlink there: this one is sent.
+    Shipping {
+        /// Where.
+        host: String,
+        /// How much.
+        size: Bytes,
+    },
+    /// The far end's port is not reached: connections go through ssh, which is slower.
+    Blocked {
+        /// Where.
+        host: String,
+        /// Which port.
+        port: u16,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shipping { host, size } => {
+                write!(
+                    f,
+                    "there is no farlink on {host}: sending this one, {size}, to ~/.cache/farlink there"
+                )
+            }
+            Self::Blocked { host, port, reason } => write!(
+                f,
+                "port {port} of {host} cannot be reached ({reason}): going through ssh, which is slower; \
+                 open ports there and name them with --ports"
+            ),
+        }
+    }
+}
+
+/// A far end that ssh has started, until this is dropped.
+#[derive(Debug)]
+pub struct FarEnd {
+    ssh: Ssh,
+    /// As ssh resolves it.
+    host_name: String,
+    bind: Option<IpAddr>,
+    /// Its name, by its own account.
+    pub name: Text,
+    port: u16,
+    trust: Trust,
+    tunnel: Arc<SshTunnel>,
+    process: Process,
+}
+
+impl FarEnd {
+    /// Starts a far end; `None` where `stop` was raised first. ssh may ask the user for a password meanwhile, and takes its time.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(
+        remote: &Remote,
+        stop: &Wake,
+        notice: &mut dyn FnMut(Notice),
+    ) -> Result<Option<Self>, StartError> {
+        let shipment =
+            Shipment::of_this_program().map_err(|source| StartError::Ship { host: remote.host(), source })?;
+        Self::start_or_send(remote, &shipment, stop, notice)
+    }
+
+    /// Starts the farlink that is there, or `shipment`.
+    fn start_or_send(
+        remote: &Remote,
+        shipment: &Shipment,
+        stop: &Wake,
+        notice: &mut dyn FnMut(Notice),
+    ) -> Result<Option<Self>, StartError> {
+        let identity = Identity::generate().map_err(StartError::Key)?;
+        let started = match Process::start(remote, &identity, shipment, stop) {
+            Err(StartError::Missing { host }) => {
+                notice(Notice::Shipping { host: host.clone(), size: shipment.size() });
+                shipment.send(&remote.ssh).map_err(|source| StartError::Ship { host, source })?;
+                Process::start(remote, &identity, shipment, stop)
+            }
+            other => other,
+        };
+        let Some((process, answer)) = started? else { return Ok(None) };
+        let (key, port, name) = match answer.outcome {
+            Outcome::Ready { key, port, host } => (key, port, host),
+            Outcome::Failed(reason) => return Err(StartError::Failed { host: remote.host(), reason }),
+        };
+        let trust = Trust::new(&identity, Some(key)).map_err(StartError::Key)?;
+        let tunnel = Arc::new(SshTunnel::new(remote, shipment, port));
+        let (ssh, host_name) = (remote.ssh.clone(), remote.ssh.host_name());
+        Ok(Some(Self { ssh, host_name, bind: remote.bind, name, port, trust, tunnel, process }))
+    }
+
+    /// Opens what `dial` asks for and says `first`, over TCP or, where that is blocked, through ssh: `dial`'s route and trust
+    /// are replaced by those that lead here, and are what they became when this returns.
+    ///
+    /// # Errors
+    /// [`DialError`].
+    pub(crate) fn open(
+        &self,
+        dial: &mut Dial,
+        first: &[Message],
+        until: Nanos,
+        stop: &Wake,
+        notice: &mut dyn FnMut(Notice),
+    ) -> Result<Option<Dialled>, DialError> {
+        dial.trust = Some(self.trust.clone());
+        let port = self.port;
+        let addresses = match self.bind {
+            Some(address) => vec![(address, port).into()],
+            None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
+        };
+        dial.route = Route::Tcp(addresses);
+        let soon = monotonic().after(SHORT_WHILE).min(until);
+        let error = match dial.open(first, soon, stop) {
+            Err(
+                error @ (DialError::Connect { .. }
+                | DialError::Unanswered { .. }
+                | DialError::Nowhere
+                | DialError::Talk { .. }),
+            ) => error,
+            other => return other,
+        };
+        let reason = match &error {
+            DialError::Connect { source, .. } => source.to_string(),
+            DialError::Unanswered { .. } => "no answer".to_owned(),
+            other => crate::chain(other),
+        };
+        notice(Notice::Blocked { host: self.ssh.host().to_owned(), port, reason });
+        dial.route = Route::Tunnel(Arc::<SshTunnel>::clone(&self.tunnel));
+        dial.open(first, until, stop)
+    }
+
+    /// Whether the far end's process still runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+}
+
+impl Remote {
+    fn host(&self) -> String {
+        self.ssh.host().to_owned()
+    }
+}
+
+/// The ssh that runs the far end. It ends when its standard input is closed.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts the far end and hears its answer; `None` where `stop` was raised first.
+    fn start(
+        remote: &Remote,
+        identity: &Identity,
+        shipment: &Shipment,
+        stop: &Wake,
+    ) -> Result<Option<(Self, Answer)>, StartError> {
+        let failed = |source| StartError::Ssh { program: remote.ssh.program().to_owned(), source };
+        let mut command = remote.ssh.command(&shipment.far_end(""));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let (mut stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let Remote { ports, bind, .. } = *remote;
+        let invitation = Invitation { version: VERSION, key: identity.public(), ports, bind };
+        if let Some(stdin) = &mut stdin {
+            // Who ended before reading it says why by its exit code.
+            let _ = stdin.write_all(invitation.line().as_bytes());
+        }
+        let mut process = Self { child, stdin };
+        let heard = match stdout {
+            Some(stdout) => {
+                hear(stdout, stop).map_err(|source| StartError::Answer { host: remote.host(), source })?
+            }
+            None => Heard::Ended,
+        };
+        match heard {
+            Heard::Answer(answer) => Ok(Some((process, answer))),
+            Heard::Stopped => Ok(None),
+            Heard::Ended => Err(process.ended(remote)),
+        }
+    }
+
+    /// Why there is no answer.
+    fn ended(&mut self, remote: &Remote) -> StartError {
+        drop(self.stdin.take());
+        let host = remote.host();
+        match self.child.wait().map(|status| status.code()) {
+            Ok(Some(NOT_FOUND)) => StartError::Missing { host },
+            Ok(Some(SSH_FAILED)) => StartError::NotReached { host },
+            Ok(code) => StartError::Ended { host, code: code.unwrap_or(-1) },
+            Err(source) => StartError::Ssh { program: remote.ssh.program().to_owned(), source },
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It ends by itself when nobody can say anything to it any more; ssh then ends too, unless the network is gone.
+        drop(self.stdin.take());
+        let until = monotonic().after(FAREWELL);
+        while monotonic() < until {
+            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+enum Heard {
+    Answer(Answer),
+    Stopped,
+    Ended,
+}
+
+/// Hears the answer among what a login shell may print before it.
+fn hear(mut stdout: ChildStdout, stop: &Wake) -> Result<Heard, AnswerError> {
+    let (mut bytes, mut total) = (Vec::new(), 0);
+    loop {
+        match wait_for(stdout.as_fd(), Interest::Read, stop, Nanos::MAX)? {
+            Waited::Stopped => return Ok(Heard::Stopped),
+            Waited::Over => continue,
+            Waited::Ready => {}
+        }
+        let mut chunk = [0; 4096];
+        let read = match stdout.read(&mut chunk) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        total += read;
+        if read == 0 {
+            return Ok(Heard::Ended);
+        }
+        if total > MAX_LINES {
+            return Err(AnswerError::Long);
+        }
+        bytes.extend(&chunk[..read]);
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = bytes.drain(..=end).collect();
+            if let Some(answer) = Answer::parse(&String::from_utf8_lossy(&line))? {
+                return Ok(Heard::Answer(answer));
+            }
+        }
+    }
+}
+
+/// Why a far end's answer is none.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// Far too much before it.
+    #[error("more than {MAX_LINES} bytes came where one line was to: its login shell prints too much")]
+    Long,
+    /// Not ours.
+    #[error(transparent)]
+    Line(#[from] BootstrapError),
+    /// The kernel's own words.
+    #[error("read what ssh says")]
+    Read(#[from] io::Error),
+}
+
+/// Why there is no far end.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No key could be made.
+    #[error("make a key for this transfer")]
+    Key(#[source] io::Error),
+    /// No ssh.
+    #[error("start {program}")]
+    Ssh {
+        /// Which program.
+        program: String,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// ssh did not get there; it has said why itself.
+    #[error("ssh did not reach {host}")]
+    NotReached {
+        /// Where.
+        host: String,
+    },
+    /// There is no farlink.
+    #[error("there is no farlink on {host}: install it there")]
+    Missing {
+        /// Where.
+        host: String,
+    },
+    /// It ended at once.
+    #[error(
+        "farlink on {host} ended with exit code {code} before it answered: install the same release at both ends"
+    )]
+    Ended {
+        /// Where.
+        host: String,
+        /// Its exit code.
+        code: i32,
+    },
+    /// It answered what it should not.
+    #[error("{host}")]
+    Answer {
+        /// Where.
+        host: String,
+        /// What is wrong with it.
+        source: AnswerError,
+    },
+    /// It cannot listen.
+    #[error("{host}: {reason}")]
+    Failed {
+        /// Where.
+        host: String,
+        /// Its words.
+        reason: Text,
+    },
+    /// This farlink could not be sent there.
+    #[error("send this farlink to {host}")]
+    Ship {
+        /// Where.
+        host: String,
+        /// Why.
+        source: ShipError,
+    },
+}
+
+/// How long the far end's port may take before connections go through ssh: three round trips to the far side of the world
+/// and back, with one loss.
+const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
+
+/// How long ssh may take to end once the far end has nobody to talk to.
+const FAREWELL: Nanos = Nanos(2_000_000_000);
+
+/// What a shell says of a command that is not there.
+const NOT_FOUND: i32 = 127;
+
+/// What ssh says when it fails itself.
+const SSH_FAILED: i32 = 255;
+
+#[cfg(test)]
+mod tests;

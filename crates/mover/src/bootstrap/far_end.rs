@@ -1,0 +1,118 @@
+//! The far end itself, which ssh starts: it serves one key until nobody is there to serve.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use farlink_host::process;
+use farlink_host::readiness::Wake;
+use farlink_wire::bootstrap::{Answer, BootstrapError, Invitation, MAX_LINES, Outcome};
+use farlink_wire::key::Grant;
+use farlink_wire::message::VERSION;
+
+use crate::chain;
+use crate::secure::{Admission, Identity};
+use crate::server::{Event, Limits, ServeError, Server};
+
+/// Reads an invitation from `input`, answers it on `output`, and serves whom it invites until `input` ends. Whoever it is may do
+/// what this process may: ssh has let them in as its user.
+///
+/// # Errors
+/// [`FarEndError`].
+pub fn serve(
+    input: impl Read + Send + 'static,
+    mut output: impl Write,
+    observe: &(dyn Fn(Event) + Sync),
+) -> Result<(), FarEndError> {
+    let mut input = BufReader::new(input);
+    let mut line = String::new();
+    (&mut input).take(MAX_LINES as u64).read_line(&mut line).map_err(FarEndError::Read)?;
+    let listening = Invitation::parse(&line).map_err(FarEndError::from).and_then(|asked| listen(&asked));
+    let outcome = match &listening {
+        Ok((_, outcome)) => outcome.clone(),
+        Err(error) => Outcome::Failed(chain(error).into()),
+    };
+    let answer = Answer { version: VERSION, outcome };
+    output.write_all(answer.line().as_bytes()).and_then(|()| output.flush()).map_err(FarEndError::Write)?;
+    let (server, _) = listening?;
+    let stop = Wake::new().map_err(FarEndError::Read)?;
+    let over = stop.clone();
+    thread::Builder::new()
+        .name("farlink-invited".to_owned())
+        .spawn(move || {
+            // Nothing more is said: when this ends, so does the one who invited.
+            let _ = io::copy(&mut input, &mut io::sink());
+            over.raise();
+        })
+        .map_err(FarEndError::Read)?;
+    Ok(server.run(&stop, observe)?)
+}
+
+/// Listens as it is asked to.
+fn listen(asked: &Invitation) -> Result<(Server, Outcome), FarEndError> {
+    let addresses: Vec<IpAddr> = match asked.bind {
+        Some(address) => vec![address],
+        None => vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+    };
+    let identity = Identity::generate().map_err(FarEndError::Read)?;
+    let key = identity.public();
+    let admission = Arc::new(Admission::of_one(asked.key, Grant::everything("ssh")));
+    let server = Server::bind_within(&addresses, asked.ports, Limits::default())?;
+    let port = server.addresses().first().map_or(0, SocketAddr::port);
+    let host = process::host_name().into();
+    Ok((server.with_keys_only(identity, admission), Outcome::Ready { key, port, host }))
+}
+
+/// Joins `input` and `output` to the TCP port at `address`, until either side has ended both ways.
+///
+/// # Errors
+/// The network's, where there is nobody.
+pub fn join(
+    mut input: impl Read + Send + 'static,
+    mut output: impl Write,
+    address: SocketAddr,
+) -> io::Result<()> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut forth = stream.try_clone()?;
+    thread::Builder::new().name("farlink-join".to_owned()).spawn(move || {
+        let _ = pass(&mut input, &mut forth);
+        let _ = forth.shutdown(Shutdown::Write);
+    })?;
+    // When the far end has said all, nobody waits for more of what is said to it.
+    pass(&mut &stream, &mut output)
+}
+
+/// Passes bytes on as they come, each time all that is there.
+fn pass(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut bytes = vec![0; PASSED];
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(read) => to.write_all(&bytes[..read]).and_then(|()| to.flush())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Bytes passed on at once.
+const PASSED: usize = 256 << 10;
+
+/// Why a far end does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum FarEndError {
+    /// The invitation cannot be read.
+    #[error("read the invitation")]
+    Read(#[source] io::Error),
+    /// It is none.
+    #[error("the invitation is none")]
+    Invitation(#[from] BootstrapError),
+    /// Nobody hears the answer.
+    #[error("answer the invitation")]
+    Write(#[source] io::Error),
+    /// It cannot listen.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}

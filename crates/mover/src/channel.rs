@@ -1,0 +1,413 @@
+//! A stream of bytes between two ends: over TCP or a UNIX socket, in clear or under TLS.
+//!
+//! Whoever moves data reads and writes it blocking, with a bound on how long nothing may happen; the control connection polls
+//! it. What differs between the four kinds ends here.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_wire::key::PublicKey;
+use farlink_wire::quantity::Nanos;
+use rustls::{ClientConfig, ServerConfig};
+
+mod sealed;
+
+use sealed::{LARGEST, Sealed};
+
+/// One end of a connection. What it does when nothing can be done at once is [`set_wait`](Self::set_wait)'s choice: at first
+/// it returns [`ErrorKind::WouldBlock`].
+///
+/// Where a handshake is still to be done, reading and writing do it on the way.
+#[derive(Debug)]
+pub struct Channel {
+    socket: Socket,
+    sealed: Option<Box<Sealed>>,
+    wait: Option<Wait>,
+}
+
+/// How long, and until when, a channel waits.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// How long nothing may happen.
+    pub patience: Nanos,
+    /// Ends every wait when it is raised.
+    pub stop: Wake,
+}
+
+/// What is beneath.
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Channel {
+    /// In clear, over TCP.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn over_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { socket: Socket::Tcp(stream), sealed: None, wait: None })
+    }
+
+    /// In clear, over a UNIX socket.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn over_unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { socket: Socket::Unix(stream), sealed: None, wait: None })
+    }
+
+    /// From here on under TLS, as its client; `opening` goes in clear before it, in one write with what begins the handshake.
+    pub(crate) fn seal_as_client(&mut self, config: Arc<ClientConfig>, opening: &[u8]) -> io::Result<()> {
+        self.sealed = Some(Box::new(Sealed::client(config, opening).map_err(io::Error::other)?));
+        self.hold_nothing_back()
+    }
+
+    /// From here on under TLS, as its server, which has `received` of it already.
+    pub(crate) fn seal_as_server(&mut self, config: Arc<ServerConfig>, received: &[u8]) -> io::Result<()> {
+        self.sealed = Some(Box::new(Sealed::server(config, received).map_err(io::Error::other)?));
+        self.hold_nothing_back()
+    }
+
+    /// What is written leaves at once (no Nagle's algorithm): a handshake is short, and later every write is large.
+    fn hold_nothing_back(&self) -> io::Result<()> {
+        self.tcp().map_or(Ok(()), |stream| stream.set_nodelay(true))
+    }
+
+    /// Waits from now on as `wait` says; where it is absent, never.
+    pub fn set_wait(&mut self, wait: Option<Wait>) {
+        self.wait = wait;
+    }
+
+    /// The TCP connection beneath, for its addresses, its options and what TCP knows of it.
+    #[must_use]
+    pub const fn tcp(&self) -> Option<&TcpStream> {
+        match &self.socket {
+            Socket::Tcp(stream) => Some(stream),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// The TCP connection itself, where it is one in clear.
+    ///
+    /// # Errors
+    /// The channel, where it is another.
+    pub fn into_clear_tcp(self) -> Result<TcpStream, Self> {
+        match self {
+            Self { socket: Socket::Tcp(stream), sealed: None, .. } => Ok(stream),
+            other => Err(other),
+        }
+    }
+
+    /// Whether it is under TLS.
+    #[must_use]
+    pub const fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// The key that the far side has proved to have; `None` in clear, and before that.
+    #[must_use]
+    pub fn peer_key(&self) -> Option<PublicKey> {
+        self.sealed.as_ref().and_then(|sealed| sealed.peer_key())
+    }
+
+    /// Goes on with the handshake and says whether it is over, and all that it sends has left: at once in clear.
+    ///
+    /// # Errors
+    /// The network's, or [`ChannelError`] inside; not [`ErrorKind::WouldBlock`].
+    pub(crate) fn shake_hands(&mut self) -> io::Result<bool> {
+        match self.handshake() {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether something that was written has not left.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| sealed.unsent() > 0)
+    }
+
+    /// Writes `parts` one behind the other, whole, with as few calls of the kernel as may be.
+    ///
+    /// # Errors
+    /// As [`Write::write_all`]; it must [wait](Self::set_wait).
+    pub fn write_parts(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        if self.sealed.is_none() {
+            let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rest = &mut slices[..];
+            // Empty ones at the front would look like an end.
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                match self.patiently(Interest::Write, |socket| socket.write_vectored(rest))? {
+                    0 => return Err(ErrorKind::WriteZero.into()),
+                    sent => IoSlice::advance_slices(&mut rest, sent),
+                }
+            }
+            return Ok(());
+        }
+        self.handshake()?;
+        for part in parts {
+            let mut rest = *part;
+            while !rest.is_empty() {
+                let Some(sealed) = &mut self.sealed else { break };
+                rest = &rest[sealed.seal(rest)?..];
+                if sealed.unsent() >= LARGEST {
+                    self.send_sealed()?;
+                }
+            }
+        }
+        self.send_sealed()
+    }
+
+    /// Says that nothing more will be sent: the far side reads the end.
+    ///
+    /// # Errors
+    /// The network's.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.close()?;
+            self.send_sealed()?;
+        }
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// Ends both directions at once, for whoever reads or writes at either end.
+    ///
+    /// # Errors
+    /// The network's.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Both)
+    }
+
+    /// Nothing more is sent, whatever TLS would say at its end.
+    pub(crate) fn end_writing(&self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// What is beneath TLS, to be read when nobody cares any more what it says.
+    pub(crate) fn beneath(&self) -> impl Read {
+        &self.socket
+    }
+
+    /// The handshake, whole.
+    fn handshake(&mut self) -> io::Result<()> {
+        loop {
+            let Some(sealed) = &mut self.sealed else { return Ok(()) };
+            let open = sealed.advance();
+            // Also where it failed: the far side is told why.
+            let sent = self.send_sealed();
+            match open? {
+                true => return sent,
+                false => sent?,
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Takes more of what the far side sent under TLS.
+    fn fill(&mut self) -> io::Result<()> {
+        let Some(mut sealed) = self.sealed.take() else { return Ok(()) };
+        let read = self.patiently(Interest::Read, |mut socket| socket.read(sealed.space()));
+        let filled = read.and_then(|read| sealed.filled(read));
+        self.sealed = Some(sealed);
+        filled
+    }
+
+    /// Sends what is sealed.
+    fn send_sealed(&mut self) -> io::Result<()> {
+        while let Some(sealed) = self.sealed.take_if(|sealed| sealed.unsent() > 0) {
+            let sent = self.patiently(Interest::Write, |mut socket| socket.write(sealed.sealed()));
+            let sealed = self.sealed.insert(sealed);
+            match sent? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                sent => sealed.sent(sent),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `attempt` until it is done, waiting for `interest` where that is asked for.
+    fn patiently<T>(
+        &self,
+        interest: Interest,
+        mut attempt: impl FnMut(&Socket) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match attempt(&self.socket) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let Some(wait) = &self.wait else { return Err(error) };
+                    match wait_for(&self.socket, interest, &wait.stop, wait.patience)? {
+                        Waited::Ready => {}
+                        Waited::Stopped => return Err(ChannelError::Stopped.into()),
+                        Waited::Over => return Err(ChannelError::Silent { quiet: wait.patience }.into()),
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.sealed.is_none() {
+            return self.patiently(Interest::Read, |mut socket| socket.read(buffer));
+        }
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        // Once that is over, what cannot be sent does not keep it from reading: both ends may be about to send.
+        if self.sealed.as_ref().is_some_and(|sealed| !sealed.is_shaken()) {
+            self.handshake()?;
+        }
+        loop {
+            let Some(sealed) = &mut self.sealed else { return Ok(0) };
+            match sealed.open(buffer) {
+                Ok(0) if sealed.has_ended() => return Ok(0),
+                Ok(0) => {}
+                Err(error) => {
+                    let _ = self.send_sealed();
+                    return Err(error);
+                }
+                read => return read,
+            }
+            self.fill()?;
+        }
+    }
+}
+
+impl Write for Channel {
+    /// Takes up to all of `bytes`. Where it waits, what it took has left; where it does not, [`flush`](Self::flush) it later.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.sealed.is_none() {
+            return self.patiently(Interest::Write, |mut socket| socket.write(bytes));
+        }
+        self.handshake()?;
+        // What is sealed and waits is bounded: first it leaves.
+        self.send_sealed()?;
+        let Some(sealed) = &mut self.sealed else { return Ok(0) };
+        let taken = sealed.seal(bytes)?;
+        match self.send_sealed() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(taken),
+            other => other.map(|()| taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_sealed()
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Socket {
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        }
+    }
+
+    fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => (&*stream).write_vectored(parts),
+            Self::Unix(stream) => (&*stream).write_vectored(parts),
+        }
+    }
+}
+
+impl Read for &Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).read(buffer),
+            Socket::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&*stream).write(bytes),
+            Socket::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+/// Why a channel cannot go on, where that is not the network's fault. It comes inside an [`io::Error`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ChannelError {
+    /// Its user ended the wait.
+    #[error("the wait was ended")]
+    Stopped,
+    /// Nothing happened for too long.
+    #[error("nothing came or went for {quiet}")]
+    Silent {
+        /// For how long.
+        quiet: Nanos,
+    },
+    /// The far side closed it before the handshake was over.
+    #[error("the far side closed the connection before it had shown its key")]
+    Unshaken,
+    /// A message that is longer than any.
+    #[error("the far side's messages have no end")]
+    Endless,
+    /// The end of what was sent is missing: the connection was cut, by whomever.
+    #[error("the connection ended midway")]
+    Cut,
+    /// The far side does not trust our key.
+    #[error("the far side does not know this key")]
+    NotAdmitted,
+    /// We do not trust the far side's.
+    #[error("the far side showed another key than the one that is trusted")]
+    Untrusted,
+    /// Another program, or another version.
+    #[error("the far side speaks TLS, but is not farlink")]
+    OtherProtocol,
+    /// Something else than TLS, or what breaks its rules.
+    #[error("the far side breaks the rules of TLS: {0}")]
+    Tls(rustls::Error),
+}
+
+impl From<ChannelError> for io::Error {
+    fn from(error: ChannelError) -> Self {
+        Self::other(error)
+    }
+}
+
+impl ChannelError {
+    /// The one inside `error`.
+    #[must_use]
+    pub fn within(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests;

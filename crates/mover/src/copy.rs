@@ -1,0 +1,183 @@
+//! File transfers: verified, resumable, over several connections at once.
+//!
+//! A client and a server, which are thin, over a sender and a receiver, which both use. What is left to do is in
+//! [`farlink_flow::schedule`]; what has come in [`farlink_flow::arrivals`]; how files are read and written in [`source`] and [`target`].
+
+use std::io;
+
+use farlink_wire::message::Text;
+use farlink_wire::message::copy::PlaceError;
+
+use crate::control::ControlError;
+
+mod bottleneck;
+mod client;
+mod conversation;
+pub mod file_event;
+pub mod filter;
+mod foretell;
+pub(crate) mod local;
+mod outgoing;
+mod plan;
+mod receiving;
+mod record;
+mod seal;
+mod sending;
+pub(crate) mod serve;
+pub mod source;
+mod store;
+mod stream_in;
+mod stream_out;
+mod supply;
+pub mod target;
+mod timing;
+mod unfinished;
+
+pub use bottleneck::Bottleneck;
+pub use client::run;
+pub use foretell::foretell;
+pub use plan::{Finished, Notice, Plan, Progress, Summary};
+
+/// Why a file transfer failed as a whole. One line that names the far end or the path, the reason, and where there is one the mend.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The far end refused, or gave up.
+    #[error("the far end: {reason}")]
+    FarEnd {
+        /// Its words.
+        reason: Text,
+    },
+    /// The far end cannot be talked to.
+    #[error(transparent)]
+    Talk(#[from] ControlError),
+    /// What came has no place where it came.
+    #[error("the far side sent what has no place here: {what}")]
+    OutOfPlace {
+        /// What came.
+        what: &'static str,
+    },
+    /// What came on a data connection is no frame.
+    #[error("the far side sent what this version does not understand")]
+    Frame(#[from] farlink_wire::frame::FrameError),
+    /// A block of a file that was not said.
+    #[error("the far side sent part of a file that it had not named: number {file}")]
+    UnknownFile {
+        /// The file's number.
+        file: u32,
+    },
+    /// A block that its file does not have.
+    #[error("the far side sent a block that its file does not have: number {index} of file {file}")]
+    NoSuchBlock {
+        /// The file's number.
+        file: u32,
+        /// The block's.
+        index: u32,
+    },
+    /// One number for two files.
+    #[error("the far side named two files by one number")]
+    Contradiction,
+    /// A frame whose tag is wrong.
+    #[error("data were changed on their way: a frame's tag is wrong")]
+    Forged,
+    /// A path that this key may not reach.
+    #[error("this key may not {to} {place}: the server's authorized_keys says what it may")]
+    NotAllowed {
+        /// `read` or `write`.
+        to: &'static str,
+        /// The path.
+        place: String,
+    },
+    /// Integrity needs a secret that only both ends know, which comes of TLS.
+    #[error(
+        "integrity was asked for, and the control connection has no key for it: use farlink:// with keys, or ssh"
+    )]
+    Unprotected,
+    /// Integrity is of digests.
+    #[error("integrity without verification is none: leave out --no-verify")]
+    Unverified,
+    /// A defect of ours.
+    #[error("a thread of this copy failed: please report it, with what stands above")]
+    Panicked,
+    /// All data connections broke, and none can take their place.
+    #[error("no data connection is left")]
+    NoStream,
+    /// A source cannot be looked at.
+    #[error(transparent)]
+    Source(#[from] source::SourceError),
+    /// The destination cannot be written to.
+    #[error(transparent)]
+    Target(#[from] target::TargetError),
+    /// A rule is wrong.
+    #[error(transparent)]
+    Filter(#[from] filter::FilterError),
+    /// A path is wrong.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The way to the far end.
+    #[error(transparent)]
+    Dial(Box<crate::dial::DialError>),
+    /// The far end's name.
+    #[error(transparent)]
+    Reach(Box<crate::memory::MemoryError>),
+    /// Nobody to trust, or nobody to be.
+    #[error(transparent)]
+    Credentials(Box<crate::secure::CredentialsError>),
+    /// The far end that ssh should start.
+    #[error(transparent)]
+    Start(Box<crate::bootstrap::StartError>),
+    /// What is protected needs keys.
+    #[error(
+        "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
+    )]
+    NoKeys,
+    /// A source's path is wrong.
+    #[error(transparent)]
+    SourcePath(#[from] source::SourcePathError),
+    /// The kernel's own words.
+    #[error("{attempt}")]
+    System {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+}
+
+impl From<crate::dial::DialError> for CopyError {
+    fn from(error: crate::dial::DialError) -> Self {
+        Self::Dial(Box::new(error))
+    }
+}
+
+impl From<crate::bootstrap::StartError> for CopyError {
+    fn from(error: crate::bootstrap::StartError) -> Self {
+        Self::Start(Box::new(error))
+    }
+}
+
+impl From<crate::secure::CredentialsError> for CopyError {
+    fn from(error: crate::secure::CredentialsError) -> Self {
+        Self::Credentials(Box::new(error))
+    }
+}
+
+impl CopyError {
+    fn wait(source: io::Error) -> Self {
+        Self::System { attempt: "wait for the far side", source }
+    }
+
+    /// Whether the same command may do better later: the connection or the far end went away.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::NoStream
+                | Self::Talk(
+                    ControlError::Ended
+                        | ControlError::Silent { .. }
+                        | ControlError::Broken(_)
+                        | ControlError::NotReading { .. }
+                )
+        )
+    }
+}

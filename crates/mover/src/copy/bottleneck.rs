@@ -1,0 +1,138 @@
+//! What bounds a transfer, from where the time of both ends went and what TCP says.
+
+use farlink_wire::message::copy::{Account, Finished, Stages};
+use farlink_wire::quantity::Nanos;
+
+/// What bounds a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bottleneck {
+    /// TCP's windows: more streams or larger buffers would help.
+    NetworkWindow,
+    /// The path's rate.
+    NetworkRate,
+    /// Reading at the source.
+    SourceDisk,
+    /// Writing at the destination.
+    DestinationDisk,
+    /// The processors of either end: hashing, encryption and copying.
+    Processor,
+}
+
+impl Bottleneck {
+    /// Whether it is the network.
+    pub(super) const fn is_network(self) -> bool {
+        matches!(self, Self::NetworkWindow | Self::NetworkRate)
+    }
+
+    /// As a person reads it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NetworkWindow => "network window",
+            Self::NetworkRate => "network rate",
+            Self::SourceDisk => "source disk",
+            Self::DestinationDisk => "destination disk",
+            Self::Processor => "CPU",
+        }
+    }
+}
+
+/// What bound a transfer that took `duration`; `cores` are those of the hosts, sender's and receiver's.
+///
+/// A stage that every thread of an end spends most of its time in is the bottleneck there. Where both ends wait for the network most of
+/// the time it is the network: its window where the receiver's window or the congestion window held TCP up, its rate otherwise.
+pub(super) fn judge(duration: Nanos, sender: &Account, receiver: &Finished, cores: (u32, u32)) -> Bottleneck {
+    let sending = Shares::of(&sender.stages);
+    let receiving = Shares::of(&receiver.stages);
+    if busy(&sender.stages, duration, cores.0) || busy(&receiver.stages, duration, cores.1) {
+        return Bottleneck::Processor;
+    }
+    // Where the sender waits for the network and the receiver for its disk, the disk is why the sender waits.
+    if receiving.disk > HALF {
+        return Bottleneck::DestinationDisk;
+    }
+    if sending.disk > HALF {
+        return Bottleneck::SourceDisk;
+    }
+    if sending.digest > HALF || receiving.digest > HALF {
+        return Bottleneck::Processor;
+    }
+    let held = sender.receiver_limited.0.saturating_add(sender.buffer_limited.0);
+    if held * 2 > sender.busy.0 && sender.busy > Nanos::ZERO {
+        return Bottleneck::NetworkWindow;
+    }
+    Bottleneck::NetworkRate
+}
+
+/// Shares of the time that an end's threads spent at anything.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    disk: f64,
+    digest: f64,
+}
+
+impl Shares {
+    fn of(stages: &Stages) -> Self {
+        let total = (stages.disk.0 + stages.digest.0 + stages.network.0).max(1) as f64;
+        Self { disk: stages.disk.0 as f64 / total, digest: stages.digest.0 as f64 / total }
+    }
+}
+
+/// Whether an end's process had all of its host's processors most of the time.
+fn busy(stages: &Stages, duration: Nanos, cores: u32) -> bool {
+    let had = u128::from(duration.0) * u128::from(cores.min(stages.threads).max(1));
+    u128::from(stages.cpu.0) * 10 > had * 9
+}
+
+const HALF: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use farlink_wire::message::Sent;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn ends(sending: [u64; 3], receiving: [u64; 3], limited: u64) -> (Account, Finished) {
+        let stages = |[disk, digest, network]: [u64; 3]| Stages {
+            disk: Nanos(disk),
+            digest: Nanos(digest),
+            network: Nanos(network),
+            cpu: Nanos(1),
+            threads: 4,
+        };
+        let transport = Sent {
+            cpu: Nanos(0),
+            buffer: 0,
+            retransmits: 0,
+            congestion: String::new().into(),
+            origin: None,
+            reason: None,
+            mtu: 0,
+            zero_copy: false,
+        };
+        let account = Account {
+            stages: stages(sending),
+            transport,
+            busy: Nanos(100),
+            receiver_limited: Nanos(limited),
+            buffer_limited: Nanos(0),
+        };
+        let finished = Finished { bytes: 0, since_last: Nanos(0), stages: stages(receiving), buffer: 0 };
+        (account, finished)
+    }
+
+    #[test]
+    fn the_stage_that_takes_the_time_is_named() {
+        let of = |(account, finished): (Account, Finished)| judge(Nanos(SECOND), &account, &finished, (8, 8));
+        assert_eq!(of(ends([90, 5, 5], [1, 1, 98], 0)), Bottleneck::SourceDisk);
+        assert_eq!(of(ends([1, 1, 98], [90, 5, 5], 0)), Bottleneck::DestinationDisk);
+        assert_eq!(of(ends([1, 90, 9], [1, 1, 98], 0)), Bottleneck::Processor);
+        assert_eq!(of(ends([1, 1, 98], [1, 1, 98], 80)), Bottleneck::NetworkWindow);
+        assert_eq!(of(ends([1, 1, 98], [1, 1, 98], 0)), Bottleneck::NetworkRate);
+        let (mut account, finished) = ends([1, 1, 98], [1, 1, 98], 0);
+        account.stages.cpu = Nanos(4 * SECOND);
+        assert_eq!(judge(Nanos(SECOND), &account, &finished, (4, 8)), Bottleneck::Processor);
+    }
+}

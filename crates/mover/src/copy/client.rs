@@ -1,0 +1,533 @@
+//! The client's part of a file transfer: from a plan to its record.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use farlink_host::beneath::Directory;
+use farlink_host::clock::{monotonic, rfc3339_before};
+use farlink_host::congestion;
+use farlink_host::process;
+use farlink_host::readiness::Wake;
+use farlink_host::socket;
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::entry::Digest;
+use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Secret};
+use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::Outcome;
+
+use super::conversation::{End, Party, talk};
+use super::file_event::{Became, FileEvent};
+use super::filter::Filter;
+use super::plan::{Finished, Notice, Plan, Progress, Summary};
+use super::receiving::{self, Receiving};
+use super::sending::{Manner, Sending, Tally};
+use super::serve::absolute;
+use super::source::SourcePath;
+use super::target::{Destination, Target, TargetOptions};
+use super::unfinished::Mark;
+use super::{CopyError, bottleneck, record, supply};
+use crate::connection::Emulated;
+use crate::control::Control;
+use crate::far::{Line, Opened};
+use crate::{chain, facts};
+
+/// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
+pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
+    let key = key_of(plan);
+    let mark = Mark::of(key);
+    let mut resume = plan.resume.unwrap_or_else(|| mark.is_set());
+    mark.set();
+    let mut ledger = Ledger::new(plan, notice);
+    let mut attempt = 0;
+    let outcome = loop {
+        let outcome = Attempt { plan, key, resume, stop }.run(&mut ledger);
+        match outcome {
+            Err(error) if error.is_passing() && attempt < plan.retries && !stop.is_raised() => {
+                attempt += 1;
+                ledger.warn(format!("{}; attempt {} of {}", chain(&error), attempt + 1, plan.retries + 1));
+                resume = true;
+                pause(attempt, stop);
+            }
+            other => break other,
+        }
+    };
+    ledger.summary.retries = attempt;
+    let interrupted = matches!(outcome, Ok(true));
+    let error = outcome.err();
+    if error.is_none() && !interrupted && ledger.summary.failed == 0 {
+        mark.clear();
+    }
+    let Ledger { mut record, summary, .. } = ledger;
+    record.outcome = match (&error, interrupted) {
+        (Some(_), _) => Outcome::Failed,
+        (None, true) => Outcome::Interrupted,
+        (None, false) if summary.failed > 0 => Outcome::Failed,
+        (None, false) => Outcome::Ok,
+    };
+    record.error = error.as_ref().map(|error| chain(error));
+    if record.error.is_none() && summary.failed > 0 {
+        record.error =
+            Some(format!("{} of {} names were not copied", summary.failed, summary.failed + summary.entries));
+    }
+    Finished { record, summary, error }
+}
+
+/// Waits before attempt `attempt`: 1, 2, 4, ... seconds, no longer than 30.
+fn pause(attempt: u32, stop: &Wake) {
+    let until = monotonic()
+        .after(Nanos(1_000_000_000 << attempt.saturating_sub(1).min(5)).min(Nanos(30_000_000_000)));
+    while monotonic() < until && !stop.is_raised() {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+/// Names partial files: the same for the same copy by the same user of the same host.
+fn key_of(plan: &Plan) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new_derive_key("farlink 2026-11-21 name of a copy");
+    let mut add = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_be_bytes());
+        hasher.update(bytes);
+    };
+    add(process::host_name().as_bytes());
+    add(plan.far.to_string().as_bytes());
+    add(if plan.way == Way::Forward { b"to" } else { b"from" });
+    for source in &plan.sources {
+        add(source.as_bytes());
+    }
+    add(plan.destination.as_bytes());
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    key
+}
+
+/// What is known of a transfer over all its attempts.
+struct Ledger<'a> {
+    record: farlink_wire::record::Record,
+    summary: Summary,
+    notice: &'a mut dyn FnMut(Notice),
+    report: bool,
+    began: Nanos,
+    start: Option<Nanos>,
+}
+
+impl<'a> Ledger<'a> {
+    fn new(plan: &Plan, notice: &'a mut dyn FnMut(Notice)) -> Self {
+        let record = record::opened(plan, rfc3339_before(Nanos::ZERO));
+        Self {
+            record,
+            summary: Summary::default(),
+            notice,
+            report: plan.report,
+            began: monotonic(),
+            start: None,
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        (self.notice)(Notice::Warning(text));
+    }
+
+    fn on_events(&mut self, events: Vec<FileEvent>) {
+        for event in events {
+            let well = match event.what {
+                Became::Copied => true,
+                Became::Same => {
+                    self.summary.same += event.bytes;
+                    true
+                }
+                Became::Skipped(_) => {
+                    self.summary.skipped += 1;
+                    false
+                }
+                Became::Failed(_) => {
+                    self.summary.failed += 1;
+                    false
+                }
+            };
+            if well {
+                self.summary.entries += 1;
+                self.summary.bytes += event.bytes;
+            }
+            if self.report || !well {
+                (self.notice)(Notice::File(event));
+            }
+        }
+    }
+}
+
+/// One attempt at a plan.
+pub(super) struct Attempt<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) key: [u8; 16],
+    pub(super) resume: bool,
+    pub(super) stop: &'a Wake,
+}
+
+impl Attempt<'_> {
+    /// True where it was interrupted.
+    fn run(&self, ledger: &mut Ledger<'_>) -> Result<bool, CopyError> {
+        let plan = self.plan;
+        if ledger.record.id.is_empty() {
+            ledger.record.id = format!("{:032x}", u128::from_be_bytes(random()?));
+        }
+        let wake = Wake::new().map_err(CopyError::wait)?;
+        // What is wrong here is said before anybody is called.
+        let prepared = self.prepare()?;
+        let token = Token(random()?);
+        let mut request = self.request(token);
+        if plan.protect == Protect::Integrity {
+            let (left, right) = (random()?, random()?);
+            let mut secret = [0; 32];
+            secret[..16].copy_from_slice(&left);
+            secret[16..].copy_from_slice(&right);
+            request.secret = Some(Secret(Digest(secret)));
+        }
+        let before = Emulated::of_this_host();
+        let Some(opened) = plan.far.open(&request, plan.bind, self.stop)? else { return Ok(true) };
+        let Opened { control, data, line, warnings, early } = opened;
+        for warning in warnings {
+            ledger.warn(warning);
+        }
+        let mut control = control;
+        let start = monotonic();
+        let rtt = control
+            .channel()
+            .tcp()
+            .and_then(|tcp| TcpInfo::of(tcp).ok())
+            .map_or(Nanos::ZERO, |info| info.min_rtt);
+        if ledger.start.is_none() {
+            ledger.start = Some(start);
+            ledger.record.setup_s = Some(start.since(ledger.began).as_secs_f64());
+            ledger.record.started = rfc3339_before(Nanos::ZERO);
+            ledger.record.rtt_s = Some(rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64);
+        }
+        let seal = request.secret.map(|secret| secret.0.0);
+        let end = match prepared {
+            Prepared::Sources(sources, filter) => {
+                let manner = Manner {
+                    resume: self.resume,
+                    verify: plan.verify,
+                    seal,
+                    may_pace: plan.declared.is_none() && plan.buffer.is_none(),
+                    limit: plan.limit,
+                    report: true,
+                    stale: stale_after(&control),
+                };
+                let sending = Sending::new(manner, wake.clone(), new_wake()?);
+                supply::start(&sending, sources, filter, plan.length)
+                    .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
+                End::Sender(sending)
+            }
+            Prepared::Target(target, sink) => {
+                let interval = plan.interval.get();
+                let manner = receiving::Manner {
+                    target,
+                    sink,
+                    resume: self.resume,
+                    verify: plan.verify,
+                    seal,
+                    report: true,
+                    interval,
+                };
+                End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?))
+            }
+        };
+        let count = data.len();
+        for (number, channel) in data {
+            end.join(number, channel)?;
+        }
+        let mut client = Client {
+            ledger,
+            line,
+            end: &end,
+            next: count as u32,
+            replaced: 0,
+            samples: HashMap::new(),
+            host: None,
+            start,
+        };
+        let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early);
+        client.drain();
+        let (samples, host) = (std::mem::take(&mut client.samples), client.host.take());
+        if !matches!(&talked, Ok(talk) if !talk.interrupted) {
+            // Whoever is still there is told.
+            let reason = match &talked {
+                Err(error) => chain(error),
+                Ok(_) => "interrupted".to_owned(),
+            };
+            let _ = control.send(&farlink_wire::message::Message::Failed(reason.into()));
+        }
+        let interval = plan.interval.get();
+        let samples = match &end {
+            End::Receiver(receiving) => receiving.take_samples(),
+            End::Sender(_) => record::columns(&samples),
+        };
+        let tally = tally(&end);
+        end.abort();
+        end.wait();
+        let talk = talked?;
+        let first = ledger.start.unwrap_or(start);
+        let near = facts::host();
+        if let Some(accept) = &host {
+            record::name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
+        }
+        let shift = Nanos(rtt.0 / 2);
+        record::close(
+            &mut ledger.record,
+            &talk,
+            &record::Course { first, rtt, interval, samples: &samples, shift, way: plan.way, tally },
+        );
+        ledger.record.streams = Some(count as u32);
+        if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
+            let cores = (near.cores, host.as_ref().map_or(near.cores, |accept| accept.host.cores));
+            let took = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
+            let judged = bottleneck::judge(took, account, finished, cores);
+            // Within one process there is no network.
+            ledger.summary.bottleneck =
+                Some(judged).filter(|judged| !(plan.far.is_local() && judged.is_network()));
+        }
+        if let Some(before) = before {
+            record::describe(&mut ledger.record, &before, &control);
+        }
+        Ok(talk.interrupted)
+    }
+
+    pub(super) fn prepare(&self) -> Result<Prepared, CopyError> {
+        let plan = self.plan;
+        let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
+        let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
+        let filter = Filter::new(&plan.rules)?;
+        match plan.way {
+            Way::Forward => {
+                let mut sources = Vec::new();
+                for place in &plan.sources {
+                    sources.push((Arc::clone(&root), SourcePath::new(absolute(place.as_bytes())?)?));
+                }
+                Ok(Prepared::Sources(sources, filter))
+            }
+            Way::Reverse => {
+                let options = TargetOptions {
+                    fsync: plan.fsync,
+                    expected: expected(&plan.sources),
+                    ..TargetOptions::default()
+                };
+                let destination =
+                    Destination { path: absolute(plan.destination.as_bytes())?, several: self.several() };
+                let sink = root.open_sink(&destination.path).ok();
+                let target = Target::open(&root, &destination, self.key, options)?;
+                Ok(Prepared::Target(target, sink))
+            }
+        }
+    }
+
+    /// Whether the destination can only be a directory.
+    fn several(&self) -> bool {
+        let sources = &self.plan.sources;
+        let contents = |place: &Place| {
+            SourcePath::new(place.as_bytes()).is_ok_and(|source| source.base_name().is_none())
+        };
+        sources.len() > 1 || sources.iter().any(contents)
+    }
+
+    pub(super) fn request(&self, token: Token) -> Request {
+        let plan = self.plan;
+        let forward = plan.way == Way::Forward;
+        Request {
+            token,
+            way: plan.way,
+            sources: if forward { Vec::new() } else { plan.sources.clone() },
+            destination: forward.then(|| plan.destination.clone()),
+            several: self.several(),
+            key: Token(self.key),
+            resume: self.resume,
+            dry_run: false,
+            rules: if forward { Vec::new() } else { plan.rules.clone() },
+            length: plan.length,
+            protect: plan.protect,
+            secret: None,
+            verify: plan.verify,
+            fsync: plan.fsync,
+            limit: plan.limit,
+            streams: plan.streams.unwrap_or_else(|| usual_streams(plan)),
+            congestion: plan.congestion.clone(),
+            declared: plan.declared,
+            buffer: plan.buffer,
+            interval: plan.interval,
+            patience: plan.patience,
+            host: facts::host(),
+        }
+    }
+}
+
+/// Something to raise.
+pub(super) fn new_wake() -> Result<Wake, CopyError> {
+    Wake::new().map_err(CopyError::wait)
+}
+
+/// Bits that nobody foresees.
+pub(super) fn random() -> Result<[u8; 16], CopyError> {
+    process::random().map_err(|source| CopyError::System { attempt: "draw a random number", source })
+}
+
+/// What was looked at before the far end is called.
+pub(super) enum Prepared {
+    Sources(Vec<(Arc<Directory>, SourcePath)>, Filter),
+    Target(Target, Option<std::fs::File>),
+}
+
+/// The first components of what may come: the last ones of the sources. `None` where what is in one of them is asked for, under
+/// names that nobody knows beforehand.
+fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
+    let name = |place: &Place| {
+        let name = place.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        (!matches!(name, b"" | b"." | b"..")).then(|| name.to_vec())
+    };
+    sources.iter().map(name).collect()
+}
+
+/// Connections where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one reads while the other
+/// sends. Otherwise eight: a loss on one costs an eighth of the rate, and slow start begins with eight windows.
+fn usual_streams(plan: &Plan) -> Streams {
+    let count = if plan.declared.is_some() { 2 } else { 8 };
+    Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
+}
+
+/// How long a block may be on its way over the path of `control` before an idle stream sends it, too.
+pub(super) fn stale_after(control: &Control) -> Nanos {
+    let rtt =
+        control.channel().tcp().and_then(|tcp| TcpInfo::of(tcp).ok()).map_or(Nanos::ZERO, |info| info.srtt);
+    Nanos(rtt.0 * 8).max(Nanos(2_000_000_000))
+}
+
+/// The sender's account.
+pub(super) fn sender_account(end: &End) -> Account {
+    let End::Sender(sending) = end else { return Account::default() };
+    let stages = sending.timing.stages();
+    let infos = sending.tcp();
+    let sum = |part: fn(&TcpInfo) -> u64| infos.iter().map(|(_, info)| part(info)).sum::<u64>();
+    let facts = sending.socket_facts();
+    let transport = Sent {
+        cpu: stages.cpu,
+        buffer: facts.buffer,
+        retransmits: sum(|info| info.retransmits.into()),
+        congestion: Text::from(facts.congestion),
+        origin: facts.origin,
+        reason: None,
+        mtu: infos.first().map_or(0, |(_, info)| info.path_mtu),
+        zero_copy: false,
+    };
+    Account {
+        stages,
+        transport,
+        busy: Nanos(sum(|info| info.busy.0)),
+        receiver_limited: Nanos(sum(|info| info.receiver_limited.0)),
+        buffer_limited: Nanos(sum(|info| info.buffer_limited.0)),
+    }
+}
+
+fn tally(end: &End) -> Tally {
+    match end {
+        End::Sender(sending) => sending.tally(),
+        End::Receiver(receiving) => receiving.tally(),
+    }
+}
+
+/// The client's part in a conversation.
+struct Client<'a, 'l> {
+    ledger: &'a mut Ledger<'l>,
+    line: Box<dyn Line>,
+    end: &'a End,
+    /// Number of the next connection.
+    next: u32,
+    replaced: u32,
+    samples: HashMap<u32, u64>,
+    host: Option<Accept>,
+    start: Nanos,
+}
+
+impl Client<'_, '_> {
+    fn drain(&mut self) {
+        let events = match self.end {
+            End::Sender(sending) => sending.take_events(),
+            End::Receiver(receiving) => receiving.take_events(),
+        };
+        self.ledger.on_events(events);
+    }
+}
+
+impl Party for Client<'_, '_> {
+    fn observe(&mut self, end: &End, arrivals: &[Arrival]) {
+        for arrival in arrivals {
+            *self.samples.entry(arrival.index).or_default() += arrival.bytes;
+        }
+        self.drain();
+        let Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally(end);
+        let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
+        let bytes = acknowledged;
+        let progress = Progress { bytes, of_bytes, entries, of_entries, known, seconds };
+        (self.ledger.notice)(Notice::Progress(progress));
+    }
+
+    fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError> {
+        for stream in lost {
+            self.replaced += 1;
+            if self.replaced > MOST_REPLACED {
+                return Err(CopyError::NoStream);
+            }
+            let number = self.next;
+            self.next += 1;
+            match self.line.another(number) {
+                Ok(channel) => {
+                    self.ledger.warn(format!("data connection {stream} broke: another takes its place"));
+                    end.join(number, channel)?;
+                }
+                Err(error) => self.ledger.warn(format!(
+                    "data connection {stream} broke, and no other can be had: {}",
+                    chain(&error)
+                )),
+            }
+        }
+        match end {
+            End::Sender(sending) if sending.streams() == 0 => Err(CopyError::NoStream),
+            End::Receiver(receiving) if receiving.streams() == 0 => Err(CopyError::NoStream),
+            _ => Ok(()),
+        }
+    }
+
+    fn account(&mut self) -> Account {
+        sender_account(self.end)
+    }
+
+    fn leaves_first(&self) -> bool {
+        true
+    }
+
+    fn accepted(&mut self, accept: Accept) {
+        self.host = Some(accept);
+    }
+}
+
+/// Connections that are replaced before it is given up.
+const MOST_REPLACED: u32 = 64;
+
+/// What the kernel granted a stream, as the sender found it when it joined.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SocketFacts {
+    pub(super) buffer: u64,
+    pub(super) congestion: String,
+    pub(super) origin: Option<farlink_wire::record::CongestionOrigin>,
+}
+
+impl SocketFacts {
+    /// Of a TCP connection; empty of others.
+    pub(super) fn of(tcp: Option<&std::net::TcpStream>) -> Self {
+        let Some(tcp) = tcp else { return Self::default() };
+        let name = socket::congestion(tcp).unwrap_or_default();
+        Self {
+            buffer: socket::buffer_size(tcp, socket::Buffer::Send).unwrap_or(0),
+            origin: congestion::origin(&name),
+            congestion: name,
+        }
+    }
+}

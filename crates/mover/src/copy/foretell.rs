@@ -1,0 +1,105 @@
+//! What a copy would copy, and nothing copied.
+
+use std::sync::Arc;
+
+use farlink_host::beneath::Directory;
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::Wake;
+use farlink_wire::message::copy::{Copy, Place, Request};
+use farlink_wire::message::{Message, Way};
+use farlink_wire::path::bytes_of;
+use farlink_wire::quantity::Nanos;
+
+use super::CopyError;
+use super::client::{Attempt, Prepared};
+use super::file_event::{Became, FileEvent};
+use super::filter::Filter;
+use super::outgoing::size;
+use super::plan::Plan;
+use super::source::{Found, SourcePath, Walk};
+use crate::chain;
+use crate::control::{Control, ControlError};
+
+/// Each name that `plan` would copy, and each that it would not for a reason; `name` is told one at a time.
+///
+/// # Errors
+/// Where a source is not there, or the far end cannot be asked.
+pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<(), CopyError> {
+    let attempt = Attempt { plan, key: [0; 16], resume: false, stop };
+    if plan.way == Way::Forward {
+        if let Prepared::Sources(sources, filter) = attempt.prepare()? {
+            walk(&sources, &filter, |event| name(&event));
+        }
+        return Ok(());
+    }
+    let random = || super::client::random();
+    let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
+    let Some(opened) = plan.far.open(&request, plan.bind, stop)? else { return Ok(()) };
+    let mut control = opened.control;
+    loop {
+        let until = monotonic().after(plan.patience.get());
+        match control.next(until, stop)? {
+            Some(Message::Copy(Copy::Foretold { path, bytes })) => {
+                name(&FileEvent { path: path.to_string(), bytes, digest: None, what: Became::Copied });
+            }
+            Some(Message::Copy(Copy::Skipped { path, reason, failed })) => {
+                let reason = reason.to_string();
+                let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
+                name(&FileEvent { path: path.to_string(), bytes: 0, digest: None, what });
+            }
+            Some(Message::Copy(Copy::Total { .. })) | None => return Ok(()),
+            Some(Message::Alive | Message::Copy(Copy::Accept(_))) => {}
+            Some(Message::Failed(reason) | Message::Refuse(reason)) => {
+                return Err(CopyError::FarEnd { reason });
+            }
+            Some(other) => return Err(ControlError::out_of_place(&other).into()),
+        }
+    }
+}
+
+/// The server's part: says what it would send.
+pub(super) fn tell(
+    control: &mut Control,
+    sources: &[(Arc<Directory>, SourcePath)],
+    filter: &Filter,
+    patience: Nanos,
+) -> Result<(), CopyError> {
+    let mut failure = None;
+    let (mut entries, mut total) = (0, 0);
+    walk(sources, filter, |FileEvent { path, bytes, what, .. }| {
+        let Ok(path) = Place::new(bytes_of(&path)) else { return };
+        let message = match what {
+            Became::Failed(reason) => Copy::Skipped { path, reason: reason.into(), failed: true },
+            Became::Skipped(reason) => Copy::Skipped { path, reason: reason.into(), failed: false },
+            _ => {
+                entries += 1;
+                total += bytes;
+                Copy::Foretold { path, bytes }
+            }
+        };
+        if failure.is_none() {
+            failure = control.send_patiently(&Message::Copy(message), patience).err();
+        }
+    });
+    if let Some(error) = failure {
+        return Err(error.into());
+    }
+    control.send_patiently(
+        &Message::Copy(Copy::Total { files: 0, packs: 0, entries, bytes: total }),
+        patience,
+    )?;
+    Ok(())
+}
+
+fn walk(sources: &[(Arc<Directory>, SourcePath)], filter: &Filter, mut tell: impl FnMut(FileEvent)) {
+    for (base, source) in sources {
+        for found in Walk::new(Arc::clone(base), std::slice::from_ref(source), filter) {
+            let (path, bytes, what) = match found {
+                Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
+                Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
+                Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
+            };
+            tell(FileEvent { path, bytes, digest: None, what });
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Both ends in one process: a copy on one host, by the same code.
+
+use std::collections::VecDeque;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use farlink_host::readiness::Wake;
+use farlink_wire::message::Message;
+use farlink_wire::message::copy::Request;
+
+use super::CopyError;
+use super::serve::{Allowed, serve};
+use crate::chain;
+use crate::channel::Channel;
+use crate::control::Control;
+use crate::far::{Line, Opened};
+
+/// Starts the other end of `request` in this process.
+pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
+    let failed = |source| CopyError::System { attempt: "connect the two ends", source };
+    let (near, far) = UnixStream::pair().map_err(failed)?;
+    let mut control = Control::new(Channel::over_unix(near).map_err(failed)?, Vec::new()).map_err(failed)?;
+    let mut theirs = Control::new(Channel::over_unix(far).map_err(failed)?, Vec::new()).map_err(failed)?;
+    let (streams, incoming) = channel();
+    let mut line = Pairs(streams);
+    let mut data = Vec::new();
+    for number in 0..u32::from(request.streams) {
+        data.push((number, line.another(number)?));
+    }
+    control.greet()?;
+    theirs.greet()?;
+    let request = request.clone();
+    let far_end = thread::Builder::new().name("farlink-far-end".to_owned());
+    let work = move || {
+        let Ok(stop) = Wake::new() else { return };
+        if let Err(error) = serve(&mut theirs, &request, incoming, &Allowed::everything(), &[&stop]) {
+            let _ = theirs.send(&Message::Failed(chain(&error).into()));
+        }
+        theirs.part();
+    };
+    far_end.spawn(work).map_err(|source| CopyError::System { attempt: "start a thread", source })?;
+    Ok(Opened { control, data, line: Box::new(line), warnings: Vec::new(), early: VecDeque::new() })
+}
+
+/// Connections within the process.
+struct Pairs(Sender<(u32, Channel)>);
+
+impl Line for Pairs {
+    fn another(&mut self, number: u32) -> Result<Channel, CopyError> {
+        let failed = |source| CopyError::System { attempt: "connect the two ends", source };
+        let (near, far) = UnixStream::pair().map_err(failed)?;
+        let far = Channel::over_unix(far).map_err(failed)?;
+        // A far end that is gone takes nothing more.
+        let _ = self.0.send((number, far));
+        Channel::over_unix(near).map_err(failed)
+    }
+}

@@ -1,0 +1,248 @@
+//! What a sender has in hand: files that go in blocks, and packs of what is small.
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use farlink_host::sparse;
+use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::frame::{File, block_bytes};
+
+use super::file_event::{Became, FileEvent};
+use super::source::{Handle, SourceError, SourceFile};
+use crate::chain;
+
+/// A file that goes in blocks.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    /// As it is said to the receiver.
+    pub(crate) frame: File,
+    /// Blocks in which there is nothing: first and number, ascending.
+    pub(crate) holes: Vec<(u32, u32)>,
+    origin: Origin,
+}
+
+/// Where a file's bytes come from.
+#[derive(Debug)]
+enum Origin {
+    /// A file that the walk found, opened by whoever needs it first.
+    File { handle: Handle, open: OnceLock<SourceFile> },
+    /// A device without end.
+    Endless(fs::File),
+}
+
+impl Outgoing {
+    pub(crate) fn new(
+        frame: File,
+        handle: Handle,
+        opened: Option<SourceFile>,
+        holes: Vec<(u32, u32)>,
+    ) -> Self {
+        let open = opened.map_or_else(OnceLock::new, OnceLock::from);
+        Self { frame, holes, origin: Origin::File { handle, open } }
+    }
+
+    /// The beginning of a device without end.
+    pub(crate) const fn endless(frame: File, device: fs::File) -> Self {
+        Self { frame, holes: Vec::new(), origin: Origin::Endless(device) }
+    }
+
+    /// Fills `piece` from `offset` on.
+    ///
+    /// # Errors
+    /// Why it cannot, for a person.
+    pub(crate) fn read(&self, offset: u64, piece: &mut [u8]) -> Result<(), String> {
+        let read = match &self.origin {
+            Origin::File { handle, open } => source(handle, open)
+                .and_then(|source| source.read_at(offset, piece))
+                .map_err(|error| chain(&error))?,
+            Origin::Endless(device) => {
+                sparse::read_at(device, 0, piece).map_err(|error| error.to_string())?
+            }
+        };
+        if read == piece.len() { Ok(()) } else { Err("it became shorter while it was read".to_owned()) }
+    }
+
+    /// Whether it is as the walk found it.
+    ///
+    /// # Errors
+    /// Why it is not, for a person.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let unchanged = match &self.origin {
+            Origin::File { handle, open } => {
+                let source = source(handle, open).map_err(|error| chain(&error))?;
+                source.is_unchanged().map_err(|error| error.to_string())?
+            }
+            Origin::Endless(_) => true,
+        };
+        if unchanged { Ok(()) } else { Err("it was changed while it was read".to_owned()) }
+    }
+
+    /// Bytes of a block.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        block_bytes(self.frame.size())
+    }
+
+    /// Its blocks.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.frame.size().div_ceil(self.block_bytes()) as u32
+    }
+
+    /// Bytes of block `index`; none behind the end.
+    pub(crate) fn block_length(&self, index: u32) -> u64 {
+        let from = u64::from(index) * self.block_bytes();
+        self.frame.size().saturating_sub(from).min(self.block_bytes())
+    }
+
+    /// What became of it.
+    pub(crate) fn event(&self, digest: Option<Digest>, what: Became) -> FileEvent {
+        FileEvent { path: self.frame.entry.path.to_string(), bytes: self.frame.size(), digest, what }
+    }
+}
+
+fn source<'a>(handle: &Handle, open: &'a OnceLock<SourceFile>) -> Result<&'a SourceFile, SourceError> {
+    if let Some(open) = open.get() {
+        return Ok(open);
+    }
+    let opened = handle.open()?;
+    Ok(open.get_or_init(|| opened))
+}
+
+/// Blocks of a file of `size` bytes that no extent of `data` touches: first and number, ascending.
+pub(crate) fn holes(size: u64, data: &[(u64, u64)]) -> Vec<(u32, u32)> {
+    let bytes = block_bytes(size);
+    let blocks = size.div_ceil(bytes);
+    let mut holes = Vec::new();
+    let mut free = 0;
+    for &(start, end) in data.iter().filter(|(start, end)| start < end) {
+        let (first, behind) = (start / bytes, end.div_ceil(bytes));
+        if first > free {
+            holes.push((free as u32, (first - free) as u32));
+        }
+        free = free.max(behind);
+    }
+    if blocks > free {
+        holes.push((free as u32, (blocks - free) as u32));
+    }
+    holes
+}
+
+/// A pack of small files, symbolic links and directories; or an offer of one.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) entries: Vec<(Entry, Option<Handle>)>,
+    pub(crate) offer: bool,
+    read: Mutex<Read>,
+}
+
+/// What was learned by reading it.
+#[derive(Debug, Default)]
+struct Read {
+    /// Digest of each entry; `None` of what could not be read.
+    digests: Vec<Option<Digest>>,
+    wanted: Vec<(u32, u32)>,
+}
+
+impl Planned {
+    pub(crate) fn new(entries: Vec<(Entry, Option<Handle>)>) -> Self {
+        Self { entries, offer: false, read: Mutex::default() }
+    }
+
+    /// The same, as an offer or not.
+    pub(crate) fn offered(self, offer: bool) -> Self {
+        Self { offer, ..self }
+    }
+
+    fn read(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of content.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.entries.iter().map(|(entry, _)| size(entry)).sum()
+    }
+
+    /// It was read, and these are the digests of its entries.
+    pub(crate) fn on_read(&self, digests: Vec<Option<Digest>>) {
+        self.read().digests = digests;
+    }
+
+    /// Whether entry `at` could not be read.
+    pub(crate) fn failed(&self, at: usize) -> bool {
+        self.read().digests.get(at).is_some_and(Option::is_none)
+    }
+
+    /// What became of its entries, if that is `what` of them all.
+    pub(crate) fn events(&self, what: &Became) -> Vec<FileEvent> {
+        let read = self.read();
+        let event = |(at, (entry, _)): (usize, &(Entry, _))| FileEvent {
+            path: entry.path.to_string(),
+            bytes: size(entry),
+            digest: digest_of(entry, read.digests.get(at).copied().flatten()),
+            what: what.clone(),
+        };
+        self.entries.iter().enumerate().map(event).collect()
+    }
+
+    /// Entry `at`.
+    pub(crate) fn event(&self, at: usize) -> Option<FileEvent> {
+        let (entry, _) = self.entries.get(at)?;
+        let (path, bytes) = (entry.path.to_string(), size(entry));
+        Some(FileEvent { path, bytes, digest: None, what: Became::Copied })
+    }
+
+    /// The receiver wants these, too.
+    pub(crate) fn want(&self, runs: &[(u32, u32)]) {
+        self.read().wanted.extend(runs);
+    }
+
+    fn is_wanted(wanted: &[(u32, u32)], at: usize) -> bool {
+        wanted.iter().any(|(first, count)| (*first..first.saturating_add(*count)).contains(&(at as u32)))
+    }
+
+    /// What the receiver has already, of an offer that it has answered.
+    pub(crate) fn unwanted(&self) -> Vec<FileEvent> {
+        let wanted = self.read().wanted.clone();
+        let events = self.events(&Became::Same).into_iter().enumerate();
+        let same = |(at, _): &(usize, FileEvent)| !Self::is_wanted(&wanted, *at) && !self.failed(*at);
+        events.filter(same).map(|(_, event)| event).collect()
+    }
+
+    /// A pack of what the receiver wants of an offer that it has answered.
+    pub(crate) fn wanted(&self) -> Self {
+        let wanted = self.read().wanted.clone();
+        let entries = self.entries.iter().enumerate();
+        let entries = entries.filter(|(at, _)| Self::is_wanted(&wanted, *at) && !self.failed(*at));
+        Self::new(entries.map(|(_, (entry, handle))| (entry.clone(), handle.clone())).collect())
+    }
+}
+
+/// Bytes of content of `entry`.
+pub(crate) fn size(entry: &Entry) -> u64 {
+    match entry.kind {
+        Kind::File { size } => size,
+        _ => 0,
+    }
+}
+
+fn digest_of(entry: &Entry, digest: Option<Digest>) -> Option<Digest> {
+    // Zeros stand for what was not hashed.
+    digest.filter(|digest| matches!(entry.kind, Kind::File { .. }) && *digest != Digest::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn only_blocks_without_any_data_are_holes() {
+        assert_eq!(holes(10 * MIB, &[]), [(0, 10)]);
+        assert_eq!(holes(10 * MIB, &[(0, 10 * MIB)]), []);
+        assert_eq!(
+            holes(10 * MIB - 5, &[(3 * MIB + 4096, 3 * MIB + 8192), (5 * MIB, 7 * MIB)]),
+            [(0, 3), (4, 1), (7, 3)]
+        );
+        assert_eq!(holes(3 * MIB, &[(MIB - 1, MIB + 1)]), [(2, 1)]);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a file transfer is to be, and what came of it.
+
+use farlink_wire::message::copy::{Place, Protect, Rule};
+use farlink_wire::message::{Buffer, Interval, Name, Patience, Streams, Way};
+use farlink_wire::quantity::{BitsPerSec, Bytes};
+use farlink_wire::record::Record;
+
+use super::file_event::FileEvent;
+use super::{Bottleneck, CopyError};
+use crate::far::Far;
+
+/// A file transfer as somebody wants it.
+#[derive(Debug)]
+pub struct Plan {
+    /// The other end.
+    pub far: Far,
+    /// Whether the files go there or come from there.
+    pub way: Way,
+    /// This host's address to connect from; the kernel's choice where absent.
+    pub bind: Option<std::net::IpAddr>,
+    /// What is copied, on the host that sends.
+    pub sources: Vec<Place>,
+    /// Where to, on the host that receives.
+    pub destination: Place,
+    /// What is copied of them and what is not.
+    pub rules: Vec<Rule>,
+    /// Bytes of a source that has no end.
+    pub length: Option<Bytes>,
+    /// Ask first what is there; by what is remembered of earlier attempts where absent.
+    pub resume: Option<bool>,
+    /// How data are kept from others.
+    pub protect: Protect,
+    /// Whether content is hashed and checked.
+    pub verify: bool,
+    /// Whether a file is on disk before it has its name.
+    pub fsync: bool,
+    /// Most bits per second, all streams together.
+    pub limit: Option<BitsPerSec>,
+    /// Data connections; by the path where absent.
+    pub streams: Option<Streams>,
+    /// Congestion control; the sender's default where absent.
+    pub congestion: Option<Name>,
+    /// The wire's rate that is guaranteed.
+    pub declared: Option<BitsPerSec>,
+    /// Socket buffers; the kernel tunes them where absent.
+    pub buffer: Option<Buffer>,
+    /// Length of a sample.
+    pub interval: Interval,
+    /// How long the far end may be silent.
+    pub patience: Patience,
+    /// Attempts after the first, where the connection breaks.
+    pub retries: u32,
+    /// Why congestion control and all else was chosen, where a profile model chose: for the record.
+    pub reason: Option<String>,
+    /// Whether what becomes of each name is of interest, also where all is well.
+    pub report: bool,
+}
+
+/// What a transfer tells while it goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// How it goes.
+    Progress(Progress),
+    /// What became of a name.
+    File(FileEvent),
+    /// What a person should know, though it goes on.
+    Warning(String),
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Bytes of content that are done.
+    pub bytes: u64,
+    /// Of so many, as far as they are known.
+    pub of_bytes: u64,
+    /// Names that are done.
+    pub entries: u64,
+    /// Of so many, as far as they are known.
+    pub of_entries: u64,
+    /// Whether all are known.
+    pub known: bool,
+    /// Seconds since the first byte might leave.
+    pub seconds: f64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Names that are there now, copied or the same before.
+    pub entries: u64,
+    /// Names that should be and are not.
+    pub failed: u64,
+    /// Names that are nothing that can be copied.
+    pub skipped: u64,
+    /// Bytes of content of all names.
+    pub bytes: u64,
+    /// Bytes that were there already and were proven.
+    pub same: u64,
+    /// What bound it.
+    pub bottleneck: Option<Bottleneck>,
+    /// Attempts after the first.
+    pub retries: u32,
+}
+
+/// What came of it. There is a record of whatever was measured, also where it failed.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its record.
+    pub record: Record,
+    /// Counts.
+    pub summary: Summary,
+    /// Why it failed as a whole, where it did.
+    pub error: Option<CopyError>,
+}

@@ -1,0 +1,64 @@
+//! Holes of a file, at the receiver: blocks in which there is nothing.
+
+use std::sync::Arc;
+
+use farlink_flow::digest::BlockHasher;
+use farlink_wire::entry::Digest;
+use farlink_wire::frame::{Holes, block_bytes};
+use farlink_wire::message::copy::Unit;
+
+use super::{Incoming, Receiving};
+use crate::copy::CopyError;
+use crate::copy::timing::Stage;
+
+impl Receiving {
+    /// Holes of a file: blocks in which there is nothing.
+    pub(crate) fn on_holes(&self, incoming: &Arc<Incoming>, holes: &Holes) -> Result<(), CopyError> {
+        let size = incoming.frame.size();
+        let bytes = block_bytes(size);
+        let blocks = size.div_ceil(bytes);
+        let empty: u64 = holes.runs.iter().map(|(_, count)| u64::from(*count)).sum();
+        if let Some((first, count)) =
+            holes.runs.last().filter(|(first, count)| u64::from(first + count) > blocks)
+        {
+            return Err(CopyError::NoSuchBlock { file: holes.file, index: first + count - 1 });
+        }
+        let wanted = |index: &u32| self.wants(holes.file, *index);
+        for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count).filter(wanted) {
+            if let Err(error) = incoming.store.leave_out(&self.manner.target, index, 1) {
+                self.fail(incoming, &error);
+                return Ok(());
+            }
+        }
+        // Hashing nothing takes as long as hashing something: a digest of terabytes of it is not worth minutes.
+        if !self.manner.verify || empty * bytes > MOST_ZEROS {
+            return self.arrived(incoming, &holes.runs, None, Unit::Pack(0));
+        }
+        for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count) {
+            if !self.wants(holes.file, index) {
+                continue;
+            }
+            let length = (size - u64::from(index) * bytes).min(bytes);
+            let digest = self.timing.during(Stage::Digest, || zeros(size, bytes, index, length));
+            self.arrived_quietly(incoming, index, digest)?;
+        }
+        Ok(())
+    }
+}
+
+/// The digest of a block of `length` zeros.
+fn zeros(size: u64, bytes: u64, index: u32, length: u64) -> Digest {
+    let mut hasher = BlockHasher::new(size, bytes, index);
+    let mut left = length;
+    while left > 0 {
+        let count = left.min(NOTHING.len() as u64);
+        hasher.update(&NOTHING[..count as usize]);
+        left -= count;
+    }
+    hasher.finish()
+}
+
+static NOTHING: [u8; 65536] = [0; 65536];
+
+/// Bytes of holes that are hashed: about 10 seconds' worth.
+const MOST_ZEROS: u64 = 64 << 30;

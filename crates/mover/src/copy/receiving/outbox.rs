@@ -1,0 +1,29 @@
+//! What a receiver has to say to the sender.
+
+use farlink_wire::entry::Digest;
+use farlink_wire::message::MAX_ENTRIES;
+use farlink_wire::message::copy::{Copy, MOST_REJECTIONS, Rejection, Unit};
+
+/// What is to be said, one list a kind.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) acknowledged: Vec<Unit>,
+    pub(super) damaged: Vec<Unit>,
+    pub(super) stored: Vec<(u32, Option<Digest>)>,
+    pub(super) rejected: Vec<Rejection>,
+    pub(super) other: Vec<Copy>,
+}
+
+impl Outbox {
+    /// As messages, in an order that holds: what was refused before what is acknowledged.
+    pub(super) fn into_messages(self) -> Vec<Copy> {
+        let Self { acknowledged, damaged, stored, rejected, other } = self;
+        let mut messages = Vec::new();
+        messages.extend(rejected.chunks(MOST_REJECTIONS).map(|some| Copy::Rejected(some.to_vec())));
+        messages.extend(acknowledged.chunks(MAX_ENTRIES).map(|some| Copy::Acknowledged(some.to_vec())));
+        messages.extend(damaged.chunks(MAX_ENTRIES).map(|some| Copy::Damaged(some.to_vec())));
+        messages.extend(stored.chunks(MAX_ENTRIES).map(|some| Copy::Stored(some.to_vec())));
+        messages.extend(other);
+        messages
+    }
+}

@@ -1,0 +1,147 @@
+//! Packs of what is small, and offers of them, at the receiver.
+
+use farlink_flow::digest;
+use farlink_wire::entry::{Digest, Kind};
+use farlink_wire::frame::{Item, Pack};
+use farlink_wire::message::MAX_ENTRIES;
+use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
+
+use super::Receiving;
+use crate::chain;
+use crate::copy::CopyError;
+use crate::copy::file_event::Became;
+use crate::copy::outgoing::size;
+use crate::copy::target::TargetError;
+use crate::copy::timing::Stage;
+
+impl Receiving {
+    /// A pack has come.
+    pub(crate) fn on_pack(&self, pack: &Pack<'_>) -> Result<(), CopyError> {
+        let number = pack.pack;
+        if self.state().arrivals.has_pack(number) {
+            self.state().outbox.acknowledged.push(Unit::Pack(number));
+            self.wake.raise();
+            return Ok(());
+        }
+        let mut rejected = Vec::new();
+        let mut stored = Vec::new();
+        for (at, item) in pack.items.iter().enumerate() {
+            if item.digest == Digest::ABSENT {
+                continue;
+            }
+            match self.put(item) {
+                Ok(Some(())) => stored.push(item),
+                Ok(None) => {
+                    // Damaged on its way: the whole pack again, and what is right in it is written twice.
+                    self.state().outbox.damaged.push(Unit::Pack(number));
+                    self.wake.raise();
+                    return Ok(());
+                }
+                // Nothing more of such a sender is obeyed.
+                Err(error @ TargetError::Unexpected { .. }) => return Err(error.into()),
+                Err(error) => {
+                    rejected.push((item, chain(&error)));
+                    let of = Rejected::Item(number, at as u32);
+                    let reason = chain(&error).into();
+                    self.state().outbox.rejected.push(Rejection { of, reason });
+                }
+            }
+        }
+        let mut state = self.state();
+        if !state.arrivals.on_pack(number) {
+            // Another connection has brought it meanwhile.
+            state.outbox.acknowledged.push(Unit::Pack(number));
+            drop(state);
+            self.wake.raise();
+            return Ok(());
+        }
+        for item in stored {
+            let digest = Some(item.digest)
+                .filter(|_| self.manner.verify && matches!(item.entry.kind, Kind::File { .. }));
+            state.close_name(
+                self.manner.report,
+                &item.entry,
+                item.content.len() as u64,
+                digest,
+                Became::Copied,
+            );
+        }
+        for (item, reason) in rejected {
+            state.close_name(
+                self.manner.report,
+                &item.entry,
+                item.content.len() as u64,
+                None,
+                Became::Failed(reason),
+            );
+        }
+        state.outbox.acknowledged.push(Unit::Pack(number));
+        drop(state);
+        self.settle();
+        self.wake.raise();
+        Ok(())
+    }
+
+    /// Stores one entry; `None` where its content is damaged.
+    fn put(&self, item: &Item<'_>) -> Result<Option<()>, TargetError> {
+        let timing = &self.timing;
+        match &item.entry.kind {
+            // What a device would keep is nothing.
+            _ if self.manner.sink.is_some() => {}
+            Kind::File { .. } => {
+                if self.manner.verify
+                    && timing.during(Stage::Digest, || digest::whole(item.content)) != item.digest
+                {
+                    return Ok(None);
+                }
+                timing.during(Stage::Disk, || self.manner.target.put(&item.entry, item.content))?;
+            }
+            Kind::Directory => timing.during(Stage::Disk, || self.manner.target.directory(&item.entry))?,
+            Kind::Symlink { .. } => timing.during(Stage::Disk, || self.manner.target.symlink(&item.entry))?,
+        }
+        Ok(Some(()))
+    }
+
+    /// An offer has come: which of these are not here?
+    pub(crate) fn on_offer(&self, offer: &Pack<'_>) {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut same = Vec::new();
+        for (at, item) in offer.items.iter().enumerate() {
+            if item.digest == Digest::ABSENT {
+                continue;
+            }
+            let held = match item.entry.kind {
+                Kind::File { .. } => {
+                    self.timing.during(Stage::Disk, || self.manner.target.holds(&item.entry, item.digest))
+                }
+                // As cheap to make again as to compare.
+                _ => false,
+            };
+            if held {
+                same.push(item);
+                continue;
+            }
+            let at = at as u32;
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == at => *count += 1,
+                _ => runs.push((at, 1)),
+            }
+        }
+        let pack = offer.pack;
+        let mut state = self.state();
+        for item in same {
+            let bytes = size(&item.entry);
+            state.close_name(self.manner.report, &item.entry, bytes, Some(item.digest), Became::Same);
+        }
+        let mut chunks = runs.chunks(MAX_ENTRIES).peekable();
+        if chunks.peek().is_none() {
+            state.outbox.other.push(Copy::Wanted { pack, runs: Vec::new(), last: true });
+        }
+        while let Some(chunk) = chunks.next() {
+            let last = chunks.peek().is_none();
+            state.outbox.other.push(Copy::Wanted { pack, runs: chunk.to_vec(), last });
+        }
+        drop(state);
+        self.wake.raise();
+    }
+}

@@ -1,0 +1,54 @@
+//! How far a receiver is: for samples, for a person, for the record.
+
+use farlink_wire::message::{Arrival, MAX_ENTRIES};
+
+use super::{Receiving, State};
+use crate::copy::file_event::FileEvent;
+use crate::copy::sending::Tally;
+
+impl Receiving {
+    /// What arrived since this was asked last, by intervals that are over.
+    pub(crate) fn take_arrivals(&self) -> Vec<Arrival> {
+        let mut guard = self.state();
+        let State { samples, reported, .. } = &mut *guard;
+        reported.resize(samples.len(), 0);
+        let news = samples.iter().zip(reported.iter_mut()).enumerate();
+        let mut arrivals = Vec::new();
+        for (index, (came, said)) in news.filter(|(_, (came, said))| *came > *said).take(MAX_ENTRIES) {
+            arrivals.push(Arrival { index: index as u32, bytes: *came - *said });
+            *said = *came;
+        }
+        arrivals
+    }
+
+    /// Bytes that arrived, by interval.
+    pub(crate) fn take_samples(&self) -> Vec<u64> {
+        std::mem::take(&mut self.state().samples)
+    }
+
+    /// Connections that are at work.
+    pub(crate) fn streams(&self) -> usize {
+        self.state().streams
+    }
+
+    /// What became of names since this was asked last.
+    pub(crate) fn take_events(&self) -> Vec<FileEvent> {
+        std::mem::take(&mut self.state().events)
+    }
+
+    /// How much is done.
+    pub(crate) fn tally(&self) -> Tally {
+        let state = self.state();
+        let (of_entries, of_bytes) = state.of.unwrap_or_default();
+        Tally {
+            acknowledged: state.bytes + state.done,
+            same: state.done,
+            sent: state.bytes,
+            entries: state.entries,
+            failed: state.failed,
+            of_entries,
+            of_bytes,
+            known: state.of.is_some(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! From what is known of a file transfer to its record.
+
+use std::collections::HashMap;
+
+use farlink_wire::message::copy::Protect;
+use farlink_wire::message::{Host, Way};
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::record::{Buffers, Disk, Ends, Hosts, Kind, Mode, Record, SCHEMA};
+
+use super::conversation::Talk;
+use super::plan::Plan;
+use super::sending::Tally;
+use crate::connection::Emulated;
+use crate::control::Control;
+use crate::facts;
+
+/// A record with all that is known before anything moves.
+pub(super) fn opened(plan: &Plan, started: String) -> Record {
+    Record {
+        schema: SCHEMA,
+        kind: Kind::File,
+        mode: Mode::Size,
+        started,
+        stripes: Some(1),
+        congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
+        congestion_reason: plan.reason.clone(),
+        declared_bps: plan.declared.map(BitsPerSec::get),
+        buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
+        tool: "farlink".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        protection: Some(protection(plan).to_owned()),
+        ..Record::default()
+    }
+}
+
+/// As records say it.
+fn protection(plan: &Plan) -> &'static str {
+    match plan.protect {
+        _ if plan.far.is_local() => "clear",
+        Protect::Encrypt => "encrypted",
+        Protect::Integrity => "integrity",
+        Protect::Clear => "clear",
+    }
+}
+
+/// Both hosts, each in its role.
+pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host) {
+    let (source, destination) = match way {
+        Way::Forward => (near, far),
+        Way::Reverse => (far, near),
+    };
+    record.source = Some(source.name.to_string());
+    record.destination = Some(destination.name.to_string());
+    record.hosts = Some(Hosts { source: facts::recorded(source), destination: facts::recorded(destination) });
+}
+
+/// How it went, in time.
+pub(super) struct Course<'a> {
+    /// When the first byte might leave, here.
+    pub(super) first: Nanos,
+    /// The round trip.
+    pub(super) rtt: Nanos,
+    /// Length of a sample.
+    pub(super) interval: Nanos,
+    /// Bytes that arrived, by interval.
+    pub(super) samples: &'a [u64],
+    /// What the receiver's intervals begin later by.
+    pub(super) shift: Nanos,
+    /// Which way.
+    pub(super) way: Way,
+    /// What was done.
+    pub(super) tally: Tally,
+}
+
+/// What was measured. Arrival is when the news of it came, less what that took: half a round trip.
+pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
+    let &Course { first, rtt, interval, samples, shift, way, tally } = course;
+    record.files = Some(tally.entries);
+    record.bytes = tally.sent;
+    if let Some(finished) = &talk.finished {
+        record.bytes = finished.bytes;
+        // A client that sends hears of the end half a round trip later; one that receives may start half a round trip later.
+        let half = Nanos(rtt.0 / 2);
+        let later = if way == Way::Forward { half.after(finished.since_last) } else { finished.since_last };
+        let last = talk.finished_at.0.saturating_sub(later.0);
+        record.duration_s = Some(Nanos(last.saturating_sub(first.0)).as_secs_f64());
+    }
+    let duration = record.duration_s.unwrap_or(f64::MAX);
+    let end = |index: usize| Nanos(interval.0 * (index as u64 + 1)).after(shift).as_secs_f64().min(duration);
+    record.samples = samples.iter().enumerate().map(|(index, bytes)| (end(index), *bytes)).collect();
+    if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
+        let sent = &account.transport;
+        record.cpu_s =
+            Some(Ends { sender: sent.cpu.as_secs_f64(), receiver: finished.stages.cpu.as_secs_f64() });
+        let read = account.stages.disk.as_secs_f64();
+        record.disk_s = Some(Disk { read, write: finished.stages.disk.as_secs_f64() });
+        record.retransmits = Some(sent.retransmits);
+        record.buffers = Some(Buffers { send: sent.buffer, receive: finished.buffer });
+        record.congestion =
+            Some(sent.congestion.to_string()).filter(|name| !name.is_empty()).or(record.congestion.take());
+        record.congestion_origin = sent.origin;
+        record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
+    }
+}
+
+/// What the emulator knows of the connection, where there is one under it.
+pub(super) fn describe(record: &mut Record, before: &Emulated, control: &Control) {
+    let Some(tcp) = control.channel().tcp() else { return };
+    let (Ok(peer), Ok(here)) = (tcp.peer_addr(), tcp.local_addr()) else { return };
+    if peer.ip() != here.ip() && before.addresses().contains(&peer.ip()) {
+        before.describe(record, peer.is_ipv6());
+        record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
+    }
+}
+
+/// Samples as a column, of what came by interval.
+pub(super) fn columns(samples: &HashMap<u32, u64>) -> Vec<u64> {
+    let count = samples.keys().max().map_or(0, |last| *last as usize + 1);
+    let mut column = vec![0; count.min(MOST_SAMPLES)];
+    for (index, bytes) in samples {
+        if let Some(place) = column.get_mut(*index as usize) {
+            *place = *bytes;
+        }
+    }
+    column
+}
+
+/// A day of samples of 100 ms.
+const MOST_SAMPLES: usize = 864_000;

@@ -1,0 +1,575 @@
+//! The sending end of a file transfer: what is left to do, who does it, and what the receiver said of it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use farlink_flow::schedule::{Schedule, Task};
+use farlink_flow::token_bucket::TokenBucket;
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::Wake;
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::entry::Digest;
+use farlink_wire::message::MAX_ENTRIES;
+use farlink_wire::message::copy::{Copy, Rejected, Unit};
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+use super::CopyError;
+use super::client::SocketFacts;
+use super::file_event::{Became, FileEvent};
+use super::outgoing::{Outgoing, Planned};
+use super::timing::Timing;
+
+/// How the sending end goes about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    /// Ask what is there before sending it.
+    pub(crate) resume: bool,
+    /// Hash what is sent.
+    pub(crate) verify: bool,
+    /// The secret of frames' tags, where they have some.
+    pub(crate) seal: Option<[u8; 32]>,
+    /// Whether the kernel may pace: no rate is held, and no buffer bounds the window.
+    pub(crate) may_pace: bool,
+    /// Most bits a second.
+    pub(crate) limit: Option<BitsPerSec>,
+    /// Whether what becomes of each name is of interest here.
+    pub(crate) report: bool,
+    /// How long a block may be on its way before an idle stream sends it too.
+    pub(crate) stale: Nanos,
+}
+
+/// The sending end. Its threads and the conversation share it.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) manner: Manner,
+    pub(crate) timing: Timing,
+    state: Mutex<State>,
+    changed: Condvar,
+    wake: Wake,
+    bucket: Option<Mutex<TokenBucket>>,
+    /// Raised when all threads are to end.
+    pub(crate) halt: Wake,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    schedule: Schedule,
+    files: HashMap<u32, Arc<Outgoing>>,
+    packs: HashMap<u32, Arc<Planned>>,
+    /// Entries of packs that are not acknowledged.
+    ahead: usize,
+    outbox: Vec<Copy>,
+    events: Vec<FileEvent>,
+    lost: Vec<u32>,
+    streams: HashSet<u32>,
+    /// What TCP said last of every stream that was.
+    tcp: HashMap<u32, TcpInfo>,
+    facts: SocketFacts,
+    /// Items that the receiver refused, of packs that it has not acknowledged.
+    refused: HashSet<(u32, u32)>,
+    supply: Supply,
+    tally: Tally,
+    ending: Ending,
+    failure: Option<CopyError>,
+}
+
+/// What there is to send, as far as it is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Supply {
+    walked: bool,
+    offers: usize,
+    files: u32,
+    /// Numbers given to packs, and of these with content.
+    pack_numbers: u32,
+    packs: u32,
+    entries: u64,
+    bytes: u64,
+    said: bool,
+}
+
+/// What is done, for progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Bytes of content that the receiver has acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Bytes of content that it had already.
+    pub(crate) same: u64,
+    /// Bytes of content that left, also those that left twice.
+    pub(crate) sent: u64,
+    /// Names that are done.
+    pub(crate) entries: u64,
+    /// Names that failed.
+    pub(crate) failed: u64,
+    /// Names in all, as far as they are known; and whether that is all.
+    pub(crate) of_entries: u64,
+    /// Bytes in all, as far as they are known.
+    pub(crate) of_bytes: u64,
+    /// Whether all names are known.
+    pub(crate) known: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Ending {
+    #[default]
+    No,
+    /// The receiver has everything.
+    Finished,
+    /// It cannot go on.
+    Aborted,
+}
+
+impl Sending {
+    pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
+        let bucket = manner.limit.map(|rate| Mutex::new(TokenBucket::new(rate, monotonic())));
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { manner, timing: Timing::new(), state, changed, wake, bucket, halt })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // What the walk finds.
+
+    /// Waits until there is room for more ahead; false where it is over.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        let mut state = self.state();
+        let full = |state: &State| {
+            state.ahead > MOST_AHEAD
+                || state.files.len() > MOST_OPEN
+                || state.schedule.open_blocks() > MOST_BLOCKS
+        };
+        while state.ending == Ending::No && full(&state) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.ending == Ending::No
+    }
+
+    /// A file that goes in blocks.
+    pub(crate) fn supply_file(&self, make: impl FnOnce(u32) -> Outgoing) {
+        let mut state = self.state();
+        let number = state.supply.files;
+        state.supply.files += 1;
+        state.supply.entries += 1;
+        let file = Arc::new(make(number));
+        state.supply.bytes += file.frame.size();
+        state.schedule.on_file(number, file.blocks(), &file.holes, self.manner.resume);
+        state.files.insert(number, file);
+        self.changed.notify_all();
+    }
+
+    /// A pack of what is small; offered first where what is there is asked for.
+    pub(crate) fn supply_pack(&self, planned: Planned, offer: bool) {
+        let mut state = self.state();
+        let number = state.supply.pack_numbers;
+        state.supply.pack_numbers += 1;
+        if offer {
+            state.supply.offers += 1;
+        } else {
+            state.supply.packs += 1;
+        }
+        if offer || !self.manner.resume {
+            state.supply.entries += planned.entries.len() as u64;
+            state.supply.bytes += planned.bytes();
+        }
+        state.ahead += planned.entries.len();
+        state.packs.insert(number, Arc::new(planned.offered(offer)));
+        state.schedule.on_pack(number);
+        self.changed.notify_all();
+    }
+
+    /// There is nothing more.
+    pub(crate) fn supply_ends(&self) {
+        let mut state = self.state();
+        state.supply.walked = true;
+        state.settle_total();
+        drop(state);
+        self.changed.notify_all();
+        self.wake.raise();
+    }
+
+    /// A name that is not copied.
+    pub(crate) fn supply_lacks(&self, event: FileEvent, message: Option<Copy>) {
+        let mut state = self.state();
+        state.tally.failed += u64::from(matches!(event.what, Became::Failed(_)));
+        if self.manner.report {
+            state.events.push(event);
+        } else {
+            state.outbox.extend(message);
+        }
+        drop(state);
+        self.wake.raise();
+    }
+
+    // What streams do.
+
+    /// A stream joins; `facts` are what the kernel granted it.
+    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts) {
+        let mut state = self.state();
+        state.streams.insert(stream);
+        state.facts = facts;
+    }
+
+    /// What `stream` does next; `None` where it is to end.
+    pub(crate) fn next_task(&self, stream: u32) -> Option<Job> {
+        let mut state = self.state();
+        loop {
+            if state.ending != Ending::No || !state.streams.contains(&stream) {
+                return None;
+            }
+            let now = monotonic();
+            match state.schedule.poll(now, stream, self.manner.stale) {
+                Some(Task::Announce(file)) => {
+                    if let Some(file) = state.files.get(&file) {
+                        return Some(Job::Announce(Arc::clone(file)));
+                    }
+                }
+                Some(Task::Empty(file)) => {
+                    if let Some(file) = state.files.get(&file) {
+                        return Some(Job::Empty(Arc::clone(file)));
+                    }
+                }
+                Some(Task::Block { file, index, proven }) => {
+                    if let Some(file) = state.files.get(&file) {
+                        return Some(Job::Block { file: Arc::clone(file), index, proven });
+                    }
+                    state.schedule.on_acknowledged(Unit::Block(file, index));
+                }
+                Some(Task::Pack(pack)) => match state.packs.get(&pack) {
+                    Some(planned) => return Some(Job::Pack { number: pack, planned: Arc::clone(planned) }),
+                    None => {
+                        state.schedule.on_acknowledged(Unit::Pack(pack));
+                    }
+                },
+                None => {
+                    if state.supply.said {
+                        // The conversation may have something to say of it.
+                        self.wake.raise();
+                    }
+                    let due = state.schedule.deadline(self.manner.stale);
+                    let pause = due.map_or(LONGEST, |due| due.since(now).min(LONGEST));
+                    // A little later than due: what is stale then is so by more than nothing.
+                    let pause = Duration::from_nanos(pause.0) + Duration::from_millis(1);
+                    let waited = self.changed.wait_timeout(state, pause);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+
+    /// Waits until `bytes` may leave.
+    pub(crate) fn pace(&self, bytes: usize) {
+        let Some(bucket) = &self.bucket else { return };
+        let pause = {
+            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut left = bytes as u64;
+            let mut pause = Nanos::ZERO;
+            while left > 0 {
+                let part = left.min(bucket.burst());
+                pause = bucket.take(monotonic(), part);
+                left -= part;
+            }
+            pause
+        };
+        if pause > Nanos::ZERO {
+            thread::sleep(Duration::from_nanos(pause.0));
+        }
+    }
+
+    /// `bytes` of content left.
+    pub(crate) fn on_sent(&self, bytes: u64) {
+        self.state().tally.sent += bytes;
+    }
+
+    /// The receiver's block is the same as ours.
+    pub(crate) fn on_same(&self, file: &Outgoing, index: u32) {
+        let mut state = self.state();
+        let unit = Unit::Block(file.frame.file, index);
+        if state.schedule.on_acknowledged(unit) {
+            let bytes = file.block_length(index);
+            state.tally.same += bytes;
+            state.tally.acknowledged += bytes;
+        }
+        match state.outbox.last_mut() {
+            Some(Copy::Same(units)) if units.len() < MAX_ENTRIES => units.push(unit),
+            _ => state.outbox.push(Copy::Same(vec![unit])),
+        }
+        drop(state);
+        self.wake.raise();
+    }
+
+    /// A file cannot be read to its end.
+    pub(crate) fn abandon(&self, file: &Outgoing, reason: String) {
+        let mut state = self.state();
+        let number = file.frame.file;
+        if state.files.remove(&number).is_none() {
+            return;
+        }
+        state.schedule.on_closed(number);
+        state.outbox.push(Copy::Abandon { file: number, reason: reason.clone().into() });
+        state.close_name(self.manner.report, file.event(None, Became::Failed(reason)));
+        drop(state);
+        self.changed.notify_all();
+        self.wake.raise();
+    }
+
+    /// What the kernel granted the streams, as one of them has it.
+    pub(crate) fn socket_facts(&self) -> SocketFacts {
+        self.state().facts.clone()
+    }
+
+    /// What TCP says of a stream.
+    pub(crate) fn on_tcp(&self, stream: u32, info: TcpInfo) {
+        self.state().tcp.insert(stream, info);
+    }
+
+    /// What TCP said last of every stream that was.
+    pub(crate) fn tcp(&self) -> Vec<(u32, TcpInfo)> {
+        self.state().tcp.iter().map(|(stream, info)| (*stream, *info)).collect()
+    }
+
+    /// A stream is lost: others do what it had.
+    pub(crate) fn on_lost(&self, stream: u32) {
+        let mut state = self.state();
+        if !state.streams.remove(&stream) || state.ending != Ending::No {
+            return;
+        }
+        state.schedule.on_lost(stream);
+        state.lost.push(stream);
+        drop(state);
+        self.changed.notify_all();
+        self.wake.raise();
+    }
+
+    /// Streams that were lost since this was asked last.
+    pub(crate) fn take_lost(&self) -> Vec<u32> {
+        std::mem::take(&mut self.state().lost)
+    }
+
+    /// Streams that are at work.
+    pub(crate) fn streams(&self) -> usize {
+        self.state().streams.len()
+    }
+
+    // What the receiver says.
+
+    /// Takes a message of the receiver; true where it was the last.
+    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        match message {
+            Copy::Acknowledged(units) => {
+                for unit in units {
+                    state.on_acknowledged(unit, self.manner.report);
+                }
+            }
+            Copy::Damaged(units) => units.into_iter().for_each(|unit| state.schedule.on_damaged(unit)),
+            Copy::Proven { file, blocks, last } => {
+                let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
+                state.schedule.on_proven(file, blocks, last);
+            }
+            Copy::Wanted { pack, runs, last } => {
+                state.on_wanted(pack, &runs, last, self.manner.report);
+                state.settle_total();
+            }
+            Copy::Stored(files) => {
+                for (number, digest) in files {
+                    state.schedule.on_closed(number);
+                    if let Some(file) = state.files.remove(&number) {
+                        state.close_name(self.manner.report, file.event(digest, Became::Copied));
+                    }
+                }
+            }
+            Copy::Rejected(rejections) => {
+                for rejection in rejections {
+                    state.on_rejected(rejection.of, rejection.reason.to_string(), self.manner.report);
+                }
+            }
+            Copy::Lost(stream) => {
+                drop(guard);
+                self.on_lost(stream);
+                return Ok(false);
+            }
+            Copy::Finished(_) => {
+                state.ending = Ending::Finished;
+                drop(guard);
+                self.changed.notify_all();
+                return Ok(true);
+            }
+            _ => return Err(CopyError::OutOfPlace { what: "what only a sender says" }),
+        }
+        drop(guard);
+        self.changed.notify_all();
+        Ok(false)
+    }
+
+    /// What is to be said to the receiver.
+    pub(crate) fn take_messages(&self) -> Vec<Copy> {
+        std::mem::take(&mut self.state().outbox)
+    }
+
+    /// What became of names since this was asked last.
+    pub(crate) fn take_events(&self) -> Vec<FileEvent> {
+        std::mem::take(&mut self.state().events)
+    }
+
+    /// Whether everything has been handed to a stream, and the receiver was told how much that is.
+    pub(crate) fn has_sent_all(&self) -> bool {
+        let state = self.state();
+        state.supply.said && state.schedule.is_idle()
+    }
+
+    /// How much is done.
+    pub(crate) fn tally(&self) -> Tally {
+        let state = self.state();
+        let Supply { entries, bytes, walked, .. } = state.supply;
+        Tally { of_entries: entries, of_bytes: bytes, known: walked, ..state.tally }
+    }
+
+    /// It cannot go on: all threads end.
+    pub(crate) fn abort(&self, failure: Option<CopyError>) {
+        self.halt.raise();
+        let mut state = self.state();
+        if state.ending == Ending::No {
+            state.ending = Ending::Aborted;
+        }
+        if state.failure.is_none() {
+            state.failure = failure;
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.wake.raise();
+    }
+
+    /// Why it cannot go on, where a thread found out; once.
+    pub(crate) fn take_failure(&self) -> Option<CopyError> {
+        self.state().failure.take()
+    }
+}
+
+/// What a stream is to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Say what file this is.
+    Announce(Arc<Outgoing>),
+    /// Say what file this is and where its holes are.
+    Empty(Arc<Outgoing>),
+    /// Send a block, unless the receiver's is the same.
+    Block { file: Arc<Outgoing>, index: u32, proven: Option<Digest> },
+    /// Send a pack, or an offer.
+    Pack { number: u32, planned: Arc<Planned> },
+}
+
+impl State {
+    fn on_acknowledged(&mut self, unit: Unit, report: bool) {
+        self.schedule.on_acknowledged(unit);
+        match unit {
+            Unit::Block(file, index) => {
+                let bytes = self.files.get(&file).map_or(0, |file| file.block_length(index));
+                self.tally.acknowledged += bytes;
+            }
+            Unit::Pack(number) => {
+                let Some(planned) = self.packs.remove(&number) else { return };
+                self.ahead -= planned.entries.len();
+                self.tally.acknowledged += planned.bytes();
+                for (at, event) in planned.events(&Became::Copied).into_iter().enumerate() {
+                    if !self.refused.remove(&(number, at as u32)) && !planned.failed(at) {
+                        self.close_name(report, event);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The receiver wants these of an offer, and has the others.
+    fn on_wanted(&mut self, offer: u32, runs: &[(u32, u32)], last: bool, report: bool) {
+        let Some(planned) = self.packs.get(&offer).filter(|planned| planned.offer).map(Arc::clone) else {
+            return;
+        };
+        planned.want(runs);
+        if !last {
+            return;
+        }
+        self.packs.remove(&offer);
+        self.schedule.on_acknowledged(Unit::Pack(offer));
+        self.ahead -= planned.entries.len();
+        self.supply.offers -= 1;
+        for event in planned.unwanted() {
+            self.tally.same += event.bytes;
+            self.tally.acknowledged += event.bytes;
+            self.close_name(report, event);
+        }
+        let wanted = planned.wanted();
+        if !wanted.entries.is_empty() {
+            let number = self.supply.pack_numbers;
+            self.supply.pack_numbers += 1;
+            self.supply.packs += 1;
+            self.ahead += wanted.entries.len();
+            self.packs.insert(number, Arc::new(wanted));
+            self.schedule.on_pack(number);
+        }
+    }
+
+    fn on_rejected(&mut self, of: Rejected, reason: String, report: bool) {
+        match of {
+            Rejected::File(number) => {
+                self.schedule.on_closed(number);
+                if let Some(file) = self.files.remove(&number) {
+                    self.close_name(report, file.event(None, Became::Failed(reason)));
+                }
+            }
+            Rejected::Item(number, item) => {
+                let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
+                if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
+                    self.close_name(
+                        report,
+                        FileEvent { what: Became::Failed(reason), digest: None, ..event },
+                    );
+                }
+            }
+            Rejected::Directory => {
+                self.tally.failed += 1;
+                if report {
+                    let path = String::new();
+                    self.events.push(FileEvent {
+                        path,
+                        bytes: 0,
+                        digest: None,
+                        what: Became::Failed(reason),
+                    });
+                }
+            }
+        }
+    }
+
+    fn close_name(&mut self, report: bool, event: FileEvent) {
+        self.tally.entries += 1;
+        self.tally.failed += u64::from(matches!(event.what, Became::Failed(_)));
+        if report {
+            self.events.push(event);
+        }
+    }
+
+    /// Says how much there is in all, once that is known.
+    fn settle_total(&mut self) {
+        let Supply { walked, offers, files, packs, entries, bytes, said, .. } = self.supply;
+        if walked && offers == 0 && !said {
+            self.supply.said = true;
+            self.outbox.push(Copy::Total { files, packs, entries, bytes });
+        }
+    }
+}
+
+/// Entries of packs that may be ahead of the receiver: 200 bytes each.
+const MOST_AHEAD: usize = 100_000;
+
+/// Files that may be open: their digests, 32 bytes a block, are kept while they are.
+const MOST_OPEN: usize = 256;
+
+/// Blocks of files that are open before another is opened: half of what a receiver takes, and one file is no more than that.
+const MOST_BLOCKS: u64 = 1 << 20;
+
+/// How long a stream waits at most without looking again.
+const LONGEST: Nanos = Nanos(1_000_000_000);

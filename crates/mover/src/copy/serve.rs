@@ -1,0 +1,262 @@
+//! The server's part of a file transfer.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use farlink_host::beneath::Directory;
+use farlink_host::readiness::Wake;
+use farlink_wire::key::Grant;
+use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
+use farlink_wire::message::{Arrival, Message, Way};
+
+use super::client::{new_wake, sender_account, stale_after};
+use super::conversation::{End, Party, talk};
+use super::filter::Filter;
+use super::receiving::{self, Receiving};
+use super::sending::{Manner, Sending};
+use super::source::SourcePath;
+use super::supply;
+use super::target::{Destination, Target, TargetOptions};
+use super::{CopyError, foretell};
+use crate::channel::Channel;
+use crate::control::Control;
+use crate::facts;
+
+/// Where a client may read and write: beneath these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// It may read beneath these.
+    pub(crate) read: Vec<Vec<u8>>,
+    /// It may write beneath these.
+    pub(crate) write: Vec<Vec<u8>>,
+    /// Whether a path that does not begin with a slash is one beneath the working directory.
+    pub(crate) relative: bool,
+}
+
+impl Allowed {
+    /// What `grant` says.
+    pub(crate) fn of(grant: &Grant) -> Self {
+        let bytes =
+            |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+        Self { read: bytes(&grant.read), write: bytes(&grant.write), relative: grant.is_everything() }
+    }
+
+    /// Everything that the user of this process may.
+    pub(crate) fn everything() -> Self {
+        Self { read: vec![b"/".to_vec()], write: vec![b"/".to_vec()], relative: true }
+    }
+}
+
+/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. Returns the bytes that
+/// arrived or left.
+pub(crate) fn serve(
+    control: &mut Control,
+    request: &Request,
+    streams: impl Arrivals,
+    allowed: &Allowed,
+    stops: &[&Wake],
+) -> Result<u64, CopyError> {
+    if request.dry_run && request.way == Way::Reverse {
+        let (sources, filter) = sources(request, allowed)?;
+        control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
+        return foretell::tell(control, &sources, &filter, request.patience.get()).map(|()| 0);
+    }
+    let wake = Wake::new().map_err(CopyError::wait)?;
+    let seal = match request.protect {
+        Protect::Integrity if !request.verify => return Err(CopyError::Unverified),
+        Protect::Integrity => Some(request.secret.ok_or(CopyError::Unprotected)?.0.0),
+        _ => None,
+    };
+    let end = match request.way {
+        Way::Forward => receiving_end(request, allowed, seal, &wake)?,
+        Way::Reverse => sending_end(request, allowed, seal, &wake, control)?,
+    };
+    control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (end, over) = (&end, &over);
+        scope.spawn(move || join(end, streams, over));
+        let mut party = Server { end };
+        let talked = talk(control, end, &wake, stops, request.patience.get(), &mut party, VecDeque::new());
+        over.store(true, Ordering::Release);
+        end.abort();
+        end.wait();
+        talked.map(|talk| talk.finished.map_or(0, |finished| finished.bytes))
+    })
+}
+
+/// Hands the connections that come to `end`.
+fn join(end: &End, mut streams: impl Arrivals, over: &AtomicBool) {
+    while !over.load(Ordering::Acquire) {
+        match streams.next(Duration::from_millis(50)) {
+            Ok(Some((number, channel))) => {
+                if end.join(number, channel).is_err() {
+                    return;
+                }
+            }
+            Ok(None) => {}
+            Err(Gone) => return,
+        }
+    }
+}
+
+/// Data connections of one session, as they come.
+pub(crate) trait Arrivals: Send {
+    /// The next, waited for no longer than `time`.
+    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone>;
+}
+
+/// No more come.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
+impl Arrivals for Receiver<(u32, Channel)> {
+    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone> {
+        match self.recv_timeout(time) {
+            Ok(arrived) => Ok(Some(arrived)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Gone),
+        }
+    }
+}
+
+fn receiving_end(
+    request: &Request,
+    allowed: &Allowed,
+    seal: Option<[u8; 32]>,
+    wake: &Wake,
+) -> Result<End, CopyError> {
+    let destination = request
+        .destination
+        .as_ref()
+        .ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
+    let (base, beneath) = within(destination, &allowed.write, allowed.relative, "write")?;
+    // Whoever the server runs as must not lend its name to a program that a client brings.
+    let mode_mask = if allowed.relative { 0o7777 } else { 0o1777 };
+    let options = TargetOptions { fsync: request.fsync, mode_mask, ..TargetOptions::default() };
+    let destination = Destination { path: beneath, several: request.several };
+    let sink = base.open_sink(&destination.path).ok();
+    let target = Target::open(&base, &destination, request.key.0, options)?;
+    let interval = request.interval.get();
+    let manner = receiving::Manner {
+        target,
+        sink,
+        resume: request.resume,
+        verify: request.verify,
+        seal,
+        report: false,
+        interval,
+    };
+    Ok(End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?)))
+}
+
+fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), CopyError> {
+    if request.sources.is_empty() || request.sources.len() > MOST_SOURCES {
+        return Err(CopyError::OutOfPlace { what: "a request without sources, or with more than 1000" });
+    }
+    let filter = Filter::new(&request.rules)?;
+    let mut sources = Vec::new();
+    for source in &request.sources {
+        let (base, beneath) = within(source, &allowed.read, allowed.relative, "read")?;
+        let beneath = if beneath.is_empty() { b"./".to_vec() } else { beneath };
+        sources.push((base, SourcePath::new(beneath)?));
+    }
+    Ok((sources, filter))
+}
+
+fn sending_end(
+    request: &Request,
+    allowed: &Allowed,
+    seal: Option<[u8; 32]>,
+    wake: &Wake,
+    control: &Control,
+) -> Result<End, CopyError> {
+    let (sources, filter) = sources(request, allowed)?;
+    let manner = Manner {
+        resume: request.resume,
+        verify: request.verify,
+        seal,
+        may_pace: request.declared.is_none() && request.buffer.is_none(),
+        limit: request.limit,
+        report: false,
+        stale: stale_after(control),
+    };
+    let sending = Sending::new(manner, wake.clone(), new_wake()?);
+    supply::start(&sending, sources, filter, request.length)
+        .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
+    Ok(End::Sender(sending))
+}
+
+/// `path` from the root, where it is from the working directory.
+pub(super) fn absolute(path: &[u8]) -> Result<Vec<u8>, CopyError> {
+    if path.starts_with(b"/") {
+        return Ok(path.to_vec());
+    }
+    let here = std::env::current_dir()
+        .map_err(|source| CopyError::System { attempt: "find the working directory", source })?;
+    let mut whole = here.into_os_string().into_vec();
+    whole.push(b'/');
+    whole.extend(path);
+    Ok(whole)
+}
+
+/// Sources, each with what it is beneath.
+type Sources = Vec<(Arc<Directory>, SourcePath)>;
+
+/// The directory that `place` is in of those that are allowed, and its path beneath that.
+fn within(
+    place: &Place,
+    roots: &[Vec<u8>],
+    relative: bool,
+    to: &'static str,
+) -> Result<(Arc<Directory>, Vec<u8>), CopyError> {
+    let refused = || CopyError::NotAllowed { to, place: place.to_string() };
+    let bytes = place.as_bytes();
+    let open = |path: &[u8]| {
+        let opened = Directory::open(Path::new(OsStr::from_bytes(path)));
+        opened
+            .map(Arc::new)
+            .map_err(|source| CopyError::System { attempt: "open what a key may reach", source })
+    };
+    if relative {
+        return Ok((open(b"/")?, absolute(bytes)?));
+    }
+    // Beneath what is granted nothing leads up.
+    if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
+        return Err(refused());
+    }
+    for root in roots {
+        let root_trimmed: &[u8] = root.strip_suffix(b"/").unwrap_or(root);
+        let beneath = match bytes.strip_prefix(root_trimmed) {
+            Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
+            _ => continue,
+        };
+        let beneath: Vec<u8> = beneath.iter().copied().skip_while(|byte| *byte == b'/').collect();
+        return Ok((open(root)?, beneath));
+    }
+    Err(refused())
+}
+
+struct Server<'a> {
+    end: &'a End,
+}
+
+impl Party for Server<'_> {
+    fn observe(&mut self, _end: &End, _arrivals: &[Arrival]) {}
+
+    fn replace(&mut self, _end: &End, _lost: &[u32]) -> Result<(), CopyError> {
+        // The client opens another, which comes by the door as the first did.
+        Ok(())
+    }
+
+    fn account(&mut self) -> Account {
+        sender_account(self.end)
+    }
+}

@@ -1,0 +1,303 @@
+//! What is copied from: a walk of the trees that were asked for, and the files that it finds.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use farlink_host::beneath::{
+    Directory, Links, Names, Node, Status, Tree, is_link_in_the_way, leads_out, status_of,
+};
+use farlink_host::sparse::{self, Extents};
+use farlink_wire::entry::{Entry, Kind, Metadata};
+use farlink_wire::path::{RelativePath, readable};
+
+use super::filter::Filter;
+
+pub use path::{SourcePath, SourcePathError};
+
+mod path;
+
+/// What a walk comes upon.
+#[derive(Debug)]
+pub enum Found {
+    /// A file, a directory or a symbolic link. A directory comes before what is in it.
+    Entry(Entry, Handle),
+    /// What is never copied.
+    Skipped {
+        /// Its name, as the receiver would have it.
+        path: RelativePath,
+        /// What it is.
+        what: Node,
+    },
+    /// What could not be looked at. The walk goes on behind it.
+    Failed {
+        /// Its name, as the receiver would have it; of what has none, of what it is in.
+        path: RelativePath,
+        /// Why.
+        error: SourceError,
+    },
+}
+
+/// A walk through sources, one after the other, depth first, the names of a directory in the order of their bytes.
+///
+/// It looks no further than it is asked: what it holds is a list of names for each level of depth, and a few open directories.
+/// Symbolic links are found, and never followed but for those in the path of a source itself.
+#[derive(Debug)]
+pub struct Walk<'f> {
+    base: Arc<Directory>,
+    sources: VecDeque<SourcePath>,
+    filter: &'f Filter,
+    /// The source that is walked through, readable.
+    shown: String,
+    tree: Option<Arc<Tree>>,
+    levels: Vec<Level>,
+}
+
+/// A directory that is being walked through.
+#[derive(Debug)]
+struct Level {
+    path: RelativePath,
+    names: Names,
+    next: usize,
+}
+
+impl<'f> Walk<'f> {
+    /// Walks `sources`, which are paths beneath `base`: the root of this host, or of what a peer may read.
+    #[must_use]
+    pub fn new(base: Arc<Directory>, sources: &[SourcePath], filter: &'f Filter) -> Self {
+        let sources = sources.iter().cloned().collect();
+        Self { base, sources, filter, shown: String::new(), tree: None, levels: Vec::new() }
+    }
+
+    /// The next thing of a source that was not yet looked at.
+    fn begin(&mut self, source: &SourcePath) -> Option<Found> {
+        let (directory, name) = source.split();
+        self.shown = source.to_string();
+        let failed = |error| Found::Failed {
+            path: name.and_then(|name| RelativePath::new(name).ok()).unwrap_or_default(),
+            error: SourceError::new("open", source.to_string(), error),
+        };
+        let top = match self.base.open_dir(directory, Links::Follow) {
+            Ok(top) => top,
+            Err(error) => return Some(failed(error)),
+        };
+        let tree = Arc::new(Tree::new(top));
+        self.tree = Some(Arc::clone(&tree));
+        let Some(name) = name else {
+            return Some(match tree.top().own_status() {
+                Ok(status) => self.found(&tree, RelativePath::root(), status),
+                Err(error) => failed(error),
+            });
+        };
+        let path = match RelativePath::new(name) {
+            Ok(path) => path,
+            Err(error) => return Some(failed(io::Error::new(io::ErrorKind::InvalidFilename, error))),
+        };
+        match tree.top().status(name) {
+            Ok(status) => self
+                .filter
+                .admits(&path, status.node == Node::Directory)
+                .then(|| self.found(&tree, path, status)),
+            Err(error) => Some(failed(error)),
+        }
+    }
+
+    /// The next thing in the innermost directory; `None` where the filter leaves it out.
+    fn look(&mut self, tree: &Arc<Tree>, within: &RelativePath, name: &[u8]) -> Option<Found> {
+        let path = match within.join(name) {
+            Ok(path) => path,
+            Err(error) => {
+                let source = io::Error::new(io::ErrorKind::InvalidFilename, error);
+                let error = SourceError::new("copy", readable(name), source);
+                return Some(Found::Failed { path: within.clone(), error });
+            }
+        };
+        let status = tree.directory(within).and_then(|directory| directory.status(name));
+        match status {
+            Ok(status) if !self.filter.admits(&path, status.node == Node::Directory) => None,
+            Ok(status) => Some(self.found(tree, path, status)),
+            Err(error) => Some(self.failed("look at", path, error)),
+        }
+    }
+
+    fn found(&mut self, tree: &Arc<Tree>, path: RelativePath, status: Status) -> Found {
+        let kind = match status.node {
+            Node::File => Kind::File { size: status.size },
+            Node::Directory => {
+                let level = Level { path: path.clone(), names: Names::default(), next: UNREAD };
+                self.levels.push(level);
+                Kind::Directory
+            }
+            Node::Symlink => match read_link(tree, &path) {
+                Ok(target) => Kind::Symlink { target },
+                Err(error) => return self.failed("read the symbolic link", path, error),
+            },
+            what @ (Node::Fifo | Node::Socket | Node::Device) => return Found::Skipped { path, what },
+        };
+        let metadata = Metadata { mode: status.mode, mtime_s: status.mtime_s, mtime_ns: status.mtime_ns };
+        let handle = Handle { tree: Arc::clone(tree), path: path.clone(), status };
+        Found::Entry(Entry { path, kind, metadata }, handle)
+    }
+
+    fn failed(&self, attempt: &'static str, path: RelativePath, source: io::Error) -> Found {
+        // What is in a directory that was asked for has no name for that.
+        let shown = if path.is_root() { self.shown.clone() } else { path.to_string() };
+        Found::Failed { path, error: SourceError::new(attempt, shown, source) }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        loop {
+            let Some(tree) = self.tree.clone() else {
+                let source = self.sources.pop_front()?;
+                if let Some(found) = self.begin(&source) {
+                    return Some(found);
+                }
+                continue;
+            };
+            let Some(level) = self.levels.last_mut() else {
+                self.tree = None;
+                continue;
+            };
+            if level.next == UNREAD {
+                level.next = 0;
+                match tree.directory(&level.path).and_then(|directory| directory.list()) {
+                    Ok(names) => level.names = names,
+                    Err(error) => {
+                        let path = std::mem::take(&mut level.path);
+                        self.levels.pop();
+                        return Some(self.failed("list", path, error));
+                    }
+                }
+            }
+            // Taken out for the moment, as what is found may be another level.
+            let Some(mut level) = self.levels.pop() else { continue };
+            let Some(name) = level.names.at(level.next) else { continue };
+            level.next += 1;
+            let at = self.levels.len();
+            let found = self.look(&tree, &level.path, name);
+            self.levels.insert(at, level);
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+}
+
+fn read_link(tree: &Tree, path: &RelativePath) -> io::Result<Vec<u8>> {
+    let (directory, name) = tree.parent(path)?.ok_or(io::ErrorKind::InvalidInput)?;
+    directory.read_link(name)
+}
+
+/// Something that a walk found, to be opened when its turn comes. It holds no descriptor of its own.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    tree: Arc<Tree>,
+    path: RelativePath,
+    status: Status,
+}
+
+impl Handle {
+    /// Whether it is a file that may have holes.
+    #[must_use]
+    pub const fn is_sparse(&self) -> bool {
+        self.status.is_sparse()
+    }
+
+    /// Opens the regular file.
+    ///
+    /// # Errors
+    /// [`SourceError`], also where it is not the file any more that the walk found.
+    pub fn open(&self) -> Result<SourceFile, SourceError> {
+        let opened = || {
+            let (directory, name) = self.tree.parent(&self.path)?.ok_or(io::ErrorKind::IsADirectory)?;
+            let file = directory.open_read(name)?;
+            if status_of(&file)?.is_same_file(&self.status) {
+                return Ok(file);
+            }
+            Err(io::Error::new(io::ErrorKind::NotFound, "another file has its name now"))
+        };
+        let file = opened().map_err(|source| self.error("open", source))?;
+        Ok(SourceFile { file, handle: self.clone() })
+    }
+
+    fn error(&self, attempt: &'static str, source: io::Error) -> SourceError {
+        SourceError::new(attempt, self.path.to_string(), source)
+    }
+}
+
+/// An open file that is copied. Any thread may read any part of it.
+#[derive(Debug)]
+pub struct SourceFile {
+    file: File,
+    handle: Handle,
+}
+
+impl SourceFile {
+    /// Bytes, as the walk found it.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.handle.status.size
+    }
+
+    /// Reads from `offset` until `buffer` is full or the file ends; returns how much it was.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, SourceError> {
+        sparse::read_at(&self.file, offset, buffer).map_err(|source| self.handle.error("read", source))
+    }
+
+    /// Where it may have anything but zeros, ascending.
+    pub fn data_extents(&self) -> impl Iterator<Item = io::Result<Range<u64>>> {
+        Extents::new(&self.file, self.size())
+    }
+
+    /// Whether it is as the walk found it: what was read in between is then the file as it was at one time, as far as size and
+    /// modification time can tell.
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        let (now, then) = (status_of(&self.file)?, &self.handle.status);
+        let same_time = (now.mtime_s, now.mtime_ns) == (then.mtime_s, then.mtime_ns);
+        Ok(now.is_same_file(then) && now.size == then.size && same_time)
+    }
+}
+
+/// What could not be done with a source.
+#[derive(Debug, thiserror::Error)]
+#[error("{attempt} {path}")]
+pub struct SourceError {
+    /// What was tried.
+    pub attempt: &'static str,
+    /// With what, readable.
+    pub path: String,
+    /// As the kernel said it.
+    pub source: io::Error,
+}
+
+impl SourceError {
+    fn new(attempt: &'static str, path: String, source: io::Error) -> Self {
+        let source = match source {
+            // The kernel's words speak of something else.
+            out if leads_out(&out) => io::Error::other("it leads out of the directory that may be read"),
+            link if is_link_in_the_way(&link) => {
+                io::Error::other("a symbolic link has taken its place, or is in the way")
+            }
+            other => other,
+        };
+        Self { attempt, path, source }
+    }
+}
+
+/// Stands in `Level::next` for a directory whose names were not yet asked for.
+const UNREAD: usize = usize::MAX;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! A source as the user names it.
+
+use std::fmt;
+
+use farlink_wire::path::{RelativePath, bytes_of, readable};
+use serde::{Deserialize, Serialize};
+
+/// A path on the host that sends: a file, a link or a tree by its own name, or where it ends in `/`, `/.` or `/..` what is in a directory.
+///
+/// It is the user's own word: it may lead through `..` and links, within what the sending host lets be read. As text it is written as a
+/// [`RelativePath`] is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SourcePath(Vec<u8>);
+
+impl SourcePath {
+    /// The source that `bytes` name, from the root of what may be read.
+    ///
+    /// # Errors
+    /// [`SourcePathError`].
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, SourcePathError> {
+        let bytes = bytes.into();
+        let refuse = |reason| SourcePathError { path: readable(&bytes), reason };
+        if bytes.is_empty() {
+            return Err(refuse("it is empty"));
+        }
+        if bytes.len() > RelativePath::MOST {
+            return Err(refuse("it is longer than 4095 bytes"));
+        }
+        if bytes.contains(&0) {
+            return Err(refuse("it contains a NUL"));
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The name that it has at the receiver; `None` where what is in it is copied.
+    #[must_use]
+    pub fn base_name(&self) -> Option<&[u8]> {
+        self.split().1
+    }
+
+    /// The directory to open, relative to the root of what may be read, and the name in it; `None` where it is the directory itself.
+    pub(super) fn split(&self) -> (&[u8], Option<&[u8]>) {
+        let start = self.0.iter().position(|byte| *byte != b'/').unwrap_or(self.0.len());
+        let path = &self.0[start..];
+        let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        match &path[name..] {
+            b"" | b"." | b".." => (path, None),
+            last => (&path[..name], Some(last)),
+        }
+    }
+}
+
+impl fmt::Display for SourcePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&readable(&self.0))
+    }
+}
+
+impl From<SourcePath> for String {
+    fn from(path: SourcePath) -> Self {
+        readable(&path.0)
+    }
+}
+
+impl TryFrom<String> for SourcePath {
+    type Error = SourcePathError;
+
+    fn try_from(text: String) -> Result<Self, SourcePathError> {
+        Self::new(bytes_of(&text))
+    }
+}
+
+/// Why something is no source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the source {path:?} is refused: {reason}")]
+pub struct SourcePathError {
+    /// As given, readable.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_copied_by_its_name_or_by_what_is_in_it() {
+        let table: [(&str, &str, Option<&str>); 9] = [
+            ("/data/run", "data/", Some("run")),
+            ("run", "", Some("run")),
+            ("//data//run", "data//", Some("run")),
+            ("/data/run/", "data/run/", None),
+            ("/data/run/.", "data/run/.", None),
+            ("/data/..", "data/..", None),
+            ("/data/../x", "data/../", Some("x")),
+            ("/", "", None),
+            (".", ".", None),
+        ];
+        for (path, directory, name) in table {
+            let source = SourcePath::new(path).unwrap();
+            assert_eq!(source.split(), (directory.as_bytes(), name.map(str::as_bytes)), "{path}");
+        }
+        for bad in ["", "a\0b", &"a".repeat(4096)] {
+            assert!(SourcePath::new(bad).is_err());
+        }
+    }
+
+    #[test]
+    fn it_survives_being_sent() {
+        let source = SourcePath::new(b"/a\xff%\n/".to_vec()).unwrap();
+        let text = serde_json::to_string(&source).unwrap();
+        assert_eq!(serde_json::from_str::<SourcePath>(&text).unwrap(), source);
+    }
+}

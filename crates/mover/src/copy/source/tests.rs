@@ -1,0 +1,169 @@
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::chain;
+use farlink_wire::message::copy::Rule;
+
+/// A directory that is gone when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("source-{name}-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn source(&self, rest: &str) -> SourcePath {
+        SourcePath::new([self.0.as_os_str().as_bytes(), rest.as_bytes()].concat()).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn root() -> Arc<Directory> {
+    Arc::new(Directory::open(Path::new("/")).unwrap())
+}
+
+/// A line for each thing that is found.
+fn lines(base: Arc<Directory>, sources: &[SourcePath], filter: &Filter) -> Vec<String> {
+    Walk::new(base, sources, filter).map(|found| line(&found)).collect()
+}
+
+fn line(found: &Found) -> String {
+    match found {
+        Found::Entry(entry, _) => match &entry.kind {
+            Kind::File { size } => format!("{} {size}", entry.path),
+            Kind::Directory => format!("{}/", entry.path),
+            Kind::Symlink { target } => format!("{} -> {}", entry.path, readable(target)),
+        },
+        Found::Skipped { path, what } => format!("{path} is {what}"),
+        Found::Failed { path, error } => format!("{path} failed: {}", chain(error)),
+    }
+}
+
+fn tree(scratch: &Scratch) {
+    let at = |name: &str| scratch.0.join(name);
+    fs::create_dir_all(at("tree/b/empty")).unwrap();
+    fs::write(at("tree/b/two"), "22").unwrap();
+    fs::write(at("tree/a\n"), "1").unwrap();
+    fs::write(at("tree").join(std::ffi::OsStr::from_bytes(b"c\xff")), "").unwrap();
+    symlink("/etc", at("tree/etc")).unwrap();
+    symlink("tree", at("link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("tree/socket")).unwrap();
+}
+
+#[test]
+fn a_tree_comes_by_its_name_or_as_its_content() {
+    let scratch = Scratch::new("tree");
+    tree(&scratch);
+    let none = Filter::default();
+    let content = ["a%0A 1", "b/", "b/empty/", "b/two 2", "c%FF 0", "etc -> /etc", "socket is a socket"];
+    let named = std::iter::once("tree/".into()).chain(content.iter().map(|line| format!("tree/{line}")));
+    assert_eq!(lines(root(), &[scratch.source("/tree")], &none), named.collect::<Vec<_>>());
+    for contents in ["/tree/", "/tree/.", "/tree/b/..", "/link/"] {
+        let expected = std::iter::once(&"./").chain(&content).copied().collect::<Vec<_>>();
+        assert_eq!(lines(root(), &[scratch.source(contents)], &none), expected, "{contents}");
+    }
+    assert_eq!(lines(root(), &[scratch.source("/link")], &none), ["link -> tree"]);
+    let several =
+        [scratch.source("/tree/b/two"), scratch.source("/missing"), scratch.source("/tree/b/empty")];
+    let found = lines(root(), &several, &none);
+    assert!(found[1].ends_with("/missing: No such file or directory (os error 2)"), "{found:?}");
+    assert_eq!((&found[0][..], &found[2][..], found.len()), ("two 2", "empty/", 3));
+}
+
+#[test]
+fn what_is_left_out_is_not_looked_into() {
+    let scratch = Scratch::new("filter");
+    tree(&scratch);
+    let rule = |include, pattern: &str| Rule { include, pattern: pattern.into() };
+    let filter = Filter::new(&[rule(false, "/tree/b/"), rule(false, "c*"), rule(false, "socket")]).unwrap();
+    let found = lines(root(), &[scratch.source("/tree")], &filter);
+    assert_eq!(found, ["tree/", "tree/a%0A 1", "tree/etc -> /etc"]);
+}
+
+#[test]
+fn nothing_outside_of_what_may_be_read_is_found() {
+    let scratch = Scratch::new("granted");
+    fs::create_dir(scratch.0.join("granted")).unwrap();
+    fs::write(scratch.0.join("secret"), "x").unwrap();
+    symlink("..", scratch.0.join("granted/up")).unwrap();
+    let granted = Arc::new(Directory::open(&scratch.0.join("granted")).unwrap());
+    for out in ["../secret", "..", "up/secret", "up/", "/up/."] {
+        let sources = [SourcePath::new(out).unwrap()];
+        let found = lines(Arc::clone(&granted), &sources, &Filter::default());
+        assert!(
+            found.len() == 1 && found[0].ends_with("it leads out of the directory that may be read"),
+            "{out}: {found:?}"
+        );
+    }
+    assert_eq!(lines(granted, &[SourcePath::new("up").unwrap()], &Filter::default()), ["up -> .."]);
+}
+
+#[test]
+fn a_directory_that_becomes_a_link_is_not_followed() {
+    let scratch = Scratch::new("swap");
+    tree(&scratch);
+    let mut walk = Walk::new(root(), &[], &NOTHING);
+    walk.sources.push_back(scratch.source("/tree"));
+    let at_b = walk.find(|found| line(found) == "tree/b/");
+    assert!(at_b.is_some());
+    fs::rename(scratch.0.join("tree/b"), scratch.0.join("moved")).unwrap();
+    symlink("/etc", scratch.0.join("tree/b")).unwrap();
+    let next = line(&walk.next().unwrap());
+    assert_eq!(next, "tree/b failed: list tree/b: a symbolic link has taken its place, or is in the way");
+    assert_eq!(line(&walk.next().unwrap()), "tree/c%FF 0");
+}
+
+static NOTHING: std::sync::LazyLock<Filter> = std::sync::LazyLock::new(Filter::default);
+
+#[test]
+fn a_file_that_changes_or_goes_is_told() {
+    let scratch = Scratch::new("changes");
+    let path = scratch.0.join("file");
+    fs::write(&path, [7; 100]).unwrap();
+    let Some(Found::Entry(entry, handle)) = Walk::new(root(), &[scratch.source("/file")], &NOTHING).next()
+    else {
+        panic!("no file");
+    };
+    assert_eq!(entry.kind, Kind::File { size: 100 });
+    let open = handle.open().unwrap();
+    let mut buffer = [0; 60];
+    assert_eq!(open.read_at(50, &mut buffer).unwrap(), 50);
+    assert!(buffer[..50] == [7; 50] && open.is_unchanged().unwrap());
+    let extents: Vec<_> = open.data_extents().map(Result::unwrap).collect();
+    assert!(extents.len() == 1 && extents[0] == (0..100), "{extents:?}");
+    File::options().append(true).open(&path).unwrap().write_at(b"more", 0).unwrap();
+    assert!(!open.is_unchanged().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(chain(&handle.open().unwrap_err()).starts_with("open file: No such file"));
+    // Other content under the same name, whatever its inode is: the time of modification differs.
+    fs::write(&path, [8; 100]).unwrap();
+    assert!(handle.open().is_err() || !handle.open().unwrap().is_unchanged().unwrap());
+    fs::remove_file(&path).unwrap();
+    symlink("/etc/hostname", &path).unwrap();
+    assert!(handle.open().is_err());
+}
+
+#[test]
+fn holes_are_found_in_the_walk_and_skipped_in_the_file() {
+    let scratch = Scratch::new("holes");
+    let file = File::create_new(scratch.0.join("file")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file.write_all_at(&[1; 4096], 1 << 39).unwrap();
+    drop(file);
+    let Some(Found::Entry(_, handle)) = Walk::new(root(), &[scratch.source("/file")], &NOTHING).next() else {
+        panic!("no file");
+    };
+    assert!(handle.is_sparse());
+    let extents: Vec<_> = handle.open().unwrap().data_extents().map(Result::unwrap).collect();
+    assert!(extents.len() == 1 && extents[0].contains(&(1 << 39)), "{extents:?}");
+}

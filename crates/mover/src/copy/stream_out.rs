@@ -1,0 +1,295 @@
+//! One data connection of a sender: takes what is to do, reads it, hashes it, and sends it.
+
+use std::collections::HashSet;
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use farlink_flow::digest::{self, BlockHasher};
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
+use farlink_wire::quantity::Nanos;
+
+use super::CopyError;
+use super::client::SocketFacts;
+use super::outgoing::{Outgoing, Planned};
+use super::seal::Seal;
+use super::sending::{Job, Sending};
+use super::source::{Handle, SourceFile};
+use super::supply::lack;
+use super::timing::Stage;
+use crate::chain;
+use crate::channel::{Channel, Wait};
+use crate::tuning::steady;
+
+/// A data connection of the sending end.
+pub(crate) struct StreamOut {
+    sending: Arc<Sending>,
+    number: u32,
+    channel: Channel,
+    seal: Option<Seal>,
+    /// Files that were said here.
+    said: HashSet<u32>,
+    buffer: Vec<u8>,
+}
+
+impl StreamOut {
+    /// Sends in a thread of its own until everything is done or the connection breaks.
+    pub(crate) fn start(sending: &Arc<Sending>, number: u32, channel: Channel) -> io::Result<()> {
+        let seal = sending.manner.seal.map(|secret| Seal::new(&secret, number));
+        sending.on_stream(number, SocketFacts::of(channel.tcp()));
+        let mut channel = channel;
+        channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone() }));
+        if let Some(tcp) = channel.tcp() {
+            steady(tcp, sending.manner.may_pace)?;
+        }
+        let sending = Arc::clone(sending);
+        let mut stream = Self { sending, number, channel, seal, said: HashSet::new(), buffer: Vec::new() };
+        let thread = std::thread::Builder::new().name("farlink-send".to_owned());
+        let shared = Arc::clone(&stream.sending);
+        shared.timing.on_thread();
+        let work = move || {
+            let shared = Arc::clone(&stream.sending);
+            // A thread that panics must not look like a connection that broke.
+            if catch_unwind(AssertUnwindSafe(|| stream.run())).is_err() {
+                shared.abort(Some(CopyError::Panicked));
+            }
+            drop(stream);
+            shared.timing.on_end();
+        };
+        thread.spawn(work).map(drop).inspect_err(|_| shared.timing.on_end())
+    }
+
+    fn run(&mut self) {
+        if self.work().is_err() {
+            self.sending.on_lost(self.number);
+        }
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        while let Some(job) = self.sending.next_task(self.number) {
+            match job {
+                Job::Announce(file) => self.say(&file, false)?,
+                Job::Empty(file) => self.say(&file, true)?,
+                Job::Block { file, index, proven } => {
+                    let same = proven.is_some_and(|theirs| self.is_same(&file, index, theirs));
+                    if same {
+                        self.say(&file, true)?;
+                        self.sending.on_same(&file, index);
+                    } else {
+                        self.say(&file, true)?;
+                        self.send_block(&file, index)?;
+                    }
+                }
+                Job::Pack { number, planned } => self.send_pack(number, &planned)?,
+            }
+        }
+        let mut end = Vec::new();
+        encode_end(&mut end);
+        self.write_frame(&end)?;
+        self.channel.flush()
+    }
+
+    /// Says what file this is, where that was not said here. What only asks says nothing of holes.
+    fn say(&mut self, file: &Outgoing, holes: bool) -> io::Result<()> {
+        let number = file.frame.file;
+        if !self.said.contains(&number) {
+            let mut frame = Vec::new();
+            file.frame.encode(&mut frame);
+            self.write_frame(&frame)?;
+            self.forget_some();
+            self.said.insert(number);
+        }
+        if holes && !file.holes.is_empty() && self.said.insert(number | HOLES) {
+            for runs in file.holes.chunks(Holes::MOST) {
+                let mut frame = Vec::new();
+                Holes { file: number, runs: runs.to_vec() }.encode(&mut frame);
+                self.write_frame(&frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was said of many files ago may be said again.
+    fn forget_some(&mut self) {
+        if self.said.len() > MOST_SAID {
+            self.said.clear();
+        }
+    }
+
+    /// Whether the receiver's block is ours.
+    fn is_same(&mut self, file: &Outgoing, index: u32, theirs: Digest) -> bool {
+        let length = file.block_length(index);
+        let (bytes, size) = (file.block_bytes(), file.frame.size());
+        let mut hasher = BlockHasher::new(size, bytes, index);
+        let mut at = 0;
+        self.buffer.resize(PIECE, 0);
+        while at < length {
+            let count = (length - at).min(PIECE as u64) as usize;
+            let piece = &mut self.buffer[..count];
+            let offset = u64::from(index) * bytes + at;
+            if self.sending.timing.during(Stage::Disk, || file.read(offset, piece)).is_err() {
+                return false;
+            }
+            self.sending.timing.during(Stage::Digest, || hasher.update(&self.buffer[..count]));
+            at += count as u64;
+        }
+        hasher.finish() == theirs
+    }
+
+    /// Sends a block. Where it cannot be read, or was changed, its file is given up, and what is sent of it is damaged on purpose.
+    fn send_block(&mut self, file: &Outgoing, index: u32) -> io::Result<()> {
+        let length = file.block_length(index);
+        let head = Block { file: file.frame.file, index, length: length as u32 }.encode();
+        let (bytes, size) = (file.block_bytes(), file.frame.size());
+        let verify = self.sending.manner.verify;
+        let mut hasher = BlockHasher::new(size, bytes, index);
+        let mut failure = None;
+        let mut at = 0;
+        let mut used = head.len();
+        self.buffer.resize(head.len() + PIECE, 0);
+        self.buffer[..used].copy_from_slice(&head);
+        while at < length {
+            let count = (length - at).min(PIECE as u64) as usize;
+            let piece = &mut self.buffer[used..used + count];
+            let offset = u64::from(index) * bytes + at;
+            if failure.is_none() {
+                failure = self.sending.timing.during(Stage::Disk, || file.read(offset, piece)).err();
+            }
+            if failure.is_some() {
+                piece.fill(0);
+            }
+            if verify {
+                self.sending.timing.during(Stage::Digest, || hasher.update(piece));
+            }
+            self.sending.pace(used + count);
+            if let Some(seal) = self.seal.as_mut().filter(|_| used > 0) {
+                seal.update(&self.buffer[..used]);
+            }
+            let out = &self.buffer[..used + count];
+            self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
+            at += count as u64;
+            used = 0;
+        }
+        // After everything was read: what changed before would be seen now.
+        if failure.is_none() {
+            failure = file.check().err();
+        }
+        let digest = match (&failure, verify) {
+            (Some(_), _) => Digest::ABSENT,
+            (None, true) => hasher.finish(),
+            (None, false) => Digest::default(),
+        };
+        if let Some(reason) = failure {
+            self.sending.abandon(file, reason);
+        }
+        let mut trailer = digest.0.to_vec();
+        if let Some(seal) = &mut self.seal {
+            seal.update(&digest.0);
+            trailer.extend(seal.tag());
+        }
+        self.sending.on_sent(length);
+        if let Ok(info) = TcpInfo::of(&self.channel) {
+            self.sending.on_tcp(self.number, info);
+        }
+        self.sending.timing.during(Stage::Network, || self.channel.write_all(&trailer))?;
+        self.sending.timing.during(Stage::Network, || self.channel.flush())
+    }
+
+    /// Sends a pack; what of it cannot be read stays out.
+    fn send_pack(&mut self, number: u32, planned: &Planned) -> io::Result<()> {
+        let what = if planned.offer { What::Offer } else { What::Pack };
+        let mut frame = std::mem::take(&mut self.buffer);
+        frame.clear();
+        Pack::open(what, number, &mut frame);
+        let (mut digests, mut content, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (entry, handle) in &planned.entries {
+            let Some(handle) = handle else {
+                Pack::add(entry, Digest::default(), &[], &mut frame);
+                digests.push(Some(Digest::default()));
+                continue;
+            };
+            match self.read_small(entry, handle, &mut content) {
+                Ok(digest) => {
+                    let content = if planned.offer { &[][..] } else { &content };
+                    bytes += content.len() as u64;
+                    Pack::add(entry, digest, content, &mut frame);
+                    digests.push(Some(digest));
+                }
+                Err(reason) => {
+                    // The place is kept: the receiver counts from the first.
+                    Pack::add(&absent(entry), Digest::ABSENT, &[], &mut frame);
+                    lack(&self.sending, entry.path.to_string(), reason, true);
+                    digests.push(None);
+                }
+            }
+        }
+        Pack::close(0, &mut frame);
+        planned.on_read(digests);
+        self.sending.on_sent(bytes);
+        let sent = self.write_frame(&frame);
+        self.buffer = frame;
+        sent
+    }
+
+    fn read_small(&self, entry: &Entry, handle: &Handle, content: &mut Vec<u8>) -> Result<Digest, String> {
+        let Kind::File { size } = entry.kind else { return Ok(Digest::default()) };
+        let timing = &self.sending.timing;
+        content.resize(size as usize, 0);
+        timing.during(Stage::Disk, || {
+            let source = handle.open().map_err(|error| chain(&error))?;
+            if let Some(failure) = read_whole(&source, 0, content) {
+                return Err(failure);
+            }
+            match source.is_unchanged() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("it was changed while it was read".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        })?;
+        if !self.sending.manner.verify && !self.sending.manner.resume {
+            return Ok(Digest::default());
+        }
+        Ok(timing.during(Stage::Digest, || digest::whole(content)))
+    }
+
+    fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
+        for piece in frame.chunks(PIECE) {
+            self.sending.pace(piece.len());
+            self.sending.timing.during(Stage::Network, || self.channel.write_all(piece))?;
+        }
+        if let Some(seal) = &mut self.seal {
+            seal.update(frame);
+            let tag = seal.tag();
+            self.channel.write_all(&tag)?;
+        }
+        self.channel.flush()
+    }
+}
+
+/// Fills `piece`; why it cannot, where it cannot.
+fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<String> {
+    match source.read_at(offset, piece) {
+        Ok(read) if read == piece.len() => None,
+        Ok(_) => Some("it became shorter while it was read".to_owned()),
+        Err(error) => Some(chain(&error)),
+    }
+}
+
+/// `entry`, where it could not be read: nothing that a receiver would store.
+fn absent(entry: &Entry) -> Entry {
+    Entry { kind: Kind::File { size: 0 }, ..entry.clone() }
+}
+
+/// Marks in the set of what was said that holes were, too: files have numbers below.
+const HOLES: u32 = 1 << 31;
+
+/// How long a connection may take nothing: TCP has given up, or the receiver has.
+const STALL: Nanos = Nanos(60_000_000_000);
+
+/// Files that a connection remembers to have said.
+const MOST_SAID: usize = 10_000;
+
+/// Bytes that are read, hashed and sent at once: they stay in the processor's cache.
+const PIECE: usize = 256 * 1024;

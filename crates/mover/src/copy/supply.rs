@@ -1,0 +1,165 @@
+//! From the walk over the sources to what there is to send.
+
+use std::fs;
+use std::sync::Arc;
+
+use farlink_host::beneath::Directory;
+use farlink_wire::entry::{Entry, Kind, Metadata};
+use farlink_wire::frame::{File, MOST_ENTRIES, MOST_PACKED, PACK_BYTES};
+use farlink_wire::message::copy::{Copy, Place};
+use farlink_wire::path::{RelativePath, bytes_of};
+use farlink_wire::quantity::Bytes;
+
+use super::file_event::{Became, FileEvent};
+use super::filter::Filter;
+use super::outgoing::{Outgoing, Planned, holes, size};
+use super::sending::Sending;
+use super::source::{Found, Handle, SourceFile, SourcePath, Walk};
+use crate::chain;
+
+/// Walks to the end, or until the transfer is over.
+fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &Filter, length: Option<u64>) {
+    let mut pack = Pack::default();
+    if let Some(length) = length {
+        for (base, source) in sources {
+            match endless(base, source, length) {
+                Ok((entry, device)) => {
+                    let frame = |file| File { file, entry, sparse: false };
+                    sending.supply_file(|file| Outgoing::endless(frame(file), device));
+                }
+                Err(reason) => lack(sending, source.to_string(), reason, true),
+            }
+        }
+        sending.supply_ends();
+        return;
+    }
+    let walk = |(base, source): &(Arc<Directory>, SourcePath)| {
+        Walk::new(Arc::clone(base), std::slice::from_ref(source), filter)
+    };
+    for found in sources.iter().flat_map(walk) {
+        match found {
+            Found::Entry(entry, handle) => match entry.kind {
+                Kind::File { size } if size > MOST_PACKED => {
+                    if !sending.wait_for_room() {
+                        return;
+                    }
+                    supply_file(sending, entry, handle);
+                }
+                _ => {
+                    if pack.is_full(&entry) && !pack.leave(sending) {
+                        return;
+                    }
+                    pack.add(entry, handle);
+                }
+            },
+            Found::Skipped { path, what } => lack(sending, path.to_string(), what.to_string(), false),
+            Found::Failed { path, error } => lack(sending, path.to_string(), chain(&error), true),
+        }
+    }
+    if pack.leave(sending) {
+        sending.supply_ends();
+    }
+}
+
+/// A name that is not copied; a client that is not the sender is told.
+pub(crate) fn lack(sending: &Sending, path: String, reason: String, failed: bool) {
+    let message = Place::new(bytes_of(&path)).ok().map(|path| Copy::Skipped {
+        path,
+        reason: reason.clone().into(),
+        failed,
+    });
+    let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
+    sending.supply_lacks(FileEvent { path, bytes: 0, digest: None, what }, message);
+}
+
+fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
+    // What has holes is opened at once, to know where; all others when their first block is read.
+    if !handle.is_sparse() {
+        sending
+            .supply_file(|file| Outgoing::new(File { file, entry, sparse: false }, handle, None, Vec::new()));
+        return;
+    }
+    let opened = handle.open().map_err(|error| chain(&error));
+    let opened = opened.and_then(|source| match extents(&source) {
+        Ok(data) => Ok((data, source)),
+        Err(error) => Err(format!("find the holes: {error}")),
+    });
+    match opened {
+        Ok((data, source)) => {
+            let holes = holes(size(&entry), &data);
+            let frame = |file| File { file, entry, sparse: true };
+            sending.supply_file(|file| Outgoing::new(frame(file), handle, Some(source), holes));
+        }
+        Err(reason) => lack(sending, entry.path.to_string(), reason, true),
+    }
+}
+
+/// The first `length` bytes of the device that `source` names.
+fn endless(base: &Directory, source: &SourcePath, length: u64) -> Result<(Entry, fs::File), String> {
+    let path = bytes_of(&source.to_string());
+    let device = base
+        .open_endless(&path)
+        .map_err(|error| format!("it has an end, or is not there ({error}): leave out --length"))?;
+    let name = source.base_name().ok_or("it has no name")?;
+    let path = RelativePath::new(name).map_err(|error| error.to_string())?;
+    let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+    Ok((Entry { path, kind: Kind::File { size: length.max(1) }, metadata }, device))
+}
+
+fn extents(source: &SourceFile) -> std::io::Result<Vec<(u64, u64)>> {
+    source.data_extents().map(|extent| extent.map(|extent| (extent.start, extent.end))).collect()
+}
+
+/// A pack that is being filled.
+#[derive(Debug, Default)]
+struct Pack {
+    entries: Vec<(Entry, Option<Handle>)>,
+    bytes: u64,
+}
+
+impl Pack {
+    /// Whether `entry` belongs into the next.
+    fn is_full(&self, entry: &Entry) -> bool {
+        self.entries.len() == MOST_ENTRIES
+            || !self.entries.is_empty() && self.bytes + weight(entry) > PACK_BYTES as u64
+    }
+
+    fn add(&mut self, entry: Entry, handle: Handle) {
+        self.bytes += weight(&entry);
+        let handle = matches!(entry.kind, Kind::File { .. }).then_some(handle);
+        self.entries.push((entry, handle));
+    }
+
+    /// Hands over what is in it; false where the transfer is over.
+    fn leave(&mut self, sending: &Sending) -> bool {
+        let Self { entries, .. } = std::mem::take(self);
+        if !sending.wait_for_room() {
+            return false;
+        }
+        if !entries.is_empty() {
+            sending.supply_pack(Planned::new(entries), sending.manner.resume);
+        }
+        true
+    }
+}
+
+/// Bytes of `entry` in a pack: 27 of numbers, its digest, its name, its target, its content.
+fn weight(entry: &Entry) -> u64 {
+    let target = match &entry.kind {
+        Kind::Symlink { target } => target.len() as u64,
+        _ => 0,
+    };
+    27 + 32 + entry.path.as_bytes().len() as u64 + target + size(entry)
+}
+
+/// The walk in a thread of its own, over each source beneath its base.
+pub(crate) fn start(
+    sending: &Arc<Sending>,
+    sources: Vec<(Arc<Directory>, SourcePath)>,
+    filter: Filter,
+    length: Option<Bytes>,
+) -> std::io::Result<()> {
+    let sending = Arc::clone(sending);
+    let walker = std::thread::Builder::new().name("farlink-walk".to_owned());
+    walker.spawn(move || supply(&sending, &sources, &filter, length.map(|length| length.0))).map(drop)
+}

@@ -1,0 +1,168 @@
+//! What is copied to: final names that appear complete or not at all, beneath one directory and nowhere else.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farlink_host::beneath::{self, Directory, Node, status_of};
+use farlink_host::process;
+use farlink_wire::entry::{Entry, Metadata};
+use farlink_wire::path::RelativePath;
+
+use directories::Directories;
+use placing::{Place, Placing};
+
+pub use error::TargetError;
+pub use held::Held;
+pub use partial::Partial;
+pub use placing::Destination;
+
+mod directories;
+mod error;
+mod held;
+mod partial;
+mod placing;
+mod small;
+
+/// The receiver's end of a transfer in its file system. Its methods are called by any number of threads at once.
+///
+/// No name that a peer sends is followed through a symbolic link or out of the destination, and none is ever a device.
+#[derive(Debug)]
+pub struct Target {
+    placing: Placing,
+    options: TargetOptions,
+    key: [u8; 16],
+    directories: Mutex<Directories>,
+    /// What the names of this command's temporary files begin with.
+    prefix: String,
+    /// Numbers of temporary names, from one that nobody can guess.
+    numbers: AtomicU32,
+}
+
+/// How a receiver writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetOptions {
+    /// Whether a file is on the disk, not in memory only, before it has its final name.
+    pub fsync: bool,
+    /// Permission bits that are kept.
+    pub mode_mask: u16,
+    /// First components that entries may have: what a client that pulls has asked for. `None` where everything was, as when what is in a
+    /// directory was asked for.
+    pub expected: Option<Vec<Vec<u8>>>,
+}
+
+impl Default for TargetOptions {
+    fn default() -> Self {
+        Self { fsync: false, mode_mask: 0o7777, expected: None }
+    }
+}
+
+impl Target {
+    /// Opens `destination`, which lies beneath `containment`. The same `key` finds the partial files of an earlier transfer that did
+    /// not come to its end.
+    ///
+    /// Of the destination only the last component is made, here or (where only the entries tell whether it is a directory) with the
+    /// first of them.
+    ///
+    /// # Errors
+    /// [`TargetError`], [`TargetError::NoParent`] among them.
+    pub fn open(
+        containment: &Arc<Directory>,
+        destination: &Destination,
+        key: [u8; 16],
+        options: TargetOptions,
+    ) -> Result<Self, TargetError> {
+        let placing = Placing::open(containment, destination, options.expected.clone())?;
+        let random = process::random()
+            .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
+        let [a, b, c, d, ..] = random;
+        let numbers = AtomicU32::new(u32::from_ne_bytes([a, b, c, d]));
+        let prefix = format!("{HIDDEN}{}", &blake3::hash(&key).to_hex()[..8]);
+        Ok(Self { placing, options, key, directories: Mutex::default(), prefix, numbers })
+    }
+
+    /// Does `attempt` where `entry` belongs, and once more where a directory that was held open turned out to be gone.
+    fn placed<T>(
+        &self,
+        entry: &Entry,
+        attempt: impl Fn(Place) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        match attempt(self.placing.place(entry)?) {
+            Err(TargetError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                self.placing.forget();
+                attempt(self.placing.place(entry)?)
+            }
+            other => other,
+        }
+    }
+
+    /// Gives `file` the mode and the time of `metadata`.
+    fn set_metadata(&self, file: &File, metadata: &Metadata) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode((metadata.mode & self.options.mode_mask).into()))?;
+        beneath::set_mtime(file, metadata.mtime_s, metadata.mtime_ns)
+    }
+
+    /// The names of the partial file of `path`, and of its journal.
+    fn partial_names(&self, path: &RelativePath) -> (Vec<u8>, Vec<u8>) {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.key).update(path.as_bytes());
+        let hex = &hasher.finalize().to_hex()[..16];
+        (format!("{HIDDEN}{hex}.part").into_bytes(), format!("{HIDDEN}{hex}.journal").into_bytes())
+    }
+
+    /// A name for a temporary file that this process has not used.
+    fn temporary_name(&self) -> Vec<u8> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        format!("{}{number:08x}{TEMPORARY}", self.prefix).into_bytes()
+    }
+
+    /// Removes what an earlier run of the same command, or this one, left under temporary names in the directories that were said so far
+    /// and is not being written by anyone. Call it before [`Self::finish_directories`]. Returns how much it was.
+    pub fn remove_leftovers(&self) -> usize {
+        let leftover = |name: &[u8]| {
+            let middle = name
+                .strip_prefix(self.prefix.as_bytes())
+                .and_then(|rest| rest.strip_suffix(TEMPORARY.as_bytes()));
+            middle.is_some_and(|number| number.len() == 8)
+        };
+        let mut removed = 0;
+        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        self.placing.each_directory(directories.paths(), |directory| {
+            let Ok(names) = directory.list() else { return };
+            let found = names.iter().filter(|name| leftover(name));
+            removed += found.filter(|name| remove_unused(directory, name)).count();
+        });
+        removed
+    }
+}
+
+/// Removes a temporary file or link, unless somebody is writing it.
+fn remove_unused(directory: &Directory, name: &[u8]) -> bool {
+    let unused = match directory.status(name).map(|status| status.node) {
+        Ok(Node::File) => directory.open_write(name).is_ok_and(|file| file.try_lock().is_ok()),
+        // A link is made and renamed at once: that it is still there means that nobody will.
+        Ok(Node::Symlink) => true,
+        _ => false,
+    };
+    unused && directory.unlink(name).is_ok()
+}
+
+/// Whether `name` in `directory` is still `file`.
+fn is_still(directory: &Directory, name: &[u8], file: &File) -> io::Result<bool> {
+    match directory.status(name) {
+        Ok(named) => Ok(named.is_same_file(&status_of(file)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the names of partial and temporary files begin with. They are short: the longest final name has one, too.
+const HIDDEN: &str = ".farlink-";
+
+/// What the names of temporary files end with.
+const TEMPORARY: &str = ".tmp";
+
+#[cfg(test)]
+mod tests;

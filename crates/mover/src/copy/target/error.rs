@@ -1,0 +1,113 @@
+//! What a receiver could not do.
+
+use std::io;
+
+use farlink_host::beneath::{is_link_in_the_way, leads_out};
+use farlink_wire::journal::JournalError;
+
+/// Why something is not at its place.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// The system refused.
+    #[error("{attempt} {path}")]
+    System {
+        /// What was tried.
+        attempt: &'static str,
+        /// With what, readable.
+        path: String,
+        /// As the kernel said it.
+        source: io::Error,
+    },
+    /// Two copies of the same at once.
+    #[error("another farlink copy is writing {path}: wait for it to end, or end it")]
+    Busy {
+        /// What both write.
+        path: String,
+    },
+    /// A file or link would have to take the place of a directory.
+    #[error("a directory is in the way at {path}: move it away, or copy to another name")]
+    DirectoryInTheWay {
+        /// Where.
+        path: String,
+    },
+    /// Something else is where a directory must be.
+    #[error("a file is in the way to {path}: move it away, or copy to another name")]
+    FileInTheWay {
+        /// What should be a directory, or in one.
+        path: String,
+    },
+    /// A link that is not followed.
+    #[error("a symbolic link is in the way to {path}: links in the destination are not followed")]
+    LinkInTheWay {
+        /// What would be reached through it.
+        path: String,
+    },
+    /// A name that leads elsewhere.
+    #[error("{path} leads out of the directory that may be written")]
+    Outside {
+        /// As given.
+        path: String,
+    },
+    /// More than the last component of the destination is missing.
+    #[error("the directory {directory} is not there: make it with `mkdir -p {directory}`")]
+    NoParent {
+        /// What is missing.
+        directory: String,
+    },
+    /// The far end sends what it was not asked for.
+    #[error("the far end sent {path}, which was not asked for")]
+    Unexpected {
+        /// Its name.
+        path: String,
+    },
+    /// More than any tree has.
+    #[error("more than {most} directories in one transfer: copy them in parts")]
+    TooManyDirectories {
+        /// How many may be.
+        most: usize,
+    },
+    /// Something that comes in blocks and is no file of blocks.
+    #[error("receive {path} in blocks")]
+    Blocks {
+        /// Its name.
+        path: String,
+        /// What is wrong with it.
+        source: JournalError,
+    },
+    /// A partial file that somebody else has cut or lengthened.
+    #[error("the partial file of {path} has {found} bytes instead of {size}: copy it again")]
+    Size {
+        /// The final name.
+        path: String,
+        /// Bytes of it.
+        found: u64,
+        /// Bytes that it should have.
+        size: u64,
+    },
+}
+
+impl TargetError {
+    /// A device that keeps nothing took nothing.
+    pub(in crate::copy) fn sink(source: io::Error) -> Self {
+        Self::of("write to", "the device", source)
+    }
+
+    /// What `source` means for `path`.
+    pub(super) fn of(attempt: &'static str, path: impl Into<String>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::IsADirectory => Self::DirectoryInTheWay { path },
+            io::ErrorKind::NotADirectory => Self::FileInTheWay { path },
+            _ if is_link_in_the_way(&source) => Self::LinkInTheWay { path },
+            _ if leads_out(&source) => Self::Outside { path },
+            _ => Self::System { attempt, path, source },
+        }
+    }
+
+    /// Whether the disk, or what its owner may use of it, is full: then nothing that follows will fit either.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(self, Self::System { source, .. } if full(source.kind()))
+    }
+}

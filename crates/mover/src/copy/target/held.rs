@@ -1,0 +1,112 @@
+//! A file that stands under its final name already, perhaps with the content that comes: an earlier run of the same command may have
+//! finished it.
+
+use std::fs::File;
+use std::io;
+
+use farlink_flow::digest::BlockHasher;
+use farlink_host::beneath::{Node, status_of};
+use farlink_host::sparse;
+use farlink_wire::entry::{Digest, Entry, Kind};
+
+use super::placing::Place;
+use super::{Target, TargetError};
+
+/// A file of the right size under the final name, open to be read.
+#[derive(Debug)]
+pub struct Held {
+    file: File,
+    place: Place,
+    size: u64,
+    block_bytes: u64,
+}
+
+impl Target {
+    /// The file under the final name of `entry`, where it is a regular one of the same size and no partial file is there.
+    pub fn held(&self, entry: &Entry, block_bytes: u64) -> Option<Held> {
+        let Kind::File { size } = entry.kind else { return None };
+        let place = self.placing.place(entry).ok()?;
+        let (partial, _) = self.partial_names(&entry.path);
+        if place.directory.status(&partial).is_ok() {
+            return None;
+        }
+        let status = place.directory.status(&place.name).ok()?;
+        if status.node != Node::File || status.size != size {
+            return None;
+        }
+        let file = place.directory.open_read(&place.name).ok()?;
+        let same = status_of(&file).is_ok_and(|opened| opened.is_same_file(&status));
+        same.then_some(Held { file, place, size, block_bytes })
+    }
+
+    /// Gives `held`, whose content is what comes, the mode and the time of `entry`, and takes away what an earlier run may have left
+    /// beside it.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn keep(&self, held: &Held, entry: &Entry) -> Result<(), TargetError> {
+        let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
+        self.set_metadata(&held.file, &entry.metadata).map_err(failed)?;
+        // An earlier run may have ended between the last two steps of finishing it.
+        let _ = held.place.directory.unlink(&self.partial_names(&entry.path).1);
+        Ok(())
+    }
+}
+
+impl Held {
+    /// The digests of all its blocks. `progress` is told of bytes that were read.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+        let blocks = self.size.div_ceil(self.block_bytes) as u32;
+        let mut buffer = vec![0; READ_BYTES];
+        (0..blocks)
+            .map(|index| {
+                let mut hasher = BlockHasher::new(self.size, self.block_bytes, index);
+                let from = u64::from(index) * self.block_bytes;
+                self.each(from, (self.size - from).min(self.block_bytes), &mut buffer, &mut |_, piece| {
+                    hasher.update(piece);
+                    progress(piece.len() as u64);
+                    Ok(())
+                })?;
+                Ok((index, hasher.finish()))
+            })
+            .collect()
+    }
+
+    /// Hands all its content to `write`, from the beginning: offset and bytes.
+    ///
+    /// # Errors
+    /// [`TargetError`], that of `write` included.
+    pub fn content(&self, write: &mut Take<'_>) -> Result<(), TargetError> {
+        self.each(0, self.size, &mut vec![0; READ_BYTES], write)
+    }
+
+    fn each(
+        &self,
+        from: u64,
+        length: u64,
+        buffer: &mut [u8],
+        take: &mut Take<'_>,
+    ) -> Result<(), TargetError> {
+        let failed = |source| TargetError::of("read again", &self.place.shown, source);
+        let mut at = 0;
+        while at < length {
+            let count = (length - at).min(buffer.len() as u64) as usize;
+            let piece = &mut buffer[..count];
+            if sparse::read_at(&self.file, from + at, piece).map_err(failed)? < count {
+                return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+            }
+            take(from + at, piece)?;
+            at += count as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Takes bytes and where they stand.
+type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), TargetError> + 'a;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 * 1024;

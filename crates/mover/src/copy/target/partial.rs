@@ -1,0 +1,351 @@
+//! A file that comes in blocks, in any order and perhaps in several runs: written under a name of its own beside the final one, with a
+//! journal of what was written, and renamed when it is whole.
+
+use std::fs::{File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Mutex, PoisonError};
+
+use farlink_flow::digest::BlockHasher;
+use farlink_host::beneath::{Node, is_link_in_the_way, set_mtime, status_of};
+use farlink_host::{namespace, sparse};
+use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
+use farlink_wire::journal::{Journal, Row};
+
+use super::placing::Place;
+use super::{Target, TargetError, is_still};
+
+use touched::Touched;
+use written::Written;
+
+mod touched;
+mod written;
+
+/// A file that is not whole yet. Any thread may write any block.
+///
+/// A block is written from its beginning to its end, as often as it comes; then [`Self::note`] says so in the journal. When this is
+/// dropped, both files stay for the next run.
+#[derive(Debug)]
+pub struct Partial {
+    file: File,
+    place: Place,
+    name: Vec<u8>,
+    size: u64,
+    block_bytes: u64,
+    journal: Mutex<Written>,
+    /// What an earlier run claims to have written, until it was looked at.
+    claims: Mutex<Option<Vec<Row>>>,
+    /// Where zeros are left out: the blocks that may hold something.
+    touched: Option<Touched>,
+    fsync: bool,
+    mode_mask: u16,
+}
+
+impl Target {
+    /// Opens the partial file of `entry`, or begins one; the disk is reserved for it, unless it is `sparse`: then zeros are left out.
+    /// One that was begun from another version of the source, or in other blocks, is begun anew.
+    ///
+    /// # Errors
+    /// [`TargetError`]: [`TargetError::Busy`] where another copy is writing it.
+    pub fn partial(&self, entry: &Entry, block_bytes: u64, sparse: bool) -> Result<Partial, TargetError> {
+        let size = if let Kind::File { size } = entry.kind { size } else { 0 };
+        let journal = Journal::new(size, &entry.metadata, block_bytes)
+            .map_err(|source| TargetError::Blocks { path: entry.path.to_string(), source })?;
+        let names = self.partial_names(&entry.path);
+        self.placed(entry, |place| {
+            self.open_partial(place, names.clone(), journal, (size, block_bytes), sparse)
+        })
+    }
+
+    fn open_partial(
+        &self,
+        place: Place,
+        (name, journal_name): (Vec<u8>, Vec<u8>),
+        journal: Journal,
+        (size, block_bytes): (u64, u64),
+        sparse: bool,
+    ) -> Result<Partial, TargetError> {
+        if place.directory.status(&place.name).is_ok_and(|status| status.node == Node::Directory) {
+            return Err(TargetError::DirectoryInTheWay { path: place.shown });
+        }
+        let (file, found) = locked(&place, &name)?;
+        let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
+        let journal_file = match own_file(&place, &journal_name) {
+            Ok((file, _)) => file,
+            Err(error) => {
+                if !found {
+                    let _ = place.directory.unlink(&name);
+                }
+                return Err(failed(error));
+            }
+        };
+        let mut written = Written::new(journal_file, journal_name, journal);
+        let claims = if found { written.resume(&file, size).map_err(failed)? } else { None };
+        let resumed = claims.is_some();
+        let prepared = prepare(&file, &mut written, resumed, size, sparse);
+        let touched = sparse.then(|| Touched::new(journal.blocks(), resumed));
+        let partial = Partial {
+            file,
+            place,
+            name,
+            size,
+            block_bytes,
+            journal: Mutex::new(written),
+            claims: Mutex::new(claims),
+            touched,
+            fsync: self.options.fsync,
+            mode_mask: self.options.mode_mask,
+        };
+        if let Err(error) = prepared {
+            if !resumed {
+                partial.abandon();
+            }
+            return Err(partial.failed("reserve room for", error));
+        }
+        Ok(partial)
+    }
+}
+
+impl Partial {
+    /// The blocks that an earlier run wrote, with their digests: each was read again and has the digest that the journal claims.
+    /// `progress` is told of bytes that were read. Call it before anything is written.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut claims) = claims else { return Ok(Vec::new()) };
+        let mut buffer = vec![0; READ_BYTES];
+        let mut failed = None;
+        claims.retain(|row| {
+            let proof = if failed.is_some() { Ok(false) } else { self.is_proven(row, &mut buffer, progress) };
+            proof.unwrap_or_else(|error| {
+                failed = Some(error);
+                false
+            })
+        });
+        if let Some(error) = failed {
+            return Err(self.failed("read again", error));
+        }
+        if let Some(touched) = &self.touched {
+            // What is not proven may be anything, and zeros that come for it are left out.
+            self.clear_between(&claims).map_err(|error| self.failed("make holes in", error))?;
+            touched.keep(claims.iter().map(|row| row.index));
+        }
+        Ok(claims.into_iter().map(|row| (row.index, row.digest)).collect())
+    }
+
+    /// Writes `bytes`, a part of one block, at `offset`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.size) {
+            return Err(self.failed("write beyond the end of", io::ErrorKind::InvalidInput.into()));
+        }
+        let written = || match &self.touched {
+            None => sparse::write_at(&self.file, offset, bytes),
+            Some(touched) => {
+                if offset.is_multiple_of(self.block_bytes) {
+                    let index = offset / self.block_bytes;
+                    // Where it comes again, zeros that are left out now must not leave what came before.
+                    if touched.touch(index) {
+                        self.clear(index, index + 1)?;
+                    }
+                }
+                sparse::write_data_at(&self.file, offset, bytes)
+            }
+        };
+        written().map_err(|error| self.failed("write", error))
+    }
+
+    /// Makes sure that there is nothing in the `count` blocks from `first`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn leave_out(&self, first: u32, count: u32) -> Result<(), TargetError> {
+        let end = u64::from(first) + u64::from(count);
+        if end > self.size.div_ceil(self.block_bytes) {
+            return Err(self.failed("write beyond the end of", io::ErrorKind::InvalidInput.into()));
+        }
+        let cleared = match &self.touched {
+            None => self.clear(first.into(), end),
+            // A file that zeros are left out of began empty: most of what is to be empty is.
+            Some(touched) => (first.into()..end)
+                .filter(|index| touched.is_touched(*index))
+                .try_for_each(|index| self.clear(index, index + 1)),
+        };
+        cleared.map_err(|error| self.failed("make holes in", error))
+    }
+
+    /// Says in the journal that block `index` was written, and is what has `digest`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn note(&self, index: u32, digest: Digest) -> Result<(), TargetError> {
+        let mut written = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        written.add(&Row { index, digest }).map_err(|error| self.failed("write the journal of", error))
+    }
+
+    /// Gives the file, which is whole, its mode, its time and its name, and removes the journal.
+    ///
+    /// # Errors
+    /// [`TargetError`]: [`TargetError::DirectoryInTheWay`] where a directory has the name.
+    pub fn finish(&self, entry: &Entry) -> Result<(), TargetError> {
+        let found = status_of(&self.file).map_err(|error| self.failed("look at", error))?.size;
+        if found != self.size {
+            return Err(TargetError::Size { path: self.place.shown.clone(), found, size: self.size });
+        }
+        if self.fsync {
+            // Now, as it may take long: a file that already has its mode may not be opened again if this is its end.
+            self.file.sync_all().map_err(|error| self.failed("write to the disk", error))?;
+        }
+        let Metadata { mode, mtime_s, mtime_ns } = entry.metadata;
+        let directory = &self.place.directory;
+        self.set_mode(mode & self.mode_mask)
+            .and_then(|()| set_mtime(&self.file, mtime_s, mtime_ns))
+            .and_then(|()| if self.fsync { self.file.sync_all() } else { Ok(()) })
+            .map_err(|error| self.failed("set the mode and time of", error))?;
+        if let Err(error) = directory.rename(&self.name, directory, &self.place.name) {
+            // So that the next run may open it.
+            let _ = self.set_mode(0o600);
+            return Err(self.failed("put in its place", error));
+        }
+        let _ = directory.unlink(self.journal.lock().unwrap_or_else(PoisonError::into_inner).name());
+        if self.fsync {
+            directory.sync().map_err(|error| self.failed("write to the disk", error))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what there is of the file, and its journal. The disk has its room again when this is dropped.
+    pub fn abandon(&self) {
+        let _ = self.place.directory.unlink(&self.name);
+        let _ =
+            self.place.directory.unlink(self.journal.lock().unwrap_or_else(PoisonError::into_inner).name());
+    }
+
+    fn is_proven(&self, row: &Row, buffer: &mut [u8], progress: &mut dyn FnMut(u64)) -> io::Result<bool> {
+        let mut hasher = BlockHasher::new(self.size, self.block_bytes, row.index);
+        let mut from = u64::from(row.index) * self.block_bytes;
+        let end = self.size.min(from + self.block_bytes);
+        while from < end {
+            let part = buffer.len().min((end - from) as usize);
+            let read = sparse::read_at(&self.file, from, &mut buffer[..part])?;
+            hasher.update(&buffer[..read]);
+            progress(read as u64);
+            if read < part {
+                return Ok(false);
+            }
+            from += part as u64;
+        }
+        Ok(hasher.finish() == row.digest)
+    }
+
+    /// Makes holes of the blocks that are not among `kept`, which are in order.
+    fn clear_between(&self, kept: &[Row]) -> io::Result<()> {
+        let blocks = self.size.div_ceil(self.block_bytes);
+        let mut from = 0;
+        for index in kept.iter().map(|row| u64::from(row.index)).chain([blocks]) {
+            if index > from {
+                self.clear(from, index)?;
+            }
+            from = index + 1;
+        }
+        Ok(())
+    }
+
+    /// Makes zeros of the blocks from `first` to before `end`: a hole, where there can be one.
+    fn clear(&self, first: u64, end: u64) -> io::Result<()> {
+        let (mut from, end) = (first * self.block_bytes, self.size.min(end * self.block_bytes));
+        if from >= end || sparse::punch(&self.file, from, end - from)? {
+            return Ok(());
+        }
+        let zeros = vec![0; READ_BYTES];
+        while from < end {
+            let part = zeros.len().min((end - from) as usize);
+            sparse::write_at(&self.file, from, &zeros[..part])?;
+            from += part as u64;
+        }
+        Ok(())
+    }
+
+    fn set_mode(&self, mode: u16) -> io::Result<()> {
+        self.file.set_permissions(Permissions::from_mode(mode.into()))
+    }
+
+    fn failed(&self, attempt: &'static str, error: io::Error) -> TargetError {
+        TargetError::of(attempt, &self.place.shown, error)
+    }
+}
+
+/// Makes `file` as long as it will be, and empty where it is not resumed.
+fn prepare(file: &File, written: &mut Written, resumed: bool, size: u64, sparse: bool) -> io::Result<()> {
+    if !resumed {
+        // The journal first: it must never speak of a file that is not there.
+        written.begin()?;
+        file.set_len(0)?;
+    }
+    if sparse { file.set_len(size) } else { sparse::preallocate(file, size).map(|_| ()) }
+}
+
+/// The partial file `name`, locked, and whether it was there.
+fn locked(place: &Place, name: &[u8]) -> Result<(File, bool), TargetError> {
+    let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
+    for _ in 0..MOST_ATTEMPTS {
+        let (file, found) = own_file(place, name).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(TargetError::Busy { path: place.shown.clone() }),
+            // A file system without locks: then nobody guards against two copies of the same at once.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        // Whoever held the lock may have renamed or removed it meanwhile.
+        if is_still(&place.directory, name, &file).map_err(failed)? {
+            return Ok((file, found));
+        }
+    }
+    Err(failed(io::ErrorKind::ResourceBusy.into()))
+}
+
+/// The file `name`, which only we write, and whether it was there. What else has that name is removed.
+fn own_file(place: &Place, name: &[u8]) -> io::Result<(File, bool)> {
+    for _ in 0..MOST_ATTEMPTS {
+        match place.directory.open_write(name) {
+            Ok(file) => {
+                let status = status_of(&file)?;
+                // A second name may be that of somebody's file; another owner may change it under our hands.
+                if !status.has_other_names && status.owner == namespace::user() {
+                    return Ok((file, true));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match place.directory.create_new(name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => return made.map(|file| (file, false)),
+            },
+            Err(error) if is_foreign(&error) => {}
+            Err(error) => return Err(error),
+        }
+        match place.directory.unlink(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Err(io::ErrorKind::ResourceBusy.into())
+}
+
+/// Whether a name could not be opened because it is no file that we made.
+fn is_foreign(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied)
+        || is_link_in_the_way(error)
+}
+
+/// What is read at once: large enough to hash at full speed, and it stays in a processor's cache.
+const READ_BYTES: usize = 256 << 10;
+
+/// A name that is taken away and made again that often is made by somebody who means harm.
+const MOST_ATTEMPTS: u32 = 16;
+
+#[cfg(test)]
+mod tests;

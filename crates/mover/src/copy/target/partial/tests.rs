@@ -1,0 +1,234 @@
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::PathBuf;
+
+use farlink_flow::digest;
+
+use super::super::tests::{METADATA, Scratch, fifo, file};
+use super::*;
+
+const BLOCK: u64 = 1 << 20;
+
+/// A file of two and a half blocks.
+fn content() -> Vec<u8> {
+    (0..BLOCK * 5 / 2).map(|at| (at / 4096 + at % 251) as u8).collect()
+}
+
+fn of(content: &[u8]) -> Entry {
+    file("big", content.len() as u64)
+}
+
+fn block(content: &[u8], index: u32) -> (u64, &[u8], Digest) {
+    let start = u64::from(index) * BLOCK;
+    let end = (start + BLOCK).min(content.len() as u64);
+    let bytes = &content[start as usize..end as usize];
+    (start, bytes, digest::block(content.len() as u64, BLOCK, index, bytes))
+}
+
+/// Writes a block in pieces, and notes it.
+fn write(partial: &Partial, content: &[u8], index: u32) {
+    let (start, bytes, digest) = block(content, index);
+    for (piece, part) in bytes.chunks(300_000).enumerate() {
+        partial.write_at(start + piece as u64 * 300_000, part).unwrap();
+    }
+    partial.note(index, digest).unwrap();
+}
+
+fn proven(partial: &Partial) -> Vec<u32> {
+    partial.proven(&mut |_| ()).unwrap().into_iter().map(|(index, _)| index).collect()
+}
+
+/// Where the file with this ending is.
+fn hidden(scratch: &Scratch, ending: &str) -> PathBuf {
+    let name = scratch.names().into_iter().find(|name| name.ends_with(ending)).unwrap();
+    assert!(name.len() < 40);
+    scratch.0.join(name)
+}
+
+#[test]
+fn blocks_in_any_order_make_a_file_that_appears_whole() {
+    let scratch = Scratch::new("partial");
+    let (content, target) = (content(), scratch.target());
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    for index in [2, 0, 1] {
+        assert!(!scratch.0.join("big").exists());
+        write(&partial, &content, index);
+    }
+    partial.finish(&of(&content)).unwrap();
+    let about = fs::metadata(scratch.0.join("big")).unwrap();
+    assert!(fs::read(scratch.0.join("big")).unwrap() == content);
+    assert_eq!(
+        (about.mode() & 0o7777, about.mtime(), about.mtime_nsec()),
+        (0o640, METADATA.mtime_s, 123_456_789)
+    );
+    assert_eq!(scratch.names(), ["big"]);
+}
+
+#[test]
+fn another_run_finds_what_was_written_and_nothing_that_was_damaged() {
+    let scratch = Scratch::new("resume");
+    let (content, target) = (content(), scratch.target());
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    assert!(proven(&partial).is_empty());
+    write(&partial, &content, 2);
+    write(&partial, &content, 0);
+    partial.write_at(BLOCK, &[1; 1000]).unwrap();
+    drop(partial);
+    // The row that was being written when the process was killed.
+    let journal = hidden(&scratch, ".journal");
+    fs::write(&journal, [&fs::read(&journal).unwrap()[..], &[0; 17]].concat()).unwrap();
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    let mut read = 0;
+    let found = partial.proven(&mut |bytes| read += bytes).unwrap();
+    assert_eq!(found, [(0, block(&content, 0).2), (2, block(&content, 2).2)]);
+    assert_eq!(read, BLOCK * 3 / 2);
+    assert!(proven(&partial).is_empty(), "it is told once");
+    write(&partial, &content, 1);
+    drop(partial);
+    let part = File::options().write(true).open(hidden(&scratch, ".part")).unwrap();
+    part.write_all_at(&[!content[1234]], 1234).unwrap();
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    assert_eq!(proven(&partial), [1, 2]);
+    write(&partial, &content, 0);
+    drop(partial);
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    assert_eq!(proven(&partial), [0, 1, 2]);
+    partial.finish(&of(&content)).unwrap();
+    assert!(fs::read(scratch.0.join("big")).unwrap() == content);
+    assert_eq!(scratch.names(), ["big"]);
+}
+
+#[test]
+fn another_version_begins_anew() {
+    let scratch = Scratch::new("anew");
+    let (content, target) = (content(), scratch.target());
+    let begun = |entry: &Entry, block_bytes| {
+        let partial = target.partial(entry, block_bytes, false).unwrap();
+        let found = proven(&partial);
+        write(&partial, &content, 0);
+        found
+    };
+    let newer = Entry { metadata: Metadata { mtime_ns: 1, ..METADATA }, ..of(&content) };
+    assert!(begun(&of(&content), BLOCK).is_empty());
+    assert_eq!(begun(&of(&content), BLOCK), [0]);
+    assert!(begun(&newer, BLOCK).is_empty());
+    assert!(begun(&of(&content), BLOCK).is_empty());
+    assert!(begun(&of(&content), 2 * BLOCK).is_empty());
+    assert!(begun(&of(&content), BLOCK).is_empty());
+    fs::write(hidden(&scratch, ".journal"), "something else").unwrap();
+    assert!(begun(&of(&content), BLOCK).is_empty());
+    fs::remove_file(hidden(&scratch, ".part")).unwrap();
+    assert!(begun(&of(&content), BLOCK).is_empty(), "a journal speaks of the file beside it alone");
+    assert!(matches!(target.partial(&file("big", 0), BLOCK, false), Err(TargetError::Blocks { .. })));
+}
+
+#[test]
+fn a_second_copy_of_the_same_is_refused_until_the_first_ends() {
+    let scratch = Scratch::new("busy");
+    let (content, first, second) = (content(), scratch.target(), scratch.target());
+    let partial = first.partial(&of(&content), BLOCK, false).unwrap();
+    write(&partial, &content, 0);
+    let said = second.partial(&of(&content), BLOCK, false).unwrap_err().to_string();
+    assert_eq!(said, "another farlink copy is writing big: wait for it to end, or end it");
+    drop(partial);
+    assert_eq!(proven(&second.partial(&of(&content), BLOCK, false).unwrap()), [0]);
+    // Another process's lock counts as well.
+    let part = hidden(&scratch, ".part");
+    let mut holder = std::process::Command::new("flock")
+        .args([part.as_os_str(), "sh".as_ref(), "-c".as_ref(), "echo held; read line".as_ref()])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = [0; 5];
+    io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut held).unwrap();
+    assert!(matches!(second.partial(&of(&content), BLOCK, false), Err(TargetError::Busy { .. })));
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    second.partial(&of(&content), BLOCK, false).unwrap().abandon();
+    assert!(scratch.names().is_empty());
+}
+
+#[test]
+fn what_others_put_under_the_hidden_names_is_neither_followed_nor_written() {
+    let scratch = Scratch::new("hidden");
+    let (content, target) = (content(), scratch.target());
+    drop(target.partial(&of(&content), BLOCK, false).unwrap());
+    let names = [hidden(&scratch, ".part"), hidden(&scratch, ".journal")];
+    let victim = scratch.0.join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let plants: [&dyn Fn(&PathBuf); 4] = [
+        &|at| symlink(&victim, at).unwrap(),
+        &|at| fs::hard_link(&victim, at).unwrap(),
+        &|at| fifo(at),
+        &|at| drop(std::os::unix::net::UnixListener::bind(at).unwrap()),
+    ];
+    for plant in plants {
+        for name in &names {
+            fs::remove_file(name).unwrap();
+            plant(name);
+        }
+        let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+        (0..3).for_each(|index| write(&partial, &content, index));
+        partial.finish(&of(&content)).unwrap();
+        assert!(fs::read(scratch.0.join("big")).unwrap() == content);
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        drop(target.partial(&of(&content), BLOCK, false).unwrap());
+    }
+    fs::remove_file(&names[0]).unwrap();
+    fs::create_dir(&names[0]).unwrap();
+    assert!(matches!(
+        target.partial(&of(&content), BLOCK, false),
+        Err(TargetError::DirectoryInTheWay { .. })
+    ));
+}
+
+#[test]
+fn holes_stay_holes_and_what_was_there_before_does_not_show_through() {
+    let scratch = Scratch::new("sparse");
+    let mut content = vec![0; 64 << 20];
+    content[5 << 20] = 1;
+    content[(40 << 20)..(40 << 20) + 8192].fill(2);
+    let target = scratch.target();
+    let partial = target.partial(&of(&content), BLOCK, true).unwrap();
+    // A block that came damaged, one that was cut off, and one that never comes again as there is nothing in it.
+    for index in [5, 40, 7] {
+        partial.write_at(index * BLOCK, &[9; 500_000]).unwrap();
+    }
+    write(&partial, &content, 5);
+    drop(partial);
+    let partial = target.partial(&of(&content), BLOCK, true).unwrap();
+    assert_eq!(proven(&partial), [5]);
+    write(&partial, &content, 40);
+    // The source has other content after all, with the same size and time.
+    content[5 << 20] = 0;
+    content[(5 << 20) + 9000] = 1;
+    write(&partial, &content, 5);
+    partial.write_at(11 * BLOCK, &[9; 5000]).unwrap();
+    partial.leave_out(10, 3).unwrap();
+    assert!(partial.leave_out(60, 5).is_err());
+    partial.finish(&of(&content)).unwrap();
+    assert!(fs::read(scratch.0.join("big")).unwrap() == content);
+    assert!(fs::metadata(scratch.0.join("big")).unwrap().blocks() * 512 <= 256 << 10);
+}
+
+#[test]
+fn nothing_is_written_beyond_the_end_and_a_file_that_was_cut_is_not_finished() {
+    let scratch = Scratch::new("bounds");
+    let (content, target) = (content(), scratch.target());
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    partial.write_at(BLOCK, &[1; 5000]).unwrap();
+    partial.leave_out(1, 2).unwrap();
+    assert!(sparse::is_zero(&fs::read(hidden(&scratch, ".part")).unwrap()));
+    for offset in [content.len() as u64 - 1, 3 * BLOCK, u64::MAX] {
+        assert!(partial.write_at(offset, &[1; 2]).is_err(), "{offset}");
+    }
+    File::options().write(true).open(hidden(&scratch, ".part")).unwrap().set_len(5).unwrap();
+    assert!(matches!(partial.finish(&of(&content)), Err(TargetError::Size { found: 5, .. })));
+    assert!(!scratch.0.join("big").exists());
+    partial.write_at(content.len() as u64 - 1, &[1]).unwrap();
+    fs::create_dir(scratch.0.join("big")).unwrap();
+    assert!(matches!(partial.finish(&of(&content)), Err(TargetError::DirectoryInTheWay { .. })));
+    partial.abandon();
+    assert_eq!(scratch.names(), ["big"]);
+}

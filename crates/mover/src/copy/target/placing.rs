@@ -1,0 +1,192 @@
+//! Where an entry belongs: what the destination is, and the names beneath it.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use farlink_host::beneath::{Directory, Links, Tree};
+use farlink_wire::entry::{Entry, Kind};
+use farlink_wire::path::{RelativePath, readable};
+
+use super::TargetError;
+
+/// A destination as the user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// Beneath the root of what may be written. It is the user's own word: it may lead through links and `..`.
+    pub path: Vec<u8>,
+    /// Whether it must be a directory, whatever it looks like: there are several sources, or what is in a directory is copied.
+    pub several: bool,
+}
+
+/// The destination: a directory, or where its name only tells that it may be one, undecided until the first entry comes.
+#[derive(Debug)]
+pub(super) struct Placing {
+    /// What the destination is in, and its name there; `None` where it was found as a directory.
+    outer: Option<(Arc<Directory>, Vec<u8>)>,
+    inside: OnceLock<Tree>,
+    shown: String,
+    expected: Option<Vec<Vec<u8>>>,
+}
+
+/// Where one entry belongs.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) directory: Arc<Directory>,
+    pub(super) name: Vec<u8>,
+    /// The whole path, readable.
+    pub(super) shown: String,
+}
+
+impl Placing {
+    pub(super) fn open(
+        containment: &Arc<Directory>,
+        destination: &Destination,
+        expected: Option<Vec<Vec<u8>>>,
+    ) -> Result<Self, TargetError> {
+        let shown = readable(&destination.path);
+        let start = destination.path.iter().position(|byte| *byte != b'/').unwrap_or(destination.path.len());
+        let path = &destination.path[start..];
+        let path = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
+        let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (parent, name) = path.split_at(name);
+        // A name that stands for a directory cannot be given to anything else.
+        let directory =
+            destination.several || destination.path.ends_with(b"/") || matches!(name, b"" | b"." | b"..");
+        let placing = |outer| Self { outer, inside: OnceLock::new(), shown: shown.clone(), expected };
+        match containment.open_dir(path, Links::Follow) {
+            Ok(found) => {
+                let placing = placing(None);
+                let _ = placing.inside.set(Tree::new(found));
+                return Ok(placing);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && directory => {
+                return Err(TargetError::FileInTheWay { path: shown });
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(TargetError::of("open", shown, error)),
+        }
+        let outer = containment.open_dir(parent, Links::Follow).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let missing = readable(&destination.path[..start + parent.len()]);
+                TargetError::NoParent { directory: missing.trim_end_matches('/').to_owned() }
+            }
+            _ => TargetError::of("open", readable(&destination.path[..start + parent.len()]), error),
+        })?;
+        let placing = placing(Some((Arc::new(outer), name.to_vec())));
+        if directory {
+            placing.become_directory()?;
+        }
+        Ok(placing)
+    }
+
+    /// The destination, readable.
+    pub(super) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Where `entry`, which is not the destination itself, belongs. What is missing on the way is made.
+    pub(super) fn place(&self, entry: &Entry) -> Result<Place, TargetError> {
+        self.expect(&entry.path)?;
+        if let (None, Some((outer, name))) = (self.inside.get(), &self.outer)
+            && entry.kind != Kind::Directory
+            && entry.path.components().count() == 1
+        {
+            return Ok(Place { directory: Arc::clone(outer), name: name.clone(), shown: self.shown.clone() });
+        }
+        let tree = self.become_directory()?;
+        let shown = self.show(&entry.path);
+        let failed = |error| TargetError::of("reach", shown.clone(), error);
+        let found = match tree.parent(&entry.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                make_parents(tree, &entry.path).map_err(failed)?;
+                tree.parent(&entry.path).map_err(failed)?
+            }
+            found => found.map_err(failed)?,
+        };
+        match found {
+            Some((directory, name)) => Ok(Place { directory, name: name.to_vec(), shown }),
+            None => Err(TargetError::DirectoryInTheWay { path: shown }),
+        }
+    }
+
+    /// The destination as a directory, which it becomes where it was not decided.
+    pub(super) fn become_directory(&self) -> Result<&Tree, TargetError> {
+        if let Some(tree) = self.inside.get() {
+            return Ok(tree);
+        }
+        let failed = |error| TargetError::of("make the directory", self.shown.clone(), error);
+        // Without an outer directory it was found as one, and `inside` was set.
+        let (outer, name) = self.outer.as_ref().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        match outer.make_dir(name, 0o777) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        let opened = outer.open_dir(name, Links::Refuse).map_err(failed)?;
+        Ok(self.inside.get_or_init(|| Tree::new(opened)))
+    }
+
+    /// Checks that `path` was asked for.
+    pub(super) fn expect(&self, path: &RelativePath) -> Result<(), TargetError> {
+        let Some(expected) = &self.expected else { return Ok(()) };
+        match path.components().next() {
+            Some(first) if expected.iter().any(|name| name == first) => Ok(()),
+            _ => Err(TargetError::Unexpected { path: path.to_string() }),
+        }
+    }
+
+    /// `path` behind the destination, readable.
+    pub(super) fn show(&self, path: &RelativePath) -> String {
+        match self.shown.as_str() {
+            shown if path.is_root() => shown.to_owned(),
+            "" | "." => path.to_string(),
+            shown => format!("{}/{path}", shown.trim_end_matches('/')),
+        }
+    }
+
+    /// Waits until the destination is on the disk: its names, and its own where we gave it.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.inside.get().map_or(Ok(()), |tree| tree.top().sync())?;
+        self.outer.as_ref().map_or(Ok(()), |(outer, _)| outer.sync())
+    }
+
+    /// Lets go of directories that are held open and may be gone.
+    pub(super) fn forget(&self) {
+        if let Some(tree) = self.inside.get() {
+            tree.forget();
+        }
+    }
+
+    /// Calls `visit` with the directory that the destination is, or is in, and with each of `paths` beneath it that is there.
+    pub(super) fn each_directory(
+        &self,
+        paths: impl Iterator<Item = RelativePath>,
+        mut visit: impl FnMut(&Directory),
+    ) {
+        match (self.inside.get(), &self.outer) {
+            (Some(tree), _) => {
+                visit(tree.top());
+                let below = paths.filter(|path| !path.is_root());
+                below.filter_map(|path| tree.directory(&path).ok()).for_each(|directory| visit(&directory));
+            }
+            (None, Some((outer, _))) => visit(outer),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Makes what is missing of the directories that `path` is in. Entries that come later say their modes.
+fn make_parents(tree: &Tree, path: &RelativePath) -> io::Result<()> {
+    tree.forget();
+    let mut reached = RelativePath::root();
+    let Some(parent) = path.parent() else { return Ok(()) };
+    for name in parent.components() {
+        let within = tree.directory(&reached)?;
+        match within.make_dir(name, 0o777) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        reached =
+            reached.join(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! Small files and symbolic links: written under a temporary name beside the final one, and renamed.
+
+use std::io::{self, Read, Write};
+
+use farlink_host::beneath::{Node, set_mtime, status_of};
+use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::frame::MOST_PACKED;
+
+use super::placing::Place;
+use super::{Target, TargetError};
+
+impl Target {
+    /// Puts the file of `entry`, whose whole content is `content`, at its place. Where that fails nothing is left of it.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn put(&self, entry: &Entry, content: &[u8]) -> Result<(), TargetError> {
+        self.placed(entry, |place| {
+            self.with_temporary(&place, |temporary| {
+                let mut file = place.directory.create_new(temporary)?;
+                // Tells `remove_leftovers` that it is none. Where the file system has no locks, none is taken for a leftover either.
+                let _ = file.try_lock();
+                file.write_all(content)?;
+                self.set_metadata(&file, &entry.metadata)?;
+                if self.options.fsync { file.sync_all() } else { Ok(()) }
+            })
+        })
+    }
+
+    /// Makes the symbolic link of `entry`, saying exactly what it said at the source.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn symlink(&self, entry: &Entry) -> Result<(), TargetError> {
+        let Kind::Symlink { target } = &entry.kind else { return Ok(()) };
+        let (seconds, nanoseconds) = (entry.metadata.mtime_s, entry.metadata.mtime_ns);
+        self.placed(entry, |place| {
+            if place.directory.read_link(&place.name).is_ok_and(|there| there == *target) {
+                let set = place.directory.set_mtime_of(&place.name, seconds, nanoseconds);
+                return set.map_err(|error| TargetError::of("set the time of", &place.shown, error));
+            }
+            self.with_temporary(&place, |temporary| {
+                place.directory.symlink(target, temporary)?;
+                place.directory.set_mtime_of(temporary, seconds, nanoseconds)
+            })
+        })
+    }
+
+    /// Whether the file of `entry` is there already with the content that has `digest`. Then its mode and time are set right, too.
+    #[must_use]
+    pub fn holds(&self, entry: &Entry, digest: Digest) -> bool {
+        let Kind::File { size } = entry.kind else { return false };
+        let held = |place: &Place| -> io::Result<bool> {
+            let status = place.directory.status(&place.name)?;
+            // The cheap questions first: most files that differ differ in these, and nothing but a file is ever opened.
+            if status.node != Node::File || status.size != size {
+                return Ok(false);
+            }
+            let file = place.directory.open_read(&place.name)?;
+            if !status_of(&file)?.is_same_file(&status) || content_digest(&file)? != digest {
+                return Ok(false);
+            }
+            let metadata = &entry.metadata;
+            if (status.mtime_s, status.mtime_ns) != (metadata.mtime_s, metadata.mtime_ns) {
+                set_mtime(&file, metadata.mtime_s, metadata.mtime_ns)?;
+            }
+            if status.mode != metadata.mode & self.options.mode_mask {
+                self.set_metadata(&file, metadata)?;
+            }
+            if size > MOST_PACKED {
+                // An earlier run may have ended between the last two steps of `Partial::finish`.
+                let _ = place.directory.unlink(&self.partial_names(&entry.path).1);
+            }
+            Ok(true)
+        };
+        // What cannot be looked at or set right is sent again, and then replaced.
+        self.placing.place(entry).is_ok_and(|place| held(&place).unwrap_or(false))
+    }
+
+    /// Has `make` make something under a temporary name, and gives it the name of `place`.
+    fn with_temporary(
+        &self,
+        place: &Place,
+        make: impl Fn(&[u8]) -> io::Result<()>,
+    ) -> Result<(), TargetError> {
+        let mut attempts = 0;
+        let temporary = loop {
+            let temporary = self.temporary_name();
+            attempts += 1;
+            match make(&temporary) {
+                Ok(()) => break temporary,
+                // Another's name, not to be removed.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < MOST_ATTEMPTS => {}
+                Err(error) => {
+                    let _ = place.directory.unlink(&temporary);
+                    return Err(TargetError::of("write", &place.shown, error));
+                }
+            }
+        };
+        if let Err(error) = place.directory.rename(&temporary, &place.directory, &place.name) {
+            let _ = place.directory.unlink(&temporary);
+            return Err(TargetError::of("put in its place", &place.shown, error));
+        }
+        if self.options.fsync {
+            place
+                .directory
+                .sync()
+                .map_err(|error| TargetError::of("write to the disk", &place.shown, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The BLAKE3 digest of what is in `file`.
+fn content_digest(mut file: &std::fs::File) -> io::Result<Digest> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(Digest(*hasher.finalize().as_bytes())),
+            Ok(read) => hasher.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+    }
+}
+
+/// That so many unguessable names are taken means that something else is wrong.
+const MOST_ATTEMPTS: u32 = 16;

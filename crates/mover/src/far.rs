@@ -1,0 +1,207 @@
+//! The other end of a file transfer, and the ways to reach it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::Wake;
+use farlink_wire::message::copy::{Copy, Protect, Request};
+use farlink_wire::message::{Message, Way};
+use farlink_wire::quantity::Nanos;
+
+use crate::bootstrap::{self, FarEnd, Remote};
+use crate::channel::Channel;
+use crate::control::Control;
+use crate::copy::CopyError;
+use crate::dial::{Dial, DialError, Dialled, Place, Route};
+use crate::memory::Target;
+use crate::secure::{Credentials, Trusted};
+use crate::transfer::Near;
+use crate::tuning::{Role, Tuning};
+
+/// The other end of a file transfer.
+#[derive(Debug)]
+pub enum Far {
+    /// This process.
+    Local,
+    /// A `farlink serve` that listens.
+    Server(Server),
+    /// What ssh starts.
+    Ssh(Remote),
+}
+
+/// A `farlink serve` that listens.
+#[derive(Debug)]
+pub struct Server {
+    /// Where.
+    pub target: Target,
+    /// Keys of both; nobody is trusted, and nobody shown, where absent: only an emulated host lets that in.
+    pub credentials: Option<Credentials>,
+}
+
+impl Far {
+    /// Whether it is this process.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::Local)
+    }
+
+    /// Connects, and asks for `request`; `None` where `stop` was raised first.
+    pub(crate) fn open(
+        &self,
+        request: &Request,
+        bind: Option<IpAddr>,
+        stop: &Wake,
+    ) -> Result<Option<Opened>, CopyError> {
+        match self {
+            Self::Local => crate::copy::local::open(request).map(Some),
+            Self::Server(server) => server.open(request, bind, stop),
+            Self::Ssh(remote) => through_ssh(remote, request, bind, stop),
+        }
+    }
+}
+
+/// Names it in the key of a copy.
+impl fmt::Display for Far {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("here"),
+            Self::Server(server) => write!(f, "{}", server.target),
+            Self::Ssh(remote) => write!(f, "ssh {}", remote.ssh.host()),
+        }
+    }
+}
+
+impl Server {
+    fn open(
+        &self,
+        request: &Request,
+        bind: Option<IpAddr>,
+        stop: &Wake,
+    ) -> Result<Option<Opened>, CopyError> {
+        let Target { host, port } = &self.target;
+        let addresses = self.target.resolve().map_err(|error| CopyError::Reach(Box::new(error)))?;
+        let trusted =
+            self.credentials.as_ref().map(|credentials| credentials.trust(host, *port)).transpose()?;
+        dial(Route::Tcp(addresses), trusted.as_ref(), request, bind, stop)
+    }
+}
+
+/// Opens everything over `route`.
+fn dial(
+    route: Route,
+    trusted: Option<&Trusted>,
+    request: &Request,
+    bind: Option<IpAddr>,
+    stop: &Wake,
+) -> Result<Option<Opened>, CopyError> {
+    if trusted.is_none() && request.protect != Protect::Clear {
+        return Err(CopyError::NoKeys);
+    }
+    let trust = trusted.map(|trusted| trusted.trust.clone());
+    let dial = Dial { trust, ..wanted(route, request, bind) };
+    let first = [Message::Copy(Copy::Request(Box::new(request.clone())))];
+    let until = monotonic().after(request.patience.get());
+    let dialled = match (dial.open(&first, until, stop), trusted) {
+        (Ok(Some(dialled)), _) => dialled,
+        (Ok(None), _) => return Ok(None),
+        (Err(DialError::Untrusted { key, .. }), Some(trusted)) => return Err(trusted.complaint(key).into()),
+        (Err(error), _) => return Err(error.into()),
+    };
+    Ok(Some(opened(dialled, dial, None, Vec::new(), request, stop)))
+}
+
+/// Starts a far end and opens everything to it.
+fn through_ssh(
+    remote: &Remote,
+    request: &Request,
+    bind: Option<IpAddr>,
+    stop: &Wake,
+) -> Result<Option<Opened>, CopyError> {
+    let mut warnings = Vec::new();
+    let mut notice = |notice: bootstrap::Notice| warnings.push(notice.to_string());
+    let Some(far_end) = FarEnd::start(remote, stop, &mut notice)? else { return Ok(None) };
+    let mut dial = wanted(Route::Tcp(Vec::new()), request, bind);
+    let first = [Message::Copy(Copy::Request(Box::new(request.clone())))];
+    // From here on: people have typed their passwords.
+    let until = monotonic().after(request.patience.get());
+    let Some(dialled) = far_end.open(&mut dial, &first, until, stop, &mut notice)? else { return Ok(None) };
+    Ok(Some(opened(dialled, dial, Some(far_end), warnings, request, stop)))
+}
+
+/// What is to be opened for `request`.
+fn wanted(route: Route, request: &Request, bind: Option<IpAddr>) -> Dial {
+    Dial {
+        route,
+        trust: None,
+        protect_data: request.protect == Protect::Encrypt,
+        token: request.token,
+        role: role(request.way),
+        tuning: Tuning::from(request),
+        bind,
+    }
+}
+
+fn opened(
+    dialled: Dialled,
+    dial: Dial,
+    far_end: Option<FarEnd>,
+    warnings: Vec<String>,
+    request: &Request,
+    stop: &Wake,
+) -> Opened {
+    let Dialled { control, data, early, at, .. } = dialled;
+    let line = Dialling { dial, at, stop: stop.clone(), patience: request.patience.get(), _far_end: far_end };
+    Opened {
+        control,
+        data: (0..).zip(data).collect(),
+        line: Box::new(line),
+        warnings,
+        early: early.into_iter().map(|(message, _)| message).collect(),
+    }
+}
+
+/// What this end, the client, does with the payload.
+fn role(way: Way) -> Role {
+    if Near::Client.sends(way) { Role::Sender } else { Role::Receiver }
+}
+
+/// The way that was found.
+#[derive(Debug)]
+struct Dialling {
+    dial: Dial,
+    at: Place,
+    stop: Wake,
+    patience: Nanos,
+    /// What ssh started lives as long as the way to it.
+    _far_end: Option<FarEnd>,
+}
+
+impl Line for Dialling {
+    fn another(&mut self, number: u32) -> Result<Channel, CopyError> {
+        let number = u16::try_from(number).map_err(|_| CopyError::NoStream)?;
+        let until = monotonic().after(self.patience);
+        self.dial.another(&self.at, number, until, &self.stop)?.ok_or(CopyError::NoStream)
+    }
+}
+
+/// A far end that was asked.
+pub(crate) struct Opened {
+    /// The control connection; the request has left on it.
+    pub(crate) control: Control,
+    /// Data connections and their numbers, from 0.
+    pub(crate) data: Vec<(u32, Channel)>,
+    /// The way by which more come.
+    pub(crate) line: Box<dyn Line>,
+    /// What a person should know of the way.
+    pub(crate) warnings: Vec<String>,
+    /// What the far end has said already.
+    pub(crate) early: VecDeque<Message>,
+}
+
+/// The way to a far end that was reached.
+pub(crate) trait Line {
+    /// Data connection `number`.
+    fn another(&mut self, number: u32) -> Result<Channel, CopyError>;
+}

@@ -1,0 +1,105 @@
+//! Whom a client trusts, and who it is.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use farlink_wire::key::PublicKey;
+use rustls::ClientConfig;
+
+use super::tls::{self, Pin};
+use super::{Identity, IdentityError, KnownHosts, KnownHostsError, Places};
+
+/// What a client shows, and the one key that it trusts.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    config: Arc<ClientConfig>,
+    pin: Arc<Pin>,
+    public: PublicKey,
+}
+
+impl Trust {
+    /// Shows `identity`, and trusts `server` alone; nobody where that is absent, to learn who is there.
+    ///
+    /// # Errors
+    /// Where the key cannot be used.
+    pub fn new(identity: &Identity, server: Option<PublicKey>) -> io::Result<Self> {
+        let (config, pin) = tls::client(identity, server).map_err(io::Error::other)?;
+        Ok(Self { config, pin, public: identity.public() })
+    }
+
+    /// For the TLS of one connection.
+    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.config)
+    }
+
+    /// The key that it shows.
+    pub(crate) const fn public(&self) -> PublicKey {
+        self.public
+    }
+
+    /// The key that a far end showed and that was not trusted.
+    pub(crate) fn refused(&self) -> Option<PublicKey> {
+        self.pin.refused()
+    }
+}
+
+/// Where a client has its key and those of far ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its own key.
+    pub identity: PathBuf,
+    /// Those of far ends.
+    pub known_hosts: PathBuf,
+}
+
+impl Credentials {
+    /// In a user's usual places.
+    #[must_use]
+    pub fn of_user() -> Self {
+        let places = Places::of_user();
+        Self { identity: places.identity(), known_hosts: places.known_hosts() }
+    }
+
+    /// Whom to trust as `host` at `port`.
+    ///
+    /// # Errors
+    /// [`CredentialsError`] where there is no key of one's own, or a file does not read. That the far end is not known is
+    /// [told](Trusted::complaint) when its key is, too.
+    pub(crate) fn trust(&self, host: &str, port: u16) -> Result<Trusted, CredentialsError> {
+        let identity = Identity::load(&self.identity)?;
+        let known = KnownHosts::of_file(&self.known_hosts)?;
+        let trust = Trust::new(&identity, known.key(host, port)).map_err(CredentialsError::Use)?;
+        Ok(Trusted { trust, known, host: host.to_owned(), port })
+    }
+}
+
+/// A far end that is trusted if it shows the key that is known of it.
+#[derive(Debug)]
+pub(crate) struct Trusted {
+    pub(crate) trust: Trust,
+    known: KnownHosts,
+    host: String,
+    port: u16,
+}
+
+impl Trusted {
+    /// What to tell the user where the far end showed `shown` instead.
+    pub(crate) fn complaint(&self, shown: PublicKey) -> CredentialsError {
+        self.known.complaint(&self.host, self.port, shown).into()
+    }
+}
+
+/// Why there is nobody to trust, or nobody to be.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// No key of one's own.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// No key of the far end, or another.
+    #[error(transparent)]
+    KnownHosts(#[from] KnownHostsError),
+    /// The key is no good.
+    #[error("use the key")]
+    Use(#[source] io::Error),
+}

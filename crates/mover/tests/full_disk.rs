@@ -1,0 +1,114 @@
+//! A disk that fills up, and one that may not be written: file systems of the test's own, in a mount namespace of its own.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use farlink_host::beneath::Directory;
+use farlink_mover::chain;
+use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
+use farlink_wire::entry::{Entry, Kind, Metadata};
+use farlink_wire::path::RelativePath;
+
+#[test]
+fn a_full_disk_is_told_and_nothing_is_left_under_a_final_name() {
+    on_a_disk_of_its_own("a_full_disk_is_told_and_nothing_is_left_under_a_final_name", |disk| {
+        let target = target(disk);
+        let names = || fs::read_dir(disk).unwrap().map(|each| each.unwrap().file_name()).collect::<Vec<_>>();
+        let error = target.put(&file("small", 2 << 20), &vec![1; 2 << 20]).unwrap_err();
+        assert_eq!(chain(&error), "write disk/small: No space left on device (os error 28)");
+        assert!(error.is_disk_full());
+        assert!(names().is_empty(), "{:?}", names());
+
+        // Of a large one what was written stays for the next run, but not under its name.
+        let big = file("big", 2 << 20);
+        let partial = target.partial(&big, 1 << 20, false).unwrap();
+        let error = partial
+            .write_at(0, &vec![1; 1 << 20])
+            .and_then(|()| partial.write_at(1 << 20, &vec![1; 1 << 20]));
+        assert!(error.is_err_and(|error| error.is_disk_full()));
+        assert!(names().iter().all(|name| name.to_string_lossy().starts_with(".farlink-")));
+        partial.abandon();
+        drop(partial);
+        assert!(names().is_empty(), "{:?}", names());
+
+        // Where nothing is reserved it is found when it is written.
+        let partial = target.partial(&big, 1 << 20, true).unwrap();
+        let filler = File::create_new(disk.join("filler")).unwrap();
+        let filled = (0..).find(|at| filler.write_at(&[1; 4096], at * 4096).is_err());
+        assert!(filled.is_some());
+        let written = partial.write_at(0, &[1; 4096]);
+        assert!(written.is_err_and(|error| error.is_disk_full()));
+    });
+}
+
+#[test]
+fn a_disk_that_may_not_be_written_is_told() {
+    on_a_disk_of_its_own("a_disk_that_may_not_be_written_is_told", |disk| {
+        fs::create_dir(disk.join("there")).unwrap();
+        mount(&["-o", "remount,bind,ro"], disk);
+        let said = |error: &TargetError| {
+            let said = chain(error);
+            assert!(
+                said.ends_with(": Read-only file system (os error 30)") && !error.is_disk_full(),
+                "{said}"
+            );
+        };
+        let target = target(disk);
+        said(&target.put(&file("x", 1), b"x").unwrap_err());
+        said(&target.partial(&file("there/x", 1 << 20), 1 << 20, false).unwrap_err());
+        said(&target.directory(&entry("d", Kind::Directory)).unwrap_err());
+        said(&target.symlink(&entry("l", Kind::Symlink { target: b"x".to_vec() })).unwrap_err());
+        said(&target.put(&file("new/x", 1), b"x").unwrap_err());
+        // A directory that is there is there, only its time cannot be set.
+        target.directory(&entry("there", Kind::Directory)).unwrap();
+        said(&target.finish_directories().remove(0).1);
+    });
+}
+
+fn target(disk: &Path) -> Target {
+    let containment = Arc::new(Directory::open(disk.parent().unwrap()).unwrap());
+    let destination = Destination { path: b"disk".to_vec(), several: true };
+    Target::open(&containment, &destination, [1; 16], TargetOptions::default()).unwrap()
+}
+
+fn entry(path: &str, kind: Kind) -> Entry {
+    let metadata = Metadata { mode: 0o600, mtime_s: 1, mtime_ns: 1 };
+    Entry { path: RelativePath::new(path).unwrap(), kind, metadata }
+}
+
+fn file(path: &str, size: u64) -> Entry {
+    entry(path, Kind::File { size })
+}
+
+/// Runs the test `name` once more in a process with a mount namespace of its own, and there `within` with a disk of 1 MiB.
+fn on_a_disk_of_its_own(name: &str, within: impl Fn(&Path)) {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let disk = PathBuf::from(directory).join("disk");
+        fs::create_dir(&disk).unwrap();
+        mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], &disk);
+        return within(&disk);
+    }
+    let directory = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    // Root of a user namespace may mount where root of the host may.
+    let ran = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(DIRECTORY, &directory)
+        .output()
+        .unwrap();
+    let _ = fs::remove_dir_all(&directory);
+    let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
+
+fn mount(options: &[&str], at: &Path) {
+    assert!(Command::new("mount").args(options).arg(at).status().unwrap().success());
+}
+
+/// Set in the process that has the disk: where to mount it.
+const DIRECTORY: &str = "FARLINK_TEST_DISK";

@@ -1,0 +1,396 @@
+"""Copies on one host: trees arrive as they are, where rsync would put them, and are told of."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import odd_tree
+from copying import (
+    BLOCK,
+    INTERRUPTED,
+    MOST_PACKED,
+    command,
+    copy,
+    differences,
+    going,
+    leftovers,
+    listing,
+    modified_ns,
+)
+from emulation import FARLINK, farlink, run
+from reference_digest import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree with everything odd in it, which no test changes."""
+    path = tmp_path_factory.mktemp("odd") / "tree"
+    odd_tree.make(path)
+    return path
+
+
+def test_rsync_finds_nothing_to_do_after_a_tree_with_everything_odd_in_it(odd: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    copied = copy(f"{odd}/", there)
+    assert differences(odd, there) == []
+    assert leftovers(there) == []
+    # What is no file, link or directory is skipped, and said to be.
+    for name in odd_tree.SKIPPED:
+        assert not (there / name).exists()
+        assert copied.outcome(name) == "skipped"
+        assert any(name in line and "skipped" in line for line in copied.stderr.splitlines())
+    names = sum(1 for path in odd.rglob("*")) + 1 - len(odd_tree.SKIPPED)
+    assert copied.record["files"] == names
+
+
+def test_what_is_there_already_is_written_over_and_nothing_else_is_touched(odd: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "size-1024").write_bytes(b"another content, which must go")
+    (there / "holes").mkdir()
+    (there / "holes" / "island").write_bytes(b"\xff" * (2 * BLOCK))
+    (there / "links").mkdir()
+    (there / "links" / "to-file").write_bytes(b"a file where a link belongs")
+    (there / "of-somebody-else").write_bytes(b"stays")
+    copy(f"{odd}/", there)
+    assert differences(odd, there) == ["*deleting   of-somebody-else"]
+    copy(f"{odd}/", there)
+    assert differences(odd, there) == ["*deleting   of-somebody-else"]
+
+
+def test_modes_and_times_are_kept_to_the_nanosecond(odd: Path, tmp_path: Path) -> None:
+    copy(odd, tmp_path)
+    there = tmp_path / odd.name
+    for path in (odd, *odd.rglob("*")):
+        copied = there / path.relative_to(odd)
+        if path.name in odd_tree.SKIPPED:
+            continue
+        assert modified_ns(copied) == modified_ns(path), path
+        if not path.is_symlink():
+            assert odd_tree.mode_of(copied) == odd_tree.mode_of(path), path
+
+
+def test_holes_stay_holes(odd: Path, tmp_path: Path) -> None:
+    copied = copy(odd / "holes", tmp_path)
+    for path in (odd / "holes").iterdir():
+        there = (tmp_path / "holes" / path.name).stat()
+        assert there.st_size == odd_tree.HOLES_BYTES
+        # Within a block of its blocks: not the 64 MiB that it seems to have.
+        assert there.st_blocks <= path.stat().st_blocks + BLOCK // 512
+    # Nor do they travel.
+    assert copied.record["bytes"] <= 8 * BLOCK
+
+
+@pytest.mark.parametrize("size", [0, 3, 1024, 100_000, MOST_PACKED, BLOCK, BLOCK + 1, 5 * BLOCK + 77])
+def test_the_manifest_has_the_standard_digest_whatever_the_blocks(tmp_path: Path, size: int) -> None:
+    content = b"abc" if size == 3 else random.Random(size).randbytes(size)
+    (tmp_path / "file").write_bytes(content)
+    copy(tmp_path / "file", tmp_path / "copy", "--manifest", tmp_path / "manifest")
+    (line,) = (tmp_path / "manifest").read_text().splitlines()
+    told = json.loads(line)
+    assert told == {"path": "file", "bytes": size, "outcome": "copied", "blake3": digest(content).hex()}
+
+
+def test_a_file_with_holes_has_the_digest_of_its_zeros(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.seek(2 * BLOCK)
+        file.write(b"end")
+    copied = copy(tmp_path / "file", tmp_path / "copy")
+    assert copied.names["file"]["blake3"] == digest((tmp_path / "file").read_bytes()).hex()
+
+
+def test_known_digests(tmp_path: Path) -> None:
+    # The BLAKE3 paper's own: what is compared above is compared with something.
+    assert digest(b"").hex() == "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+    assert digest(b"abc").hex() == "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
+    (tmp_path / "abc").write_bytes(b"abc")
+    told = copy(tmp_path / "abc", tmp_path / "copy").names["abc"]
+    assert told["blake3"] == "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
+
+
+def test_without_verification_there_is_no_digest_and_the_same_content(odd: Path, tmp_path: Path) -> None:
+    copied = copy(f"{odd}/", tmp_path / "there", "--no-verify")
+    assert differences(odd, tmp_path / "there") == []
+    assert not any("blake3" in line for line in copied.names.values())
+
+
+def test_a_program_is_told_of_every_name_and_of_the_whole(odd: Path, tmp_path: Path) -> None:
+    copied = copy(odd, tmp_path / "there", "--manifest", tmp_path / "manifest")
+    # The names are text that gives their bytes back: what is not UTF-8, control characters and % as %XX.
+    names = {name.replace("%0A", "\n").replace("%FF%FE", "\udcff\udcfe") for name in copied.names}
+    assert f"{odd.name}/odd/new\nline" in names
+    assert f"{odd.name}/odd/not \udcff\udcfe UTF-8" in names
+    assert f"{odd.name}/odd/per%2541cent" in names
+    record = copied.record
+    assert (record["kind"], record["mode"], record["tool"]) == ("file", "size", "farlink")
+    assert (record["outcome"], record["protection"]) == ("ok", "clear")
+    told = [line for line in copied.names.values() if line["outcome"] == "copied"]
+    assert record["files"] == len(told)
+    assert record["bytes"] == sum(line["bytes"] for line in told) - holes_bytes(odd)
+    manifest = [json.loads(line) for line in (tmp_path / "manifest").read_text().splitlines()]
+    assert {line["path"]: line for line in manifest} == copied.names
+
+
+def holes_bytes(odd: Path) -> int:
+    """Bytes of whole blocks in which there is nothing: they are told of, and do not travel."""
+    empty = 0
+    for path in (odd / "holes").iterdir():
+        content = path.read_bytes()
+        blocks = [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
+        empty += sum(len(block) for block in blocks if not any(block))
+    return empty
+
+
+def test_records_are_appended_one_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"of": "another mover"}\n')
+    for _ in range(2):
+        said = farlink("copy", str(tmp_path / "file"), str(tmp_path / "copy"), "--record", str(records))
+        assert said.status == 0, said
+    first, *ours = records.read_text().splitlines()
+    assert first == '{"of": "another mover"}'
+    one, two = (json.loads(line) for line in ours)
+    assert one["id"] != two["id"]
+    assert one["duration_s"] > 0
+    assert sum(count for _, count in one["samples"]) == one["bytes"]
+    assert one["cpu_s"].keys() == {"sender", "receiver"}
+    assert one["disk_s"].keys() == {"read", "write"}
+
+
+def test_a_person_gets_a_summary_and_a_quiet_one_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
+    words = ["copy", str(tmp_path / "file"), str(tmp_path / "copy")]
+    said = farlink(*words)
+    assert said.status == 0
+    assert "1 names" in said.stdout
+    assert "bound by" in said.stdout
+    assert said.stderr == ""
+    quiet = farlink(*words, "--quiet")
+    assert (quiet.status, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert "file" in farlink(*words, "--verbose").stderr
+
+
+def test_a_dry_run_names_everything_and_copies_nothing(odd: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    ended = farlink("copy", f"{odd}/", str(there), "--dry-run", "--json", "--exclude", "deep")
+    assert ended.status == 0, ended
+    assert not there.exists()
+    foretold = {line["path"]: line for line in map(json.loads, ended.stdout.splitlines())}
+    copied = copy(f"{odd}/", there, "--exclude", "deep")
+    assert set(foretold) == set(copied.names)
+    for path, line in copied.names.items():
+        assert (foretold[path]["outcome"], foretold[path]["bytes"]) == (line["outcome"], line["bytes"])
+
+
+# The sources, each in its own directory, and a destination: what is made of it is rsync's to say.
+PLACES: dict[str, Sequence[str]] = {
+    "a file to a name that is free": ("file", "new"),
+    "a file to a directory": ("file", "there"),
+    "a file to a directory, with a slash": ("file", "there/"),
+    "a file to a name with a slash": ("file", "new/"),
+    "a file to a file": ("file", "old"),
+    "an empty file to a name that is free": ("empty-file", "new"),
+    "a large file to a name that is free": ("large", "new"),
+    "a large file to a directory": ("large", "there"),
+    "a directory to a name that is free": ("tree", "new"),
+    "a directory to a directory": ("tree", "there"),
+    "what is in a directory to a name that is free": ("tree/", "new"),
+    "what is in a directory to a directory": ("tree/", "there"),
+    "what is in a directory with a large file": ("heavy/", "new"),
+    "a directory with a large file": ("heavy", "new"),
+    "what is in a directory, by a dot": ("tree/.", "there"),
+    "with two slashes": ("tree//", "there//"),
+    "what is in an empty directory": ("hollow/", "new"),
+    "the working directory": (".", "../made"),
+    "a link to a name that is free": ("link-to-file", "new"),
+    "a link to a directory": ("link-to-directory", "there"),
+    "what is in the directory that a link leads to": ("link-to-directory/", "there"),
+    "a dangling link": ("dangling", "there"),
+    "two files to a directory": ("file", "large", "there"),
+    "two files to a name that is free": ("file", "large", "new"),
+    "a file and a directory": ("file", "tree", "there"),
+    "what is in two directories": ("tree/", "hollow/", "new"),
+    "a path of several components": ("tree/inner/leaf", "there"),
+    "a directory of several components": ("tree/inner", "there"),
+    "to a link that leads to a directory": ("file", "link-to-directory"),
+    "a directory over one of that name": ("tree", "with-tree"),
+}
+
+
+def workplace(root: Path) -> Path:
+    """What the sources and destinations of `PLACES` are in."""
+    root.mkdir()
+    (root / "file").write_bytes(b"file")
+    (root / "old").write_bytes(b"an older one, longer")
+    (root / "empty-file").write_bytes(b"")
+    (root / "large").write_bytes(random.Random(3).randbytes(BLOCK + 9))
+    (root / "tree" / "inner").mkdir(parents=True)
+    (root / "tree" / "inner" / "leaf").write_bytes(b"leaf")
+    (root / "tree" / "top").write_bytes(b"top")
+    # Large files travel by themselves, and may be there before the directory that they are in.
+    (root / "heavy").mkdir()
+    (root / "heavy" / "large").write_bytes(random.Random(3).randbytes(BLOCK + 9))
+    for number in range(300):
+        (root / "heavy" / f"small-{number}").write_bytes(b"")
+    (root / "hollow").mkdir()
+    (root / "there").mkdir()
+    (root / "there" / "before").write_bytes(b"before")
+    (root / "with-tree" / "tree").mkdir(parents=True)
+    (root / "with-tree" / "tree" / "top").write_bytes(b"an older top")
+    (root / "link-to-file").symlink_to("file")
+    (root / "link-to-directory").symlink_to("there")
+    (root / "dangling").symlink_to("nowhere")
+    return root
+
+
+def in_place(root: Path, *words: str) -> dict[bytes, str]:
+    """What is in the workplace at `root` after a command within it."""
+    ended = run(["sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(workplace(root)), *words])
+    assert ended.status == 0, ended
+    return listing(root.parent)
+
+
+@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES.keys())
+def test_names_are_put_where_rsync_puts_them(tmp_path: Path, places: Sequence[str]) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    ours = in_place(tmp_path / "ours" / "work", str(FARLINK), "copy", *places)
+    theirs = in_place(tmp_path / "theirs" / "work", "rsync", "-a", *places)
+    assert ours == theirs
+
+
+def test_an_empty_directory_is_put_as_a_full_one_is(tmp_path: Path) -> None:
+    # rsync makes one under the new name itself, and only where it is empty.
+    work = workplace(tmp_path / "work")
+    copy(work / "hollow", work / "new")
+    assert listing(work / "new") == {b"hollow": "directory"}
+
+
+# Includes and excludes in their order: what is left out is rsync's to say, too.
+RULES: dict[str, Sequence[str]] = {
+    "a name, anywhere": ("--exclude", "b"),
+    "a glob": ("--exclude", "*.o"),
+    "a glob does not cross a slash": ("--exclude", "a*leaf"),
+    "two stars do": ("--exclude", "a/**/leaf.o"),
+    "anchored at the root": ("--exclude", "/b"),
+    "directories only": ("--exclude", "b/"),
+    "the first that matches decides": ("--include", "keep.o", "--exclude", "*.o"),
+    "in the other order": ("--exclude", "*.o", "--include", "keep.o"),
+    "what is in an excluded directory is not looked at": ("--exclude", "a/", "--include", "a/keep.o"),
+    "only some, and the directories to them": ("--include", "*/", "--include", "*.c", "--exclude", "*"),
+    "a path": ("--exclude", "a/b"),
+    "a class": ("--exclude", "[kl]*"),
+    "a question mark": ("--exclude", "?"),
+    "everything": ("--exclude", "*"),
+}
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES.keys())
+def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[str]) -> None:
+    source = tmp_path / "source"
+    for name in (
+        "leaf.c",
+        "keep.o",
+        "b/leaf.o",
+        "a/keep.o",
+        "a/b/leaf.o",
+        "a/b/c/leaf.o",
+        "a/leaf.c",
+        "a/x/b",
+    ):
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    copy(f"{source}/", tmp_path / "ours", *rules)
+    ended = run(["rsync", "-a", *rules, f"{source}/", str(tmp_path / "theirs")])
+    assert ended.status == 0, ended
+    assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+def test_so_much_is_read_of_what_has_no_end(tmp_path: Path) -> None:
+    copied = copy("/dev/zero", tmp_path / "zeros", "--length", "3MiB")
+    assert (tmp_path / "zeros").read_bytes() == bytes(3 * BLOCK)
+    assert copied.record["outcome"] == "ok"
+    copied = copy("/dev/zero", "/dev/null", "--length", "3MiB")
+    assert copied.record["bytes"] == 3 * BLOCK
+    # It is still the device.
+    assert not os.path.isfile("/dev/null")  # noqa: PTH113
+
+
+def test_many_small_files_and_one_large_at_once(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for directory in range(10):
+        (source / str(directory)).mkdir(parents=True)
+        for number in range(300):
+            (source / str(directory) / str(number)).write_bytes(f"{directory} {number}".encode() * 100)
+    (source / "5" / "large").write_bytes(random.Random(4).randbytes(9 * BLOCK + 3))
+    copied = copy(source, tmp_path / "there", "--streams", "5")
+    assert differences(source, tmp_path / "there" / "source") == []
+    assert copied.record["files"] == 1 + 10 + 3000 + 1
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]], ids=["sent at once", "asked first"])
+def test_what_was_copied_is_copied_again_all_the_same(
+    odd: Path, tmp_path: Path, resume: Sequence[str]
+) -> None:
+    copy(f"{odd}/", tmp_path / "there")
+    copied = copy(f"{odd}/", tmp_path / "there", *resume)
+    assert differences(odd, tmp_path / "there") == []
+    if resume:
+        # Small files that are there are proven to be by their digests, and do not travel.
+        assert copied.outcome("size-1024") == "same"
+
+
+def test_the_limit_holds_on_one_host_too(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(random.Random(5).randbytes(8 * BLOCK))
+    record = copy(tmp_path / "file", tmp_path / "copy", "--limit", "50mbit").record
+    # No faster than asked, but for the burst that may leave at once.
+    assert (record["bytes"] - (256 << 10)) * 8 / record["duration_s"] <= 50e6 * 1.02
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_copy_keeps_what_it_has_for_the_next(tmp_path: Path, how: str) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(6).randbytes(16 * BLOCK))
+    with going(command(source, there, "--limit", "60mbit", "--streams", "2")) as copying:
+        copying.wait_for(5 * BLOCK)
+        copying.send(signal.Signals[how])
+        first = copying.ended()
+    assert first.status == INTERRUPTED
+    assert first.record["outcome"] == "interrupted"
+    assert not there.exists()
+    assert leftovers(tmp_path)
+    second = copy(source, there)
+    assert there.read_bytes() == source.read_bytes()
+    assert leftovers(tmp_path) == []
+    assert second.record["bytes"] <= source.stat().st_size - copying.acknowledged + 2 * BLOCK
+
+
+def test_two_copies_to_one_file_at_a_time_are_refused(tmp_path: Path) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(7).randbytes(8 * BLOCK))
+    with going(command(source, there, "--limit", "30mbit")) as copying:
+        copying.wait_for(2 * BLOCK)
+        second = copy(source, there, status=1)
+        assert "another farlink" in second.stderr
+        assert copying.ended().status == 0
+    assert there.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("source", ["heavy/", "heavy/."])
+def test_a_large_file_does_not_take_the_place_of_its_directory(tmp_path: Path, source: str) -> None:
+    # Asked first what is there, it is named before the directory that it is in.
+    work = workplace(tmp_path / "work")
+    copy(f"{work}/{source}", work / "new", "--resume")
+    assert differences(work / "heavy", work / "new") == []

@@ -1,0 +1,221 @@
+"""Copies between emulated hosts: both ways, by few streams and many, protected or not, within a limit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import odd_tree
+from copying import BLOCK, REFUSED, SOME_FAILED, Ends, Keys, differences, ends, leftovers
+from emulation import FARLINK, Emulation, farlink, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROTECTIONS = {"clear": "clear", "integrity": "integrity", "encrypt": "encrypted"}
+
+
+@pytest.fixture(scope="module")
+def clear(near: Emulation) -> Iterator[Ends]:
+    """Both ends, and no keys: nobody else reaches an emulated host."""
+    with ends(near) as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
+    """Keys of a client and of a server, which trust each other."""
+    return Keys(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module", params=["clear without keys", *PROTECTIONS])
+def both(request: pytest.FixtureRequest, near: Emulation) -> Iterator[Ends]:
+    """Both ends, without keys, and with keys in every protection."""
+    if request.param == "clear without keys":
+        with ends(near) as found:
+            yield found
+        return
+    found_keys: Keys = request.getfixturevalue("keys")
+    with ends(near, keys=found_keys, protect=request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree with everything odd in it, which no test changes."""
+    path = tmp_path_factory.mktemp("odd") / "tree"
+    odd_tree.make(path)
+    return path
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_rsync_finds_nothing_to_do_after_an_odd_tree(both: Ends, odd: Path, tmp_path: Path, way: str) -> None:
+    there = tmp_path / "there"
+    places = (f"{odd}/", both.far(there)) if way == "push" else (f"{both.far(odd)}/", there)
+    copied = both.copy(*places)
+    assert differences(odd, there) == []
+    assert leftovers(there) == []
+    for name in odd_tree.SKIPPED:
+        assert copied.outcome(name) == "skipped"
+    record = copied.record
+    assert (record["kind"], record["outcome"]) == ("file", "ok")
+    hosts = ("a", "b") if way == "push" else ("b", "a")
+    assert (record["source"], record["destination"]) == hosts
+    wanted = both.copy_options[both.copy_options.index("--protect") + 1]
+    assert record["protection"] == PROTECTIONS[wanted]
+
+
+@pytest.mark.parametrize("streams", [1, 8, 32])
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_any_number_of_streams_carries_any_number_of_blocks(
+    clear: Ends, tmp_path: Path, way: str, streams: int
+) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(streams).randbytes(20 * BLOCK + 17))
+    places = (source, clear.far(there)) if way == "push" else (clear.far(source), there)
+    record = clear.copy(*places, "--streams", str(streams)).record
+    assert there.read_bytes() == source.read_bytes()
+    assert (record["streams"], record["bytes"]) == (streams, 20 * BLOCK + 17)
+    assert sum(count for _, count in record["samples"]) == record["bytes"]
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_the_record_knows_the_connection_and_both_ends(clear: Ends, tmp_path: Path, way: str) -> None:
+    source = tmp_path / "file"
+    source.write_bytes(random.Random(1).randbytes(8 * BLOCK))
+    places: list[Path | str] = [source, clear.far(tmp_path / "copy")]
+    if way == "pull":
+        places = [clear.far(source), tmp_path / "copy"]
+    asked = ["--streams", "3", "--congestion", "reno", "--buffer", "1MiB"]
+    record = clear.copy(*places, *asked).record
+    shown = clear.emulation.show()
+    for field in ("rate_bps", "rtt_s", "loss", "queue_bytes", "framing", "mtu", "seed"):
+        assert record[field] == shown[field], field
+    assert (record["streams"], record["congestion"], record["buffer_bytes"]) == (3, "reno", 1 << 20)
+    assert (record["files"], record["bytes"], record["schema"]) == (1, 8 * BLOCK, 1)
+    assert record["cpu_s"].keys() == {"sender", "receiver"}
+    assert record["hosts"]["source"]["kernel"] == os.uname().release
+    # Nothing is faster than the limit: half a round trip and the bytes at the goodput.
+    assert record["duration_s"] >= record["rtt_s"] / 2 + record["bytes"] * 8 / record["goodput_bps"] * 0.99
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_the_limit_is_kept_within_two_in_a_hundred(tmp_path: Path, way: str) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(2).randbytes(32 * BLOCK))
+    emulation = Emulation(options=["--rate", "100mbit", "--rtt", "20ms"])
+    with emulation, ends(emulation) as both:
+        places = (source, both.far(there)) if way == "push" else (both.far(source), there)
+        record = both.copy(*places, "--limit", "50mbit").record
+    assert record["bytes"] * 8 / record["duration_s"] == pytest.approx(50e6, rel=0.02)
+
+
+def test_sources_on_a_far_host_may_be_several(clear: Ends, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    there = tmp_path / "there"
+    clear.copy(clear.far(tmp_path / "one"), clear.far(tmp_path / "two"), there)
+    for name in ("one", "two"):
+        assert differences(tmp_path / name, there / name) == []
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_cannot_be_copied_is_named_to_the_client_whichever_end_it_is(
+    clear: Ends, tmp_path: Path, way: str
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (there / "in-the-way").mkdir(parents=True)
+    for name in ("fine", "in-the-way"):
+        (source / name).write_bytes(b"x")
+    os.mkfifo(source / "pipe")
+    places = (f"{source}/", clear.far(there)) if way == "push" else (f"{clear.far(source)}/", there)
+    copied = clear.copy(*places, status=SOME_FAILED)
+    assert {path: line["outcome"] for path, line in copied.names.items() if path != "."} == {
+        "fine": "copied",
+        "in-the-way": "failed",
+        "pipe": "skipped",
+    }
+    assert "in-the-way" in copied.stderr
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_is_not_there_is_refused_with_the_far_ends_words(clear: Ends, tmp_path: Path, way: str) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    places = [str(tmp_path / "file"), clear.far(tmp_path / "no" / "such" / "new")]
+    if way == "pull":
+        places = [clear.far(tmp_path / "gone"), str(tmp_path / "new")]
+    ended = run([*clear.on_client, str(FARLINK), "copy", *places, *clear.copy_options])
+    # A source that is not there is a name that was not copied; a destination without a place is refused.
+    assert ended.status == REFUSED if way == "push" else ended.status in (SOME_FAILED, REFUSED), ended
+    assert ("mkdir -p" if way == "push" else "No such file") in ended.complaint
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dry_run_of_a_pull_names_everything_and_copies_nothing(
+    clear: Ends, odd: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    words = ["copy", f"{clear.far(odd)}/", str(there), "--dry-run", "--json", "--exclude", "deep"]
+    ended = run([*clear.on_client, str(FARLINK), *words, *clear.copy_options])
+    assert ended.status == 0, ended
+    assert not there.exists()
+    foretold = {line["path"]: line["outcome"] for line in map(json.loads, ended.stdout.splitlines())}
+    copied = clear.copy(f"{clear.far(odd)}/", there, "--exclude", "deep")
+    assert foretold == {path: line["outcome"] for path, line in copied.names.items()}
+
+
+def test_a_dry_run_of_a_push_asks_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    ended = farlink("copy", str(tmp_path / "file"), f"farlink://host.invalid{tmp_path}/new", "--dry-run")
+    assert ended.status == 0, ended
+    assert "file" in ended.stdout
+
+
+def test_many_sessions_at_a_time_are_kept_apart(clear: Ends, tmp_path: Path) -> None:
+    sources = [tmp_path / str(number) for number in range(3)]
+    for number, source in enumerate(sources):
+        source.write_bytes(random.Random(number).randbytes((number + 2) * BLOCK + number))
+    slowly = ("--limit", "50mbit")
+    with (
+        clear.copying(sources[0], clear.far(tmp_path / "to-0"), *slowly) as first,
+        clear.copying(sources[1], clear.far(tmp_path / "to-1"), *slowly) as second,
+        clear.copying(clear.far(sources[2]), tmp_path / "to-2", *slowly) as third,
+    ):
+        ended = [each.ended() for each in (first, second, third)]
+    assert [each.status for each in ended] == [0, 0, 0]
+    for number, source in enumerate(sources):
+        assert (tmp_path / f"to-{number}").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_a_key_reaches_what_its_line_grants_and_nothing_else(
+    near: Emulation, tmp_path: Path, way: str
+) -> None:
+    granted, secret = tmp_path / "granted", tmp_path / "granted-not"
+    for directory in (granted, secret):
+        directory.mkdir()
+        (directory / "file").write_text(directory.name)
+    (granted / "out").symlink_to(secret)
+    (tmp_path / "file").write_text("pushed")
+    keys = Keys(tmp_path, grant=f"read={granted} write={granted}")
+    with ends(near, keys=keys, protect="encrypt") as both:
+        inside = "pushed" if way == "push" else "copy"
+        (both.copy(tmp_path / "file", both.far(granted / inside)) if way == "push" else
+         both.copy(both.far(granted / "file"), tmp_path / inside))  # fmt: skip
+        for place in (secret, granted / ".." / secret.name, granted / "out"):
+            new = place / "new" if way == "push" else tmp_path / "new"
+            places = (tmp_path / "file", both.far(new)) if way == "push" else (both.far(place / "file"), new)
+            ended = run([*both.on_client, str(FARLINK), "copy", *map(str, places), *both.copy_options])
+            # Outside the grant is refused; a link within it that leads out is a name that cannot be read.
+            assert ended.status in (SOME_FAILED, REFUSED), ended
+            assert str(place.name) in ended.complaint
+            assert not new.exists()
+    assert (secret / "file").read_text() == secret.name
+    assert sorted(path.name for path in secret.iterdir()) == ["file"]

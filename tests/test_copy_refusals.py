@@ -1,0 +1,365 @@
+"""What cannot be copied is named, the rest is copied, and nothing wrong stands under a final name."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import stat
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from copying import BLOCK, SOME_FAILED, copy, differences, leftovers, listing, understood
+from emulation import FARLINK, Ended, farlink, refused, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NOBODY = 65534
+# To a far side on this machine, no key is needed.
+CLEAR = ("--protect", "clear", "--no-auth")
+
+# What is asked, and the words that the one line must have: the value, and the mend.
+COPY: dict[tuple[str, ...], tuple[str, ...]] = {
+    (): ("SOURCE",),
+    ("{here}/file",): ("DESTINATION",),
+    ("{here}/file", "{here}/no/such/new"): ("{here}/no/such", "mkdir -p"),
+    ("{here}/file", "{here}/file/new"): ("{here}/file",),
+    ("", "{here}/new"): ("empty", "."),
+    ("{here}/file", ""): ("empty", "."),
+    ("host:x", "other:y"): ("host:x", "other:y"),
+    ("{here}/file", "host:x", "{here}/new"): ("two commands",),
+    ("host:x", "other:y", "{here}/new"): ("different hosts",),
+    (":x", "{here}/new"): (":x", "./:x"),
+    ("farlink:///x", "{here}/new"): ("farlink:///x", "farlink://HOST/PATH"),
+    ("farlink://host", "{here}/new"): ("farlink://host", "farlink://host/PATH"),
+    ("-oProxyCommand=true:x", "{here}/new"): ("-o",),
+    ("--", "-oProxyCommand=true:x", "{here}/new"): ("dash",),
+    ("{here}/file", "{here}/new", "--limit", "2"): ('"2"', "no unit", "10gbit"),
+    ("{here}/file", "{here}/new", "--limit", "0gbit"): ('"0gbit"', "zero"),
+    ("{here}/file", "{here}/new", "--streams", "0"): ("0", "512"),
+    ("{here}/file", "{here}/new", "--streams", "513"): ("513", "512"),
+    ("{here}/file", "{here}/new", "--length", "3"): ('"3"', "no unit"),
+    ("{here}/file", "{here}/new", "--buffer", "64"): ('"64"', "no unit"),
+    ("{here}/file", "{here}/new", "--protect", "secretly"): ("secretly", "encrypt, integrity or clear"),
+    ("{here}/file", "{here}/new", "--circuit", "10gbit"): ("--circuit",),
+    ("{here}/file", "{here}/new", "--circuit", "1gbit", "--congestion", "cubic"): (
+        "--circuit",
+        "--congestion",
+    ),
+    ("{here}/file", "{here}/new", "--exclude", "[a"): ("[a",),
+    ("{here}/file", "{here}/new", "--exclude", "x" * 1001): ("1001", "1000"),
+    ("{here}/file", "{here}/new", "--timeout", "3"): ('"3"', "no unit"),
+    ("{here}/file", "{here}/new", "--retries", "often"): ("often",),
+    ("{here}/file", "{here}/new", "--manifest", "/no/such/manifest"): ("/no/such/manifest",),
+    ("{here}/file", "{here}/new", "--record", "/no/such/records"): ("/no/such/records",),
+    ("{here}/file", "{here}/new", "--quiet", "--verbose"): ("--quiet", "--verbose"),
+    ("{here}/file", "{here}/new", "--bind", "somewhere"): ("somewhere",),
+    ("{here}/file", "host:x", "--ports", "9-1"): ("9-1", "lower first"),
+    ("{here}/file", "host:x", "--ports", "0-70000"): ("0-70000", "65535"),
+    ("{here}/file", "{here}/new", "--nosuch"): ("--nosuch",),
+    ("x" * 5000, "{here}/new"): ("4095",),
+    ("{here}/file", "{here}/" + "x" * 256): ("File name too long",),
+}
+
+
+@pytest.mark.parametrize("words", COPY, ids=lambda words: " ".join(words)[:80] or "nothing")
+def test_copy_refuses(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    before = listing(tmp_path)
+    complaint = refused("copy", *(word.replace("{here}", str(tmp_path)) for word in words))
+    for each in COPY[words]:
+        assert each.replace("{here}", str(tmp_path)) in complaint
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("others", [[], ["file"]], ids=["alone", "among others"])
+def test_a_source_that_is_not_there_is_named_as_it_was_given(tmp_path: Path, others: list[str]) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    (tmp_path / "there").mkdir()
+    sources = [str(tmp_path / name) for name in (*others, "gone")]
+    ended = farlink("copy", *sources, str(tmp_path / "there"))
+    # Alone it is as well something that was not copied as something that is wrong.
+    assert ended.status == SOME_FAILED if others else ended.status in (1, 2)
+    assert f"{tmp_path}/gone" in ended.complaint
+    assert "No such file" in ended.complaint
+    assert listing(tmp_path / "there").keys() == {os.fsencode(name) for name in others}
+
+
+def test_a_far_side_of_another_version_is_told_with_both_versions(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        port = server.getsockname()[1]
+        peers = []
+
+        def answer() -> None:
+            for _ in range(2):
+                peer, _ = server.accept()
+                peers.append(peer)
+                peer.sendall(b"farlink\n" + (99).to_bytes(2, "big"))
+
+        threading.Thread(target=answer, daemon=True).start()
+        destination = f"farlink://127.0.0.1:{port}{tmp_path}/new"
+        complaint = refused("copy", str(tmp_path / "file"), destination, *CLEAR, "--streams", "1")
+        for peer in peers:
+            peer.close()
+    assert "version 99" in complaint
+    assert "same release" in complaint
+
+
+def test_a_far_side_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    where = f"farlink://127.0.0.1:{port}{tmp_path}/new"
+    ended = farlink("copy", str(tmp_path / "file"), where, *CLEAR, "--retries", "0")
+    assert ended.status in (2, 3)
+    assert str(port) in ended.complaint
+    assert "farlink serve" in ended.complaint
+
+
+def test_a_copy_of_a_file_onto_itself_leaves_it_whole(tmp_path: Path) -> None:
+    for size in (5, 3 * BLOCK):
+        content = random.Random(size).randbytes(size)
+        path = tmp_path / f"file-{size}"
+        path.write_bytes(content)
+        farlink("copy", str(path), str(path))
+        assert path.read_bytes() == content
+        assert leftovers(tmp_path) == []
+
+
+def test_a_copy_of_a_directory_into_itself_ends(tmp_path: Path) -> None:
+    source = tmp_path / "tree"
+    source.mkdir()
+    (source / "file").write_bytes(b"file")
+    ended = farlink("copy", str(source), str(source))
+    assert ended.status in (0, 1, 2), ended
+    assert (source / "file").read_bytes() == b"file"
+    # Not without end: what is copied while it is copied is not copied.
+    assert not (source / "tree" / "tree" / "tree").exists()
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Iterator[Path]:
+    """A directory of an ordinary user, with the binary."""
+    directory = Path(tempfile.mkdtemp(prefix="ordinary-user-"))
+    try:
+        directory.chmod(0o755)
+        shutil.copy2(FARLINK, directory / "farlink")
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def as_nobody(place: Path, *words: str) -> Ended:
+    """`farlink WORDS` as an ordinary user: root may read and write everything."""
+    become = []
+    if os.geteuid() == 0:
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return run([*become, "env", f"XDG_STATE_HOME={place}/state", f"{place}/farlink", *words])
+
+
+def given_away(*paths: Path) -> None:
+    """Make `paths` the ordinary user's."""
+    if os.geteuid() == 0:
+        for path in paths:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def test_an_unreadable_file_is_named_and_the_others_are_copied(ordinary: Path) -> None:
+    source, there = ordinary / "unreadable", ordinary / "unreadable-there"
+    for directory in (source, source / "open", source / "closed", there):
+        directory.mkdir()
+    names = ["a", "open/small", "open/large", "closed/within", "z"]
+    for name in names:
+        (source / name).write_bytes(random.Random(name).randbytes(2 * BLOCK if "large" in name else 99))
+    (source / "secret-small").write_bytes(b"secret")
+    (source / "secret-large").write_bytes(bytes(2 * BLOCK))
+    given_away(there, source, *source.rglob("*"))
+    for name in ("secret-small", "secret-large", "closed"):
+        (source / name).chmod(0)
+    ended = as_nobody(ordinary, "copy", f"{source}/", str(there), "--json")
+    (source / "closed").chmod(0o755)
+    copied = understood(ended)
+    assert copied.status == SOME_FAILED, ended
+    for name in ("secret-small", "secret-large", "closed"):
+        assert copied.outcome(name) == "failed"
+        assert "Permission denied" in copied.names[name]["reason"]
+        assert any(name in line and "Permission denied" in line for line in ended.stderr.splitlines())
+    assert not list(there.glob("secret*"))
+    for name in ("a", "open/small", "open/large", "z"):
+        assert (there / name).read_bytes() == (source / name).read_bytes()
+        assert copied.outcome(name) == "copied"
+    assert leftovers(there) == []
+    # A script can do the failures again, and only these.
+    assert copied.record["outcome"] == "failed"
+    assert copied.record["files"] >= 4
+
+
+def test_a_directory_that_may_not_be_written_to_is_named(ordinary: Path) -> None:
+    source, there = ordinary / "readable", ordinary / "read-only-there"
+    for directory in (source, source / "open", there, there / "locked"):
+        directory.mkdir()
+    (source / "locked").mkdir()
+    (source / "locked" / "file").write_bytes(b"file")
+    (source / "open" / "file").write_bytes(b"file")
+    given_away(source, *source.rglob("*"), there)
+    (there / "locked").chmod(0o555)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json"))
+    if os.geteuid() == 0:
+        # It is root's, and so neither written to nor changed.
+        assert copied.status == SOME_FAILED
+        assert "Permission denied" in copied.names["locked/file"]["reason"]
+    assert (there / "open" / "file").read_bytes() == b"file"
+    assert leftovers(there) == []
+
+
+def within(place: Path, mount: str, *words: str) -> tuple[Ended, list[str]]:
+    """`farlink WORDS` where `place` is what `mount` mounts there, and the names that are in it afterwards."""
+    # The last line has the exit code, so that what was said stays as it was.
+    script = f"""
+        {mount}
+        "$@"; status=$?
+        echo "== $status" && cd {place} && find . -mindepth 1 -printf '%p %s\\n'
+    """
+    unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    ended = run([*unshared, str(FARLINK), *words])
+    said, _, after = ended.stdout.partition("== ")
+    status, *names = after.splitlines()
+    return Ended(status=int(status), stdout=said, stderr=ended.stderr), names
+
+
+def test_a_full_disk_fails_what_has_no_room_and_leaves_no_part_of_it(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    (source / "a-small").write_bytes(b"small")
+    (source / "large").write_bytes(random.Random(8).randbytes(6 * BLOCK))
+    mount = f"mount -t tmpfs -o size=4m farlink-test {there}"
+    ended, names = within(there, mount, "copy", f"{source}/", str(there), "--json", "--streams", "2")
+    copied = understood(ended)
+    assert copied.status == SOME_FAILED, ended
+    assert copied.outcome("large") == "failed"
+    assert "No space left on device" in copied.names["large"]["reason"]
+    # The small one has room or has not, as its turn comes; it is whole or not there.
+    assert names == (["./a-small 5"] if copied.outcome("a-small") == "copied" else [])
+
+
+def test_small_files_on_a_full_disk_are_whole_or_not_there(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    for number in range(60):
+        (source / f"{number:02}").write_bytes(bytes([number]) * 100_000)
+    mount = f"mount -t tmpfs -o size=4m farlink-test {there}"
+    ended, names = within(there, mount, "copy", f"{source}/", str(there), "--json")
+    copied = understood(ended)
+    assert copied.status == SOME_FAILED, ended
+    sizes = dict(name.split() for name in names)
+    assert set(sizes.values()) == {"100000"}
+    assert 20 < len(sizes) < 42
+    made = {path for path, line in copied.names.items() if line["outcome"] == "copied"} - {"."}
+    assert {f"./{name}" for name in made} == set(sizes)
+
+
+def test_a_read_only_target_is_refused_with_its_reason(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for name, size in (("small", 10), ("large", 2 * BLOCK)):
+        (tmp_path / name).write_bytes(bytes(size))
+        mount = f"mount -t tmpfs -o ro farlink-test {there}"
+        ended, names = within(there, mount, "copy", str(tmp_path / name), str(there))
+        assert ended.status in (1, 2), ended
+        assert "Read-only file system" in ended.stderr
+        assert names == []
+
+
+@pytest.mark.parametrize("size", [10, 2 * BLOCK], ids=["small", "large"])
+def test_a_directory_in_the_way_of_a_file_is_named_and_stays(tmp_path: Path, size: int) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (there / "name" / "inner").mkdir(parents=True)
+    (source / "name").write_bytes(bytes(size))
+    (source / "other").write_bytes(b"other")
+    copied = copy(f"{source}/", there, status=SOME_FAILED)
+    assert copied.outcome("name") == "failed"
+    assert "directory" in copied.names["name"]["reason"]
+    assert listing(there) == {
+        b"name": "directory",
+        b"name/inner": "directory",
+        b"other": f"file {b'other'.hex()}",
+    }
+
+
+def test_a_file_in_the_way_of_a_directory_is_named_and_stays(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    (source / "name").mkdir(parents=True)
+    (source / "name" / "file").write_bytes(b"x")
+    there.mkdir()
+    (there / "name").write_bytes(b"in the way")
+    copied = copy(f"{source}/", there, status=SOME_FAILED)
+    assert "name" in copied.stderr
+    assert listing(there) == {b"name": f"file {b'in the way'.hex()}"}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link out", "link to directory"])
+def test_what_stands_under_a_final_name_is_replaced_and_never_followed(tmp_path: Path, kind: str) -> None:
+    source, there, outside = tmp_path / "source", tmp_path / "there", tmp_path / "outside"
+    for directory in (source, there, outside):
+        directory.mkdir()
+    (outside / "file").write_bytes(b"outside")
+    for name, size in (("small", 10), ("large", 2 * BLOCK)):
+        (source / name).write_bytes(bytes(size))
+        if kind == "pipe":
+            os.mkfifo(there / name)
+        else:
+            (there / name).symlink_to(outside / "file" if kind == "link out" else outside)
+    copy(f"{source}/", there)
+    assert differences(source, there) == []
+    assert listing(outside) == {b"file": f"file {b'outside'.hex()}"}
+
+
+def test_a_device_is_skipped_and_named(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a device")
+    os.mknod(source / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    copied = copy(f"{source}/", tmp_path / "there")
+    assert copied.outcome("null") == "skipped"
+    assert "null" in copied.stderr
+    assert listing(tmp_path / "there") == {}
+
+
+def test_a_record_and_a_manifest_on_a_full_disk_lose_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(BLOCK))
+    words: Sequence[str] = ("copy", str(tmp_path / "file"), str(tmp_path / "copy"), "--quiet")
+    ended = farlink(*words, "--record", "/dev/full")
+    assert ended.status == 2
+    assert '"bytes":1048576' in ended.stdout + ended.stderr, "the record is lost"
+    assert (tmp_path / "copy").read_bytes() == bytes(BLOCK)
+    ended = farlink(*words, "--manifest", "/dev/full")
+    assert ended.status == 2
+    assert "/dev/full" in ended.stderr
+
+
+def test_failures_can_be_done_again_from_the_manifest(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (there / "in-the-way").mkdir(parents=True)
+    for name in ("fine", "in-the-way"):
+        (source / name).write_bytes(b"x")
+    manifest = tmp_path / "manifest"
+    copy(f"{source}/", there, "--manifest", manifest, status=SOME_FAILED)
+    lines = map(json.loads, manifest.read_text().splitlines())
+    failed = [line["path"] for line in lines if line["outcome"] == "failed"]
+    (there / "in-the-way").rmdir()
+    copied = copy(*(source / name for name in failed), f"{there}/")
+    assert copied.names.keys() == {"in-the-way"}
+    assert differences(source, there) == []

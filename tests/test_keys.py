@@ -1,0 +1,255 @@
+"""Ends that know each other by keys: made, listed, refused, read again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emulation import COMMAND_LIMIT_S, FARLINK, Emulation, Ended, farlink, next_line, refused, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# An address of documentation (RFC 5737), which no host has: whoever comes from it is on no machine of ours.
+PUBLIC = "192.0.2.7"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """A client's and a server's files."""
+
+    home: Path
+
+    @classmethod
+    def made(cls, home: Path) -> Keys:
+        """Keys of both ends, where each knows the other as 127.0.0.1, PUBLIC and b."""
+        keys = cls(home=home)
+        client, server = (
+            key_of(farlink("keygen", "--identity", str(home / end))) for end in ("client", "server")
+        )
+        keys.listed.write_text(f"# who may come\nread=/data {client} a test\n")
+        keys.known.write_text("".join(f"{host} {server}\n" for host in ("127.0.0.1:5999", PUBLIC, "b")))
+        return keys
+
+    @property
+    def listed(self) -> Path:
+        """The server's authorized_keys."""
+        return self.home / "authorized_keys"
+
+    @property
+    def known(self) -> Path:
+        """The client's known_hosts."""
+        return self.home / "known_hosts"
+
+    @property
+    def of_server(self) -> list[str]:
+        """The options of `farlink serve`."""
+        return ["--identity", str(self.home / "server"), "--keys", str(self.listed)]
+
+    @property
+    def of_client(self) -> list[str]:
+        """The options of `farlink memory`."""
+        return ["--identity", str(self.home / "client"), "--known-hosts", str(self.known)]
+
+
+def key_of(ended: Ended) -> str:
+    """The public key that `farlink keygen` printed."""
+    assert ended.status == 0, ended
+    assert ended.stderr == "", ended
+    kind, key = ended.stdout.split()
+    assert kind == "farlink-ed25519"
+    return f"{kind} {key}"
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    """Keys of both ends."""
+    return Keys.made(tmp_path)
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`farlink serve` on 127.0.0.1, and its port."""
+    server = subprocess.Popen(
+        [str(FARLINK), "serve", "--bind", "127.0.0.1", "--port", "0", *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        line = next_line(server.stdout, server)
+        assert line.startswith("listening on 127.0.0.1:")
+        yield server, int(line.rsplit(":", 1)[1])
+    finally:
+        server.terminate()
+        server.communicate(timeout=COMMAND_LIMIT_S)
+
+
+def moved(keys: Keys, port: int) -> Ended:
+    """What `farlink memory` says of a server with keys on 127.0.0.1 at `port`."""
+    known = keys.known.read_text().replace("127.0.0.1:5999", f"127.0.0.1:{port}")
+    keys.known.write_text(known)
+    return farlink("memory", f"127.0.0.1:{port}", "--bytes", "1MiB", "--json", "--quiet", *keys.of_client)
+
+
+def test_a_key_is_made_once_and_shown_again(tmp_path: Path) -> None:
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    made = key_of(farlink("keygen", env=home))
+    path = tmp_path / "farlink" / "identity"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert key_of(farlink("keygen", "--show", env=home)) == made
+    again = farlink("keygen", env=home)
+    assert again.status == 2
+    assert f"{path} is there already" in again.complaint
+    assert key_of(farlink("keygen", "--show", "--identity", str(path))) == made
+
+
+def test_a_key_that_is_missing_or_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "identity"
+    assert f"farlink keygen --identity {path}" in refused("keygen", "--show", "--identity", str(path))
+    key_of(farlink("keygen", "--identity", str(path)))
+    path.chmod(0o640)
+    complaint = refused("keygen", "--show", "--identity", str(path))
+    assert "mode 0640" in complaint
+    assert f"chmod 600 {path}" in complaint
+
+
+def test_a_server_and_a_client_with_keys_move_memory(keys: Keys) -> None:
+    with serving(*keys.of_server) as (_, port):
+        ended = moved(keys, port)
+        assert ended.status == 0, ended
+        record = json.loads(ended.stdout)
+        assert (record["outcome"], record["bytes"], record["protection"]) == ("ok", 1 << 20, "clear")
+        # On the same machine nobody needs one.
+        assert farlink("memory", f"127.0.0.1:{port}", "--bytes", "1MiB", "--quiet").status == 0
+
+
+def test_keys_are_read_again_on_sighup_and_a_bad_list_changes_nothing(keys: Keys) -> None:
+    listed = keys.listed.read_text()
+    with serving(*keys.of_server) as (server, port):
+        assert server.stderr is not None
+
+        def reread(text: str) -> str:
+            keys.listed.write_text(text)
+            server.send_signal(signal.SIGHUP)
+            assert server.stderr is not None
+            return next_line(server.stderr, server)
+
+        assert "0 keys are let in" in reread("# nobody\n")
+        ended = moved(keys, port)
+        assert ended.status == 2
+        assert "does not let this key in: add a line" in ended.complaint
+        assert "1 keys are let in" in reread(listed)
+        assert moved(keys, port).status == 0
+        complaint = reread(listed + "read=data x\n")
+        assert f"{keys.listed}, line 3" in complaint
+        assert "the keys of before stay" in complaint
+        assert moved(keys, port).status == 0
+
+
+def test_a_server_does_not_start_on_a_list_that_does_not_read(keys: Keys) -> None:
+    keys.listed.write_text("read=/a/../b farlink-ed25519 AAAA\n")
+    complaint = refused("serve", "--port", "0", *keys.of_server)
+    assert f"{keys.listed}, line 1" in complaint
+    assert "absolute path" in complaint
+    keys.listed.chmod(0o666)
+    assert f"chmod go-w {keys.listed}" in refused("serve", "--port", "0", *keys.of_server)
+
+
+def test_a_server_takes_as_many_transfers_as_it_may(keys: Keys) -> None:
+    with serving("--connections", "1", *keys.of_server) as (_, port):
+        target = ["memory", f"127.0.0.1:{port}", "--quiet"]
+        long = subprocess.Popen(
+            [str(FARLINK), *target[:-1], "--seconds", "600", "--verbose"], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert long.stderr is not None
+            # The first line of progress: it moves.
+            next_line(long.stderr, long)
+            ended = farlink(*target, "--bytes", "1MiB")
+            assert ended.status == 2
+            assert "the server is busy with 1 transfers: try again later" in ended.complaint
+        finally:
+            long.send_signal(signal.SIGINT)
+            long.communicate(timeout=COMMAND_LIMIT_S)
+        assert farlink(*target, "--bytes", "1MiB").status == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_server_becomes_the_user_that_it_is_told(keys: Keys) -> None:
+    nobody = pwd.getpwnam("nobody")
+    with serving("--user", "nobody", *keys.of_server) as (server, port):
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert rows["Uid"].split() == [str(nobody.pw_uid)] * 4
+        assert rows["Gid"].split() == [str(nobody.pw_gid)] * 4
+        assert int(rows["CapEff"], 16) == int(rows["CapPrm"], 16) == 0
+        assert moved(keys, port).status == 0
+
+
+@pytest.fixture(scope="module")
+def public() -> Iterator[Emulation]:
+    """Two hosts, of which b has a public address too, and a knows the way."""
+    with Emulation(options=["--rate", "1gbit", "--rtt", "10ms"]) as emulation:
+        emulation.output("b", "ip", "address", "add", f"{PUBLIC}/32", "dev", "lo")
+        emulation.output("a", "ip", "route", "add", f"{PUBLIC}/32", "via", "198.18.0.2")
+        yield emulation
+
+
+def test_others_than_this_machine_need_a_key(public: Emulation, keys: Keys, tmp_path: Path) -> None:
+    with public.background("b", str(FARLINK), "serve", "--port", "0", *keys.of_server) as server:
+        assert server.stdout is not None
+        port = int(next_line(server.stdout, server).rsplit(":", 1)[1])
+        keys.known.write_text(keys.known.read_text().replace(f"{PUBLIC} ", f"{PUBLIC}:{port} "))
+        memory = [str(FARLINK), "memory", f"{PUBLIC}:{port}", "--bytes", "1MiB", "--json", "--quiet"]
+        assert json.loads(public.output("a", *memory, *keys.of_client))["outcome"] == "ok"
+        # Over the emulated connection memory needs none.
+        assert public.on("a", str(FARLINK), "memory", f"b:{port}", "--bytes", "1MiB", "--quiet").status == 0
+        # Whoever has none is told before anything is said to the server.
+        without = run(public.command("a", *memory), env={"XDG_CONFIG_HOME": str(tmp_path / "none")})
+        assert without.status == 2
+        assert "farlink keygen" in without.stderr
+        # And whoever would say it in clear is not heard.
+        script = (
+            "import socket,sys\n"
+            f"s=socket.create_connection(('{PUBLIC}',{port}),20)\n"
+            "s.sendall(b'farlink\\n\\0\\1')\n"
+            "got=b''\n"
+            "while chunk:=s.recv(4096): got+=chunk\n"
+            "sys.stdout.write(repr(got))"
+        )
+        said = public.output("a", "python3", "-c", script)
+        assert f"{PUBLIC} takes clients with keys only" in said
+
+
+def test_a_server_without_keys_does_not_listen_where_others_reach_it(public: Emulation) -> None:
+    ended = public.on("b", str(FARLINK), "serve", "--bind", PUBLIC, "--port", "0")
+    assert ended.status == 2
+    assert f"others than this machine reach {PUBLIC}, and there are no keys" in ended.complaint
+
+
+def test_a_server_whose_key_is_unknown_or_another_is_told_with_the_mend(keys: Keys) -> None:
+    with serving(*keys.of_server) as (_, port):
+        known = keys.known.read_text()
+        keys.known.write_text("")
+        ended = moved(keys, port)
+        shown = known.split()[1:3]
+        assert ended.status == 2
+        assert f"add this line to {keys.known}: 127.0.0.1:{port} {' '.join(shown)}" in ended.stderr
+        other = key_of(farlink("keygen", "--identity", str(keys.home / "other")))
+        keys.known.write_text(f"127.0.0.1:{port} {other}\n")
+        ended = moved(keys, port)
+        assert ended.status == 2
+        assert f"{keys.known}, line 1, has {other}: somebody may be in between" in ended.stderr
