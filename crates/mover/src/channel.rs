@@ -226,12 +226,30 @@ impl Channel {
         while let Some(sealed) = self.sealed.take_if(|sealed| sealed.unsent() > 0) {
             let sent = self.patiently(Interest::Write, |mut socket| socket.write(sealed.sealed()));
             let sealed = self.sealed.insert(sealed);
-            match sent? {
-                0 => return Err(ErrorKind::WriteZero.into()),
-                sent => sealed.sent(sent),
+            match sent {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => sealed.sent(sent),
+                Err(error) => return Err(self.last_words(error)),
             }
         }
         Ok(())
+    }
+
+    /// What the far side said before it left, where that is why nothing can be sent any more; `error` otherwise.
+    fn last_words(&mut self, error: io::Error) -> io::Error {
+        if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
+            return error;
+        }
+        let mut buffer = [0; 4096];
+        loop {
+            let Some(sealed) = &mut self.sealed else { return error };
+            match sealed.open(&mut buffer) {
+                Ok(0) if sealed.has_ended() || self.fill().is_err() => return error,
+                Ok(_) => {}
+                Err(said) if ChannelError::within(&said).is_some() => return said,
+                Err(_) => return error,
+            }
+        }
     }
 
     /// Does `attempt` until it is done, waiting for `interest` where that is asked for.

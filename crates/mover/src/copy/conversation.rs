@@ -165,6 +165,11 @@ pub(crate) fn talk(
         }
         let now = monotonic();
         if now >= next_sign {
+            if let End::Sender(sending) = end
+                && let Some((entries, bytes)) = sending.extent()
+            {
+                control.send(&Message::Copy(Copy::Extent { entries, bytes }))?;
+            }
             match News::of(end) {
                 News::Some(news) => {
                     party.observe(end, &news);

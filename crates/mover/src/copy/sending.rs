@@ -415,6 +415,12 @@ impl Sending {
         std::mem::take(&mut self.state().events)
     }
 
+    /// Names and bytes as far as they are known, for a receiver who shows progress; `None` where it knows, or does not show any.
+    pub(crate) fn extent(&self) -> Option<(u64, u64)> {
+        let supply = self.state().supply;
+        (!self.manner.report && !supply.said).then_some((supply.entries, supply.bytes))
+    }
+
     /// Whether everything has been handed to a stream, and the receiver was told how much that is.
     pub(crate) fn has_sent_all(&self) -> bool {
         let state = self.state();

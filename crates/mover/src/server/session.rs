@@ -124,8 +124,15 @@ impl House {
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let streams = Claimed { claim, role, tuning: Tuning::from(request), loaded: None };
-        serve(control, request, streams, &allowed, &[&self.stop, &turn.stop])
-            .map_err(|error| SessionError::refused(chain(&error)))
+        let served = serve(control, request, streams, &allowed, &[&self.stop, &turn.stop]);
+        if turn.stop.is_raised() {
+            let taken = "this copy was begun again by another command, which goes on with it";
+            return Err(SessionError::refused(taken));
+        }
+        if self.stop.is_raised() {
+            return Err(TransferError::ServerStopped.into());
+        }
+        served.map_err(|error| SessionError::refused(chain(&error)))
     }
 
     /// Moves memory: whoever may talk may have it moved.
