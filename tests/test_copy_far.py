@@ -105,6 +105,18 @@ def test_the_record_knows_the_connection_and_both_ends(clear: Ends, tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
+def test_a_sender_that_may_choose_its_congestion_control_says_why(
+    clear: Ends, tmp_path: Path, way: str
+) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(4).randbytes(2 * BLOCK))
+    places = (source, clear.far(there)) if way == "push" else (clear.far(source), there)
+    record = clear.copy(*places, "--congestion", "auto").record
+    assert record["congestion"] == "cubic"
+    assert "the round trip of" in record["congestion_reason"]
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
 def test_the_limit_is_kept_within_two_in_a_hundred(tmp_path: Path, way: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"
     source.write_bytes(random.Random(2).randbytes(32 * BLOCK))

@@ -10,24 +10,24 @@ use std::net::TcpStream;
 
 use farlink_host::congestion::{self, Loaded};
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::Request;
+use farlink_wire::message::Name;
 use farlink_wire::quantity::Nanos;
 
 /// How a transfer asks for it.
 pub(crate) const AUTO: &str = "auto";
 
-/// Whether `request` leaves the choice to the sender.
-pub(crate) fn is_asked(request: &Request) -> bool {
-    request.congestion.as_ref().is_some_and(|name| name.as_str() == AUTO)
+/// Whether `congestion`, as asked for, leaves the choice to the sender.
+pub(crate) fn is_asked(congestion: Option<&Name>) -> bool {
+    congestion.is_some_and(|name| name.as_str() == AUTO)
 }
 
 /// Chooses for the connections of one transfer and returns why. What had to be loaded for it is loaded by the time that it
 /// returns, and gone with the last connection.
-pub(crate) fn choose(streams: &[TcpStream], request: &Request) -> io::Result<String> {
+pub(crate) fn choose(streams: &[TcpStream], is_buffer_fixed: bool) -> io::Result<String> {
     let rtts = streams.iter().map(|stream| TcpInfo::of(stream).map(|info| info.min_rtt));
     let rtt = rtts.collect::<io::Result<Vec<_>>>()?.into_iter().min().unwrap_or_default();
     let rtt = Nanos((rtt.0 + SHOWN / 2) / SHOWN * SHOWN);
-    let (preferred, reason) = preference(rtt, request.buffer.is_some());
+    let (preferred, reason) = preference(rtt, is_buffer_fixed);
     let mut refused = Vec::new();
     for &name in preferred {
         let mut loaded: Option<Loaded> = None;

@@ -59,8 +59,8 @@ impl Sending {
             Goal::Size(bytes) => bytes.0,
             Goal::Duration(_) => 0,
         };
-        let choice =
-            automatic::is_asked(&orders.request).then(|| automatic::choose(&streams, &orders.request));
+        let choice = automatic::is_asked(orders.request.congestion.as_ref())
+            .then(|| automatic::choose(&streams, orders.request.buffer.is_some()));
         let reason = choice.transpose()?;
         for stream in streams.iter() {
             steady(stream, orders.request.may_pace())?;

@@ -30,7 +30,7 @@ use super::{CopyError, bottleneck, record, supply};
 use crate::connection::Emulated;
 use crate::control::Control;
 use crate::far::{Line, Opened};
-use crate::{chain, facts};
+use crate::{automatic, chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
 pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
@@ -191,11 +191,7 @@ impl Attempt<'_> {
         }
         let mut control = control;
         let start = monotonic();
-        let rtt = control
-            .channel()
-            .tcp()
-            .and_then(|tcp| TcpInfo::of(tcp).ok())
-            .map_or(Nanos::ZERO, |info| info.min_rtt);
+        let rtt = least_rtt(&control).unwrap_or_default();
         if ledger.start.is_none() {
             ledger.start = Some(start);
             ledger.record.setup_s = Some(start.since(ledger.began).as_secs_f64());
@@ -209,6 +205,8 @@ impl Attempt<'_> {
                     resume: self.resume,
                     verify: plan.verify,
                     seal,
+                    automatic: automatic::is_asked(plan.congestion.as_ref()),
+                    is_buffer_fixed: plan.buffer.is_some(),
                     may_pace: plan.declared.is_none() && plan.buffer.is_none(),
                     limit: plan.limit,
                     report: true,
@@ -272,6 +270,8 @@ impl Attempt<'_> {
         if let Some(accept) = &host {
             record::name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
         }
+        // The first sample may have met a late packet: by now there are others.
+        let rtt = least_rtt(&control).map_or(rtt, |later| later.min(rtt));
         let shift = Nanos(rtt.0 / 2);
         record::close(
             &mut ledger.record,
@@ -365,6 +365,12 @@ pub(super) fn new_wake() -> Result<Wake, CopyError> {
     Wake::new().map_err(CopyError::wait)
 }
 
+/// The least round trip that was seen on the path of `control`, where that is TCP's.
+fn least_rtt(control: &Control) -> Option<Nanos> {
+    let info = control.channel().tcp().and_then(|tcp| TcpInfo::of(tcp).ok())?;
+    Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO)
+}
+
 /// Bits that nobody foresees.
 pub(super) fn random() -> Result<[u8; 16], CopyError> {
     process::random().map_err(|source| CopyError::System { attempt: "draw a random number", source })
@@ -413,7 +419,7 @@ pub(super) fn sender_account(end: &End) -> Account {
         retransmits: sum(|info| info.retransmits.into()),
         congestion: Text::from(facts.congestion),
         origin: facts.origin,
-        reason: None,
+        reason: facts.reason.map(Text::from),
         mtu: infos.first().map_or(0, |(_, info)| info.path_mtu),
         zero_copy: false,
     };
@@ -517,6 +523,8 @@ pub(super) struct SocketFacts {
     pub(super) buffer: u64,
     pub(super) congestion: String,
     pub(super) origin: Option<farlink_wire::record::CongestionOrigin>,
+    /// Why it was chosen, where the sender chose.
+    pub(super) reason: Option<String>,
 }
 
 impl SocketFacts {
@@ -528,6 +536,7 @@ impl SocketFacts {
             buffer: socket::buffer_size(tcp, socket::Buffer::Send).unwrap_or(0),
             origin: congestion::origin(&name),
             congestion: name,
+            reason: None,
         }
     }
 }

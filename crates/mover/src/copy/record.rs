@@ -99,6 +99,9 @@ pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
         record.congestion =
             Some(sent.congestion.to_string()).filter(|name| !name.is_empty()).or(record.congestion.take());
         record.congestion_origin = sent.origin;
+        if let Some(reason) = &sent.reason {
+            record.congestion_reason = Some(reason.to_string());
+        }
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
     }
 }

@@ -30,6 +30,10 @@ pub(crate) struct Manner {
     pub(crate) verify: bool,
     /// The secret of frames' tags, where they have some.
     pub(crate) seal: Option<[u8; 32]>,
+    /// Choose the congestion control by the round trip.
+    pub(crate) automatic: bool,
+    /// Whether somebody chose the size of the buffers.
+    pub(crate) is_buffer_fixed: bool,
     /// Whether the kernel may pace: no rate is held, and no buffer bounds the window.
     pub(crate) may_pace: bool,
     /// Most bits a second.

@@ -27,7 +27,7 @@ use super::target::{Destination, Target, TargetOptions};
 use super::{CopyError, foretell};
 use crate::channel::Channel;
 use crate::control::Control;
-use crate::facts;
+use crate::{automatic, facts};
 
 /// Where a client may read and write: beneath these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,6 +183,8 @@ fn sending_end(
         resume: request.resume,
         verify: request.verify,
         seal,
+        automatic: automatic::is_asked(request.congestion.as_ref()),
+        is_buffer_fixed: request.buffer.is_some(),
         may_pace: request.declared.is_none() && request.buffer.is_none(),
         limit: request.limit,
         report: false,

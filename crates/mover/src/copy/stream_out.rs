@@ -19,9 +19,9 @@ use super::sending::{Job, Sending};
 use super::source::{Handle, SourceFile};
 use super::supply::lack;
 use super::timing::Stage;
-use crate::chain;
 use crate::channel::{Channel, Wait};
 use crate::tuning::steady;
+use crate::{automatic, chain};
 
 /// A data connection of the sending end.
 pub(crate) struct StreamOut {
@@ -38,12 +38,16 @@ impl StreamOut {
     /// Sends in a thread of its own until everything is done or the connection breaks.
     pub(crate) fn start(sending: &Arc<Sending>, number: u32, channel: Channel) -> io::Result<()> {
         let seal = sending.manner.seal.map(|secret| Seal::new(&secret, number));
-        sending.on_stream(number, SocketFacts::of(channel.tcp()));
         let mut channel = channel;
         channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone() }));
+        let mut reason = None;
         if let Some(tcp) = channel.tcp() {
             steady(tcp, sending.manner.may_pace)?;
+            if sending.manner.automatic {
+                reason = Some(automatic::choose(std::slice::from_ref(tcp), sending.manner.is_buffer_fixed)?);
+            }
         }
+        sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
         let sending = Arc::clone(sending);
         let mut stream = Self { sending, number, channel, seal, said: HashSet::new(), buffer: Vec::new() };
         let thread = std::thread::Builder::new().name("farlink-send".to_owned());
