@@ -32,7 +32,8 @@ use report::Report;
 
 /// Copy files and trees to or from another host: verified, resumable with the same command, and encrypted.
 ///
-/// Either side is a path, [USER@]HOST:PATH (through ssh), or farlink://HOST[:PORT]/PATH (a `farlink serve` that knows your key).
+/// Either side is a path, USER@HOST:PATH or HOST:PATH (through ssh), or farlink://HOST/PATH or farlink://HOST:PORT/PATH (a
+/// `farlink serve` that knows your key).
 /// A directory is copied into DESTINATION; with a slash behind it, what is in it is. Names appear at the destination complete or not
 /// at all, and a copy that was cut short is taken up by the same command.
 ///
