@@ -15,7 +15,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// One of `rate` that is full `now`: 5 ms of it may leave at once, and no less than [`LEAST_BURST`] bytes.
+    /// One of `rate` that is full `now`: 5 ms of it may leave at once, and no less than 256 KiB.
     #[must_use]
     pub fn new(rate: BitsPerSec, now: Nanos) -> Self {
         let burst = (rate.get() / 8 / 200).max(LEAST_BURST);
