@@ -22,7 +22,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use crate::auto;
-use crate::memory::{print, round_trip};
+use crate::memory::{buffer, congestion, interval, patience, print, round_trip, streams};
 
 mod location;
 mod report;
@@ -290,27 +290,6 @@ fn rules(matches: &clap::ArgMatches) -> Vec<Rule> {
     rules.extend(of("exclude", false));
     rules.sort_by_key(|(at, _)| *at);
     rules.into_iter().map(|(_, rule)| rule).collect()
-}
-
-fn streams(text: &str) -> anyhow::Result<Streams> {
-    let number: u32 = text.parse().context("write a number, as in 10")?;
-    Ok(number.try_into()?)
-}
-
-fn congestion(text: &str) -> anyhow::Result<Name> {
-    Ok(text.to_owned().try_into()?)
-}
-
-fn buffer(text: &str) -> anyhow::Result<Buffer> {
-    Ok(text.parse::<Bytes>()?.try_into()?)
-}
-
-fn interval(text: &str) -> anyhow::Result<Interval> {
-    Ok(text.parse::<Nanos>()?.try_into()?)
-}
-
-fn patience(text: &str) -> anyhow::Result<Patience> {
-    Ok(text.parse::<Nanos>()?.try_into()?)
 }
 
 fn protect(text: &str) -> anyhow::Result<Protect> {

@@ -238,16 +238,16 @@ fn time(text: &str) -> anyhow::Result<Goal> {
     Ok(Goal::duration(time)?)
 }
 
-fn streams(text: &str) -> anyhow::Result<Streams> {
+pub(crate) fn streams(text: &str) -> anyhow::Result<Streams> {
     let number: u32 = text.parse().context("write a number, as in 10")?;
     Ok(number.try_into()?)
 }
 
-fn congestion(text: &str) -> anyhow::Result<Name> {
+pub(crate) fn congestion(text: &str) -> anyhow::Result<Name> {
     Ok(text.to_owned().try_into()?)
 }
 
-fn buffer(text: &str) -> anyhow::Result<Buffer> {
+pub(crate) fn buffer(text: &str) -> anyhow::Result<Buffer> {
     Ok(text.parse::<Bytes>()?.try_into()?)
 }
 
@@ -263,7 +263,7 @@ fn yes_or_no(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-fn interval(text: &str) -> anyhow::Result<Interval> {
+pub(crate) fn interval(text: &str) -> anyhow::Result<Interval> {
     Ok(text.parse::<Nanos>()?.try_into()?)
 }
 
@@ -274,7 +274,7 @@ pub(crate) fn round_trip(text: &str) -> anyhow::Result<Nanos> {
     }
 }
 
-fn patience(text: &str) -> anyhow::Result<Patience> {
+pub(crate) fn patience(text: &str) -> anyhow::Result<Patience> {
     Ok(text.parse::<Nanos>()?.try_into()?)
 }
 
