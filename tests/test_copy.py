@@ -174,7 +174,8 @@ def test_a_person_gets_a_summary_and_a_quiet_one_nothing(tmp_path: Path) -> None
     said = farlink(*words)
     assert said.status == 0
     assert "1 names" in said.stdout
-    assert "bound by" in said.stdout
+    # Within one process there is no network that could bind.
+    assert "bound by network" not in said.stdout
     assert said.stderr == ""
     quiet = farlink(*words, "--quiet")
     assert (quiet.status, quiet.stdout, quiet.stderr) == (0, "", "")
