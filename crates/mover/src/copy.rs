@@ -32,6 +32,7 @@ mod supply;
 pub mod target;
 mod timing;
 mod unfinished;
+mod worker;
 
 pub use bottleneck::Bottleneck;
 pub use client::run;

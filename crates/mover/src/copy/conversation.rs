@@ -12,6 +12,7 @@ use farlink_wire::quantity::Nanos;
 use super::CopyError;
 use super::receiving::Receiving;
 use super::sending::Sending;
+use super::worker::Shared;
 use crate::channel::Channel;
 use crate::control::Control;
 
@@ -93,7 +94,10 @@ impl End {
     pub(crate) fn wait(&self) {
         match self {
             Self::Sender(sending) => sending.timing.wait(),
-            Self::Receiver(receiving) => receiving.timing.wait(),
+            Self::Receiver(receiving) => {
+                receiving.timing.wait();
+                receiving.let_go();
+            }
         }
     }
 

@@ -18,6 +18,7 @@ use super::file_event::{Became, FileEvent};
 use super::store::Store;
 use super::target::{Target, TargetError};
 use super::timing::{Stage, Timing};
+use super::worker::Shared;
 use crate::chain;
 
 mod holes;
@@ -415,16 +416,9 @@ impl Receiving {
         std::mem::take(&mut self.state().lost)
     }
 
-    /// What came cannot be understood, or must not be obeyed: nothing more is taken.
-    pub(crate) fn abort(&self, failure: Option<CopyError>) {
-        self.halt.raise();
-        let mut state = self.state();
-        state.over = true;
-        if state.failure.is_none() {
-            state.failure = failure;
-        }
-        drop(state);
-        self.wake.raise();
+    /// All threads have ended: partial files that are left are for whoever comes next, now and not when the last thread is gone.
+    pub(crate) fn let_go(&self) {
+        self.state().files.clear();
     }
 
     /// Why it cannot go on, where a thread found out; once.
@@ -543,6 +537,23 @@ impl Receiving {
     /// What is to be said to the sender.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
         std::mem::take(&mut self.state().outbox).into_messages()
+    }
+}
+
+impl Shared for Receiving {
+    fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    fn abort(&self, failure: Option<CopyError>) {
+        self.halt.raise();
+        let mut state = self.state();
+        state.over = true;
+        if state.failure.is_none() {
+            state.failure = failure;
+        }
+        drop(state);
+        self.wake.raise();
     }
 }
 

@@ -20,6 +20,7 @@ use super::client::SocketFacts;
 use super::file_event::{Became, FileEvent};
 use super::outgoing::{Outgoing, Planned};
 use super::timing::Timing;
+use super::worker::Shared;
 
 /// How the sending end goes about it.
 #[derive(Clone, Debug)]
@@ -438,21 +439,6 @@ impl Sending {
         Tally { of_entries: entries, of_bytes: bytes, known: walked, ..state.tally }
     }
 
-    /// It cannot go on: all threads end.
-    pub(crate) fn abort(&self, failure: Option<CopyError>) {
-        self.halt.raise();
-        let mut state = self.state();
-        if state.ending == Ending::No {
-            state.ending = Ending::Aborted;
-        }
-        if state.failure.is_none() {
-            state.failure = failure;
-        }
-        drop(state);
-        self.changed.notify_all();
-        self.wake.raise();
-    }
-
     /// Why it cannot go on, where a thread found out; once.
     pub(crate) fn take_failure(&self) -> Option<CopyError> {
         self.state().failure.take()
@@ -470,6 +456,26 @@ pub(crate) enum Job {
     Block { file: Arc<Outgoing>, index: u32, proven: Option<Digest> },
     /// Send a pack, or an offer.
     Pack { number: u32, planned: Arc<Planned> },
+}
+
+impl Shared for Sending {
+    fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    fn abort(&self, failure: Option<CopyError>) {
+        self.halt.raise();
+        let mut state = self.state();
+        if state.ending == Ending::No {
+            state.ending = Ending::Aborted;
+        }
+        if state.failure.is_none() {
+            state.failure = failure;
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.wake.raise();
+    }
 }
 
 impl State {

@@ -1,6 +1,6 @@
 //! The server's part of a file transfer.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -94,8 +94,11 @@ pub(crate) fn serve(
 
 /// Hands the connections that come to `end`.
 fn join(end: &End, mut streams: impl Arrivals, over: &AtomicBool) {
+    let mut seen = HashSet::new();
     while !over.load(Ordering::Acquire) {
         match streams.next(Duration::from_millis(50)) {
+            // A number that was used would let frames that were sent on it be sent again; and each connection has a thread.
+            Ok(Some((number, _))) if seen.len() >= MOST_STREAMS || !seen.insert(number) => {}
             Ok(Some((number, channel))) => {
                 if end.join(number, channel).is_err() {
                     return;
@@ -246,6 +249,9 @@ fn within(
     Err(refused())
 }
 
+/// Data connections of one session, those that took the place of others included: twice the most that a request may ask for.
+const MOST_STREAMS: usize = 1024;
+
 struct Server<'a> {
     end: &'a End,
 }
@@ -260,5 +266,48 @@ impl Party for Server<'_> {
 
     fn account(&mut self) -> Account {
         sender_account(self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_whose_number_was_used_is_no_part_of_the_session() {
+        let root = Arc::new(Directory::open(Path::new("/")).unwrap());
+        let destination = Destination { path: b"/dev/null".to_vec(), several: false };
+        let target = Target::open(&root, &destination, [0; 16], TargetOptions::default()).unwrap();
+        let manner = receiving::Manner {
+            target,
+            sink: root.open_sink(b"/dev/null").ok(),
+            resume: false,
+            verify: true,
+            seal: None,
+            report: false,
+            interval: farlink_wire::quantity::Nanos(100_000_000),
+        };
+        let end = End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()));
+        let (streams, incoming) = channel();
+        let mut peers = Vec::new();
+        for number in [0, 0, 1] {
+            let (near, far) = UnixStream::pair().unwrap();
+            streams.send((number, Channel::over_unix(far).unwrap())).unwrap();
+            peers.push(near);
+        }
+        drop(streams);
+        join(&end, incoming, &AtomicBool::new(false));
+        peers[1].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(peers[1].read(&mut [0]).unwrap(), 0, "it is closed");
+        for live in [0, 2] {
+            peers[live].set_nonblocking(true).unwrap();
+            assert!(peers[live].read(&mut [0]).is_err(), "connection {live} is open");
+        }
+        end.abort();
+        end.wait();
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farlink_host::socket;
@@ -15,6 +14,7 @@ use super::CopyError;
 use super::receiving::{Incoming, Payload, Receiving, block_length};
 use super::seal::Seal;
 use super::timing::Stage;
+use super::worker::{self, Shared};
 use crate::channel::{Channel, Wait};
 
 /// A data connection of the receiving end.
@@ -61,19 +61,8 @@ impl StreamIn {
         let receiving = Arc::clone(receiving);
         let mut stream =
             Self { receiving, number, channel, seal, said: HashMap::new(), buffer: vec![0; PIECE] };
-        let thread = std::thread::Builder::new().name("farlink-receive".to_owned());
         let shared = Arc::clone(&stream.receiving);
-        shared.timing.on_thread();
-        let work = move || {
-            let shared = Arc::clone(&stream.receiving);
-            // A thread that panics must not look like a connection that broke.
-            if catch_unwind(AssertUnwindSafe(|| stream.run())).is_err() {
-                shared.abort(Some(CopyError::Panicked));
-            }
-            drop(stream);
-            shared.timing.on_end();
-        };
-        thread.spawn(work).map(drop).inspect_err(|_| shared.timing.on_end())
+        worker::start(&shared, "farlink-receive", move || stream.run())
     }
 
     fn run(&mut self) {

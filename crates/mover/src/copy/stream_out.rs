@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farlink_flow::digest::{self, BlockHasher};
@@ -11,7 +10,6 @@ use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
 use farlink_wire::quantity::Nanos;
 
-use super::CopyError;
 use super::client::SocketFacts;
 use super::outgoing::{Outgoing, Planned};
 use super::seal::Seal;
@@ -19,6 +17,7 @@ use super::sending::{Job, Sending};
 use super::source::{Handle, SourceFile};
 use super::supply::lack;
 use super::timing::Stage;
+use super::worker;
 use crate::channel::{Channel, Wait};
 use crate::tuning::steady;
 use crate::{automatic, chain};
@@ -50,19 +49,8 @@ impl StreamOut {
         sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
         let sending = Arc::clone(sending);
         let mut stream = Self { sending, number, channel, seal, said: HashSet::new(), buffer: Vec::new() };
-        let thread = std::thread::Builder::new().name("farlink-send".to_owned());
         let shared = Arc::clone(&stream.sending);
-        shared.timing.on_thread();
-        let work = move || {
-            let shared = Arc::clone(&stream.sending);
-            // A thread that panics must not look like a connection that broke.
-            if catch_unwind(AssertUnwindSafe(|| stream.run())).is_err() {
-                shared.abort(Some(CopyError::Panicked));
-            }
-            drop(stream);
-            shared.timing.on_end();
-        };
-        thread.spawn(work).map(drop).inspect_err(|_| shared.timing.on_end())
+        worker::start(&shared, "farlink-send", move || stream.run())
     }
 
     fn run(&mut self) {
