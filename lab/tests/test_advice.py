@@ -245,8 +245,9 @@ def test_the_command_answers_and_saves_the_profile_model(lab, directory):
         assert np.array(one["size_bps"]).shape == shape
         assert np.array(one["duration_bps"]).shape == (len(saved["rtt_s"]), len(saved["seconds"]))
         rates = np.array(one["size_bps"])
-        # Each size is predicted for itself: a larger one is no slower, within what nobody could measure.
-        assert (rates[:, 1:] >= 0.999 * rates[:, :-1]).all()
+        # Each size is predicted for itself, and weighs the runs for itself: a larger one is no slower, within
+        # twice the 1% by which these runs spread.
+        assert (rates[:, 1:] >= 0.98 * rates[:, :-1]).all()
 
 
 @pytest.mark.parametrize(

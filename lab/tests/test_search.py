@@ -13,7 +13,7 @@ from farlink_lab.expectation import Wire, expected_bps
 from farlink_lab.plan_file import parse_plan
 from farlink_lab.records import parse_record
 from farlink_lab.schedule import schedule
-from farlink_lab.search import PlanSearch, Search, task_sought
+from farlink_lab.search import PlanSearch, Search, expected_rise, task_sought
 from farlink_lab.surrogate import Observation
 
 WIRE = Wire(rate_bps=10e9, capacity_bps=9.9e9, mtu=9000)
@@ -64,8 +64,11 @@ def scattered(_search, drawn):
     return drawn.choice(CHOICES), drawn.choice(RTTS_S)
 
 
-def good_leaders(take, *, probes, seeds):
-    """How often what would be chosen reaches 95% of the best, after so many probes."""
+def good_leaders(take, *, probes, seeds, collapse=0.0):
+    """How often what would be chosen reaches 95% of the best, after so many probes.
+
+    Of the runs a share of `collapse` reaches a fifth to a half of the others.
+    """
     expected = {
         (choice, rtt): np.log(expected_bps(choice, np.array([rtt]), task=TASK, wire=WIRE)[0])
         for choice in CHOICES
@@ -78,7 +81,8 @@ def good_leaders(take, *, probes, seeds):
         told: dict[tuple[Choice, float], list[float]] = {}
         for _ in range(probes):
             place = take(search, drawn)
-            told.setdefault(place, []).append(truth[place] + drawn.gauss(0, 0.03))
+            fallen = np.log(drawn.uniform(0.2, 0.5)) if drawn.random() < collapse else 0.0
+            told.setdefault(place, []).append(truth[place] + drawn.gauss(0, 0.03) + fallen)
             search.learn(
                 [
                     Observation(choice=choice, rtt_s=rtt, ratios=tuple(values))
@@ -104,13 +108,33 @@ def test_with_half_of_the_sweep_it_finds_what_is_best():
     assert good_leaders(searched, probes=len(CHOICES) * len(RTTS_S) // 2, seeds=4) >= 0.9
 
 
+def test_more_probes_do_no_worse_where_runs_collapse():
+    few, more = (good_leaders(searched, probes=probes, seeds=30, collapse=0.06) for probes in (10, 30))
+    assert more >= few
+    assert more >= 0.85
+
+
+def test_what_a_run_is_worth_is_what_random_draws_make_of_it():
+    draw = np.random.default_rng(1)
+    known = draw.normal(0, 0.1, 6)
+    # Lines that are alike, one that nothing moves, and a pair that differs in height alone.
+    moved = np.stack([draw.normal(0, 0.2, 6), np.full(6, 0.3), np.array([0, 0, 0.1, 0.1, -0.2, 0.2])])
+    seen = known + moved[:, :, None].swapaxes(1, 2) * draw.standard_normal(400_000)[None, :, None]
+    assert expected_rise(known, moved) == pytest.approx(seen.max(axis=2).mean(axis=1) - known.max(), abs=1e-3)
+
+
+def test_what_moves_all_configurations_alike_is_worth_nothing():
+    assert expected_rise(np.array([0.0, -0.1, 0.0]), np.full((2, 3), 0.4)) == pytest.approx([0, 0], abs=1e-12)
+
+
 def test_what_cannot_win_is_not_measured():
     search = Search(choices=CHOICES, rtts_s=RTTS_S, task=TASK, wire=WIRE)
     gains = search.gains()
     longest = RTTS_S.index(0.366)
     bound = [index for index, choice in enumerate(CHOICES) if choice.buffer_bytes and choice.streams == 1]
     free = [index for index, choice in enumerate(CHOICES) if not choice.buffer_bytes and choice.streams == 10]
-    assert gains[bound, longest].max() < 0.1 * gains[free, longest].min()
+    # It still teaches of its congestion control, and so of what can.
+    assert gains[bound, longest].max() < 0.25 * gains[free, longest].min()
 
 
 def test_one_configuration_is_measured_all_the_same():

@@ -206,7 +206,7 @@ class Adviser:
         )
         most = [most_bps(choice, rtt_s, task=self.task, wire=ground.asked) for choice in ground.choices]
         rates = np.minimum(expected * np.exp(mean), most)
-        return rates, expected, np.hypot(deviation, self._surrogate.noise)
+        return rates, expected, np.hypot(deviation, self._surrogate.noise_at([near]))
 
     def _errors(self, rtt_s: float) -> dict[Choice, list[list[float]]]:
         """|ln Θ − ln Θ predicted| of the runs at each inner RTT, foretold without that RTT.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from farlink_lab import model
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # A phase that lasted for less of its run is not known well enough to be prolonged.
 LEAST_SUSTAINED = 0.2
+# Courses that are kept: of a large campaign.
+KEPT = 4096
 # Ethernet's, where a record does not say.
 USUAL_MTU = 1500
 
@@ -68,8 +71,9 @@ class Course:
         return 8 * arrived / task.amount
 
 
+@lru_cache(maxsize=KEPT)
 def course_of(record: Record) -> Course | None:
-    """The course of a run.
+    """The course of a run; kept, since a search asks again after every run.
 
     Where its samples show no ramp-up, noise may have hidden it, and a shorter transfer would still have one:
     then it is the model's, up to a θ_S with which the run's own mean is what was measured. A θ_S above the

@@ -1,9 +1,9 @@
 """Where to measure next, so that the best configuration at every RTT is known soonest.
 
 A run is worth what it is expected to add to the throughput of the configurations that would be chosen after
-it, at every RTT, over its time: the knowledge gradient (Frazier, Powell and Dayanik 2008) of its own
-configuration, with the others as they are known. By the Gaussian process of `surrogate` a run teaches of its
-configuration at other RTTs, and of other configurations.
+it, at every RTT, over its time: the knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik
+2009). By the Gaussian process of `surrogate` a run teaches of its configuration at other RTTs, and of other
+configurations; what moves all configurations alike changes no choice, and is worth nothing.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Search:
         surrogate = Surrogate(observations, wire=self._wire, controls=controls)
         mean, self._covariance = surrogate.together(self._places)
         shape = (len(self.choices), len(self.rtts_s))
-        self._noise = surrogate.noise
+        self._noise = surrogate.noise_at([rtt for _, rtt in self._places])
         self._known = np.minimum(self._expected + mean.reshape(shape), self._most)
 
     def gains(self) -> Array:
@@ -84,18 +84,13 @@ class Search:
         n, k = len(self.choices), len(self.rtts_s)
         if n < 2:
             return np.ones((n, k))
-        second, first = np.sort(self._known, axis=0)[-2:]
-        gap = np.abs(self._known - np.where(self._known == first, second, first))
-        gains = np.empty((n, k))
-        for index in range(n):
-            own = slice(index * k, (index + 1) * k)
-            covariance = self._covariance[own, own]
-            # By how much a run at one RTT (row) should move what is known of another (column).
-            moved = np.abs(covariance) / np.sqrt(np.diag(covariance)[:, None] + self._noise**2)
-            moved = np.maximum(moved, 1e-12)
-            z = -gap[index][None, :] / moved
-            gains[index] = (moved * (norm.pdf(z) + z * norm.cdf(z))).sum(axis=1)
-        return gains
+        # What one standard deviation of a run (row) moves of what is known of a place (column).
+        moved = self._covariance / np.sqrt(np.diag(self._covariance) + self._noise**2)[:, None]
+        by_rtt = moved.reshape(n * k, n, k)
+        gains: Array = sum(
+            (expected_rise(self._known[:, at], by_rtt[:, :, at]) for at in range(k)), start=np.zeros(n * k)
+        )
+        return gains.reshape(n, k)
 
     def leaders(self) -> tuple[Leader, ...]:
         """What would be chosen now, RTT by RTT."""
@@ -106,6 +101,30 @@ class Search:
             )
             for at, (rtt, index) in enumerate(zip(self.rtts_s, best, strict=True))
         )
+
+
+def expected_rise(known: Array, moved: Array) -> Array:
+    """E max_i(a_i + b_i·Z) − max_i a_i for a standard normal Z, exactly: shape (m,).
+
+    Line i is the highest between where it crosses the steepest that are less steep and those that are more.
+
+    Args:
+        known: a, what is known of n configurations, shape (n,).
+        moved: b, by how much each of m runs would move it, shape (m, n).
+    """
+    above = known - known.max()
+    steeper = moved[:, None, :] - moved[:, :, None]
+    ahead = above[:, None] - above[None, :]
+    # Of lines as steep only the highest counts; of equal lines the first.
+    first = np.arange(len(known))[None, :] < np.arange(len(known))[:, None]
+    beaten = ((steeper == 0) & ((ahead < 0) | ((ahead == 0) & first))).any(axis=2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        crossing = ahead / steeper
+    low = np.where(steeper < 0, crossing, -np.inf).max(axis=2)
+    high = np.where(steeper > 0, crossing, np.inf).min(axis=2)
+    risen = above * (norm.cdf(high) - norm.cdf(low)) + moved * (norm.pdf(low) - norm.pdf(high))
+    total: Array = np.where((low < high) & ~beaten, risen, 0.0).sum(axis=1)
+    return np.maximum(total, 0.0)
 
 
 class PlanSearch:
