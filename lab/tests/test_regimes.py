@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import nnls
+from scipy.stats import binom
 
 from farlink_lab import model
 from farlink_lab.regimes import monotone_bps, regimes
 from farlink_lab.shape import ShapeError
 from farlink_lab.sigmoid import DualSigmoid, SigmoidError, grid
+from farlink_lab.straight import LEVEL
 
 RTTS = np.array([0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
 TRUTHS = (
@@ -124,13 +126,32 @@ def test_a_parabola_is_all_concave():
     assert "beyond the last" in found.reason
 
 
-def test_a_line_with_noise_is_rarely_called_anything():
+@pytest.mark.parametrize("repetitions", [3, 5, 12])
+def test_of_straight_profiles_one_in_twenty_is_called_anything_at_most(repetitions):
+    trials = 400
     said = [
-        regimes(RTTS, runs(10 - 9 * RTTS, noise=0.03, repetitions=5, seed=seed), seed=1, resamples=60).regime
-        for seed in range(60)
+        regimes(
+            RTTS,
+            runs(10 - 9 * RTTS, noise=0.03, repetitions=repetitions, seed=1000 + seed),
+            seed=1,
+            resamples=20,
+        ).regime
+        for seed in range(trials)
     ]
-    # Each of the two tests should err in one of twenty; with five runs a point it errs in one of ten.
-    assert said.count("undecided") >= 42, said
+    assert trials - said.count("undecided") <= binom.ppf(0.999, trials, LEVEL), said
+
+
+def test_profiles_that_bend_are_told_so():
+    u = RTTS / RTTS[-1]
+    for bow, least in ((0.0375, 50), (0.075, 95)):
+        # At the middle so much above or below the straight line; runs spread by 3%.
+        for sign, regime in ((1, "all concave"), (-1, "all convex")):
+            means = 10 - 5 * u + sign * 10 * bow * 4 * u * (1 - u)
+            said = [
+                regimes(RTTS, runs(means, noise=0.03, repetitions=5, seed=seed), seed=1, resamples=20).regime
+                for seed in range(100)
+            ]
+            assert said.count(regime) >= least, (bow, regime, said)
 
 
 def test_slow_start_is_concave_before_its_inflection_and_convex_after():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from farlink_lab.shape import ShapeError, shape
+from farlink_lab.straight import LEVEL
 from farlink_lab.words import certainty
 
 RTTS = np.array([0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
@@ -26,20 +28,60 @@ def test_a_parabola_is_concave_throughout():
     assert shape(RTTS, runs(1 - 5 * RTTS**2, noise=0.0, repetitions=1), seed=1).points[-1].bend == "concave"
 
 
-def test_a_line_is_straight_with_one_run_and_undecided_with_noise():
+def test_a_line_is_straight_with_one_run():
     single = shape(RTTS, runs(10 - RTTS, noise=0.0, repetitions=1), seed=1)
     assert single.throughout == "straight"
     assert not single.judged
-    claims = sum(
-        point.bend != "undecided"
-        for seed in range(40)
-        for point in shape(
-            RTTS, runs(10 - RTTS, noise=0.02, repetitions=6, seed=seed), seed=1, resamples=400
-        ).points
+
+
+def collapsing(means, *, repetitions, seed):
+    """Runs of which one in twelve has six tenths of the others."""
+    random = np.random.default_rng(seed)
+    fallen = np.where(random.random((len(means), repetitions)) < 1 / 12, 0.6, 1.0)
+    return [
+        values * by
+        for values, by in zip(
+            runs(means, noise=0.02, repetitions=repetitions, seed=seed), fallen, strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("repetitions", [3, 5, 12])
+@pytest.mark.parametrize("collapse", [False, True])
+def test_of_straight_profiles_one_in_twenty_gets_a_claim_at_most(repetitions, collapse):
+    trials, means = 400, 10 - 9 * RTTS
+    made = collapsing if collapse else lambda means, **how: runs(means, noise=0.03, **how)
+    claimed = sum(
+        any(
+            point.bend != "undecided"
+            for point in shape(
+                RTTS, made(means, repetitions=repetitions, seed=1000 + seed), seed=1, deals=399
+            ).points
+        )
+        for seed in range(trials)
     )
-    # 200 points of no curvature: about one in ten is claimed at a share of 95% on either side; few runs add
-    # some.
-    assert claims < 60
+    assert claimed <= binom.ppf(0.999, trials, LEVEL), claimed
+
+
+def test_bends_that_are_there_are_claimed():
+    u = RTTS / RTTS[-1]
+    found = {}
+    for bow in (0.075, 0.15):
+        # Concave: at the middle so much above the straight line; runs spread by 3%.
+        means = 10 - 5 * u + 10 * bow * 4 * u * (1 - u)
+        points = [
+            point
+            for seed in range(100)
+            for point in shape(
+                RTTS, runs(means, noise=0.03, repetitions=5, seed=seed), seed=1, deals=399
+            ).points
+        ]
+        claimed = [point.bend for point in points if point.bend != "undecided"]
+        assert claimed.count("convex") <= 5
+        # Of five points the last, with the widest gaps, bends the most.
+        found[bow] = np.mean([point.bend == "concave" for point in points if point.rtt_s == RTTS[-2]])
+    assert found[0.075] >= 0.5
+    assert found[0.15] >= 0.95
 
 
 def test_a_turn_is_found_between_its_neighbours():
@@ -65,8 +107,9 @@ def test_late_points_are_never_sure_and_lend_no_certainty():
     assert found.throughout == "convex"
     assert found.regions[0].sure is None
     assert (found.rtts, found.late) == (7, 2)
-    assert "judged on 7 RTTs, 2 of them late: 3 runs a point, claims away from late RTTs in" in certainty(
-        found
+    assert (
+        "judged on 7 RTTs, 2 of them late: 3 runs a point, away from late RTTs each bent more than"
+        in certainty(found)
     )
     # However wild late runs are, the certainty of the others is the same.
     wild = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, nnls
 
 from farlink_lab.resampling import lenders, resampled_means
-from farlink_lab.shape import SURE, Shape, ShapeError, shape
+from farlink_lab.shape import Shape, ShapeError, shape
 from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
+from farlink_lab.straight import LEVEL, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.shape import Bend
+    from farlink_lab.straight import Straight
 
 Array = NDArray[np.float64]
 Regime = Literal[
@@ -33,6 +36,8 @@ Regime = Literal[
 # Of the interval for τ_T.
 CLAIM = 0.95
 TRANSITION_RESAMPLES = 400
+# Straight profiles that a regime is tested against: a 40th of them lies beyond what is allowed.
+TESTED_DEALS = 399
 # Of a branch of a sigmoid: fine enough to look smooth.
 BRANCH_POINTS = 40
 
@@ -84,9 +89,12 @@ def regimes(
     found = shape(rtt_s, throughput_bps, late=late, seed=seed)
     drawn = None
     if found.judged:
-        lending = None if late is None else lenders(throughput_bps, late)
+        lending = lenders(throughput_bps, np.zeros(len(rtt_s), dtype=np.bool_) if late is None else late)
         drawn = resampled_means(throughput_bps, lending=lending, resamples=resamples, seed=seed)
-    whole = regime_of(found) if drawn is None else tested_regime(rtt_s, throughput_bps, drawn)
+        null = straight(throughput_bps, lending=lending, seed=seed, deals=TESTED_DEALS)
+        whole = tested_regime(rtt_s, throughput_bps, null)
+    else:
+        whole = regime_of(found)
     sigmoid, interval, reason = None, None, _no_transition(whole)
     if whole == "concave then convex" and len(rtt_s) >= LEAST_RTTS:
         means = np.array([values.mean() for values in throughput_bps])
@@ -133,52 +141,72 @@ def regime_of(found: Shape) -> Regime:
     return "concave then convex" if turns[0] == "concave" else "convex then concave"
 
 
-def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], resampled_bps: Array) -> Regime:
-    """The simplest regime that the runs do not contradict, at a level of 1 − `SURE`.
+def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], null: Straight) -> Regime:
+    """The simplest regime that the runs do not contradict.
 
     The means are projected onto the concave profiles, the convex ones, and those that turn once (least
-    squares in relation to the throughput). A regime is contradicted where its distance is more than noise
-    alone makes of a straight line, which for each of them is the profile most easily mistaken (Silvapulle and
-    Sen 2005, 3); the resamples tell what noise makes.
+    squares in standard errors). A regime is contradicted where its distance is more than noise alone makes of
+    a straight line, which for each of them is the profile most easily mistaken (Silvapulle and Sen 2005, 3).
+
+    A straight line is called concave where convex is contradicted, or the other way round: each of the two
+    tests has a level of `LEVEL`/2, so that at most `LEVEL` of straight lines are called anything.
 
     Args:
         rtt_s: Shape (k,), growing, k ≥ 3.
         throughput_bps: k arrays of runs, above 0.
-        resampled_bps: Means of resampled runs, shape (b, k).
+        null: What their spread makes of straight profiles.
     """
     means = np.array([values.mean() for values in throughput_bps])
-    runs = np.array([len(values) for values in throughput_bps], dtype=np.float64)
     u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
-    scale = np.sqrt(runs) / means
-    straight = np.stack([scale, scale * u], axis=1)
-    basis, _ = np.linalg.qr(straight)
-    hinges = np.maximum(u[:, None] - u[None, 1:-1], 0) * scale[:, None]
-    bent = hinges - basis @ (basis.T @ hinges)
+    root = np.sqrt(null.runs) / means
     inner = len(rtt_s) - 2
+    measured = _Projection(u, root / null.spread)
+    dealt = [
+        (_Projection(u, root / spread), means * deviation)
+        for deviation, spread in zip(null.deviations, null.spreads, strict=True)
+    ]
 
-    def distance(profile: Array, turn: int, first: int) -> float:
-        """To profiles that bend by `first` (1 convex, −1 concave) at `turn` inner RTTs, then the other."""
-        signs = np.where(np.arange(inner) < turn, first, -first)
-        scaled = profile * scale
-        return float(nnls(bent * signs, scaled - basis @ (basis.T @ scaled))[1])
+    def signs(turn: int, first: int) -> Array:
+        """Bends by `first` (1 convex, −1 concave) at `turn` inner RTTs, then by the other."""
+        return np.where(np.arange(inner) < turn, float(first), -float(first))
 
-    noise = means * (resampled_bps / means - 1)
-    convex, concave = (
-        distance(means, inner, sign) <= _quantile([distance(draw, inner, sign) for draw in noise])
-        for sign in (1, -1)
-    )
+    def allowed(first: int) -> float:
+        """How far all but `LEVEL`/2 of straight lines lie from bending so throughout."""
+        made = sorted(projection.distance(noise, signs(inner, first)) for projection, noise in dealt)
+        # The profile itself counts as one of them, which makes the level exact.
+        return made[math.ceil((len(made) + 1) * (1 - LEVEL / 2)) - 1]
+
+    convex_within, concave_within = allowed(1), allowed(-1)
+    convex = measured.distance(means, signs(inner, 1)) <= convex_within
+    concave = measured.distance(means, signs(inner, -1)) <= concave_within
     if convex or concave:
         return "undecided" if convex and concave else "all convex" if convex else "all concave"
-    allowed = _quantile([distance(draw, inner, 1) for draw in noise])
-    if min(distance(means, turn, -1) for turn in range(1, inner)) <= allowed:
+    within = max(convex_within, concave_within)
+    if min(measured.distance(means, signs(turn, -1)) for turn in range(1, inner)) <= within:
         return "concave then convex"
-    if min(distance(means, turn, 1) for turn in range(1, inner)) <= allowed:
+    if min(measured.distance(means, signs(turn, 1)) for turn in range(1, inner)) <= within:
         return "convex then concave"
     return "several turns"
 
 
-def _quantile(distances: Sequence[float]) -> float:
-    return float(np.quantile(distances, SURE))
+class _Projection:
+    """Onto profiles that bend in given ways at the inner RTTs."""
+
+    def __init__(self, u: Array, scale: Array) -> None:
+        """At RTTs `u`, shape (k,), with deviations times `scale` in standard errors, shape (k,)."""
+        self._scale = scale
+        self._line, _ = np.linalg.qr(np.stack([scale, scale * u], axis=1))
+        hinges = np.maximum(u[:, None] - u[None, 1:-1], 0) * scale[:, None]
+        self._bent = self._beside(hinges)
+
+    def distance(self, profile: Array, signs: Array) -> float:
+        """Of a profile, shape (k,), to those that bend by `signs`, shape (k − 2,), or not at all."""
+        return float(nnls(self._bent * signs, self._beside(profile * self._scale))[1])
+
+    def _beside(self, what: Array) -> Array:
+        """What of it no straight line explains."""
+        left: Array = what - self._line @ (self._line.T @ what)
+        return left
 
 
 def _no_transition(whole: Regime) -> str:

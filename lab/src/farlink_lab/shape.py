@@ -3,6 +3,11 @@
 At an inner RTT the profile is concave where it lies above the straight line between its neighbours, convex
 where below (the judgement by linear interpolation of the file-transfer studies). RTT is on a linear axis: on
 another it is another curve. The first and the last RTT have one neighbour and no curvature.
+
+A bend is claimed at a level that holds for all inner RTTs of a profile together: of straight profiles at
+most `LEVEL` get a claim anywhere. Each height is measured in its standard errors, and must exceed the
+greatest such height that `straight` profiles have at any RTT (the single-step maximum of Westfall and Young
+1993, 2.3).
 """
 
 from __future__ import annotations
@@ -14,16 +19,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.resampling import RESAMPLES, has_spread, lenders, mostly, resampled_means
+from farlink_lab.resampling import has_spread, lenders, mostly
+from farlink_lab.straight import DEALS, LEVEL, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from farlink_lab.straight import Straight
+
 Array = NDArray[np.float64]
 Bend = Literal["concave", "convex", "straight", "undecided"]
 
-# Share of resamples that must agree before a bend is claimed.
-SURE = 0.95
 # One run a point has no spread to judge by: a bend below 1% of the straight line is not told from none.
 LEAST_BEND = 0.01
 
@@ -40,7 +46,8 @@ class Point:
         rtt_s: Where.
         bend: What it is, as far as the data say.
         height: (Θ − straight line) / straight line: positive is concave.
-        sure: Share of resamples with the sign of `height`; `None` with one run a point, or where it is late.
+        sure: Share of straight profiles of the same spread that bend less at every RTT; `None`
+            with one run a point, or where it is late.
         late: Whether its own RTT or a neighbour's is late.
     """
 
@@ -128,12 +135,13 @@ def shape(
     *,
     seed: int,
     late: NDArray[np.bool_] | None = None,
-    resamples: int = RESAMPLES,
+    deals: int = DEALS,
 ) -> Shape:
     """The concave and convex regions of a profile.
 
     With one run at most RTTs, a bend is stated where it is at least `LEAST_BEND`, and nothing on certainty.
-    With more, the means are resampled (`resampled_means`), and a bend is claimed where `SURE` of them agree.
+    With more, a bend is claimed where it is more than their spread makes of all but `LEVEL` of straight
+    profiles.
 
     Runs at a late RTT lend no certainty: neither to a bend that they take part in, nor, through their
     deviations, to another.
@@ -141,10 +149,10 @@ def shape(
     Args:
         rtt_s: Shape (k,), growing, seconds.
         throughput_bps: k arrays of the runs at each RTT, bit/s.
-        seed: Of the resampling.
+        seed: Of the straight profiles.
         late: Shape (k,): RTTs whose runs say as much of the emulator's machine as of the connection; `None`
             for none.
-        resamples: How many.
+        deals: How many.
 
     Raises:
         ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
@@ -163,8 +171,8 @@ def shape(
     else:
         trusted = mostly(counts[~late] > 1)
         lending = lenders(throughput_bps, late)
-        drawn = resampled_means(throughput_bps, lending=lending, resamples=resamples, seed=seed)
-        agreeing = (np.sign(heights(rtt_s, drawn)) == np.sign(found)).mean(axis=0)
+        null = straight(throughput_bps, lending=lending, seed=seed, deals=deals)
+        beaten = _beaten(rtt_s, means, null)
         points = tuple(
             Point(
                 rtt_s=float(rtt),
@@ -173,7 +181,7 @@ def shape(
                 sure=float(share) if trusted and not near else None,
                 late=bool(near),
             )
-            for rtt, height, share, near in zip(rtt_s[1:-1], found, agreeing, touched, strict=True)
+            for rtt, height, share, near in zip(rtt_s[1:-1], found, beaten, touched, strict=True)
         )
     return Shape(
         points=points,
@@ -183,6 +191,24 @@ def shape(
         rtts=len(rtt_s),
         late=int(late.sum()),
     )
+
+
+def _beaten(rtt_s: Array, means_bps: Array, null: Straight) -> Array:
+    """The share of straight profiles whose greatest height is less than each one here, shape (k − 2,)."""
+    share = (rtt_s[1:-1] - rtt_s[:-2]) / (rtt_s[2:] - rtt_s[:-2])
+    left, right = (1 - share) * means_bps[:-2], share * means_bps[2:]
+    line = left + right
+    # What a deviation at an RTT and at its neighbours, in relation to their means, makes of the height.
+    inner = np.arange(len(share))
+    slopes = np.zeros((len(share), len(rtt_s)))
+    slopes[inner, inner], slopes[inner, inner + 1], slopes[inner, inner + 2] = -left, line, -right
+    slopes /= line[:, None]
+    measured = np.abs(means_bps[1:-1] / line - 1) / np.sqrt(slopes**2 @ (null.spread**2 / null.runs))
+    errors = np.sqrt((null.spreads**2 / null.runs) @ (slopes**2).T)
+    greatest = (np.abs(null.deviations @ slopes.T) / errors).max(axis=1)
+    # The profile itself counts as one of them, which makes the level exact.
+    beaten: Array = (greatest[:, None] < measured).sum(axis=0) / (len(greatest) + 1)
+    return beaten
 
 
 def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
@@ -201,7 +227,7 @@ def _by_size(height: float) -> Bend:
 
 
 def _by_share(height: float, share: float) -> Bend:
-    if share < SURE:
+    if share < 1 - LEVEL:
         return "undecided"
     return "concave" if height > 0 else "convex"
 

@@ -118,10 +118,10 @@ def _how_sure(shape: Shape) -> str:
     if not sure:
         return f"{runs}: shape only"
     least = min(sure)
-    share = "every resample" if least == 1 else f"{_share(least)} of resamples or more"
+    share = f"bent more than {_share(least)} of straight profiles of this spread"
     if len(sure) == len(claimed):
-        return f"{runs}, each claim in {share}"
-    return f"{runs}, claims away from late RTTs in {share}, the others shape only"
+        return f"{runs}, each {share}"
+    return f"{runs}, away from late RTTs each {share}, the others shape only"
 
 
 def runs_a_point(shape: Shape) -> str:

@@ -52,9 +52,9 @@ _BENDS_EXPLAINED = (
     "A concave profile stays high and falls late; a convex one falls at once. At each RTT between the first "
     "and the last, a profile is concave where it lies above the straight line between its two neighbours "
     "(RTT on a linear axis), convex where below; the percentage says how far. With several runs a point, a "
-    "bend is claimed where 95% of resamples of the runs agree, and the smaller number is how many do; with "
-    "one run a point there is no spread to judge by, so only the shape is told, and less than 1% counts as "
-    "straight."
+    "bend is claimed where the spread of the runs makes less, anywhere, of 95% of straight profiles; the "
+    "smaller number is of how many it does. With one run a point there is no spread to judge by, so only the "
+    "shape is told, and less than 1% counts as straight."
 )
 
 
@@ -254,7 +254,7 @@ def _bend_cells(shape: Shape, rtts: Sequence[float]) -> list[str]:
             cells.append(markup.cell("–"))
             continue
         height = f"{100 * point.height:+.1f}%".replace("-", "−")
-        sure = f", {100 * point.sure:.0f}% agree" if point.sure is not None else ""
+        sure = f", more than {int(100 * point.sure)}% of straight" if point.sure is not None else ""
         late = ", late" if point.late else ""
         cells.append(markup.cell(_BENDS[point.bend], kind=point.bend, small=height + sure + late))
     return cells
