@@ -51,6 +51,24 @@ def test_runs_alike_foretell_each_other_within_two_per_cent_and_others_do_not():
     assert phases_at(0.366, split[:1], means[:1]).foretold_error is None
 
 
+def test_beside_its_error_stands_what_the_spread_of_the_runs_leaves():
+    whole = Phases(ramp_up_s=2.0, ramp_up_bps=4e9, sustained_bps=9e9, end_s=10.0)
+    means = [whole.rebuilt_bps * by for by in (0.9, 1.0, 1.1)]
+    found = phases_at(0.183, [whole] * 3, means)
+    # From the other two: 1.05, 1 and 0.95 of it.
+    assert found.spread_error == pytest.approx(0.15 / 1.1)
+    assert found.foretold_error == pytest.approx(0.1 / 1.1)
+
+
+def test_a_run_without_ramp_up_does_not_halve_that_of_the_others():
+    # Of runs alike, one whose noise hid the ramp: all have the same mean.
+    ramped = Phases(ramp_up_s=2.0, ramp_up_bps=4e9, sustained_bps=9e9, end_s=10.0)
+    hidden = Phases(ramp_up_s=0.0, ramp_up_bps=0.0, sustained_bps=ramped.rebuilt_bps, end_s=10.0)
+    found = phases_at(0.183, [ramped, ramped, hidden], [ramped.rebuilt_bps] * 3)
+    assert found.spread_error == 0
+    assert found.foretold_error <= 0.04
+
+
 def test_samples_that_miss_a_tenth_of_the_bytes_do_not_rebuild_the_mean():
     course = np.array(samples(ramp_s=4.5, rate_bps=9.9e9, seconds=10, tau_s=0.366))
     mean = 8 * course[:, 1].sum() / course[-1, 0]

@@ -78,6 +78,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
                 "f_R": at.ramp_up_share,
                 "rebuilt_error": at.rebuilt_error,
                 "foretold_error": at.foretold_error,
+                "spread_error": at.spread_error,
                 "reason": words.above_capacity(at, profile) or None,
             }
             for at in findings.phases_at[key]

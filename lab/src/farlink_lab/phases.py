@@ -7,7 +7,8 @@ as slow start's is, still has its change at the knee: a line that went past it w
 part.
 
 That Θ = θ_S − f_R·(θ_S − θ_R) rebuilds a run's own mean is no evidence for its split: it is an identity,
-which any split meets exactly. What can fail is to foretell a run from the phases of the others.
+which any split meets exactly. What can fail is to foretell a run from the phases of the others. No split can
+do so better than the runs repeat: beside its error stands what foretelling Θ from the others' Θ leaves.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class PhasesAt:
             account for all that arrived, and nothing on where they were split.
         foretold_error: Median over the runs: |Θ foretold − Θ measured| / Θ measured, from the median θ_S, θ_R
             and f_R of the other runs; `None` with one run.
+        spread_error: Likewise from the median Θ of the other runs: what no split can mend.
     """
 
     rtt_s: float
@@ -81,6 +83,7 @@ class PhasesAt:
     ramp_up_share: float
     rebuilt_error: float
     foretold_error: float | None
+    spread_error: float | None
 
 
 def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[float]) -> PhasesAt | None:
@@ -109,6 +112,7 @@ def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[fl
         ramp_up_share=share,
         rebuilt_error=max(errors),
         foretold_error=_foretold_error(columns[:, 1:], np.array(throughput_bps)),
+        spread_error=_spread_error(np.array(throughput_bps)),
     )
 
 
@@ -117,9 +121,21 @@ def _foretold_error(phases_of_runs: Array, throughput_bps: Array) -> float | Non
     count = len(phases_of_runs)
     if count < 2:
         return None
-    others = [np.median(np.delete(phases_of_runs, run, axis=0), axis=0) for run in range(count)]
+    columns = phases_of_runs.copy()
+    # A run without ramp-up says nothing of θ_R: it must not halve that of the others.
+    without = columns[:, 2] == 0
+    columns[without, 0] = columns[without, 1]
+    others = [np.median(np.delete(columns, run, axis=0), axis=0) for run in range(count)]
     foretold = np.array([above - share * (above - below) for below, above, share in others])
     return float(np.median(np.abs(foretold / throughput_bps - 1)))
+
+
+def _spread_error(throughput_bps: Array) -> float | None:
+    """Each run is foretold from the median of the others."""
+    if len(throughput_bps) < 2:
+        return None
+    others = np.array([np.median(np.delete(throughput_bps, run)) for run in range(len(throughput_bps))])
+    return float(np.median(np.abs(others / throughput_bps - 1)))
 
 
 def rates_bps(samples: Array) -> tuple[Array, Array, Array]:

@@ -167,10 +167,14 @@ def above_capacity(at: PhasesAt, profile: Profile) -> str:
 
 def foretold_clause(at: PhasesAt, profile: Profile) -> str:
     """How well the other runs' phases foretell a run, and what is wrong with them."""
-    said = "" if at.foretold_error is None else ", each run foretold from the others within "
-    share = "" if at.foretold_error is None else f"{100 * at.foretold_error:.1f}% (median)"
+    said = ""
+    if at.foretold_error is not None and at.spread_error is not None:
+        said = (
+            f", each run foretold from the others within {100 * at.foretold_error:.1f}% (median), where "
+            f"their spread alone leaves {100 * at.spread_error:.1f}%"
+        )
     wrong = above_capacity(at, profile)
-    return f"{said}{share}{'; ' + wrong if wrong else ''}"
+    return f"{said}{'; ' + wrong if wrong else ''}"
 
 
 def dynamics_clause(found: Dynamics | Refusal) -> str:
