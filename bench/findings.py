@@ -1,0 +1,356 @@
+"""Do the findings of the studies hold here? Writes bench/findings.md.
+
+`bench/findings.py` measures the plans of `CAMPAIGNS`, one after the other, in about an hour; with names of
+plans, those alone. What was measured stays in target/findings and is not measured again; the page has the
+verdict of every campaign that is whole.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+from farlink_lab.findings import Findings, Refusal, find
+from farlink_lab.plan_file import read_plan
+from farlink_lab.quantity import show_size
+from farlink_lab.records import read_records
+from farlink_lab.regimes import Regimes
+from farlink_lab.resampling import resampled_means
+from farlink_lab.schedule import schedule
+from farlink_lab.utilization import utilization
+from scipy.stats import binomtest
+
+from support import page
+from support.connection import FARLINK, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from farlink_lab.profile import Profile
+    from farlink_lab.records import Record
+
+OUT = ROOT / "target" / "findings"
+CAMPAIGNS = ("durations", "controls", "dedicated", "shared", "gridftp")
+LEVEL = 0.05
+RESAMPLES = 2000
+# A client of one thread that leaves less than a tenth of its core is limited by it.
+BUSY_CORES = 0.9
+# Bytes of a file that takes longer than a tool's own start.
+LARGE = 2_000_000_000
+Spot = tuple[float, int]
+
+
+def records_of(name: str) -> Findings | None:
+    """What the campaign of a plan found; `None` where it was not measured to its end."""
+    path = OUT / name / "records.jsonl"
+    if not path.exists():
+        return None
+    reading = read_records(path)
+    meant = {run.identity for run in schedule(read_plan(ROOT / "plans" / f"{name}.toml"))}
+    return find(reading) if meant <= {record.run for record in reading.records} else None
+
+
+def two_regimes(found: Findings) -> tuple[str, str]:
+    """Whether full buffers give a profile that is concave, then convex."""
+    rows = [regime_row(profile, found) for profile in found.profiles]
+    told = [found.regimes[profile.key] for profile in found.profiles]
+    turned = sum(isinstance(one, Regimes) and one.regime == "concave then convex" for one in told)
+    convex = sum(isinstance(one, Regimes) and one.regime == "all convex" for one in told)
+    if turned == len(told):
+        verdict = "holds, in every configuration"
+    elif turned:
+        verdict = f"holds in {turned} of {len(told)} configurations"
+    elif convex == len(told):
+        verdict = "does not hold: convex throughout"
+    else:
+        verdict = "not shown: no configuration turns from concave to convex at the level of 5%"
+    return verdict, page.table(REGIME_HEAD, rows)
+
+
+REGIME_HEAD = ["configuration", "regime", "τ_T (95%)", "C_CC (95%)", "medians, Gb/s", "runs (late)"]
+
+
+def regime_row(profile: Profile, found: Findings) -> list[str]:
+    """A profile's regime, τ_T, and C_CC, each with its interval."""
+    regime = found.regimes[profile.key]
+    at = "–"
+    if isinstance(regime, Regimes) and regime.sigmoid is not None:
+        at = f"{1e3 * regime.sigmoid.transition_s:.0f} ms"
+        if regime.transition_s is not None:
+            at += f" ({1e3 * regime.transition_s[0]:.0f}-{1e3 * regime.transition_s[1]:.0f})"
+    bow = convexities(profile)
+    low, high = np.quantile(bow, [LEVEL / 2, 1 - LEVEL / 2])
+    return [
+        profile.name,
+        regime.reason if isinstance(regime, Refusal) else regime.regime,
+        at,
+        f"{convexity(profile, profile.mean_bps):+.3f} ({low:+.3f} to {high:+.3f})",
+        ", ".join(f"{rate / 1e9:.2f}" for rate in profile.median_bps),
+        f"{profile.runs} ({profile.late_runs})",
+    ]
+
+
+def convexity(profile: Profile, means_bps: np.ndarray) -> float:
+    """C_CC of means, which may lie a little above the capacity by luck."""
+    capacity = profile.capacity_bps or 0.0
+    return utilization(profile.rtt_s, np.minimum(means_bps, capacity), capacity_bps=capacity).convexity
+
+
+def convexities(profile: Profile) -> list[float]:
+    """C_CC of resampled means."""
+    drawn = resampled_means(profile.throughput_bps, seed=1, resamples=RESAMPLES)
+    return [convexity(profile, means) for means in drawn]
+
+
+def scalable_loses(found: Findings) -> tuple[str, str]:
+    """Whether STCP is slower than CUBIC and H-TCP, run by run of one repetition, RTT and streams."""
+    rates: dict[str, dict[tuple[Spot, int], float]] = defaultdict(dict)
+    for record in counted(found.profiles):
+        lab = record.fields["lab"]
+        spot = (round(record.rtt_s or 0, 5), record.streams or 1)
+        rates[record.congestion or ""][spot, lab["repetition"]] = record.throughput_bps or math.nan
+    rows, verdicts = [], []
+    for other in ("cubic", "htcp"):
+        for streams in sorted({spot[1] for spot, _ in rates["scalable"]}):
+            pairs = {
+                key: rate / rates[other][key]
+                for key, rate in rates["scalable"].items()
+                if key in rates[other] and key[0][1] == streams
+            }
+            logs = np.log(list(pairs.values()))
+            low, high = np.exp(resampled(logs))
+            slower = int((logs < 0).sum())
+            chance = float(binomtest(slower, len(logs), alternative="greater").pvalue)
+            worst = min(pairs, key=lambda key: pairs[key])[0][0] if pairs else 0.0
+            rows.append(
+                [
+                    f"{other} ×{streams}",
+                    f"{math.exp(logs.mean()):.3f} ({low:.3f}-{high:.3f})",
+                    f"{slower} of {len(logs)}",
+                    f"{chance:.1e}",
+                    f"{1e3 * worst:g} ms",
+                ]
+            )
+            verdicts.append("loses" if high < 1 else "wins" if low > 1 else "is even")
+    said = {"loses": "holds", "wins": "does not hold: STCP is the faster", "is even": "not shown"}
+    verdict = said[verdicts[0]] if len(set(verdicts)) == 1 else "mixed: see the table"
+    head = ["STCP against", "ratio, geometric mean (95%)", "pairs that lose", "p (sign test)", "worst at"]
+    medians = [
+        [f"{profile.label}", ", ".join(f"{rate / 1e9:.2f}" for rate in profile.median_bps)]
+        for profile in found.profiles
+    ]
+    return verdict, page.table(head, rows) + "\n\n" + page.table(["configuration", "medians, Gb/s"], medians)
+
+
+def counted(profiles: Iterable[Profile]) -> list[Record]:
+    """The runs that profiles count."""
+    return [record for profile in profiles for group in profile.records for record in group]
+
+
+def resampled(values: np.ndarray) -> tuple[float, float]:
+    """A 95% bootstrap interval of the mean."""
+    draw = np.random.default_rng(1)
+    means = draw.choice(values, (RESAMPLES, len(values))).mean(axis=1)
+    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
+    return float(low), float(high)
+
+
+def shared_is_convex(alone: Findings, shared: Findings) -> tuple[str, str]:
+    """Whether other traffic makes convex what is concave on a connection of its own."""
+    rows, turned, clear = [], [], []
+    others = {profile.label: profile for profile in shared.profiles}
+    for profile in alone.profiles:
+        other = others.get(profile.label)
+        if other is None:
+            continue
+        rows.append(["dedicated", *regime_row(profile, alone)])
+        rows.append(["shared", *regime_row(other, shared)])
+        before, after = alone.regimes[profile.key], shared.regimes[other.key]
+        if isinstance(before, Regimes) and isinstance(after, Regimes):
+            turned.append(before.regime in CONCAVE_FIRST and after.regime == "all convex")
+        grown = np.array(convexities(other)) - np.array(convexities(profile))
+        low, high = np.quantile(grown, [LEVEL / 2, 1 - LEVEL / 2])
+        clear.append(low > 0)
+        rows.append(
+            [
+                "shared − dedicated",
+                profile.label,
+                "",
+                "",
+                f"{grown.mean():+.3f} ({low:+.3f} to {high:+.3f})",
+                "",
+                "",
+            ]
+        )
+    if turned and all(turned):
+        verdict = "holds"
+    elif clear and all(clear):
+        verdict = "holds in part: C_CC grows in every configuration, the regime does not turn in all"
+    elif any(clear):
+        verdict = f"mixed: C_CC grows clearly in {sum(clear)} of {len(clear)} configurations"
+    else:
+        verdict = "not shown: C_CC does not clearly grow"
+    return verdict, page.table(["connection", *REGIME_HEAD], rows)
+
+
+CONCAVE_FIRST = ("all concave", "concave then convex")
+
+
+def client_is_the_limit(found: Findings) -> tuple[str, str]:
+    """Whether GridFTP's client is out of CPU before its server is, and whether -fast relieves it."""
+    runs: dict[tuple[str, int, float], list[Record]] = defaultdict(list)
+    for record in counted(found.profiles):
+        if record.cpu_s is not None and record.duration_s:
+            label = str(record.fields["lab"]["configuration"]).split(",")[0].strip()
+            runs[label, record.bytes, round(record.rtt_s or 0.0, 5)].append(record)
+    rows = []
+    load: dict[tuple[str, int, float], tuple[float, float]] = {}
+    for (label, size, rtt), own in sorted(runs.items()):
+        ends = np.array([record.cpu_s for record in own])
+        seconds = np.array([record.duration_s for record in own])[:, None]
+        client, server = np.median(ends / seconds, axis=0)
+        load[label, size, rtt] = (float(client), float(server))
+        cost = np.median(ends / (size / 1e9), axis=0)
+        rate = median((record.throughput_bps or 0.0) / 1e9 for record in own)
+        rows.append(
+            [
+                label,
+                show_size(size),
+                f"{1e3 * rtt:g} ms",
+                str(len(own)),
+                f"{rate:.2f}",
+                f"{client:.2f}",
+                f"{server:.2f}",
+                f"{cost[0]:.3f}",
+                f"{cost[1]:.3f}",
+            ]
+        )
+    # Small files are over before anything is a limit.
+    plain = [
+        ends for (label, size, _), ends in load.items() if label == "GridFTP no options" and size >= LARGE
+    ]
+    first = bool(plain) and all(client > server for client, server in plain)
+    busy = bool(plain) and all(client >= BUSY_CORES for client, _ in plain)
+    cheaper, faster = against_fast(runs)
+    limit = (
+        "the client is out of CPU first"
+        if first and busy
+        else "the client spends more CPU than the server, and is not out of it"
+        if first
+        else "the server spends more CPU than the client"
+    )
+    relieved = (
+        "-fast costs the client clearly less CPU a byte"
+        if cheaper[1] < 1
+        else "-fast costs no less CPU a byte"
+    )
+    gain = "and is clearly faster" if faster[0] > 1 else "and is not clearly faster"
+    holds = first and busy and (cheaper[1] < 1 or faster[0] > 1)
+    verdict = f"{'holds' if holds else 'does not hold as stated'}: {limit}; {relieved}, {gain}"
+    head = [
+        "tool, size",
+        "runs",
+        "Gb/s",
+        "client, cores",
+        "server, cores",
+        "client, CPU s/GB",
+        "server, CPU s/GB",
+    ]
+    beside = (
+        f"-fast over none, pairs of one size, RTT and repetition, geometric mean (95%): client's CPU a byte "
+        f"{math.sqrt(cheaper[0] * cheaper[1]):.2f} ({cheaper[0]:.2f}-{cheaper[1]:.2f}), throughput "
+        f"{math.sqrt(faster[0] * faster[1]):.2f} ({faster[0]:.2f}-{faster[1]:.2f}). Files are in memory, so "
+        "that no disk is the limit. Sizes end at 4 GB: 8 GB at both ends is more than there is room for."
+    )
+    return verdict, page.table(head, rows) + "\n\n" + beside
+
+
+def against_fast(
+    runs: Mapping[tuple[str, int, float], Sequence[Record]],
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Intervals of client's CPU a byte, and of throughput, with -fast over without."""
+    cost: dict[bool, dict[tuple[int, float, int], tuple[float, float]]] = {True: {}, False: {}}
+    for (label, size, rtt), own in runs.items():
+        if not label.startswith("GridFTP"):
+            continue
+        for record in own:
+            key = (size, rtt, record.fields["lab"]["repetition"])
+            spent = (record.cpu_s or (math.nan, math.nan))[0] / size
+            cost["-fast" in label][key] = (spent, record.throughput_bps or math.nan)
+    both = [(cost[True][key], cost[False][key]) for key in cost[True] if key in cost[False]]
+    ratios = [np.log([fast[which] / plain[which] for fast, plain in both]) for which in (0, 1)]
+    cheaper, faster = (tuple(np.exp(resampled(each))) for each in ratios)
+    return (float(cheaper[0]), float(cheaper[1])), (float(faster[0]), float(faster[1]))
+
+
+def verdicts() -> list[str]:
+    """A section for every finding."""
+    durations, controls, alone, shared, gridftp = map(records_of, CAMPAIGNS)
+    asked = (
+        ("1. Two regimes with full buffers", "durations", durations and two_regimes(durations)),
+        (
+            "5. STCP loses to CUBIC and H-TCP with several streams",
+            "controls",
+            controls and scalable_loses(controls),
+        ),
+        (
+            "7. Shared connections are convex where dedicated ones are concave",
+            "dedicated shared",
+            alone and shared and shared_is_convex(alone, shared),
+        ),
+        (
+            "8. CPU limits GridFTP's client first, and -fast relieves it",
+            "gridftp",
+            gridftp and client_is_the_limit(gridftp),
+        ),
+    )
+    parts = []
+    for title, plans, found in asked:
+        parts.append(f"## {title}")
+        if not found:
+            parts.append(f"Not measured: `.venv/bin/python bench/findings.py {plans}`.")
+            continue
+        measured = [each for name in plans.split() if (each := records_of(name))]
+        late = sum(each.overrun_runs for each in measured)
+        total = sum(len(each.records) for each in measured)
+        failed = sum(each.left_out.failed for each in measured)
+        of = " and ".join(f"`plans/{name}.toml`" for name in plans.split())
+        said = (
+            f"{total} runs of {of}: {failed} failed, in {late} the emulator was late; a late run counts only "
+            "where an RTT has no other."
+        )
+        parts += [f"**{found[0][0].upper()}{found[0][1:]}.**", found[1], said]
+    return parts
+
+
+def main() -> None:
+    """Measures what is asked for, and writes the page."""
+    machine = page.machine()
+    names = sys.argv[1:] or list(CAMPAIGNS)
+    unknown = [name for name in names if name not in CAMPAIGNS]
+    if unknown:
+        sys.exit(
+            f"{unknown[0]} is no campaign of this bench: name some of {', '.join(CAMPAIGNS)}, or none for all"
+        )
+    for name in names:
+        plan = ROOT / "plans" / f"{name}.toml"
+        subprocess.run([FARLINK, "lab", "profile", str(plan), "--out", str(OUT / name)], check=True)
+    page.write(
+        Path(__file__).with_suffix(".md"),
+        title="Do the findings of the studies hold here?",
+        question="Findings 1, 5, 7 and 8 of [the list](../docs/findings.md), each by a campaign of at most a "
+        "quarter of an hour, judged at a level of 5%.",
+        command="make bench-findings",
+        machine=machine,
+        body="\n\n".join(verdicts()),
+    )
+
+
+if __name__ == "__main__":
+    main()
