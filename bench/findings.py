@@ -87,7 +87,7 @@ def regime_row(profile: Profile, found: Findings) -> list[str]:
     bow = convexities(profile)
     low, high = np.quantile(bow, [LEVEL / 2, 1 - LEVEL / 2])
     return [
-        profile.name,
+        profile.label,
         regime.reason if isinstance(regime, Refusal) else regime.regime,
         at,
         f"{convexity(profile, profile.mean_bps):+.3f} ({low:+.3f} to {high:+.3f})",
@@ -253,15 +253,8 @@ def client_is_the_limit(found: Findings) -> tuple[str, str]:
     gain = "and is clearly faster" if faster[0] > 1 else "and is not clearly faster"
     holds = first and busy and (cheaper[1] < 1 or faster[0] > 1)
     verdict = f"{'holds' if holds else 'does not hold as stated'}: {limit}; {relieved}, {gain}"
-    head = [
-        "tool, size",
-        "runs",
-        "Gb/s",
-        "client, cores",
-        "server, cores",
-        "client, CPU s/GB",
-        "server, CPU s/GB",
-    ]
+    head = ["tool", "size", "RTT", "runs", "Gb/s", "client, cores", "server, cores"]
+    head += ["client, CPU s/GB", "server, CPU s/GB"]
     beside = (
         f"-fast over none, pairs of one size, RTT and repetition, geometric mean (95%): client's CPU a byte "
         f"{math.sqrt(cheaper[0] * cheaper[1]):.2f} ({cheaper[0]:.2f}-{cheaper[1]:.2f}), throughput "
