@@ -1,6 +1,6 @@
 """Do the findings of the studies hold here? Writes bench/findings.md.
 
-`bench/findings.py` measures the plans of `CAMPAIGNS`, one after the other, in about an hour; with names of
+`bench/findings.py` measures the plans of `CAMPAIGNS`, one after the other, in about 45 minutes; with names of
 plans, those alone. What was measured stays in target/findings and is not measured again; the page has the
 verdict of every campaign that is whole.
 """
