@@ -1,6 +1,6 @@
 """Do our H-TCP, Scalable TCP and emulator do as Linux's own modules and netem do? Writes bench/referee.md.
 
-It goes on where it was interrupted: what was measured is kept under target/referee/kept until the page stands.
+It goes on where it was interrupted: what it measured is kept under target/referee/kept until the page stands.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def netem(rtt_ms: float, loss: str = "", *, limit: int = 10_000, rate_mbit: int 
 
 
 def traced(name: str, run: Callable[[], Sequence[str]]) -> Trace:
-    """The trace in what `run` gives: the lateness, then `probe stream`'s lines. With few losses it is not kept."""
+    """The trace in what `run` gives (the lateness, then samples). With few losses it is not kept."""
 
     def measure() -> Sequence[str]:
         lines = run()
