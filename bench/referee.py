@@ -1,9 +1,13 @@
-"""Do our H-TCP, Scalable TCP and emulator do as Linux's own modules and netem do? Writes bench/referee.md."""
+"""Do our H-TCP, Scalable TCP and emulator do as Linux's own modules and netem do? Writes bench/referee.md.
+
+It goes on where it was interrupted: what it measured is kept under target/referee/kept until the page stands.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import partial
@@ -17,17 +21,19 @@ from matplotlib.figure import Figure
 
 from support import page
 from support.connection import FARLINK, Connection, late, quantile, served
-from support.guest import Guest, build_probe, need
+from support.guest import WORK, Guest, build_probe, need
 from support.window import Sample, cycles, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+KEPT = WORK / "kept"
 PORT = "5000"
 MTU = 1500
 # An RTT at which H-TCP's scaling by whole eighths is the same in jiffies of 4 ms and in microseconds.
 RTT_MS = 98.0
 SECONDS, SETTLED_S, LEAST_S = 60, 20.0, 0.5
+LEAST_CYCLES = 10
 BAR = 0.1
 # A stall that makes a round trip longer by a quarter lets H-TCP take more: RTTmin/RTTmax is below 0.8 then.
 STALL_S = 0.02
@@ -66,6 +72,8 @@ class Case:
 CASES = {
     "Scalable TCP": Case(congestion="scalable"),
     "H-TCP": Case(congestion="htcp"),
+    # Its window fills half of the queue, so that RTTmin/RTTmax is within H-TCP's bounds.
+    "H-TCP, into a queue": Case(congestion="htcp", rate_mbit=20, queue_ms=50.0, every=4200),
     "CUBIC": Case(congestion="cubic"),
 }
 
@@ -85,41 +93,65 @@ class Trace:
         return last.delivered / last.acknowledgements
 
 
+def kept(name: str, measure: Callable[[], Sequence[str]]) -> list[str]:
+    """The lines that `measure` gives, or those that it gave to the pass that was interrupted."""
+    place = KEPT / f"{name}.txt"
+    if not place.exists():
+        print(name, flush=True)
+        text = "".join(f"{line}\n" for line in measure())
+        KEPT.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: an interrupted pass leaves no half of a measurement.
+        half = place.with_suffix(".part")
+        half.write_text(text)
+        half.replace(place)
+    return place.read_text().splitlines()
+
+
 def netem(rtt_ms: float, loss: str = "", *, limit: int = 10_000, rate_mbit: int = 100) -> str:
     """What netem is told for one direction."""
     return f"limit {limit} delay {rtt_ms / 2}ms {loss} rate {rate_mbit}mbit {FRAME_BYTES}"
 
 
-def trace_of(lines: Sequence[str], late_s: float = 0.0) -> Trace:
-    """The trace in the lines of `probe stream`."""
-    samples = parse(lines)
+def traced(name: str, run: Callable[[], Sequence[str]]) -> Trace:
+    """The trace in what `run` gives (the lateness, then samples). With few losses it is not kept."""
+
+    def measure() -> Sequence[str]:
+        lines = run()
+        if (count := len(trace_of(lines).cycles)) < LEAST_CYCLES:
+            raise SystemExit(f"{name}: only {count} losses were seen: the machine is too busy for this bench")
+        return lines
+
+    return trace_of(kept(name, measure))
+
+
+def trace_of(lines: Sequence[str]) -> Trace:
+    """The trace in such lines."""
+    samples = parse(lines[1:])
     found = cycles(samples, settled_s=SETTLED_S, least_s=LEAST_S)
-    if len(found) < 10:
-        raise SystemExit(f"only {len(found)} losses were seen: the machine is too busy for this bench")
-    return Trace(samples=samples, cycles=found, late_s=late_s)
+    return Trace(samples=samples, cycles=found, late_s=float(lines[0]))
 
 
-def theirs(guest: Guest, case: Case) -> Trace:
-    """The kernel's own module, over netem, in the guest."""
+def theirs(guest: Guest, case: Case) -> list[str]:
+    """The kernel's own module, over netem, in the guest, whose time is virtual: nothing is late there."""
     options = netem(RTT_MS, limit=case.limit_packets, rate_mbit=case.rate_mbit)
     settings = {"MTU": str(MTU), "NETEM": options, "EVERY": str(case.every)}
     job = f"/bin/ip netns exec a /probe stream 10.0.1.2 {PORT} {case.congestion} {SECONDS}\n"
-    return trace_of(guest.run(job, settings=settings))
+    return ["0", *guest.run(job, settings=settings)]
 
 
 def ours(probe: Path, name: str) -> tuple[Trace, list[str]]:
     """Ours, over our emulator, on this machine; and which runs were left out before it, and why."""
     left_out: list[str] = []
     while True:
-        trace = our_run(probe, CASES[name])
-        if trace.late_s <= STALL_S or len(left_out) == TRIES - 1:
-            return trace, left_out
         number = len(left_out) + 1
+        trace = traced(f"{name}, ours, run {number}", partial(our_run, probe, CASES[name]))
+        if trace.late_s <= STALL_S or number == TRIES:
+            return trace, left_out
         left_out.append(f"{name}, run {number}: a packet left {trace.late_s * 1e3:.0f} ms late")
 
 
-def our_run(probe: Path, case: Case) -> Trace:
-    """One run over our emulator."""
+def our_run(probe: Path, case: Case) -> list[str]:
+    """One run over our emulator, and its greatest lateness before."""
     options = ["--rate", f"{case.rate_mbit}mbit", "--rtt", f"{RTT_MS}ms", "--queue", f"{case.queue_ms}ms"]
     options += ["--mtu", str(MTU), "--loss", f"every:{case.every}", "--congestion", case.congestion]
     with Connection(*options) as connection:
@@ -131,7 +163,7 @@ def our_run(probe: Path, case: Case) -> Trace:
         server.terminate()
         server.wait()
     late_s = max(late(before, after, 1.0, link=link) for link in (0, 1))
-    return trace_of(out.splitlines(), late_s=late_s)
+    return [str(late_s), *out.splitlines()]
 
 
 def prepare(connection: Connection, probe: Path) -> subprocess.Popen[str]:
@@ -240,17 +272,10 @@ def delays(guest: Guest, probe: Path) -> str:
         change = "/bin/ip netns exec m /bin/tc qdisc change dev {} root netem {}"
         lines += [change.format(device, netem(rtt)) for device in ("left", "right")]
         lines.append(f"echo rtt; /bin/ip netns exec a /probe ping 10.0.1.2 {PORT} {PINGS}")
-    out = guest.run("\n".join(lines), settings={"MTU": str(MTU), "NETEM": netem(0.4), "EVERY": ""})
+    settings = {"MTU": str(MTU), "NETEM": netem(0.4), "EVERY": ""}
+    out = kept("delays, theirs", lambda: guest.run("\n".join(lines), settings=settings))
     kernel = [part.split() for part in "\n".join(out).split("rtt\n")[1:]]
-    mine = []
-    with Connection("--rate", "100mbit", "--rtt", "0.4ms", "--mtu", str(MTU)) as connection:
-        server = prepare(connection, probe)
-        to = connection.link()["hosts"][1]["ipv4"]
-        for rtt in PING_RTTS_MS:
-            connection.link("--rtt", f"{rtt}ms")
-            mine.append(connection.run("a", str(probe), "ping", to, PORT, str(PINGS)).split())
-        server.terminate()
-        server.wait()
+    mine = [line.split() for line in kept("delays, ours", lambda: our_delays(probe))]
     rows = []
     for rtt, times, own in zip(PING_RTTS_MS, kernel, mine, strict=True):
         row = [f"{rtt} ms"]
@@ -263,6 +288,31 @@ def delays(guest: Guest, probe: Path) -> str:
     return page.table(["RTT asked", "netem", "1-99%", "ours", "1-99%", "ours − netem"], rows)
 
 
+def our_delays(probe: Path) -> list[str]:
+    """The round trips over our emulator, in ns: a line for each RTT."""
+    with Connection("--rate", "100mbit", "--rtt", "0.4ms", "--mtu", str(MTU)) as connection:
+        server = prepare(connection, probe)
+        to = connection.link()["hosts"][1]["ipv4"]
+        found = []
+        for rtt in PING_RTTS_MS:
+            connection.link("--rtt", f"{rtt}ms")
+            found.append(" ".join(connection.run("a", str(probe), "ping", to, PORT, str(PINGS)).split()))
+        server.terminate()
+        server.wait()
+    return found
+
+
+def our_losses(probe: Path, asked: str) -> list[str]:
+    """What arrived over our emulator, and in how many runs the others were lost."""
+    with Connection("--rate", "100mbit", "--rtt", "0.4ms", "--mtu", str(MTU), "--loss", asked) as connection:
+        server = prepare(connection, probe)
+        to = connection.link()["hosts"][1]["ipv4"]
+        counted = connection.run("a", str(probe), "count", to, PORT, str(DATAGRAMS))
+        server.terminate()
+        server.wait()
+    return counted.splitlines()
+
+
 def losses(guest: Guest, probe: Path) -> str:
     """Datagrams lost and the lengths of the runs of lost ones, theirs and ours."""
     rows = []
@@ -270,15 +320,8 @@ def losses(guest: Guest, probe: Path) -> str:
         every = asked.removeprefix("every:") if asked.startswith("every:") else ""
         settings = {"MTU": str(MTU), "NETEM": netem(0.4, option), "EVERY": every}
         job = f"/bin/ip netns exec a /probe count 10.0.1.2 {PORT} {DATAGRAMS}\n"
-        (kernel,) = guest.run(job, settings=settings)
-        with Connection(
-            "--rate", "100mbit", "--rtt", "0.4ms", "--mtu", str(MTU), "--loss", asked
-        ) as connection:
-            server = prepare(connection, probe)
-            to = connection.link()["hosts"][1]["ipv4"]
-            mine = connection.run("a", str(probe), "count", to, PORT, str(DATAGRAMS))
-            server.terminate()
-            server.wait()
+        (kernel,) = kept(f"loss {asked}, theirs", partial(guest.run, job, settings=settings))
+        (mine,) = kept(f"loss {asked}, ours", partial(our_losses, probe, asked))
         counts = [tuple(map(int, line.split())) for line in (kernel, mine)]
         lost = [DATAGRAMS - arrived for arrived, _ in counts]
         lengths = [missing / runs for missing, (_, runs) in zip(lost, counts, strict=True)]
@@ -305,13 +348,14 @@ def losses(guest: Guest, probe: Path) -> str:
 def main() -> None:
     """Measures, and writes the page and its figure."""
     need()
-    machine = page.machine()
     probe, guest = build_probe(), Guest()
+    # As it was found when the first of its runs began.
+    (machine,) = kept("machine", lambda: [page.machine()])
     left_out: list[str] = []
     pairs = {}
     for name, case in CASES.items():
         mine, late_ones = ours(probe, name)
-        pairs[name] = (theirs(guest, case), mine)
+        pairs[name] = (traced(f"{name}, theirs", partial(theirs, guest, case)), mine)
         left_out += late_ones
     draw(pairs, Path(__file__).with_suffix(".svg"))
     parts = [
@@ -326,7 +370,7 @@ def main() -> None:
         title="Do our congestion controls and our emulator do as Linux's modules and netem do?",
         question=(
             f"One stream over 100 Mb/s and {RTT_MS:.0f} ms, MTU {MTU}, queue 10 ms, every 3,000th packet "
-            "lost, "
+            "lost (into a queue: 20 Mb/s, queue 50 ms, every 4,200th), "
             f"{SECONDS} s of which the first {SETTLED_S:.0f} do not count: what "
             "each loss takes from the window and what each round trip adds, with Linux's own modules over "
             f"netem in a virtual machine (Debian's kernel {guest.release}) and with ours over `farlink "
@@ -337,6 +381,8 @@ def main() -> None:
         machine=machine,
         body=body,
     )
+    # The next pass measures anew.
+    shutil.rmtree(KEPT)
 
 
 if __name__ == "__main__":

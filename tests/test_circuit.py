@@ -64,6 +64,13 @@ def test_it_starts_with_the_whole_path(path: Emulation, reverse: bool) -> None:
     assert windows(record)[0] >= 0.5 * in_flight
 
 
+def test_who_reads_no_record_is_told_whether_it_held(path: Emulation) -> None:
+    ended = path.on("a", str(FARLINK), "memory", "b", "--bytes", "8MiB", "--circuit", "300mbit")
+    assert ended.status == 0
+    # A machine that did not keep up may be taken for the path.
+    assert re.search(r", circuit (held|fell back at \d+\.\d s)(,|$)", ended.stdout, re.MULTILINE)
+
+
 def test_its_streams_share_one_declaration(path: Emulation) -> None:
     record = moved(path, "--bytes", "32MiB", "--circuit", "300mbit", "--streams", "4")
     assert was_held(record)

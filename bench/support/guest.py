@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -69,7 +68,7 @@ class Guest:
 
     def run(self, job: str, *, settings: dict[str, str]) -> list[str]:
         """The lines that the shell script `job` prints in a guest whose hosts `settings` describe."""
-        image = WORK / f"initramfs-{os.getpid()}"
+        image = WORK / "initramfs"
         image.write_bytes(self._initramfs(job, settings=settings))
         command = [
             *("qemu-system-x86_64", "-accel", "tcg", "-icount", f"shift={SHIFT},sleep=off"),
@@ -104,7 +103,7 @@ class Guest:
         subprocess.run(["dpkg-deb", "-x", str(archive), str(self._tree)], check=True)
 
     def _initramfs(self, job: str, *, settings: dict[str, str]) -> bytes:
-        root = WORK / f"root-{os.getpid()}"
+        root = WORK / "root"
         shutil.rmtree(root, ignore_errors=True)
         for directory in ("bin", "dev", "modules", "proc", "run", "sys"):
             (root / directory).mkdir(parents=True)

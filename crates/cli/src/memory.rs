@@ -216,6 +216,12 @@ fn summary(record: &Record) -> String {
     if let (Some(name), Some(reason)) = (&record.congestion, &record.congestion_reason) {
         text += &format!(", {name} because {reason}");
     }
+    if let Some(circuit) = record.extra.get("circuit") {
+        text += &match circuit["fell_back_s"].as_f64() {
+            Some(at) => format!(", circuit fell back at {at:.1} s"),
+            None => ", circuit held".to_owned(),
+        };
+    }
     if record.emulator.is_some_and(|health| health.overrun) {
         text += ", the emulator fell behind";
     }
