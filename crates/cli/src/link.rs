@@ -134,8 +134,17 @@ fn row(link: &LinkState, state: &State) -> String {
     } else {
         format!(" {}", BitsPerSec::new(link.rate_bps).map(|rate| rate.to_string()).unwrap_or_default())
     };
+    let background = if link.background_packets == 0 {
+        String::new()
+    } else {
+        let dropped = link.background_dropped;
+        format!(
+            " background {} packets, dropped {} by the queue, {} by a cut;",
+            link.background_packets, dropped.queue, dropped.cut
+        )
+    };
     format!(
-        "  {} to {}{own}{}: {} segments, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread; \
+        "  {} to {}{own}{}: {} segments, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread;{background} \
          queue {}, at most {}; late {median} (median), {p99} (99%)\n",
         link.from,
         link.to,

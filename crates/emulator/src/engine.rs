@@ -105,7 +105,7 @@ impl Engine {
         let now = clock::monotonic();
         let driven = |index: usize| Driven {
             // Links must not share their fates: each has a stream of its own, far from the others'.
-            link: Link::new(conditions, seed.wrapping_add((reads[0] + index) as u64 * SEED_STRIDE), now),
+            link: Link::new(conditions, seed_of(reads[0] + index, seed), now),
             lateness: Lateness::default(),
             cut_pair: 0,
             refused: 0,
@@ -174,16 +174,19 @@ impl Engine {
         }
     }
 
-    fn show(&self) -> Shown {
+    fn show(&mut self) -> Shown {
         let now = clock::monotonic();
-        let links = self.links.iter().map(|driven| LinkShown {
-            conditions: *driven.link.conditions(),
-            counters: *driven.link.counters(),
-            cut_pair: driven.cut_pair,
-            refused: driven.refused,
-            queue_bytes: driven.link.queue_bytes(now),
-            queue_most_bytes: driven.link.queue_most_bytes(),
-            lateness: driven.lateness.clone(),
+        let links = self.links.iter_mut().map(|driven| {
+            driven.link.advance(now);
+            LinkShown {
+                conditions: *driven.link.conditions(),
+                counters: *driven.link.counters(),
+                cut_pair: driven.cut_pair,
+                refused: driven.refused,
+                queue_bytes: driven.link.queue_bytes(now),
+                queue_most_bytes: driven.link.queue_most_bytes(),
+                lateness: driven.lateness.clone(),
+            }
         });
         Shown { links: links.collect(), cpu: process::cpu_of_thread() }
     }
@@ -284,6 +287,11 @@ impl Engine {
     }
 }
 
+/// The seed of the link at `place` in an emulation of `seed`.
+const fn seed_of(place: usize, seed: u64) -> u64 {
+    seed.wrapping_add((place as u64).wrapping_mul(SEED_STRIDE))
+}
+
 /// The host that an IP packet is for.
 fn destination(packet: &[u8]) -> Option<usize> {
     let address: IpAddr = match packet.first()? >> 4 {
@@ -304,3 +312,17 @@ const DELIVERIES: usize = 8;
 
 /// 2^64 divided by the golden ratio: multiples of it lie far from each other (Knuth, 6.4).
 const SEED_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_link_of_the_largest_star_has_a_seed_of_its_own() {
+        let links = 2 * usize::from(plan::MOST_HOSTS);
+        let seeds: HashSet<_> = (0..links).map(|place| seed_of(place, u64::MAX)).collect();
+        assert_eq!(seeds.len(), links);
+    }
+}

@@ -84,6 +84,10 @@ pub struct LinkState {
     pub bytes: u64,
     /// Segments that did not arrive, by cause.
     pub dropped: Dropped,
+    /// Packets of the background traffic that were offered, each as large as the MTU.
+    pub background_packets: u64,
+    /// Of them, those that were dropped, by cause.
+    pub background_dropped: BackgroundDropped,
     /// Segments in which a bit was flipped.
     pub corrupted: u64,
     /// Segments that arrived twice.
@@ -98,6 +102,16 @@ pub struct LinkState {
     pub queue_max_bytes: u64,
     /// How late packets left: `[upper bound in seconds, count]`.
     pub late: Vec<(f64, u64)>,
+}
+
+/// Packets of the background traffic that went no further, by cause. What the wire loses of the others is nobody's to miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackgroundDropped {
+    /// The queue was full.
+    pub queue: u64,
+    /// The link was cut.
+    pub cut: u64,
 }
 
 /// Segments that did not arrive, by cause.

@@ -12,7 +12,7 @@ use super::{Guest, Inner};
 use crate::engine::{LinkShown, Shown};
 use crate::lateness::overrun_limit;
 use crate::plan::{Plan, ipv4, ipv6};
-use crate::state::{Dropped, HostState, LinkState, State};
+use crate::state::{BackgroundDropped, Dropped, HostState, LinkState, State};
 
 impl Inner {
     /// How it stands now.
@@ -77,6 +77,11 @@ impl Inner {
                 loss: counters.dropped_loss,
                 cut: counters.dropped_cut + link.cut_pair,
                 unread: from.map_or(0, |host| self.hosts[host].unread()),
+            },
+            background_packets: counters.background_packets,
+            background_dropped: BackgroundDropped {
+                queue: counters.background_dropped_queue,
+                cut: counters.background_dropped_cut,
             },
             corrupted: counters.corrupted,
             duplicated: counters.duplicated,
