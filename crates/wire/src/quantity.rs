@@ -265,6 +265,16 @@ pub enum QuantityError {
         /// Those that would do.
         units: &'static str,
     },
+    /// Less than nothing.
+    #[error("{text:?} is below zero, which no {kind} is: write one as in {example}")]
+    Negative {
+        /// As given.
+        text: String,
+        /// What was expected.
+        kind: &'static str,
+        /// One that would do.
+        example: &'static str,
+    },
     /// Zero where nothing would ever happen.
     #[error("{text:?} is zero: a {kind} is more than that, as in {example}")]
     Zero {
@@ -380,8 +390,12 @@ fn split(text: &str, kind: Kind) -> Result<(f64, &str), QuantityError> {
 /// `value × scale` as a whole number from 0 to `most`.
 fn scaled(text: &str, kind: Kind, value: f64, scale: f64, most: f64) -> Result<u64, QuantityError> {
     let total = (value * scale).round();
-    if total.is_nan() || total < 0.0 {
+    if total.is_nan() {
         return Err(kind.not_a_number(text));
+    }
+    if total < 0.0 {
+        let (kind, example) = (kind.name(), kind.example());
+        return Err(QuantityError::Negative { text: text.to_owned(), kind, example });
     }
     if total > most {
         return Err(QuantityError::OutOfRange {
@@ -422,7 +436,7 @@ mod tests {
             ("10", "\"10\" has no unit: write it as in 10gbit"),
             ("10g", "\"10g\" is not a rate: unit \"g\" is none of bit, kbit, mbit, gbit, tbit (per second)"),
             ("fast", "\"fast\" is not a rate: write a number and its unit, as in 10gbit"),
-            ("-1gbit", "\"-1gbit\" is not a rate: write a number and its unit, as in 10gbit"),
+            ("-1gbit", "\"-1gbit\" is below zero, which no rate is: write one as in 10gbit"),
             ("0gbit", "\"0gbit\" is zero: a rate is more than that, as in 10gbit"),
             ("1e9tbit", "\"1e9tbit\" is out of range: a rate is at most 10tbit"),
         ] {

@@ -191,7 +191,11 @@ def _parsed(text: str, kind: _Kind, *, lower: bool) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not value >= 0:
+    if value < 0:
+        raise QuantityError(
+            f"{_quoted(text)} is below zero, which no {kind.name} is: write one as in {kind.example}"
+        )
+    if math.isnan(value):
         raise QuantityError(
             f"{_quoted(text)} is not a {kind.name}: write a number and its unit, as in {kind.example}"
         )
