@@ -14,6 +14,7 @@ mod lab;
 mod link;
 mod memory;
 mod on;
+mod path_options;
 mod serve;
 
 use std::ffi::{OsStr, OsString};

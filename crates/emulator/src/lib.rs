@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+pub mod asked;
+pub mod change;
 pub mod client;
 pub mod control;
 pub mod emulation;
@@ -12,5 +14,6 @@ pub mod plan;
 mod sleep;
 pub mod state;
 
+pub use change::Change;
 pub use emulation::{Emulation, EmulationError};
 pub use plan::Plan;

@@ -5,13 +5,14 @@ use std::sync::PoisonError;
 use farlink_host::process;
 use farlink_host::scheduling::Scheduling;
 use farlink_link::background::Background;
-use farlink_wire::quantity::Nanos;
+use farlink_link::{Conditions, Loss};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use serde_json::{Map, Value};
 
 use super::{Guest, Inner};
 use crate::engine::{LinkShown, Shown};
 use crate::lateness::overrun_limit;
-use crate::plan::{Plan, ipv4, ipv6};
+use crate::plan::{Plan, ipv4, ipv6, round_trip};
 use crate::state::{BackgroundDropped, Dropped, HostState, LinkState, State};
 
 impl Inner {
@@ -21,28 +22,28 @@ impl Inner {
         let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
         let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
         let links = shown.into_iter().flat_map(|shown| shown.links);
-        let one_way = Nanos(plan.rtt.0 / 2);
+        let Conditions { rate, delay, loss, framing, mtu, background, .. } = plan.path;
         State {
             seed: plan.seed,
-            rate_bps: plan.rate.get(),
-            goodput_bps: plan.framing.goodput(plan.rate, plan.mtu),
-            rtt_s: plan.rtt.as_secs_f64(),
-            loss: plan.loss.mean(),
+            rate_bps: rate.map_or(0, BitsPerSec::get),
+            goodput_bps: rate.map_or(0.0, |rate| framing.goodput(rate, mtu)),
+            rtt_s: round_trip(&plan.path).as_secs_f64(),
+            loss: loss.mean(),
             queue_bytes: plan.conditions().queue_bytes().unwrap_or(0),
-            background_bps: plan.background.as_ref().map_or(0, Background::mean_bps),
-            framing: plan.framing.to_string(),
-            mtu: plan.mtu,
+            background_bps: background.as_ref().map_or(0, Background::mean_bps),
+            framing: framing.to_string(),
+            mtu,
             asked: asked(&plan),
             scheduling: match &self.scheduling {
                 Scheduling::Fifo => "fifo".to_owned(),
                 Scheduling::Other { reason } => format!("other: {reason}"),
             },
-            overrun_limit_s: overrun_limit(one_way).as_secs_f64(),
+            overrun_limit_s: overrun_limit(delay).as_secs_f64(),
             cpu_s: cpu,
             stolen_s: process::stolen().map(Nanos::as_secs_f64),
             notes: self.notes.clone(),
             hosts: self.hosts.iter().enumerate().map(|(index, host)| host.state(index)).collect(),
-            links: links.enumerate().map(|(place, link)| self.link_state(&plan, place, &link)).collect(),
+            links: links.enumerate().map(|(place, link)| self.link_state(place, &link)).collect(),
             name: plan.name,
             congestion: plan.congestion,
         }
@@ -57,7 +58,7 @@ impl Inner {
         }
     }
 
-    fn link_state(&self, plan: &Plan, place: usize, link: &LinkShown) -> LinkState {
+    fn link_state(&self, place: usize, link: &LinkShown) -> LinkState {
         let (from, to) = self.ends(place);
         let name =
             |host: Option<usize>| host.map_or("core", |host| self.hosts[host].name.as_str()).to_owned();
@@ -65,7 +66,7 @@ impl Inner {
         LinkState {
             from: name(from),
             to: name(to),
-            rate_bps: link.conditions.rate.unwrap_or(plan.rate).get(),
+            rate_bps: link.conditions.rate.map_or(0, BitsPerSec::get),
             delay_s: link.conditions.delay.as_secs_f64(),
             loss: link.conditions.loss.mean(),
             cut: link.conditions.is_cut,
@@ -108,28 +109,30 @@ impl Guest {
 
 /// What was asked beyond rate, RTT and sizes, in the words of the command line.
 fn asked(plan: &Plan) -> Map<String, Value> {
-    let conditions = plan.conditions();
+    // Every field is named, so that what is added to a path is told of here, or is said to stand elsewhere.
+    let Conditions {
+        queue,
+        loss,
+        jitter,
+        reorder,
+        duplicate,
+        corrupt,
+        background,
+        rate: _,
+        delay: _,
+        framing: _,
+        mtu: _,
+        is_cut: _,
+    } = plan.path;
     let words = [
-        ("queue", plan.queue.to_string(), true),
-        ("loss", plan.loss.to_string(), plan.loss != farlink_link::Loss::None),
-        ("jitter", plan.jitter.to_string(), plan.jitter.0 > 0),
-        ("reorder", plan.reorder.to_string(), conditions.reorder.share.get() > 0.0),
-        ("duplicate", plan.duplicate.to_string(), plan.duplicate.get() > 0.0),
-        ("corrupt", plan.corrupt.to_string(), plan.corrupt.get() > 0.0),
-        (
-            "background",
-            plan.background.as_ref().map(ToString::to_string).unwrap_or_default(),
-            plan.background.is_some(),
-        ),
-        (
-            "prefault",
-            plan.prefault.as_ref().map(ToString::to_string).unwrap_or_default(),
-            plan.prefault.is_some(),
-        ),
+        ("queue", Some(queue.to_string())),
+        ("loss", (loss != Loss::None).then(|| loss.to_string())),
+        ("jitter", (jitter.0 > 0).then(|| jitter.to_string())),
+        ("reorder", (reorder.share.get() > 0.0).then(|| reorder.to_string())),
+        ("duplicate", (duplicate.get() > 0.0).then(|| duplicate.to_string())),
+        ("corrupt", (corrupt.get() > 0.0).then(|| corrupt.to_string())),
+        ("background", background.as_ref().map(Background::to_string)),
+        ("prefault", plan.prefault.as_ref().map(Bytes::to_string)),
     ];
-    words
-        .into_iter()
-        .filter(|(.., is_asked)| *is_asked)
-        .map(|(name, text, _)| (name.to_owned(), text.into()))
-        .collect()
+    words.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect()
 }
