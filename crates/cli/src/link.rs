@@ -6,7 +6,7 @@ use clap::Args;
 use farlink_emulator::Change;
 use farlink_emulator::change::Target;
 use farlink_emulator::client::Client;
-use farlink_emulator::state::{LinkState, State};
+use farlink_emulator::state::{CORE, LinkState, State};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::emulate::socket;
@@ -84,6 +84,9 @@ fn table(state: &State) -> String {
     for link in &state.links {
         text.push_str(&row(link, state));
     }
+    for host in state.hosts.iter().filter(|host| !host.groups.is_empty()) {
+        text.push_str(&format!("  {} has joined {}\n", host.name, host.groups.join(", ")));
+    }
     text
 }
 
@@ -104,8 +107,13 @@ fn row(link: &LinkState, state: &State) -> String {
             link.background_packets, dropped.queue, dropped.cut
         )
     };
+    let multicast = match link.multicast_segments {
+        0 => String::new(),
+        copies if link.from == CORE => format!(" ({copies} copies of multicast)"),
+        segments => format!(" ({segments} for groups, {} of them unwanted)", link.multicast_unwanted),
+    };
     format!(
-        "  {} to {}{own}{}: {} segments, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread;{background} \
+        "  {} to {}{own}{}: {} segments{multicast}, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread;{background} \
          queue {}, at most {}; late {median} (median), {p99} (99%)\n",
         link.from,
         link.to,

@@ -8,6 +8,7 @@ pub mod client;
 pub mod control;
 pub mod emulation;
 mod engine;
+mod groups;
 mod hosts;
 pub mod lateness;
 pub mod plan;

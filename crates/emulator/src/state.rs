@@ -48,6 +48,9 @@ pub struct State {
     pub links: Vec<LinkState>,
 }
 
+/// The name of a star's middle, where a link starts or ends.
+pub const CORE: &str = "core";
+
 /// A host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,6 +61,9 @@ pub struct HostState {
     pub ipv4: String,
     /// Its IPv6 address.
     pub ipv6: String,
+    /// The multicast groups that it has joined, but for those of the link alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// A link: one direction.
@@ -96,6 +102,12 @@ pub struct LinkState {
     pub reordered: u64,
     /// Packets that the receiving kernel would not take, or that were for nobody.
     pub refused: u64,
+    /// Of `packets`, those with data for a multicast group; on a way from the core, the copies that it made for the host.
+    pub multicast_packets: u64,
+    /// Of `segments`, the same.
+    pub multicast_segments: u64,
+    /// Segments that reached the core for a group that nobody else had joined.
+    pub multicast_unwanted: u64,
     /// Bytes that wait now.
     pub queue_bytes: u64,
     /// The most that ever waited.

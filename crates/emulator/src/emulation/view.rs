@@ -1,5 +1,6 @@
 //! How an emulation stands, gathered from its engines and hosts.
 
+use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use farlink_host::process;
@@ -13,7 +14,7 @@ use super::{Guest, Inner};
 use crate::engine::{LinkShown, Shown};
 use crate::lateness::overrun_limit;
 use crate::plan::{Plan, ipv4, ipv6, round_trip};
-use crate::state::{BackgroundDropped, Dropped, HostState, LinkState, State};
+use crate::state::{BackgroundDropped, CORE, Dropped, HostState, LinkState, State};
 
 impl Inner {
     /// How it stands now.
@@ -21,6 +22,13 @@ impl Inner {
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
         let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
+        let groups: Vec<Vec<IpAddr>> = shown.iter().flat_map(|shown| shown.groups.clone()).collect();
+        let hosts = self.hosts.iter().enumerate().map(|(index, host)| HostState {
+            name: host.name.clone(),
+            ipv4: ipv4(index).to_string(),
+            ipv6: ipv6(index).to_string(),
+            groups: groups.get(index).into_iter().flatten().map(IpAddr::to_string).collect(),
+        });
         let links = shown.into_iter().flat_map(|shown| shown.links);
         let Conditions { rate, delay, loss, framing, mtu, background, .. } = plan.path;
         State {
@@ -42,7 +50,7 @@ impl Inner {
             cpu_s: cpu,
             stolen_s: process::stolen().map(Nanos::as_secs_f64),
             notes: self.notes.clone(),
-            hosts: self.hosts.iter().enumerate().map(|(index, host)| host.state(index)).collect(),
+            hosts: hosts.collect(),
             links: links.enumerate().map(|(place, link)| self.link_state(place, &link)).collect(),
             name: plan.name,
             congestion: plan.congestion,
@@ -60,8 +68,7 @@ impl Inner {
 
     fn link_state(&self, place: usize, link: &LinkShown) -> LinkState {
         let (from, to) = self.ends(place);
-        let name =
-            |host: Option<usize>| host.map_or("core", |host| self.hosts[host].name.as_str()).to_owned();
+        let name = |host: Option<usize>| host.map_or(CORE, |host| self.hosts[host].name.as_str()).to_owned();
         let counters = &link.counters;
         LinkState {
             from: name(from),
@@ -88,6 +95,9 @@ impl Inner {
             duplicated: counters.duplicated,
             reordered: counters.reordered,
             refused: link.refused,
+            multicast_packets: link.multicast.packets,
+            multicast_segments: link.multicast.segments,
+            multicast_unwanted: link.multicast.unwanted,
             queue_bytes: link.queue_bytes,
             queue_max_bytes: link.queue_most_bytes,
             late: link.lateness.buckets().map(|(bound, count)| (bound.as_secs_f64(), count)).collect(),
@@ -96,10 +106,6 @@ impl Inner {
 }
 
 impl Guest {
-    fn state(&self, index: usize) -> HostState {
-        HostState { name: self.name.clone(), ipv4: ipv4(index).to_string(), ipv6: ipv6(index).to_string() }
-    }
-
     /// Packets that the host's device dropped before the emulator could read them.
     fn unread(&self) -> u64 {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
