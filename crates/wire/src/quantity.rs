@@ -188,7 +188,7 @@ impl FromStr for Bytes {
             "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             _ => return Err(Kind::Size.unknown(text, unit)),
         };
-        Ok(Self(scaled(text, Kind::Size, value, scale, 1e18)?))
+        Ok(Self(scaled(text, Kind::Size, value, scale, MOST_BYTES)?))
     }
 }
 
@@ -343,7 +343,7 @@ impl Kind {
         match self {
             Self::Time => "31 years",
             Self::Rate => "10tbit",
-            Self::Size => "1e18 bytes",
+            Self::Size => "1048576TiB",
             Self::Fraction => "100%",
         }
     }
@@ -365,6 +365,9 @@ impl Kind {
         QuantityError::Zero { text: text.to_owned(), kind: self.name(), example: self.example() }
     }
 }
+
+/// The largest size: 2^60. A whole number of the largest unit, so that what is shown, which is rounded, never is above it.
+const MOST_BYTES: f64 = (1u64 << 60) as f64;
 
 /// The number and the unit of `text`; the unit is never empty.
 fn split(text: &str, kind: Kind) -> Result<(f64, &str), QuantityError> {
@@ -428,6 +431,17 @@ mod tests {
         assert_eq!("1e3ms".parse(), Ok(Nanos(1_000_000_000)));
         assert_eq!("1%".parse::<Fraction>().unwrap().get(), 0.01);
         assert_eq!("1e-4".parse::<Fraction>().unwrap().get(), 1e-4);
+    }
+
+    #[test]
+    fn the_largest_of_each_reads_back_from_how_it_is_shown() {
+        for text in ["1e9gb", "1048576TiB", "1152921504606846900B"] {
+            let size: Bytes = text.parse().unwrap();
+            assert!(size.to_string().parse::<Bytes>().is_ok(), "{size}");
+        }
+        assert!("1048577TiB".parse::<Bytes>().is_err());
+        let time: Nanos = "1e9s".parse().unwrap();
+        assert_eq!(time.to_string().parse(), Ok(time));
     }
 
     #[test]

@@ -78,8 +78,8 @@ _SIZE = _Kind(
         "tib": 2.0**40,
     },
     shown_units="B, KB, MB, GB, TB, KiB, MiB, GiB, TiB",
-    most=1e18,
-    shown_most="1e18 bytes",
+    most=2.0**60,
+    shown_most="1048576TiB",
 )
 
 # The unit starts at the first letter that is not an exponent's: "1e3ms" is 1000 milliseconds.
