@@ -14,6 +14,7 @@ python_sources := lab tests bench
 # The fuzz targets are no members of the workspace, but share its artefacts: same directory, same profile.
 fuzz := CARGO_TARGET_DIR=$(CURDIR)/target $(CARGO)
 fuzz_flags := --manifest-path fuzz/Cargo.toml --no-default-features
+FUZZ_SECONDS ?= 60
 
 # How the tests find the binary, and tools what make built.
 export FARLINK := $(CURDIR)/$(farlink)
@@ -24,7 +25,7 @@ export FARLINK := $(CURDIR)/$(farlink)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST) | sed 's/bench-%   /bench-NAME/'
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST) | sed 's/-%   /-NAME/'
 	@echo "  benches: $(or $(benches),none yet)"
 
 .PHONY: setup
@@ -95,6 +96,11 @@ docs: build doc ## API pages, man pages and shell completions, under target/
 .PHONY: bench-%
 bench-%: setup build ## run bench/NAME.py, which writes bench/NAME.md
 	$(venv)/python bench/$*.py
+
+.PHONY: fuzz-%
+fuzz-%: ## search for FUZZ_SECONDS (60) what breaks fuzz target NAME: needs nightly Rust and cargo-fuzz
+	mkdir -p fuzz/corpus/$*
+	$(CARGO) +nightly fuzz run $* fuzz/corpus/$* fuzz/seeds/$* -- -max_total_time=$(FUZZ_SECONDS)
 
 .PHONY: fix
 fix: $(venv)/.installed ## apply the formatters and the lints' own mends

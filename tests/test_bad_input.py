@@ -72,6 +72,39 @@ def test_emulate_refuses(options: tuple[str, ...]) -> None:
         assert words in complaint
 
 
+# Of each verb that takes quantities: one below zero, as people write it, and what the one line must say.
+BELOW_ZERO: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("emulate", "--rate", "-1gbit"): ("--rate", "below zero", "10gbit"),
+    ("emulate", "--rtt", "-5ms"): ("--rtt", "below zero", "91.6ms"),
+    ("emulate", "--rtt", "-.5ms"): ("--rtt", "below zero", "91.6ms"),
+    ("emulate", "--queue", "-1MB"): ("--queue", "below zero", "2GiB"),
+    ("emulate", "--loss", "-1%"): ("--loss", "0% to 100%"),
+    ("emulate", "--background", "-3gbit"): ("--background", "below zero", "10gbit"),
+    ("emulate", "--prefault", "-1GiB"): ("--prefault", "below zero", "2GiB"),
+    ("emulate", "--mtu", "-9000"): ("--mtu",),
+    ("emulate", "--hosts", "-2"): ("--hosts",),
+    ("link", "wan", "--rate", "-1gbit"): ("--rate", "below zero", "10gbit"),
+    ("link", "wan", "--rtt", "-5ms"): ("--rtt", "below zero", "91.6ms"),
+    ("link", "wan", "--loss", "-1%"): ("--loss", "0% to 100%"),
+    ("memory", "b", "--bytes", "-2GiB"): ("--bytes", "below zero", "2GiB"),
+    ("memory", "b", "--circuit", "-1gbit"): ("--circuit", "below zero", "10gbit"),
+    ("memory", "b", "--timeout", "-3s"): ("--timeout", "below zero", "91.6ms"),
+    ("memory", "b", "-P", "-3"): ("--streams",),
+    ("copy", "x", "b:/y", "--limit", "-1gbit"): ("--limit", "below zero", "10gbit"),
+    ("copy", "x", "b:/y", "--length", "-1GiB"): ("--length", "below zero", "2GiB"),
+    ("doctor", "--path", "-91.6ms,10gbit"): ("--path", "below zero", "91.6ms"),
+    ("serve", "--connections", "-1"): ("--connections",),
+}
+
+
+@pytest.mark.parametrize("arguments", BELOW_ZERO, ids=" ".join)
+def test_a_quantity_below_zero_is_refused_as_the_value_that_it_is(arguments: tuple[str, ...]) -> None:
+    complaint = refused(*arguments)
+    assert arguments[-1] in complaint
+    for words in BELOW_ZERO[arguments]:
+        assert words in complaint
+
+
 MEMORY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--bytes", "2"): ('"2"', "no unit", "2GiB"),
     ("--bytes", "2G"): ('"2G"', "GiB"),

@@ -8,10 +8,13 @@
 use farlink_link::link::{Link, Segments};
 use farlink_link::{Conditions, Loss};
 use farlink_wire::bootstrap::{Answer, Invitation, Ports};
+use farlink_wire::checksum::{fold, sum};
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::{Block, File, Head, Holes, Pack, What, encode_end};
+use farlink_wire::ip::IpHeader;
 use farlink_wire::journal::Journal;
 use farlink_wire::key::{Authorized, KnownHost, PublicKey, lines};
+use farlink_wire::membership::Membership;
 use farlink_wire::message::{Goal, Hello, Message, Preamble};
 use farlink_wire::path::{RelativePath, bytes_of, readable};
 use farlink_wire::profile_model::{ProfileModel, Wishes};
@@ -84,6 +87,29 @@ pub fn superpacket(data: &[u8]) {
         assert_eq!(whole.len() as u64, VnetHeader::LEN as u64 + u64::from(parsed.segment_len(index)));
     }
     assert_eq!(reached, Some(packet.len()));
+}
+
+/// A packet of a host that may say which multicast groups it wants: what it says is of groups, and of one family.
+pub fn membership(data: &[u8]) {
+    let Some(ip) = IpHeader::decode(data) else { return };
+    let mut packet = data.to_vec();
+    if let Some(message) = packet.get_mut(ip.payload_at..)
+        && message.len() >= 4
+        && ip.destination.is_ipv4()
+    {
+        // Made right, so that what stands behind it is looked at too.
+        message[2..4].fill(0);
+        let checksum = !fold(sum(0, message));
+        message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    for packet in [data, &packet] {
+        if let Ok(Some(Membership::Report(wishes))) = Membership::decode(&ip, packet) {
+            for wish in wishes {
+                assert!(wish.group.is_multicast() && wish.group.is_ipv4() == ip.source.is_ipv4());
+                assert!(wish.sources.iter().all(|source| source.is_ipv4() == wish.group.is_ipv4()));
+            }
+        }
+    }
 }
 
 /// The first bytes of a connection to `farlink serve`.

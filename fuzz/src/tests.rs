@@ -6,11 +6,12 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 12] = [
+const TARGETS: [(&str, Target); 13] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
     ("superpacket", crate::superpacket),
+    ("membership", crate::membership),
     ("greeting", crate::greeting),
     ("message", crate::message),
     ("key", crate::key),

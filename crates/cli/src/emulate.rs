@@ -8,12 +8,11 @@ use clap::Args;
 use farlink_emulator::state::State;
 use farlink_emulator::{Emulation, Plan};
 use farlink_host::contain::{self, Event, Events, Rights};
-use farlink_link::background::Background;
-use farlink_link::conditions::{QueueLimit, Reorder};
-use farlink_link::{Framing, Loss};
-use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
+use farlink_link::{Conditions, Framing};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::BAD_INPUT;
+use crate::path_options::PathOptions;
 
 /// Emulate a long dedicated connection between hosts on this machine.
 ///
@@ -28,33 +27,8 @@ pub(crate) struct Emulate {
     /// How many hosts (2 to 32); more than two are a star around a core without limits.
     #[arg(long, default_value_t = 2)]
     hosts: u8,
-    /// The wire's rate, framing included [default: 10gbit; with sonet framing 9.58464gbit].
-    #[arg(long)]
-    rate: Option<BitsPerSec>,
-    /// Round-trip time between any two hosts.
-    #[arg(long, default_value = "0ms")]
-    rtt: Nanos,
-    /// What waits before the bottleneck at most: a time at the rate, or a size.
-    #[arg(long, default_value = "50ms")]
-    queue: QueueLimit,
-    /// Loss in each direction: 1%, every:1000, burst:SHARE,LENGTH or gemodel:p,r[,1-h[,1-k]].
-    #[arg(long, default_value = "0%")]
-    loss: Loss,
-    /// The one-way delay varies by up to this much either way; the order is kept.
-    #[arg(long, default_value = "0ms")]
-    jitter: Nanos,
-    /// Share of segments that arrive late, and how late: 1%,2ms.
-    #[arg(long, value_name = "SHARE[,TIME]", default_value = "0%")]
-    reorder: Reorder,
-    /// Share of segments that arrive twice.
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    duplicate: Fraction,
-    /// Share of segments in which a bit is flipped.
-    #[arg(long, value_name = "SHARE", default_value = "0%")]
-    corrupt: Fraction,
-    /// Other traffic that takes its share of rate and queue in each direction: 3gbit, or 3gbit,on-off:100ms.
-    #[arg(long, value_name = "LOAD")]
-    background: Option<Background>,
+    #[command(flatten)]
+    path: PathOptions,
     /// What the wire carries around each packet: ethernet, sonet (PPP over OC-192) or none.
     #[arg(long, default_value = "ethernet")]
     framing: Framing,
@@ -96,21 +70,17 @@ impl Emulate {
     }
 
     fn plan(&self) -> Plan {
-        let default = if self.framing == Framing::Sonet { Framing::OC192 } else { 10_000_000_000 };
+        let rate = if self.framing == Framing::Sonet { Framing::OC192 } else { USUAL_RATE };
+        let usual = Conditions {
+            rate: BitsPerSec::new(rate),
+            framing: self.framing,
+            mtu: self.mtu,
+            ..Conditions::default()
+        };
         Plan {
             name: self.name.clone().unwrap_or_else(|| format!("emulation-{}", std::process::id())),
             hosts: self.hosts,
-            rate: self.rate.or(BitsPerSec::new(default)).unwrap_or(BitsPerSec(std::num::NonZeroU64::MIN)),
-            rtt: self.rtt,
-            queue: self.queue,
-            loss: self.loss,
-            jitter: self.jitter,
-            reorder: self.reorder,
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
-            background: self.background,
-            framing: self.framing,
-            mtu: self.mtu,
+            path: self.path.clone().into_change().on(usual),
             congestion: self.congestion.clone(),
             prefault: self.prefault,
             seed: self.seed,
@@ -180,6 +150,9 @@ pub(crate) fn socket() -> String {
 pub(crate) fn split_target(target: &str) -> anyhow::Result<(&str, &str)> {
     target.split_once('/').with_context(|| format!("{target:?} names no host: write it as in wan/b"))
 }
+
+/// Of a link that nobody gave a rate: what the studies' connections had.
+const USUAL_RATE: u64 = 10_000_000_000;
 
 /// A command that could not be started, as env(1) and the shells have it.
 pub(crate) const NOT_FOUND: u8 = 127;

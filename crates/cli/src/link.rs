@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use farlink_emulator::Change;
+use farlink_emulator::change::Target;
 use farlink_emulator::client::Client;
-use farlink_emulator::control::ChangeWords;
-use farlink_emulator::state::{LinkState, State};
+use farlink_emulator::state::{CORE, LinkState, State};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::emulate::socket;
+use crate::path_options::PathOptions;
 
 /// Show a running connection, or change it.
 ///
@@ -19,33 +21,8 @@ pub(crate) struct Link {
     /// Which: wan, wan/c or wan/a..b.
     #[arg(value_name = "NAME[/HOST]")]
     target: Option<String>,
-    /// The wire's rate, framing included.
-    #[arg(long)]
-    rate: Option<String>,
-    /// Round-trip time between any two hosts; of an access link, its own.
-    #[arg(long)]
-    rtt: Option<String>,
-    /// What waits before the bottleneck at most: a time at the rate, or a size.
-    #[arg(long)]
-    queue: Option<String>,
-    /// Loss in each direction: 1%, every:1000, burst:SHARE,LENGTH or gemodel:p,r[,1-h[,1-k]].
-    #[arg(long)]
-    loss: Option<String>,
-    /// The one-way delay varies by up to this much either way.
-    #[arg(long)]
-    jitter: Option<String>,
-    /// Share of segments that arrive late, and how late: 1%,2ms.
-    #[arg(long, value_name = "SHARE[,TIME]")]
-    reorder: Option<String>,
-    /// Share of segments that arrive twice.
-    #[arg(long, value_name = "SHARE")]
-    duplicate: Option<String>,
-    /// Share of segments in which a bit is flipped.
-    #[arg(long, value_name = "SHARE")]
-    corrupt: Option<String>,
-    /// Other traffic in each direction: 3gbit, 3gbit,on-off:100ms, or none.
-    #[arg(long, value_name = "LOAD")]
-    background: Option<String>,
+    #[command(flatten)]
+    path: PathOptions,
     /// Let nothing pass.
     #[arg(long, conflicts_with = "restore")]
     cut: bool,
@@ -60,45 +37,29 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let (name, part) = match self.target.as_deref().map(|target| target.split_once('/').ok_or(target)) {
-            None => (None, None),
-            Some(Err(name)) => (Some(name), None),
-            Some(Ok((name, part))) => (Some(name), Some(part.to_owned())),
+            None => (None, Target::All),
+            Some(Err(name)) => (Some(name), Target::All),
+            Some(Ok((name, part))) => (Some(name), part.parse()?),
         };
-        let words = self.words(part);
-        // Understood here first: a bad word needs no running emulation to be refused.
-        words.parse()?;
+        let change = Change {
+            cut: match (self.cut, self.restore) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            ..self.path.into_change()
+        };
         let client = match name {
             Some(name) => Client::named(&socket(), name)?,
             None => Client::here()?,
         };
-        let is_change = (ChangeWords { target: None, ..words.clone() }) != ChangeWords::default();
-        let state = if is_change { client.change(words)? } else { client.show()? };
+        let state = if change.is_nothing() { client.show()? } else { client.change(part, change)? };
         if self.json {
             println!("{}", serde_json::to_string(&state)?);
         } else {
             print!("{}", table(&state));
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn words(&self, target: Option<String>) -> ChangeWords {
-        ChangeWords {
-            target,
-            rate: self.rate.clone(),
-            rtt: self.rtt.clone(),
-            queue: self.queue.clone(),
-            loss: self.loss.clone(),
-            jitter: self.jitter.clone(),
-            reorder: self.reorder.clone(),
-            duplicate: self.duplicate.clone(),
-            corrupt: self.corrupt.clone(),
-            background: self.background.clone(),
-            cut: match (self.cut, self.restore) {
-                (true, _) => Some(true),
-                (_, true) => Some(false),
-                _ => None,
-            },
-        }
     }
 }
 
@@ -123,6 +84,9 @@ fn table(state: &State) -> String {
     for link in &state.links {
         text.push_str(&row(link, state));
     }
+    for host in state.hosts.iter().filter(|host| !host.groups.is_empty()) {
+        text.push_str(&format!("  {} has joined {}\n", host.name, host.groups.join(", ")));
+    }
     text
 }
 
@@ -134,8 +98,22 @@ fn row(link: &LinkState, state: &State) -> String {
     } else {
         format!(" {}", BitsPerSec::new(link.rate_bps).map(|rate| rate.to_string()).unwrap_or_default())
     };
+    let background = if link.background_packets == 0 {
+        String::new()
+    } else {
+        let dropped = link.background_dropped;
+        format!(
+            " background {} packets, dropped {} by the queue, {} by a cut;",
+            link.background_packets, dropped.queue, dropped.cut
+        )
+    };
+    let multicast = match link.multicast_segments {
+        0 => String::new(),
+        copies if link.from == CORE => format!(" ({copies} copies of multicast)"),
+        segments => format!(" ({segments} for groups, {} of them unwanted)", link.multicast_unwanted),
+    };
     format!(
-        "  {} to {}{own}{}: {} segments, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread; \
+        "  {} to {}{own}{}: {} segments{multicast}, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread;{background} \
          queue {}, at most {}; late {median} (median), {p99} (99%)\n",
         link.from,
         link.to,

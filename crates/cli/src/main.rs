@@ -14,8 +14,10 @@ mod lab;
 mod link;
 mod memory;
 mod on;
+mod path_options;
 mod serve;
 
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -49,8 +51,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let parsed =
-        Cli::command().try_get_matches().and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let parsed = Cli::command()
+        .try_get_matches_from(with_negatives_joined(std::env::args_os()))
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return refuse(&error),
@@ -77,6 +80,36 @@ fn main() -> ExitCode {
     })
 }
 
+/// Arguments with `--rate -1gbit` written as `--rate=-1gbit`, so that it is refused as the rate that it is meant to be
+/// and not as an option that nobody knows.
+///
+/// No option of ours starts with a digit. What stands behind `--`, and what the lab is asked, is another's to read.
+fn with_negatives_joined(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut joined: Vec<OsString> = Vec::new();
+    let mut is_ours = true;
+    for (place, argument) in arguments.enumerate() {
+        is_ours &= argument != "--" && !(place == 1 && argument == "lab");
+        let starts_option = |option: &&mut OsString| match option.as_encoded_bytes() {
+            [b'-', b'-', name @ ..] => !name.is_empty() && !name.contains(&b'='),
+            [b'-', letter] => letter.is_ascii_alphabetic(),
+            _ => false,
+        };
+        match joined.last_mut().filter(starts_option) {
+            Some(option) if is_ours && is_negative(&argument) => {
+                option.push("=");
+                option.push(argument);
+            }
+            _ => joined.push(argument),
+        }
+    }
+    joined
+}
+
+/// Whether `text` starts as a number below zero does.
+fn is_negative(text: &OsStr) -> bool {
+    matches!(text.as_encoded_bytes(), [b'-', b'0'..=b'9', ..] | [b'-', b'.', b'0'..=b'9', ..])
+}
+
 /// Says in one line what is wrong with the arguments; help and version are no errors.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -99,3 +132,36 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 /// The exit code of everything that was refused or failed.
 const BAD_INPUT: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(line: &str) -> String {
+        let joined = with_negatives_joined(line.split(' ').map(OsString::from));
+        joined.into_iter().map(|each| each.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_number_below_zero_is_the_value_of_the_option_before_it() {
+        assert_eq!(
+            joined("farlink emulate --rate -1gbit --rtt -.5ms"),
+            "farlink emulate --rate=-1gbit --rtt=-.5ms"
+        );
+        assert_eq!(joined("farlink link wan --loss -1%"), "farlink link wan --loss=-1%");
+        assert_eq!(joined("farlink memory b -P -2"), "farlink memory b -P=-2");
+    }
+
+    #[test]
+    fn nothing_else_is_joined() {
+        for line in [
+            "farlink memory b --quiet -j",
+            "farlink memory -1 -2",
+            "farlink emulate --rtt=1ms -1",
+            "farlink emulate --rtt 1ms -- tail --lines -5",
+            "farlink lab search --seed -1",
+        ] {
+            assert_eq!(joined(line), line);
+        }
+    }
+}

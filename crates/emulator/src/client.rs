@@ -8,7 +8,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use farlink_host::namespace::Namespaces;
 use farlink_host::rights;
 
-use crate::control::{self, Answer, ChangeWords, Request};
+use crate::change::{Change, Target};
+use crate::control::{self, Answer, Request};
 use crate::hosts::SOCKET;
 use crate::state::State;
 
@@ -74,12 +75,12 @@ impl Client {
         self.state(&Request::Show(()))
     }
 
-    /// Changes it, and says how it stands then.
+    /// Changes a part of it, and says how it stands then.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with its one line.
-    pub fn change(&self, words: ChangeWords) -> Result<State, ClientError> {
-        self.state(&Request::Change(Box::new(words)))
+    pub fn change(&self, target: Target, change: Change) -> Result<State, ClientError> {
+        self.state(&Request::Change(target, Box::new(change)))
     }
 
     /// The namespaces of `host`, and how the emulation stands.

@@ -13,7 +13,8 @@ use std::time::Duration;
 use farlink_host::{namespace, rights};
 use serde::{Deserialize, Serialize};
 
-use crate::emulation::{Change, Inner, Target};
+use crate::change::{Change, Target};
+use crate::emulation::Inner;
 use crate::state::State;
 
 /// What may be asked.
@@ -22,46 +23,10 @@ use crate::state::State;
 pub enum Request {
     /// How it stands: answered by a [`State`].
     Show(()),
-    /// Change it: answered by a [`State`].
-    Change(Box<ChangeWords>),
+    /// Change a part of it: answered by a [`State`].
+    Change(Target, Box<Change>),
     /// Enter a host: answered by an [`Entrance`], with the descriptors of its namespaces.
     Enter(String),
-}
-
-/// A change as it is written on the command line.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChangeWords {
-    /// A host, `a..b`, or nothing for the whole.
-    pub target: Option<String>,
-    /// As [`Change::rate`].
-    pub rate: Option<String>,
-    /// As [`Change::rtt`].
-    pub rtt: Option<String>,
-    /// As [`Change::queue`].
-    pub queue: Option<String>,
-    /// As [`Change::loss`].
-    pub loss: Option<String>,
-    /// As [`Change::jitter`].
-    pub jitter: Option<String>,
-    /// As [`Change::reorder`].
-    pub reorder: Option<String>,
-    /// As [`Change::duplicate`].
-    pub duplicate: Option<String>,
-    /// As [`Change::corrupt`].
-    pub corrupt: Option<String>,
-    /// As [`Change::background`]; `none` ends it.
-    pub background: Option<String>,
-    /// As [`Change::cut`].
-    pub cut: Option<bool>,
-}
-
-/// A word of a change that was not understood.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("--{flag}: {reason}")]
-pub struct WordError {
-    flag: &'static str,
-    reason: String,
 }
 
 /// The way into a host.
@@ -100,46 +65,6 @@ pub enum ControlError {
     /// The socket failed.
     #[error("control socket")]
     Socket(#[from] io::Error),
-}
-
-impl ChangeWords {
-    /// What the words mean.
-    ///
-    /// # Errors
-    /// [`WordError`] naming the flag.
-    pub fn parse(&self) -> Result<(Target, Change), WordError> {
-        let target = match self.target.as_deref().map(|target| target.split_once("..").ok_or(target)) {
-            None => Target::All,
-            Some(Err(host)) => Target::Host(host.to_owned()),
-            Some(Ok((one, other))) => Target::Pair(one.to_owned(), other.to_owned()),
-        };
-        let background = match self.background.as_deref() {
-            Some("none") => Some(None),
-            _ => word("background", self.background.as_ref())?.map(Some),
-        };
-        let change = Change {
-            rate: word("rate", self.rate.as_ref())?,
-            rtt: word("rtt", self.rtt.as_ref())?,
-            queue: word("queue", self.queue.as_ref())?,
-            loss: word("loss", self.loss.as_ref())?,
-            jitter: word("jitter", self.jitter.as_ref())?,
-            reorder: word("reorder", self.reorder.as_ref())?,
-            duplicate: word("duplicate", self.duplicate.as_ref())?,
-            corrupt: word("corrupt", self.corrupt.as_ref())?,
-            background,
-            cut: self.cut,
-        };
-        Ok((target, change))
-    }
-}
-
-fn word<T>(flag: &'static str, text: Option<&String>) -> Result<Option<T>, WordError>
-where
-    T: std::str::FromStr<Err: std::fmt::Display>,
-{
-    let parse =
-        |text: &String| text.parse().map_err(|error: T::Err| WordError { flag, reason: error.to_string() });
-    text.map(parse).transpose()
 }
 
 /// The address of the emulation `name` of the user that `socket` stands for.
@@ -184,14 +109,10 @@ fn answer(inner: &Inner, stream: &UnixStream, is_own: bool) {
         Ok(_) if peer != namespace::user() && peer != 0 => {
             error("the emulation is another user's".to_owned())
         }
-        Ok(Request::Change(words)) => {
-            let done = words.parse().map_err(|e| e.to_string());
-            match done.and_then(|(target, change)| inner.change(&target, &change).map_err(|e| e.to_string()))
-            {
-                Ok(()) => (Answer::State(Box::new(inner.state())), None),
-                Err(reason) => error(reason),
-            }
-        }
+        Ok(Request::Change(target, change)) => match inner.change(&target, &change) {
+            Ok(()) => (Answer::State(Box::new(inner.state())), None),
+            Err(reason) => error(reason.to_string()),
+        },
         Ok(Request::Enter(host)) => match inner.host(&host) {
             Ok(index) => {
                 let namespaces = inner.namespaces(index);
@@ -246,25 +167,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_what_the_flags_say() {
-        let words = ChangeWords {
-            target: Some("a..b".into()),
-            rtt: Some("183ms".into()),
-            background: Some("none".into()),
-            ..ChangeWords::default()
-        };
-        let (target, change) = words.parse().unwrap();
-        assert_eq!(target, Target::Pair("a".into(), "b".into()));
-        assert_eq!((change.rtt.unwrap().0, change.background), (183_000_000, Some(None)));
+    fn a_change_arrives_as_it_was_asked() {
+        let change = Change { rtt: Some("91.6004567ms".parse().unwrap()), ..Change::default() };
+        let request = Request::Change(Target::Pair("a".into(), "b".into()), Box::new(change));
+        let line = serde_json::to_string(&request).unwrap();
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
     }
 
     #[test]
-    fn a_bad_word_is_named_with_its_flag() {
-        let words = ChangeWords { rtt: Some("183".into()), ..ChangeWords::default() };
-        assert_eq!(
-            words.parse().unwrap_err().to_string(),
-            "--rtt: \"183\" has no unit: write it as in 91.6ms"
-        );
+    fn a_change_of_what_there_is_not_is_refused() {
+        let read = serde_json::from_str::<Request>("{\"change\":[\"all\",{\"warp\":\"9\"}]}");
+        assert!(read.unwrap_err().to_string().contains("warp"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::state::State;
 mod change;
 mod view;
 
-pub use change::{Change, ChangeError, Target};
+pub use change::ChangeError;
 
 /// A connection that stands, as long as this lives and its process does.
 #[derive(Debug)]

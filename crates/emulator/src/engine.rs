@@ -1,7 +1,8 @@
 //! A thread that drives links between TUN devices with the real clock.
 //!
 //! Two hosts have two engines, one a direction. More hosts share one: a packet crosses the sender's access
-//! link, then, from the moment that it reaches the core, the receiver's.
+//! link, then, from the moment that it reaches the core, the receiver's. One for a multicast group crosses those of
+//! all who joined it, each a link of its own.
 
 use std::collections::HashSet;
 use std::io::{self, IoSlice};
@@ -15,11 +16,13 @@ use farlink_host::scheduling::{self, Scheduling};
 use farlink_host::tun::Tun;
 use farlink_host::{clock, precise, process};
 use farlink_link::{Conditions, Counters, Delivery, Link, Segments};
+use farlink_wire::ip::IpHeader;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::superpacket::SuperPacket;
 use farlink_wire::vnet::VnetHeader;
 
 use crate::arena::Arena;
+use crate::groups::{Groups, Hosts};
 use crate::lateness::Lateness;
 use crate::plan;
 use crate::sleep::Sleep;
@@ -39,6 +42,8 @@ pub(crate) enum Command {
 pub(crate) struct Shown {
     /// In the order of its links.
     pub(crate) links: Vec<LinkShown>,
+    /// What each host that it reads has joined.
+    pub(crate) groups: Vec<Vec<IpAddr>>,
     /// CPU time of its thread.
     pub(crate) cpu: Nanos,
 }
@@ -52,9 +57,19 @@ pub(crate) struct LinkShown {
     pub(crate) cut_pair: u64,
     /// Packets that were understood by nobody, or refused by the receiving kernel.
     pub(crate) refused: u64,
+    pub(crate) multicast: Multicast,
     pub(crate) queue_bytes: u64,
     pub(crate) queue_most_bytes: u64,
     pub(crate) lateness: Lateness,
+}
+
+/// Of what a link was offered, the data for multicast groups; on a way from the core, its copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Multicast {
+    pub(crate) packets: u64,
+    pub(crate) segments: u64,
+    /// Segments that reached the core when nobody else had joined their group.
+    pub(crate) unwanted: u64,
 }
 
 /// A link and what is counted beside it.
@@ -63,6 +78,7 @@ struct Driven {
     lateness: Lateness,
     cut_pair: u64,
     refused: u64,
+    multicast: Multicast,
 }
 
 /// A part of a packet on its way.
@@ -72,7 +88,15 @@ struct Piece {
     /// The segment of the frame at which it starts.
     first: u16,
     flipped: Option<u32>,
-    to: u8,
+    to: To,
+}
+
+/// For whom a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Host(u8),
+    /// Whoever has joined its group when it reaches the core.
+    Group,
 }
 
 /// Drives packets of `inputs` to the hosts that they are for.
@@ -83,6 +107,7 @@ pub(crate) struct Engine {
     /// One for each input, then (for a star) one for each host: its way from the core.
     links: Vec<Driven>,
     arena: Arena,
+    groups: Groups,
     cut: HashSet<[usize; 2]>,
     commands: Receiver<Command>,
     wake: Wake,
@@ -105,16 +130,18 @@ impl Engine {
         let now = clock::monotonic();
         let driven = |index: usize| Driven {
             // Links must not share their fates: each has a stream of its own, far from the others'.
-            link: Link::new(conditions, seed.wrapping_add((reads[0] + index) as u64 * SEED_STRIDE), now),
+            link: Link::new(conditions, seed_of(reads[0] + index, seed), now),
             lateness: Lateness::default(),
             cut_pair: 0,
             refused: 0,
+            multicast: Multicast::default(),
         };
         Self {
             inputs: reads.iter().map(|&host| (host, hosts[host].clone())).collect(),
             outputs: hosts.to_vec(),
             links: (0..reads.len() + down).map(driven).collect(),
             arena,
+            groups: Groups::new(hosts.len()),
             cut: HashSet::new(),
             commands,
             wake,
@@ -174,18 +201,29 @@ impl Engine {
         }
     }
 
-    fn show(&self) -> Shown {
+    fn show(&mut self) -> Shown {
         let now = clock::monotonic();
-        let links = self.links.iter().map(|driven| LinkShown {
-            conditions: *driven.link.conditions(),
-            counters: *driven.link.counters(),
-            cut_pair: driven.cut_pair,
-            refused: driven.refused,
-            queue_bytes: driven.link.queue_bytes(now),
-            queue_most_bytes: driven.link.queue_most_bytes(),
-            lateness: driven.lateness.clone(),
+        let links = self.links.iter_mut().map(|driven| {
+            driven.link.advance(now);
+            LinkShown {
+                conditions: *driven.link.conditions(),
+                counters: *driven.link.counters(),
+                cut_pair: driven.cut_pair,
+                refused: driven.refused,
+                multicast: driven.multicast,
+                queue_bytes: driven.link.queue_bytes(now),
+                queue_most_bytes: driven.link.queue_most_bytes(),
+                lateness: driven.lateness.clone(),
+            }
         });
-        Shown { links: links.collect(), cpu: process::cpu_of_thread() }
+        let links = links.collect();
+        let groups = self.inputs.iter().map(|(host, _)| self.groups.of(*host)).collect();
+        Shown { links, groups, cpu: process::cpu_of_thread() }
+    }
+
+    /// Whether there is a core.
+    fn is_star(&self) -> bool {
+        self.outputs.len() > 2
     }
 
     /// Takes one packet of an input, where there is one.
@@ -196,23 +234,36 @@ impl Engine {
         let driven = &mut self.links[input];
         let parsed = VnetHeader::decode(&room[..len])
             .and_then(|vnet| SuperPacket::parse(vnet, &room[VnetHeader::LEN..len]).ok());
-        let to = if self.outputs.len() == 2 {
-            Some(1 - from)
-        } else {
-            destination(&room[VnetHeader::LEN.min(len)..len]).filter(|&to| to < self.outputs.len())
+        let bytes = &room[VnetHeader::LEN.min(len)..len];
+        let ip = IpHeader::decode(bytes);
+        let group = ip.filter(|ip| ip.destination.is_multicast());
+        // Where the host is plugged in, so that no join is lost on its way.
+        let is_data = group.is_some_and(|ip| !self.groups.learn(*from as u8, &ip, bytes));
+        let to = match (self.outputs.len(), ip) {
+            (2, _) => Some(To::Host(1 - *from as u8)),
+            (_, Some(_)) if group.is_some() => Some(To::Group),
+            (hosts, Some(ip)) => {
+                plan::host_of(ip.destination).filter(|&to| to < hosts).map(|to| To::Host(to as u8))
+            }
+            (_, None) => None,
         };
         let (Some(packet), Some(to)) = (parsed, to) else {
             driven.refused += 1;
             return Ok(true);
         };
         let count = packet.segments();
-        if self.cut.contains(&[*from.min(&to), *from.max(&to)]) {
+        if let To::Host(to) = to
+            && self.cut.contains(&pair(*from, usize::from(to)))
+        {
             driven.cut_pair += u64::from(count);
             return Ok(true);
         }
+        if is_data {
+            driven.multicast.count(count);
+        }
         let segments = Segments { count, full: packet.segment_len(0), last: packet.segment_len(count - 1) };
         let frame = self.arena.next_id();
-        let piece = Piece { frame, first: 0, flipped: None, to: to as u8 };
+        let piece = Piece { frame, first: 0, flipped: None, to };
         let arrived = self.sleep.arrival(clock::monotonic());
         let deliveries = driven.link.on_packet(arrived, segments, &piece);
         if deliveries > 0 {
@@ -229,8 +280,8 @@ impl Engine {
                 && let Some(delivery) = self.links[index].link.poll(clock::monotonic())
             {
                 handed += 1;
-                if index < self.inputs.len() && self.outputs.len() > 2 {
-                    self.pass_core(&delivery);
+                if index < self.inputs.len() && self.is_star() {
+                    self.pass_core(index, &delivery);
                 } else {
                     self.write(index, &delivery);
                 }
@@ -238,31 +289,55 @@ impl Engine {
         }
     }
 
-    /// The run has reached the core: it goes on over the receiver's access link.
-    fn pass_core(&mut self, delivery: &Delivery<Piece>) {
-        let Piece { frame, first, flipped, to, .. } = delivery.packet;
-        let Some((_, packet)) = self.arena.packet(frame) else { return };
+    /// The run has reached the core over link `index`: it goes on over the receiver's access link, or each of the receivers'.
+    fn pass_core(&mut self, index: usize, delivery: &Delivery<Piece>) {
+        let Piece { frame, first, flipped, to } = delivery.packet;
+        let Some((bytes, packet)) = self.arena.packet(frame) else { return };
         let run = first + delivery.run.start..first + delivery.run.end;
         let segments = Segments {
             count: run.end - run.start,
             full: packet.segment_len(run.start),
             last: packet.segment_len(run.end - 1),
         };
-        let piece = Piece { first: run.start, flipped: flipped.or(delivery.flipped), ..delivery.packet };
-        let down = &mut self.links[self.inputs.len() + usize::from(to)];
-        // The access link meets it when it was due, so that lateness here does not add up.
-        let deliveries = down.link.on_packet(delivery.due, segments, &piece);
+        let from = self.inputs[index].0;
+        let hosts = match to {
+            To::Host(host) => Some(Hosts::one(host)),
+            To::Group => IpHeader::decode(bytes).and_then(|ip| self.groups.audience(from as u8, &ip, bytes)),
+        };
+        if hosts.is_some_and(Hosts::is_empty) {
+            self.links[index].multicast.unwanted += u64::from(segments.count);
+        }
+        let mut deliveries = 0;
+        for host in hosts.into_iter().flat_map(Hosts::places) {
+            let down = &mut self.links[self.inputs.len() + host];
+            if to == To::Group {
+                if self.cut.contains(&pair(from, host)) {
+                    down.cut_pair += u64::from(segments.count);
+                    continue;
+                }
+                down.multicast.count(segments.count);
+            }
+            let piece = Piece {
+                frame,
+                first: run.start,
+                flipped: flipped.or(delivery.flipped),
+                to: To::Host(host as u8),
+            };
+            // The access link meets it when it was due, so that lateness here does not add up.
+            deliveries += down.link.on_packet(delivery.due, segments, &piece);
+        }
         self.arena.release(frame, deliveries);
     }
 
     /// The run has reached its host.
     fn write(&mut self, index: usize, delivery: &Delivery<Piece>) {
-        let Piece { frame, first, flipped, to, .. } = delivery.packet;
+        let Piece { frame, first, flipped, .. } = delivery.packet;
+        let host = if self.is_star() { index - self.inputs.len() } else { 1 - self.inputs[index].0 };
         let Some((bytes, packet)) = self.arena.packet(frame) else { return };
         let run = first + delivery.run.start..first + delivery.run.end;
         let driven = &mut self.links[index];
         driven.lateness.count(clock::monotonic().since(delivery.due));
-        let tun = &self.outputs[usize::from(to)];
+        let tun = &self.outputs[host];
         let written = match delivery.flipped.or(flipped) {
             None => {
                 let payload = packet.cut(bytes, &run, &mut self.head);
@@ -284,14 +359,21 @@ impl Engine {
     }
 }
 
-/// The host that an IP packet is for.
-fn destination(packet: &[u8]) -> Option<usize> {
-    let address: IpAddr = match packet.first()? >> 4 {
-        4 => <[u8; 4]>::try_from(packet.get(16..20)?).ok()?.into(),
-        6 => <[u8; 16]>::try_from(packet.get(24..40)?).ok()?.into(),
-        _ => return None,
-    };
-    plan::host_of(address)
+/// The seed of the link at `place` in an emulation of `seed`.
+const fn seed_of(place: usize, seed: u64) -> u64 {
+    seed.wrapping_add((place as u64).wrapping_mul(SEED_STRIDE))
+}
+
+/// Two hosts, as the name of the path between them.
+fn pair(one: usize, other: usize) -> [usize; 2] {
+    [one.min(other), one.max(other)]
+}
+
+impl Multicast {
+    fn count(&mut self, segments: u16) {
+        self.packets += 1;
+        self.segments += u64::from(segments);
+    }
 }
 
 /// Packets read from one host before the others, and what is due, have their turn.
@@ -304,3 +386,17 @@ const DELIVERIES: usize = 8;
 
 /// 2^64 divided by the golden ratio: multiples of it lie far from each other (Knuth, 6.4).
 const SEED_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_link_of_the_largest_star_has_a_seed_of_its_own() {
+        let links = 2 * usize::from(plan::MOST_HOSTS);
+        let seeds: HashSet<_> = (0..links).map(|place| seed_of(place, u64::MAX)).collect();
+        assert_eq!(seeds.len(), links);
+    }
+}

@@ -92,7 +92,7 @@ fn make_one(plan: &Plan, index: usize, name: String, hosts: &str) -> Result<Host
     let addresses: [(IpAddr, u8); 2] = [(ipv4(index).into(), PREFIXES.0), (ipv6(index).into(), PREFIXES.1)];
     netlink.configure(&Interface {
         index: tun.index(),
-        mtu: plan.mtu,
+        mtu: plan.path.mtu,
         queue_packets: QUEUE_PACKETS,
         addresses: &addresses,
         congestion: plan.congestion.as_deref(),

@@ -2,15 +2,19 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+pub mod asked;
+pub mod change;
 pub mod client;
 pub mod control;
 pub mod emulation;
 mod engine;
+mod groups;
 mod hosts;
 pub mod lateness;
 pub mod plan;
 mod sleep;
 pub mod state;
 
+pub use change::Change;
 pub use emulation::{Emulation, EmulationError};
 pub use plan::Plan;

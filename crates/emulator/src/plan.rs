@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
-use farlink_link::{Conditions, Framing, Loss};
+use farlink_link::{Conditions, Framing};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
 /// A connection between hosts: per path and direction, every two hosts see what is asked here.
@@ -14,28 +14,8 @@ pub struct Plan {
     pub name: String,
     /// How many hosts, 2 to 32.
     pub hosts: u8,
-    /// The wire's rate.
-    pub rate: BitsPerSec,
-    /// Round-trip time.
-    pub rtt: Nanos,
-    /// What the bottleneck's queue holds.
-    pub queue: QueueLimit,
-    /// What is lost, in each direction.
-    pub loss: Loss,
-    /// How far the one-way delay varies either way.
-    pub jitter: Nanos,
-    /// Segments that arrive late.
-    pub reorder: Reorder,
-    /// Share of segments that arrive twice.
-    pub duplicate: Fraction,
-    /// Share of segments in which a bit is flipped.
-    pub corrupt: Fraction,
-    /// Other traffic, in each direction.
-    pub background: Option<Background>,
-    /// What the wire carries around each packet.
-    pub framing: Framing,
-    /// Largest IP packet.
-    pub mtu: u32,
+    /// What each direction between two hosts is.
+    pub path: Conditions,
     /// The hosts' default congestion control; `None` leaves the kernel's.
     pub congestion: Option<String>,
     /// Kernel memory to have touched before the first packet.
@@ -65,6 +45,9 @@ pub enum PlanError {
         /// As asked.
         mtu: u32,
     },
+    /// Nothing would ever queue.
+    #[error("no rate: a connection has one, as in 10gbit")]
+    Rate,
     /// SONET is OC-192 here.
     #[error("rate {rate} with sonet framing: OC-192 carries 9.58464gbit and no other rate; leave out --rate")]
     Sonet {
@@ -123,13 +106,15 @@ impl Plan {
         if !(2..=MOST_HOSTS).contains(&self.hosts) {
             return Err(PlanError::Hosts { hosts: self.hosts });
         }
-        if !(1280..=65_535).contains(&self.mtu) {
-            return Err(PlanError::Mtu { mtu: self.mtu });
+        let Conditions { rate, framing, mtu, .. } = self.path;
+        if !(1280..=65_535).contains(&mtu) {
+            return Err(PlanError::Mtu { mtu });
         }
-        if self.framing == Framing::Sonet && self.rate.get() != Framing::OC192 {
-            return Err(PlanError::Sonet { rate: self.rate });
+        let rate = rate.ok_or(PlanError::Rate)?;
+        if framing == Framing::Sonet && rate.get() != Framing::OC192 {
+            return Err(PlanError::Sonet { rate });
         }
-        check_conditions(&self.conditions(), self.rtt)?;
+        check_conditions(&self.path)?;
         let links = if self.is_star() { 2 * u64::from(self.hosts) } else { 2 };
         let needed = self.conditions().held_bytes().unwrap_or(0).saturating_mul(links);
         if needed > MOST_HELD { Err(PlanError::Held { needed }) } else { Ok(()) }
@@ -144,21 +129,7 @@ impl Plan {
     /// The conditions of each link: of a path's one link, or of each of its two access links.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
-        let whole = Conditions {
-            rate: Some(self.rate),
-            delay: Nanos(self.rtt.0 / 2),
-            queue: self.queue,
-            loss: self.loss,
-            jitter: self.jitter,
-            reorder: self.reorder,
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
-            background: self.background,
-            framing: self.framing,
-            mtu: self.mtu,
-            is_cut: false,
-        };
-        if self.is_star() { access(whole) } else { whole }
+        if self.is_star() { access(self.path) } else { self.path }
     }
 
     /// The names of the hosts: a, b, … z, aa, ab, …
@@ -185,11 +156,18 @@ pub fn access(whole: Conditions) -> Conditions {
     }
 }
 
-/// Refuses conditions of a link that cannot be.
+/// The round-trip time of a path that has `conditions` in each direction.
+#[must_use]
+pub const fn round_trip(conditions: &Conditions) -> Nanos {
+    Nanos(conditions.delay.0.saturating_mul(2))
+}
+
+/// Refuses conditions of a path, or of an access link, that cannot be.
 ///
 /// # Errors
 /// [`PlanError`] naming the value.
-pub fn check_conditions(conditions: &Conditions, rtt: Nanos) -> Result<(), PlanError> {
+pub fn check_conditions(conditions: &Conditions) -> Result<(), PlanError> {
+    let rtt = round_trip(conditions);
     if rtt > MOST_RTT {
         return Err(PlanError::Rtt { rtt });
     }
@@ -244,22 +222,18 @@ pub(crate) const MOST_HELD: u64 = 16_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::change::Change;
 
     pub(crate) fn plan() -> Plan {
         Plan {
             name: "wan".into(),
             hosts: 2,
-            rate: "10gbit".parse().unwrap(),
-            rtt: "91.6ms".parse().unwrap(),
-            queue: QueueLimit::default(),
-            loss: "1%".parse().unwrap(),
-            jitter: Nanos::ZERO,
-            reorder: Reorder::default(),
-            duplicate: Fraction::default(),
-            corrupt: Fraction::default(),
-            background: None,
-            framing: Framing::Ethernet,
-            mtu: 9000,
+            path: Conditions {
+                rate: Some("10gbit".parse().unwrap()),
+                delay: Nanos(45_800_000),
+                loss: "1%".parse().unwrap(),
+                ..Conditions::default()
+            },
             congestion: None,
             prefault: None,
             seed: 1,
@@ -293,18 +267,25 @@ mod tests {
     #[test]
     fn refuses_what_cannot_be() {
         let refused = |plan: Plan| plan.check().unwrap_err().to_string();
+        let with = |change: Change| Plan { path: change.on(plan().path), ..plan() };
         assert!(refused(Plan { hosts: 1, ..plan() }).contains("2 to 32"));
-        assert!(refused(Plan { mtu: 1000, ..plan() }).contains("1280"));
-        assert!(refused(Plan { framing: Framing::Sonet, ..plan() }).contains("9.58464gbit"));
-        assert!(refused(Plan { name: "a/b".into(), ..plan() }).contains("letters"));
-        assert!(refused(Plan { rtt: "2h".parse().unwrap(), ..plan() }).contains("at most"));
-        assert!(refused(Plan { queue: "0B".parse().unwrap(), ..plan() }).contains("is zero"));
+        assert!(refused(Plan { path: Conditions { mtu: 1000, ..plan().path }, ..plan() }).contains("1280"));
         assert!(
-            refused(Plan { background: Some("10gbit".parse().unwrap()), ..plan() }).contains("keep it below")
+            refused(Plan { path: Conditions { rate: None, ..plan().path }, ..plan() }).contains("10gbit")
         );
-        assert!(refused(Plan { jitter: "50ms".parse().unwrap(), ..plan() }).contains("one-way"));
-        let long = Plan { rate: "1tbit".parse().unwrap(), rtt: "1s".parse().unwrap(), ..plan() };
-        assert!(refused(long).contains("lower the rate"));
+        let sonet = Conditions { framing: Framing::Sonet, ..plan().path };
+        assert!(refused(Plan { path: sonet, ..plan() }).contains("9.58464gbit"));
+        assert!(refused(Plan { name: "a/b".into(), ..plan() }).contains("letters"));
+        let long = Change { rtt: "2h".parse().ok(), ..Change::default() };
+        assert!(refused(with(long)).contains("RTT 7200s: at most"));
+        let none = Change { queue: "0B".parse().ok(), ..Change::default() };
+        assert!(refused(with(none)).contains("is zero"));
+        let full = Change { background: "10gbit".parse().ok(), ..Change::default() };
+        assert!(refused(with(full)).contains("keep it below"));
+        let shaking = Change { jitter: "50ms".parse().ok(), ..Change::default() };
+        assert!(refused(with(shaking)).contains("one-way"));
+        let much = Change { rate: "1tbit".parse().ok(), rtt: "1s".parse().ok(), ..Change::default() };
+        assert!(refused(with(much)).contains("lower the rate"));
         assert_eq!(plan().check(), Ok(()));
     }
 }

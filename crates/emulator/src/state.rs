@@ -48,6 +48,9 @@ pub struct State {
     pub links: Vec<LinkState>,
 }
 
+/// The name of a star's middle, where a link starts or ends.
+pub const CORE: &str = "core";
+
 /// A host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -58,6 +61,9 @@ pub struct HostState {
     pub ipv4: String,
     /// Its IPv6 address.
     pub ipv6: String,
+    /// The multicast groups that it has joined, but for those of the link alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
 }
 
 /// A link: one direction.
@@ -84,6 +90,10 @@ pub struct LinkState {
     pub bytes: u64,
     /// Segments that did not arrive, by cause.
     pub dropped: Dropped,
+    /// Packets of the background traffic that were offered, each as large as the MTU.
+    pub background_packets: u64,
+    /// Of them, those that were dropped, by cause.
+    pub background_dropped: BackgroundDropped,
     /// Segments in which a bit was flipped.
     pub corrupted: u64,
     /// Segments that arrived twice.
@@ -92,12 +102,28 @@ pub struct LinkState {
     pub reordered: u64,
     /// Packets that the receiving kernel would not take, or that were for nobody.
     pub refused: u64,
+    /// Of `packets`, those with data for a multicast group; on a way from the core, the copies that it made for the host.
+    pub multicast_packets: u64,
+    /// Of `segments`, the same.
+    pub multicast_segments: u64,
+    /// Segments that reached the core for a group that nobody else had joined.
+    pub multicast_unwanted: u64,
     /// Bytes that wait now.
     pub queue_bytes: u64,
     /// The most that ever waited.
     pub queue_max_bytes: u64,
     /// How late packets left: `[upper bound in seconds, count]`.
     pub late: Vec<(f64, u64)>,
+}
+
+/// Packets of the background traffic that went no further, by cause. What the wire loses of the others is nobody's to miss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackgroundDropped {
+    /// The queue was full.
+    pub queue: u64,
+    /// The link was cut.
+    pub cut: u64,
 }
 
 /// Segments that did not arrive, by cause.

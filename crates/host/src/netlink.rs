@@ -3,7 +3,7 @@
 //! A socket belongs to the namespace in which it was opened, wherever its owner goes later.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
@@ -85,7 +85,7 @@ impl Netlink {
         self.set_link(LOOPBACK_INDEX, "raise the loopback interface", vec![])
     }
 
-    /// Brings `interface` up with its addresses and routes.
+    /// Brings `interface` up with its addresses and routes: to where the addresses' prefixes lead, and to all multicast groups.
     ///
     /// # Errors
     /// [`NetlinkError::Refused`] naming the step: the congestion control's, where the kernel does not have it.
@@ -95,7 +95,11 @@ impl Netlink {
         self.set_link(interface.index, "raise the interface", attributes)?;
         for &(address, prefix) in interface.addresses {
             self.add_address(interface.index, address)?;
-            self.add_route(interface, address, prefix)?;
+            self.add_route(interface, address, (address, prefix))?;
+            if address.is_ipv4() {
+                // Linux itself gives every interface such a route of IPv6 (`addrconf_add_mroute`).
+                self.add_route(interface, address, GROUPS)?;
+            }
         }
         Ok(())
     }
@@ -165,7 +169,7 @@ impl Netlink {
         &mut self,
         interface: &Interface<'_>,
         source: IpAddr,
-        prefix: u8,
+        (destination, prefix): (IpAddr, u8),
     ) -> Result<(), NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(source);
@@ -175,7 +179,7 @@ impl Netlink {
         message.header.scope = if source.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
         message.header.kind = RouteType::Unicast;
         message.attributes = vec![
-            RouteAttribute::Destination(network(source, prefix)),
+            RouteAttribute::Destination(network(destination, prefix)),
             RouteAttribute::PrefSource(route_address(source)),
             RouteAttribute::Oif(interface.index),
         ];
@@ -257,6 +261,9 @@ fn network(address: IpAddr, prefix: u8) -> RouteAddress {
 const fn libc_table_main() -> u8 {
     nix::libc::RT_TABLE_MAIN
 }
+
+/// Every multicast group of IPv4 (RFC 5771, 3).
+const GROUPS: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 4);
 
 /// The loopback interface is the first of every network namespace (net/core/dev.c).
 const LOOPBACK_INDEX: u32 = 1;

@@ -130,6 +130,18 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
 }
 
+/// Bytes that `socket` was given to send and the far kernel has not acknowledged (`SIOCOUTQ`, tcp(7)).
+///
+/// # Errors
+/// The kernel's.
+pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ's number, writes one int, which outlives the call; so does the descriptor.
+    let rc = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    Errno::result(rc)?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
 /// Makes closing throw away what was not yet sent, and tell the far side so, rather than deliver it first.
 ///
 /// # Errors
@@ -233,6 +245,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::tcp_info::TcpInfo;
 
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -247,6 +260,16 @@ mod tests {
             assert_eq!(set_buffer(&near, buffer, 100_000).unwrap(), 100_000);
             assert_eq!(buffer_size(&near, buffer).unwrap(), 200_000);
         }
+    }
+
+    #[test]
+    fn what_was_sent_is_acknowledged_or_waits_to_be() {
+        let (mut near, mut far) = pair();
+        near.write_all(b"five!").unwrap();
+        far.read_exact(&mut [0; 5]).unwrap();
+        let of = || TcpInfo::of(&near).unwrap().acknowledged + unacknowledged(&near).unwrap();
+        // Who dialled has its SYN counted.
+        assert_eq!(of(), 6);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct TcpInfo {
     pub retransmits: u32,
     /// Pacing rate, bits per second; `None` where there is no limit.
     pub pacing_bps: Option<u64>,
+    /// Bytes that the far kernel has acknowledged; of who dialled, its SYN is counted as one.
+    pub acknowledged: u64,
     /// Time in which there was something to send or to be acknowledged.
     pub busy: Nanos,
     /// Of that, held up by the receiver's window.
@@ -80,6 +82,7 @@ impl TcpInfo {
             cwnd: word(80),
             retransmits: word(100),
             pacing_bps: (pacing != u64::MAX && pacing != 0).then(|| pacing.saturating_mul(8)),
+            acknowledged: long(120),
             busy: Nanos(long(168).saturating_mul(1000)),
             receiver_limited: Nanos(long(176).saturating_mul(1000)),
             buffer_limited: Nanos(long(184).saturating_mul(1000)),

@@ -97,14 +97,20 @@ impl Source {
         })
     }
 
-    /// Passes over what comes before `until`: for spans in which nobody else sends, so that no one meets it.
-    pub(crate) fn skip(&mut self, until: Nanos, random: &mut Pcg64Mcg) {
+    /// Passes over what comes before `until`, but for at most one packet: for spans in which nobody else sends, so that no one
+    /// meets it. Gives how many packets that were.
+    pub(crate) fn skip(&mut self, until: Nanos, random: &mut Pcg64Mcg) -> u64 {
+        let mut passed = 0;
         while let Some(mean) = self.asked.on_off.filter(|_| self.off_at < until) {
+            if self.next <= self.off_at {
+                passed += self.off_at.since(self.next).0 / self.spacing.0 + 1;
+            }
             self.next = self.off_at.after(exponential(mean, random));
             self.off_at = self.next.after(exponential(mean, random));
         }
-        let behind = until.since(self.next);
-        self.next = self.next.after(Nanos(behind.0 / self.spacing.0 * self.spacing.0));
+        let behind = until.since(self.next).0 / self.spacing.0;
+        self.next = self.next.after(Nanos(behind * self.spacing.0));
+        passed + behind
     }
 }
 
@@ -143,6 +149,22 @@ mod tests {
         source.skip(Nanos(1_000_000_000), &mut random);
         let at = source.poll(Nanos::MAX, &mut random).unwrap();
         assert!(at.0 > 1_000_000_000 - 12_304 && at.0 <= 1_000_000_000, "{at:?}");
+    }
+
+    #[test]
+    fn skipping_passes_over_as_many_packets_as_stepping() {
+        for text in ["1gbit", "1gbit,on-off:5ms"] {
+            let (until, end) = (Nanos(1_000_000_000), Nanos(1_200_000_000));
+            let counted = |until: Option<Nanos>| {
+                let mut random = Pcg64Mcg::seed_from_u64(3);
+                let mut source = Source::new(text.parse().unwrap(), 1538, Nanos::ZERO, &mut random);
+                let skipped = until.map_or(0, |until| source.skip(until, &mut random));
+                let stepped = std::iter::from_fn(|| source.poll(end, &mut random)).count();
+                skipped + stepped as u64
+            };
+            assert!(counted(None) > 40_000);
+            assert_eq!(counted(Some(until)), counted(None), "{text}");
+        }
     }
 
     #[test]

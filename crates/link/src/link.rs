@@ -86,6 +86,12 @@ pub struct Counters {
     pub duplicated: u64,
     /// Segments held back.
     pub reordered: u64,
+    /// Packets of the background traffic that were offered.
+    pub background_packets: u64,
+    /// Packets of the background traffic that found the queue full.
+    pub background_dropped_queue: u64,
+    /// Packets of the background traffic that were sent into a cut link.
+    pub background_dropped_cut: u64,
 }
 
 #[derive(Debug)]
@@ -148,6 +154,7 @@ impl<T: Clone> Link<T> {
 
     /// Changes what it is asked to be: for packets to come. Those on their way keep their times, and the order is kept.
     pub fn set(&mut self, now: Nanos, conditions: Conditions) {
+        self.advance(now);
         let was = std::mem::replace(&mut self.conditions, conditions);
         if conditions.loss != was.loss {
             self.loss = conditions.loss.model();
@@ -158,12 +165,23 @@ impl<T: Clone> Link<T> {
         }
     }
 
+    /// Lets the background traffic up to `now` take its places in the queue, so that what is shown is as of now.
+    pub fn advance(&mut self, now: Nanos) {
+        let (Some(rate), Some(limit)) = (self.conditions.rate, self.conditions.queue_bytes()) else { return };
+        let room = (!self.conditions.is_cut).then_some((rate, limit));
+        let passed = self.queue.advance(now, room, &mut self.random);
+        self.counters.background_packets += passed.packets;
+        if self.conditions.is_cut {
+            self.counters.background_dropped_cut += passed.dropped;
+        } else {
+            self.counters.background_dropped_queue += passed.dropped;
+        }
+    }
+
     /// A super-packet arrives at the sending end. Gives how many deliveries will come of it.
     pub fn on_packet(&mut self, now: Nanos, segments: Segments, packet: &T) -> u32 {
         self.counters.packets += 1;
-        if let (Some(rate), Some(limit)) = (self.conditions.rate, self.conditions.queue_bytes()) {
-            self.queue.advance(now, rate, limit, &mut self.random);
-        }
+        self.advance(now);
         let mut open: Option<OpenRun> = None;
         let mut deliveries = 0;
         for index in 0..segments.count {

@@ -19,6 +19,15 @@ pub(crate) struct Queue {
     most_bytes: u64,
 }
 
+/// What became of the background's packets in a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// That came.
+    pub(crate) packets: u64,
+    /// Of them, that found no place.
+    pub(crate) dropped: u64,
+}
+
 impl Queue {
     pub(crate) fn new(conditions: &Conditions, now: Nanos, random: &mut Pcg64Mcg) -> Self {
         let background_len = conditions.framing.wire_len(conditions.mtu);
@@ -48,19 +57,30 @@ impl Queue {
         Some(self.idle_at)
     }
 
-    /// Lets the background's packets up to `now` take their places.
-    pub(crate) fn advance(&mut self, now: Nanos, rate: BitsPerSec, limit: u64, random: &mut Pcg64Mcg) {
-        let Some(mut source) = self.background.take() else { return };
+    /// Lets the background's packets up to `now` take their places, of a rate and a limit in bytes; none gets past
+    /// a cut link, which has no `room`.
+    pub(crate) fn advance(
+        &mut self,
+        now: Nanos,
+        room: Option<(BitsPerSec, u64)>,
+        random: &mut Pcg64Mcg,
+    ) -> Passed {
+        let mut passed = Passed::default();
+        let Some(mut source) = self.background.take() else { return passed };
         if now.since(self.now) > STEPPED {
             // Nobody watched the queue meanwhile. A load below the rate leaves it empty, and one above fills
             // it in the stepped time at the end or keeps what there was: only its own packets are passed over.
-            source.skip(Nanos(now.0 - STEPPED.0), random);
+            passed.packets = source.skip(Nanos(now.0 - STEPPED.0), random);
+            passed.dropped = if room.is_none() { passed.packets } else { 0 };
         }
         while let Some(at) = source.poll(now, random) {
-            self.offer(at, self.background_len, rate, limit);
+            passed.packets += 1;
+            let left = room.and_then(|(rate, limit)| self.offer(at, self.background_len, rate, limit));
+            passed.dropped += u64::from(left.is_none());
         }
         self.background = Some(source);
         self.now = self.now.max(now);
+        passed
     }
 
     /// Bytes that wait at `now`.
@@ -100,7 +120,7 @@ mod tests {
         let (mut now, mut carried) = (Nanos::ZERO, 0u64);
         // Twice the rate is offered for a second: what is carried is what background leaves.
         while now.0 < 1_000_000_000 {
-            queue.advance(now, rate, 1_000_000, &mut random);
+            queue.advance(now, Some((rate, 1_000_000)), &mut random);
             if queue.offer(now, 9038, rate, 1_000_000).is_some() {
                 carried += 9038 * 8;
             }
@@ -112,7 +132,7 @@ mod tests {
     #[test]
     fn an_idle_hour_of_background_costs_half_a_second_of_steps() {
         let (mut queue, rate, mut random) = queue();
-        queue.advance(Nanos(3_600_000_000_000), rate, 1_000_000, &mut random);
+        queue.advance(Nanos(3_600_000_000_000), Some((rate, 1_000_000)), &mut random);
         assert!(queue.bytes(Nanos(3_600_000_000_000), rate) < 3 * 1538);
     }
 }

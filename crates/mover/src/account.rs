@@ -14,6 +14,8 @@ pub(crate) struct Account {
     stride: u32,
     latest: Vec<TraceRow>,
     shown: (Nanos, u64),
+    /// When it broke off, where it did.
+    broke_off: Nanos,
     /// The receiver's account.
     pub(crate) received: Option<Received>,
     /// The sender's account.
@@ -49,6 +51,7 @@ impl Account {
             stride: 1,
             latest: Vec::new(),
             shown: (Nanos::ZERO, 0),
+            broke_off: Nanos::MAX,
             received: None,
             sent: None,
         }
@@ -70,6 +73,16 @@ impl Account {
             self.arrived[index] = self.arrived[index].saturating_add(arrival.bytes);
         }
         true
+    }
+
+    /// It broke off `at` so long after the start, when `acknowledged` bytes of payload had reached the far host: what
+    /// the receiver did not live to tell of is added after its last report.
+    pub(crate) fn break_off(&mut self, acknowledged: u64, at: Nanos) {
+        let untold = acknowledged.saturating_sub(self.bytes());
+        if untold > 0 {
+            self.arrived.push(untold);
+        }
+        self.broke_off = at;
     }
 
     /// Adds what the sender's kernel said. Rows of streams that there are not are left out.
@@ -117,7 +130,7 @@ impl Account {
 
     /// Where the last sample ends.
     pub(crate) fn sampled(&self) -> Nanos {
-        Nanos(self.interval.0.saturating_mul(self.arrived.len() as u64))
+        Nanos(self.interval.0.saturating_mul(self.arrived.len() as u64)).min(self.broke_off)
     }
 
     /// Segments sent again, as far as is known.
@@ -197,6 +210,24 @@ mod tests {
         let mut account = Account::new(INTERVAL, 1);
         assert!(!account.add_arrivals(&[Arrival { index: u32::MAX, bytes: 5 }], Nanos(1)));
         assert_eq!(account.bytes(), 0);
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_it_broke_off_is_counted() {
+        let mut account = Account::new(INTERVAL, 1);
+        account.break_off(1000, Nanos(30_000_000));
+        assert_eq!((account.bytes(), account.sampled()), (1000, Nanos(30_000_000)));
+        assert_eq!(account.samples(account.sampled()), [(0.03, 1000)]);
+    }
+
+    #[test]
+    fn what_the_receiver_told_of_is_not_counted_twice() {
+        let mut account = Account::new(INTERVAL, 1);
+        assert!(account.add_arrivals(&[Arrival { index: 0, bytes: 600 }], INTERVAL));
+        account.break_off(1000, Nanos(2_000_000_000));
+        assert_eq!(account.samples(account.sampled()), [(0.1, 600), (0.2, 400)]);
+        account.break_off(900, Nanos(2_000_000_000));
+        assert_eq!(account.bytes(), 1000);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Sending {
     workers: Vec<JoinHandle<Nanos>>,
     /// Why its congestion control was chosen, where it was.
     reason: Option<String>,
+    /// Bytes that each stream had sent before the first of this transfer.
+    before: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -65,11 +67,15 @@ impl Sending {
         for stream in streams.iter() {
             steady(stream, orders.request.may_pace())?;
         }
+        let sent_so_far = |stream: &TcpStream| {
+            Ok::<_, io::Error>(TcpInfo::of(stream)?.acknowledged + socket::unacknowledged(stream)?)
+        };
+        let before = streams.iter().map(sent_so_far).collect::<Result<_, _>>()?;
         let shares = shares(streams.len(), orders.workers);
         let finish = Finish::new(shares.len())?;
         let untaken = AtomicU64::new(untaken);
         let shared = Arc::new(Shared { streams, payload, orders, untaken, finish });
-        let mut sending = Self { shared, workers: Vec::new(), reason };
+        let mut sending = Self { shared, workers: Vec::new(), reason, before };
         for share in shares {
             let shared = Arc::clone(&sending.shared);
             let work = move || {
@@ -108,12 +114,22 @@ impl Sending {
         self.shared.finish.error()
     }
 
-    /// Ends every thread and returns the CPU time that they took.
-    pub(crate) fn end(mut self) -> Nanos {
-        self.join()
+    /// Payload bytes that the far kernel has acknowledged, also when the connections have broken since.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        let of = |(stream, before): (&TcpStream, &u64)| {
+            let acknowledged = TcpInfo::of(stream).map_or(0, |info| info.acknowledged);
+            acknowledged.saturating_sub(before + Stamp::LEN as u64)
+        };
+        let bytes = self.shared.streams.iter().zip(&self.before).map(of).sum();
+        match self.shared.orders.request.goal {
+            // The end of a stream is acknowledged as one more.
+            Goal::Size(asked) => asked.0.min(bytes),
+            Goal::Duration(_) => bytes,
+        }
     }
 
-    fn join(&mut self) -> Nanos {
+    /// Ends every thread and returns the CPU time that they took.
+    pub(crate) fn end(&mut self) -> Nanos {
         self.shared.finish.stop();
         Nanos(self.workers.drain(..).map(|worker| worker.join().unwrap_or_default().0).sum())
     }
@@ -121,7 +137,7 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.join();
+        self.end();
     }
 }
 

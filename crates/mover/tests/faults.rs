@@ -4,6 +4,7 @@ mod ends;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -101,25 +102,34 @@ fn a_server_that_breaks_the_rules_is_not_believed() {
 }
 
 /// Passes bytes between clients and a server until it is cut or frozen.
+#[derive(Clone)]
 struct Relay {
     address: SocketAddr,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     frozen: Arc<Mutex<()>>,
+    /// Bytes that it passes on before it cuts everything by itself.
+    left: Arc<AtomicU64>,
 }
 
 impl Relay {
     fn to(server: SocketAddr) -> Self {
+        Self::of(server, u64::MAX)
+    }
+
+    fn of(server: SocketAddr, left: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (streams, frozen) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(())));
-        let relay = Self { address, streams: Arc::clone(&streams), frozen: Arc::clone(&frozen) };
+        let (streams, frozen) = (Arc::new(Mutex::new(Vec::new())), Arc::default());
+        let left = Arc::new(AtomicU64::new(left));
+        let relay = Self { address, streams: Arc::clone(&streams), frozen, left };
+        let passing = relay.clone();
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 let (near, far) = (near.unwrap(), TcpStream::connect(server).unwrap());
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let frozen = Arc::clone(&frozen);
-                    std::thread::spawn(move || pass(from, to, &frozen));
+                    let relay = passing.clone();
+                    std::thread::spawn(move || pass(from, to, &relay));
                 }
                 streams.lock().unwrap().extend([near, far]);
             }
@@ -135,10 +145,15 @@ impl Relay {
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, frozen: &Mutex<()>) {
+fn pass(mut from: TcpStream, mut to: TcpStream, relay: &Relay) {
     let mut bytes = [0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
-        drop(frozen.lock());
+        drop(relay.frozen.lock());
+        let passed = |left: u64| Some(left.saturating_sub(read as u64));
+        let left = relay.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, passed);
+        if left.is_ok_and(|left| left <= read as u64) {
+            relay.cut();
+        }
         if to.write_all(&bytes[..read]).is_err() {
             break;
         }
@@ -162,6 +177,21 @@ fn what_was_measured_before_the_far_side_died_is_kept() {
         let events = far.end();
         assert!(events.iter().any(|event| matches!(event, Event::Failed { .. })), "{events:?}");
     }
+}
+
+#[test]
+fn what_arrived_before_the_first_report_is_kept() {
+    let far = Far::start("127.0.0.1");
+    let relay = Relay::of(far.address(), 2 << 20);
+    let mut plan = plan(relay.address);
+    // The receiver tells of an interval when it is over: of this one it never does.
+    (plan.goal, plan.interval) = (seconds(600), Nanos(10_000_000_000).try_into().unwrap());
+    let record = run(&plan);
+    assert_eq!(record.outcome, Outcome::Failed);
+    // All that the relay read was acknowledged to the sender; a little of it was no payload.
+    assert!(record.bytes > 2_000_000, "{}", record.bytes);
+    assert_eq!(record.samples.iter().map(|sample| sample.1).sum::<u64>(), record.bytes);
+    assert!(record.duration_s.is_some_and(|duration| duration > 0.0 && duration <= 10.0));
 }
 
 #[test]

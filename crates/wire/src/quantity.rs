@@ -188,7 +188,7 @@ impl FromStr for Bytes {
             "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             _ => return Err(Kind::Size.unknown(text, unit)),
         };
-        Ok(Self(scaled(text, Kind::Size, value, scale, 1e18)?))
+        Ok(Self(scaled(text, Kind::Size, value, scale, MOST_BYTES)?))
     }
 }
 
@@ -265,6 +265,16 @@ pub enum QuantityError {
         /// Those that would do.
         units: &'static str,
     },
+    /// Less than nothing.
+    #[error("{text:?} is below zero, which no {kind} is: write one as in {example}")]
+    Negative {
+        /// As given.
+        text: String,
+        /// What was expected.
+        kind: &'static str,
+        /// One that would do.
+        example: &'static str,
+    },
     /// Zero where nothing would ever happen.
     #[error("{text:?} is zero: a {kind} is more than that, as in {example}")]
     Zero {
@@ -333,7 +343,7 @@ impl Kind {
         match self {
             Self::Time => "31 years",
             Self::Rate => "10tbit",
-            Self::Size => "1e18 bytes",
+            Self::Size => "1048576TiB",
             Self::Fraction => "100%",
         }
     }
@@ -355,6 +365,9 @@ impl Kind {
         QuantityError::Zero { text: text.to_owned(), kind: self.name(), example: self.example() }
     }
 }
+
+/// The largest size: 2^60. A whole number of the largest unit, so that what is shown, which is rounded, never is above it.
+const MOST_BYTES: f64 = (1u64 << 60) as f64;
 
 /// The number and the unit of `text`; the unit is never empty.
 fn split(text: &str, kind: Kind) -> Result<(f64, &str), QuantityError> {
@@ -380,8 +393,12 @@ fn split(text: &str, kind: Kind) -> Result<(f64, &str), QuantityError> {
 /// `value × scale` as a whole number from 0 to `most`.
 fn scaled(text: &str, kind: Kind, value: f64, scale: f64, most: f64) -> Result<u64, QuantityError> {
     let total = (value * scale).round();
-    if total.is_nan() || total < 0.0 {
+    if total.is_nan() {
         return Err(kind.not_a_number(text));
+    }
+    if total < 0.0 {
+        let (kind, example) = (kind.name(), kind.example());
+        return Err(QuantityError::Negative { text: text.to_owned(), kind, example });
     }
     if total > most {
         return Err(QuantityError::OutOfRange {
@@ -417,12 +434,23 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_of_each_reads_back_from_how_it_is_shown() {
+        for text in ["1e9gb", "1048576TiB", "1152921504606846900B"] {
+            let size: Bytes = text.parse().unwrap();
+            assert!(size.to_string().parse::<Bytes>().is_ok(), "{size}");
+        }
+        assert!("1048577TiB".parse::<Bytes>().is_err());
+        let time: Nanos = "1e9s".parse().unwrap();
+        assert_eq!(time.to_string().parse(), Ok(time));
+    }
+
+    #[test]
     fn refuses_what_would_be_a_guess_and_says_the_mend() {
         for (text, said) in [
             ("10", "\"10\" has no unit: write it as in 10gbit"),
             ("10g", "\"10g\" is not a rate: unit \"g\" is none of bit, kbit, mbit, gbit, tbit (per second)"),
             ("fast", "\"fast\" is not a rate: write a number and its unit, as in 10gbit"),
-            ("-1gbit", "\"-1gbit\" is not a rate: write a number and its unit, as in 10gbit"),
+            ("-1gbit", "\"-1gbit\" is below zero, which no rate is: write one as in 10gbit"),
             ("0gbit", "\"0gbit\" is zero: a rate is more than that, as in 10gbit"),
             ("1e9tbit", "\"1e9tbit\" is out of range: a rate is at most 10tbit"),
         ] {

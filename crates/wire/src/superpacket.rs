@@ -48,6 +48,12 @@ pub enum PacketError {
         /// As found.
         version: u8,
     },
+    /// Less than the fixed part.
+    #[error("an IPv4 header of {len} bytes, of 20 at least")]
+    HeaderLen {
+        /// As it says.
+        len: usize,
+    },
     /// Headers reach past the end.
     #[error("{len} bytes end inside the headers")]
     Truncated {
@@ -83,11 +89,14 @@ impl SuperPacket {
     pub fn parse(vnet: VnetHeader, packet: &[u8]) -> Result<Self, PacketError> {
         let truncated = PacketError::Truncated { len: packet.len() };
         let (version, protocol, ip_len) = match packet.first().ok_or(truncated.clone())? >> 4 {
-            4 if packet.len() >= 20 => (Version::V4, packet[9], usize::from(packet[0] & 15) * 4),
+            4 if packet.len() >= LEAST_V4 => (Version::V4, packet[9], usize::from(packet[0] & 15) * 4),
             6 if packet.len() >= 40 => (Version::V6, packet[6], 40),
             4 | 6 => return Err(truncated),
             version => return Err(PacketError::Version { version }),
         };
+        if ip_len < LEAST_V4 {
+            return Err(PacketError::HeaderLen { len: ip_len });
+        }
         let whole = Self {
             vnet,
             version,
@@ -266,6 +275,9 @@ impl SuperPacket {
 fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
+
+/// The fixed part of IPv4's header (RFC 791, 3.1).
+const LEAST_V4: usize = 20;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;

@@ -45,7 +45,7 @@ LEAST_INTERVAL_S, MOST_INTERVAL_S = 10e-3, 10.0
 MOST_RUNS = 100_000
 
 _PLAN_KEYS = ("name", "description", "seed", "repetitions", "rtts", "connection", "configuration")
-_CONNECTION_KEYS = ("rate", "queue", "framing", "mtu", "loss", "background", "congestion", "seed")
+CONNECTION_KEYS = ("rate", "queue", "framing", "mtu", "loss", "background", "congestion", "seed")
 _CONFIGURATION_KEYS = (
     "label",
     "mover",
@@ -198,7 +198,7 @@ def _connection(top: _Table, *, seed: int) -> Connection:
     data = top.data.get("connection", {})
     if not isinstance(data, dict):
         raise PlanError("connection: not a table: begin it with [connection]")
-    table = _Table(data, keys=_CONNECTION_KEYS, where="connection")
+    table = _Table(data, keys=CONNECTION_KEYS, where="connection")
     framing = table.text("framing", default="ethernet")
     if framing not in FRAMINGS:
         raise PlanError(f"connection.framing: {_shown(framing)} is none of {', '.join(FRAMINGS)}")

@@ -78,8 +78,8 @@ _SIZE = _Kind(
         "tib": 2.0**40,
     },
     shown_units="B, KB, MB, GB, TB, KiB, MiB, GiB, TiB",
-    most=1e18,
-    shown_most="1e18 bytes",
+    most=2.0**60,
+    shown_most="1048576TiB",
 )
 
 # The unit starts at the first letter that is not an exponent's: "1e3ms" is 1000 milliseconds.
@@ -191,7 +191,11 @@ def _parsed(text: str, kind: _Kind, *, lower: bool) -> float:
         value = float(number)
     except ValueError:
         value = math.nan
-    if not value >= 0:
+    if value < 0:
+        raise QuantityError(
+            f"{_quoted(text)} is below zero, which no {kind.name} is: write one as in {kind.example}"
+        )
+    if math.isnan(value):
         raise QuantityError(
             f"{_quoted(text)} is not a {kind.name}: write a number and its unit, as in {kind.example}"
         )

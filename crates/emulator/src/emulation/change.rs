@@ -2,50 +2,12 @@
 
 use std::sync::PoisonError;
 
-use farlink_link::background::Background;
-use farlink_link::conditions::{QueueLimit, Reorder};
-use farlink_link::{Conditions, Loss};
-use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
+use farlink_link::Conditions;
 
 use super::Inner;
+use crate::change::{Change, Target};
 use crate::engine::Command;
-use crate::plan::{self, Plan, PlanError};
-
-/// What to change; `None` leaves it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Change {
-    /// The wire's rate.
-    pub rate: Option<BitsPerSec>,
-    /// Round-trip time: of a path, or of one access link.
-    pub rtt: Option<Nanos>,
-    /// What the queue holds.
-    pub queue: Option<QueueLimit>,
-    /// What is lost in each direction.
-    pub loss: Option<Loss>,
-    /// How far the one-way delay varies.
-    pub jitter: Option<Nanos>,
-    /// Segments that arrive late.
-    pub reorder: Option<Reorder>,
-    /// Share of segments that arrive twice.
-    pub duplicate: Option<Fraction>,
-    /// Share of segments in which a bit is flipped.
-    pub corrupt: Option<Fraction>,
-    /// Other traffic; `Some(None)` ends it.
-    pub background: Option<Option<Background>>,
-    /// Whether nothing passes.
-    pub cut: Option<bool>,
-}
-
-/// What part of the connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Every path.
-    All,
-    /// One host's access link, both ways.
-    Host(String),
-    /// The path between two hosts: it can only be cut and restored.
-    Pair(String, String),
-}
+use crate::plan::{self, PlanError};
 
 /// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -122,7 +84,7 @@ impl Inner {
     fn change_all(&self, change: &Change) -> Result<(), ChangeError> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let mut asked = plan.clone();
-        change.apply(&mut asked);
+        asked.path = Conditions { is_cut: false, ..change.on(asked.path) };
         asked.check()?;
         *plan = asked;
         let whole = plan.conditions();
@@ -142,45 +104,15 @@ impl Inner {
         let count = self.hosts.len();
         for engine in &self.engines {
             let Some(shown) = engine.show() else { continue };
-            for place in [host, count + host] {
-                let conditions = change.on_link(shown.links[place].conditions);
-                plan::check_conditions(&conditions, change.rtt.unwrap_or_default())?;
+            let asked = [host, count + host].map(|place| (place, change.on(shown.links[place].conditions)));
+            for (_, conditions) in &asked {
+                plan::check_conditions(conditions)?;
+            }
+            for (place, conditions) in asked {
                 engine.feed(&conditions, 2 * count as u64);
                 engine.ask(Command::Set(place, conditions));
             }
         }
         Ok(())
-    }
-}
-
-impl Change {
-    fn apply(&self, plan: &mut Plan) {
-        let Self { rate, rtt, queue, loss, jitter, reorder, duplicate, corrupt, background, cut: _ } = self;
-        plan.rate = rate.unwrap_or(plan.rate);
-        plan.rtt = rtt.unwrap_or(plan.rtt);
-        plan.queue = queue.unwrap_or(plan.queue);
-        plan.loss = loss.unwrap_or(plan.loss);
-        plan.jitter = jitter.unwrap_or(plan.jitter);
-        plan.reorder = reorder.unwrap_or(plan.reorder);
-        plan.duplicate = duplicate.unwrap_or(plan.duplicate);
-        plan.corrupt = corrupt.unwrap_or(plan.corrupt);
-        plan.background = background.unwrap_or(plan.background);
-    }
-
-    fn on_link(&self, was: Conditions) -> Conditions {
-        Conditions {
-            rate: self.rate.or(was.rate),
-            delay: self.rtt.map_or(was.delay, |rtt| Nanos(rtt.0 / 2)),
-            queue: self.queue.unwrap_or(was.queue),
-            loss: self.loss.unwrap_or(was.loss),
-            jitter: self.jitter.unwrap_or(was.jitter),
-            reorder: self.reorder.unwrap_or(was.reorder),
-            duplicate: self.duplicate.unwrap_or(was.duplicate),
-            corrupt: self.corrupt.unwrap_or(was.corrupt),
-            background: self.background.unwrap_or(was.background),
-            framing: was.framing,
-            mtu: was.mtu,
-            is_cut: self.cut.unwrap_or(was.is_cut),
-        }
     }
 }

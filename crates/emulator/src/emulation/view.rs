@@ -1,18 +1,20 @@
 //! How an emulation stands, gathered from its engines and hosts.
 
+use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use farlink_host::process;
 use farlink_host::scheduling::Scheduling;
 use farlink_link::background::Background;
-use farlink_wire::quantity::Nanos;
+use farlink_link::{Conditions, Loss};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use serde_json::{Map, Value};
 
 use super::{Guest, Inner};
 use crate::engine::{LinkShown, Shown};
 use crate::lateness::overrun_limit;
-use crate::plan::{Plan, ipv4, ipv6};
-use crate::state::{Dropped, HostState, LinkState, State};
+use crate::plan::{Plan, ipv4, ipv6, round_trip};
+use crate::state::{BackgroundDropped, CORE, Dropped, HostState, LinkState, State};
 
 impl Inner {
     /// How it stands now.
@@ -20,29 +22,36 @@ impl Inner {
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
         let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
+        let groups: Vec<Vec<IpAddr>> = shown.iter().flat_map(|shown| shown.groups.clone()).collect();
+        let hosts = self.hosts.iter().enumerate().map(|(index, host)| HostState {
+            name: host.name.clone(),
+            ipv4: ipv4(index).to_string(),
+            ipv6: ipv6(index).to_string(),
+            groups: groups.get(index).into_iter().flatten().map(IpAddr::to_string).collect(),
+        });
         let links = shown.into_iter().flat_map(|shown| shown.links);
-        let one_way = Nanos(plan.rtt.0 / 2);
+        let Conditions { rate, delay, loss, framing, mtu, background, .. } = plan.path;
         State {
             seed: plan.seed,
-            rate_bps: plan.rate.get(),
-            goodput_bps: plan.framing.goodput(plan.rate, plan.mtu),
-            rtt_s: plan.rtt.as_secs_f64(),
-            loss: plan.loss.mean(),
+            rate_bps: rate.map_or(0, BitsPerSec::get),
+            goodput_bps: rate.map_or(0.0, |rate| framing.goodput(rate, mtu)),
+            rtt_s: round_trip(&plan.path).as_secs_f64(),
+            loss: loss.mean(),
             queue_bytes: plan.conditions().queue_bytes().unwrap_or(0),
-            background_bps: plan.background.as_ref().map_or(0, Background::mean_bps),
-            framing: plan.framing.to_string(),
-            mtu: plan.mtu,
+            background_bps: background.as_ref().map_or(0, Background::mean_bps),
+            framing: framing.to_string(),
+            mtu,
             asked: asked(&plan),
             scheduling: match &self.scheduling {
                 Scheduling::Fifo => "fifo".to_owned(),
                 Scheduling::Other { reason } => format!("other: {reason}"),
             },
-            overrun_limit_s: overrun_limit(one_way).as_secs_f64(),
+            overrun_limit_s: overrun_limit(delay).as_secs_f64(),
             cpu_s: cpu,
             stolen_s: process::stolen().map(Nanos::as_secs_f64),
             notes: self.notes.clone(),
-            hosts: self.hosts.iter().enumerate().map(|(index, host)| host.state(index)).collect(),
-            links: links.enumerate().map(|(place, link)| self.link_state(&plan, place, &link)).collect(),
+            hosts: hosts.collect(),
+            links: links.enumerate().map(|(place, link)| self.link_state(place, &link)).collect(),
             name: plan.name,
             congestion: plan.congestion,
         }
@@ -57,15 +66,14 @@ impl Inner {
         }
     }
 
-    fn link_state(&self, plan: &Plan, place: usize, link: &LinkShown) -> LinkState {
+    fn link_state(&self, place: usize, link: &LinkShown) -> LinkState {
         let (from, to) = self.ends(place);
-        let name =
-            |host: Option<usize>| host.map_or("core", |host| self.hosts[host].name.as_str()).to_owned();
+        let name = |host: Option<usize>| host.map_or(CORE, |host| self.hosts[host].name.as_str()).to_owned();
         let counters = &link.counters;
         LinkState {
             from: name(from),
             to: name(to),
-            rate_bps: link.conditions.rate.unwrap_or(plan.rate).get(),
+            rate_bps: link.conditions.rate.map_or(0, BitsPerSec::get),
             delay_s: link.conditions.delay.as_secs_f64(),
             loss: link.conditions.loss.mean(),
             cut: link.conditions.is_cut,
@@ -78,10 +86,18 @@ impl Inner {
                 cut: counters.dropped_cut + link.cut_pair,
                 unread: from.map_or(0, |host| self.hosts[host].unread()),
             },
+            background_packets: counters.background_packets,
+            background_dropped: BackgroundDropped {
+                queue: counters.background_dropped_queue,
+                cut: counters.background_dropped_cut,
+            },
             corrupted: counters.corrupted,
             duplicated: counters.duplicated,
             reordered: counters.reordered,
             refused: link.refused,
+            multicast_packets: link.multicast.packets,
+            multicast_segments: link.multicast.segments,
+            multicast_unwanted: link.multicast.unwanted,
             queue_bytes: link.queue_bytes,
             queue_max_bytes: link.queue_most_bytes,
             late: link.lateness.buckets().map(|(bound, count)| (bound.as_secs_f64(), count)).collect(),
@@ -90,10 +106,6 @@ impl Inner {
 }
 
 impl Guest {
-    fn state(&self, index: usize) -> HostState {
-        HostState { name: self.name.clone(), ipv4: ipv4(index).to_string(), ipv6: ipv6(index).to_string() }
-    }
-
     /// Packets that the host's device dropped before the emulator could read them.
     fn unread(&self) -> u64 {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,28 +115,30 @@ impl Guest {
 
 /// What was asked beyond rate, RTT and sizes, in the words of the command line.
 fn asked(plan: &Plan) -> Map<String, Value> {
-    let conditions = plan.conditions();
+    // Every field is named, so that what is added to a path is told of here, or is said to stand elsewhere.
+    let Conditions {
+        queue,
+        loss,
+        jitter,
+        reorder,
+        duplicate,
+        corrupt,
+        background,
+        rate: _,
+        delay: _,
+        framing: _,
+        mtu: _,
+        is_cut: _,
+    } = plan.path;
     let words = [
-        ("queue", plan.queue.to_string(), true),
-        ("loss", plan.loss.to_string(), plan.loss != farlink_link::Loss::None),
-        ("jitter", plan.jitter.to_string(), plan.jitter.0 > 0),
-        ("reorder", plan.reorder.to_string(), conditions.reorder.share.get() > 0.0),
-        ("duplicate", plan.duplicate.to_string(), plan.duplicate.get() > 0.0),
-        ("corrupt", plan.corrupt.to_string(), plan.corrupt.get() > 0.0),
-        (
-            "background",
-            plan.background.as_ref().map(ToString::to_string).unwrap_or_default(),
-            plan.background.is_some(),
-        ),
-        (
-            "prefault",
-            plan.prefault.as_ref().map(ToString::to_string).unwrap_or_default(),
-            plan.prefault.is_some(),
-        ),
+        ("queue", Some(queue.to_string())),
+        ("loss", (loss != Loss::None).then(|| loss.to_string())),
+        ("jitter", (jitter.0 > 0).then(|| jitter.to_string())),
+        ("reorder", (reorder.share.get() > 0.0).then(|| reorder.to_string())),
+        ("duplicate", (duplicate.get() > 0.0).then(|| duplicate.to_string())),
+        ("corrupt", (corrupt.get() > 0.0).then(|| corrupt.to_string())),
+        ("background", background.as_ref().map(Background::to_string)),
+        ("prefault", plan.prefault.as_ref().map(Bytes::to_string)),
     ];
-    words
-        .into_iter()
-        .filter(|(.., is_asked)| *is_asked)
-        .map(|(name, text, _)| (name.to_owned(), text.into()))
-        .collect()
+    words.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))).collect()
 }

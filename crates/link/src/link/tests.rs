@@ -222,6 +222,26 @@ fn the_same_seed_gives_the_same_fates() {
     assert_ne!(run(1), run(2));
 }
 
+#[test]
+fn background_traffic_is_counted_by_what_became_of_it() {
+    // Twice the rate: the queue of 50 ms fills, and then every second packet finds no place.
+    let asked =
+        Conditions { background: Some("2gbit".parse().unwrap()), mtu: 1500, ..conditions("1gbit", "1ms") };
+    let mut link: Link<u32> = Link::new(asked, 1, Nanos(0));
+    (1..=10).for_each(|tenth| link.advance(Nanos(SECOND / 10 * tenth)));
+    let open = *link.counters();
+    let carried = (open.background_packets - open.background_dropped_queue) * 1538 * 8;
+    assert_eq!(open.background_packets, 2 * SECOND / (1538 * 8) + 1);
+    assert!((carried as f64 / 1.05e9 - 1.0).abs() < 1e-3, "{carried}");
+    assert_eq!((open.packets, open.background_dropped_cut), (0, 0));
+    link.set(Nanos(SECOND), Conditions { is_cut: true, ..asked });
+    link.advance(Nanos(SECOND / 10 * 12));
+    let cut = *link.counters();
+    assert_eq!(cut.background_dropped_queue, open.background_dropped_queue);
+    assert_eq!(cut.background_dropped_cut, cut.background_packets - open.background_packets);
+    assert!(cut.background_dropped_cut > 30_000);
+}
+
 proptest::proptest! {
     /// Whatever is asked, each segment is delivered, dropped once, or delivered once more.
     #[test]

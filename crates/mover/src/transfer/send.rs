@@ -12,7 +12,21 @@ use crate::control::ControlError;
 use crate::sender::Sending;
 
 /// Sees a transfer through at the end that sends. The accounts of both ends are in the session's when it is over.
-pub(crate) fn send(mut session: Session<'_>, sending: Sending, goal: Goal) -> Result<Ending, TransferError> {
+pub(crate) fn send(
+    mut session: Session<'_>,
+    mut sending: Sending,
+    goal: Goal,
+) -> Result<Ending, TransferError> {
+    let outcome = watch(&mut session, &mut sending, goal);
+    if outcome.is_err() {
+        // What has arrived since the receiver's last report stands, however it ended.
+        sending.end();
+        session.account.break_off(sending.acknowledged(), monotonic().since(session.start));
+    }
+    outcome
+}
+
+fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result<Ending, TransferError> {
     let mut poller = session.poller(sending.done())?;
     let beat = session.beat();
     let end = match goal {
@@ -30,7 +44,7 @@ pub(crate) fn send(mut session: Session<'_>, sending: Sending, goal: Goal) -> Re
         }
         if now >= sample_at {
             if now <= end.after(session.interval) {
-                sample(&mut session, now)?;
+                sample(session, now)?;
             }
             let at = now.since(session.start);
             (session.observe)(session.account, at);
@@ -48,8 +62,8 @@ pub(crate) fn send(mut session: Session<'_>, sending: Sending, goal: Goal) -> Re
         for &key in &ready {
             match key {
                 CONTROL => {
-                    if let Some(complete) = hear(&mut session)? {
-                        return finish(&mut session, sending, complete && answer_by.is_none());
+                    if let Some(complete) = hear(session)? {
+                        return finish(session, sending, complete && answer_by.is_none());
                     }
                 }
                 STOP if session.near == Near::Server => return Err(TransferError::ServerStopped),
@@ -115,7 +129,7 @@ fn sample(session: &mut Session<'_>, now: Nanos) -> Result<(), TransferError> {
 }
 
 /// The receiver counts no more: whatever is still on its way is of no use to anyone.
-fn finish(session: &mut Session<'_>, sending: Sending, complete: bool) -> Result<Ending, TransferError> {
+fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> Result<Ending, TransferError> {
     let system = |attempt| move |source| TransferError::System { attempt, source };
     let (mut buffer, mut retransmits, mut mtu) = (0, 0, 0);
     for stream in session.streams {

@@ -136,6 +136,8 @@ fn refuses_what_the_mark_cannot_mean() {
     assert_eq!(parse(vnet, &[]), PacketError::Truncated { len: 0 });
     assert_eq!(parse(vnet, &[0x70]), PacketError::Version { version: 7 });
     assert_eq!(parse(vnet, &packet[..30]), PacketError::Truncated { len: 30 });
+    let shorter = [&[0x44], &packet[1..]].concat();
+    assert_eq!(parse(vnet, &shorter), PacketError::HeaderLen { len: 16 });
 }
 
 proptest::proptest! {
