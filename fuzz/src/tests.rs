@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 12] = [
+const TARGETS: [(&str, Target); 14] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
@@ -19,6 +19,8 @@ const TARGETS: [(&str, Target); 12] = [
     ("path", crate::path),
     ("frame", crate::frame),
     ("journal", crate::journal),
+    ("packet", crate::packet),
+    ("control", crate::control),
 ];
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {
