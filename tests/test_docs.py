@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GUIDE = ROOT / "docs" / "guide"
 VERBS = sorted(path.stem for path in GUIDE.glob("*.md") if path.name != "README.md")
-LAB_VERBS = ["advise", "analyse", "compare", "demo", "import", "profile", "report", "search"]
+LAB_VERBS = ["advise", "analyse", "compare", "demo", "import", "latency", "profile", "report", "search"]
 # What every command has, and no page need repeat.
 EVERYWHERE = frozenset({"--help", "--version"})
 
