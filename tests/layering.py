@@ -32,7 +32,13 @@ MAY_USE_IN_TESTS: dict[str, frozenset[str]] = {"flow": frozenset({"link"})}
 
 PURE = ("wire", "link", "flow")
 # What a pure crate may take from others: none of these does I/O, reads a clock or starts a thread.
-PURE_PACKAGES = frozenset({"rand", "rand_pcg", "serde", "serde_json", "thiserror", "blake3", "base64"})
+# (aws-lc-rs draws randomness from the system where it is asked to: `flow` seals with keys that it is given.)
+PURE_PACKAGES = frozenset(
+    {
+        *("rand", "rand_pcg", "serde", "serde_json", "thiserror", "blake3", "base64"),
+        *("aws-lc-rs", "reed-solomon-simd"),
+    }
+)
 # Features of those that would draw randomness from the system: a choice without a seed.
 IMPURE_FEATURES = frozenset({"os_rng", "sys_rng", "thread_rng"})
 MAY_BE_UNSAFE = ("host", "fabric")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GUIDE = ROOT / "docs" / "guide"
 VERBS = sorted(path.stem for path in GUIDE.glob("*.md") if path.name != "README.md")
-LAB_VERBS = ["advise", "analyse", "compare", "demo", "import", "profile", "report", "search"]
+LAB_VERBS = ["advise", "analyse", "compare", "demo", "import", "latency", "profile", "report", "search"]
 
 
 def test_every_verb_has_a_page_and_every_page_a_verb() -> None:

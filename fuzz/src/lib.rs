@@ -8,6 +8,9 @@
 use farlink_link::link::{Link, Segments};
 use farlink_link::{Conditions, Loss};
 use farlink_wire::bootstrap::{Answer, Invitation, Ports};
+use farlink_wire::cast::control::Control;
+use farlink_wire::cast::packet::{Clear, Header, OVERHEAD, TAG};
+use farlink_wire::cast::{Announcement, Payload};
 use farlink_wire::checksum::{fold, sum};
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::{Block, File, Head, Holes, Pack, What, encode_end};
@@ -185,6 +188,44 @@ pub fn frame(data: &[u8]) {
         .unwrap_or_else(|_| written.extend(&rest[..Head::LEN + body.len()]));
         assert_eq!(written, rest[..Head::LEN + body.len()]);
         rest = behind;
+    }
+}
+
+/// A datagram of a multicast session, as it is behind its seal: what was understood is written as it was read, and nothing of it lies
+/// outside of its stream. Also a product's announcement.
+pub fn packet(data: &[u8]) {
+    if let Ok(announcement) = Announcement::decode(data) {
+        assert!(!announcement.path.is_root());
+        assert_eq!(announcement.encode(), data);
+    }
+    let Ok(clear) = Clear::decode(data) else { return };
+    assert_eq!(clear.encode(), data[..Clear::LEN]);
+    let payload = data.len() - OVERHEAD;
+    let Some(header) = data[Clear::LEN..data.len() - TAG].first_chunk() else { return };
+    let Ok(read) = Header::decode(header, payload) else { return };
+    assert_eq!(read.encode(), *header);
+    if let Header::Data(data) = read {
+        let end = data.offset + payload as u64;
+        assert!(end <= data.shape.stream() && data.shape.content() < data.shape.stream());
+        let parts: usize = data.shape.parts(data.offset..end).map(|(_, range)| range.len()).sum();
+        assert_eq!(parts, payload);
+        let full = Payload::try_from(1416).unwrap();
+        assert!(data.offset / 1416 < data.shape.packets(full));
+    }
+}
+
+/// A control connection of a multicast session: what was understood survives being sent on.
+pub fn control(data: &[u8]) {
+    let mut rest = data;
+    while let Ok(Some((control, used))) = Control::decode(rest) {
+        assert_eq!(Control::length(rest).ok().flatten(), Some(used));
+        let mut bytes = Vec::new();
+        control.encode(&mut bytes);
+        match Control::decode(&bytes) {
+            Ok(Some((again, len))) => assert_eq!((again, len), (control, bytes.len())),
+            other => panic!("{other:?}"),
+        }
+        rest = &rest[used..];
     }
 }
 

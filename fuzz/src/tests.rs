@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 13] = [
+const TARGETS: [(&str, Target); 15] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
@@ -20,6 +20,8 @@ const TARGETS: [(&str, Target); 13] = [
     ("path", crate::path),
     ("frame", crate::frame),
     ("journal", crate::journal),
+    ("packet", crate::packet),
+    ("control", crate::control),
 ];
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {

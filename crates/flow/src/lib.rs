@@ -1,9 +1,10 @@
-//! The protocols of Farlink as pure machines: block scheduling, digests, pacing.
+//! The protocols of Farlink as pure machines: block scheduling, digests, pacing, multicast repair.
 //!
 //! Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
+pub mod cast;
 pub mod digest;
 pub mod numbers;
 pub mod schedule;

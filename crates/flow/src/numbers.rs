@@ -37,6 +37,11 @@ impl Numbers {
         self.runs.range(..=number).next_back().is_some_and(|(_, &stop)| stop > u64::from(number))
     }
 
+    /// All that are in it, in order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        self.runs.iter().flat_map(|(first, stop)| *first..=(stop - 1) as u32)
+    }
+
     /// How many are in it.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -68,6 +73,8 @@ mod tests {
                 prop_assert_eq!(ours.insert(number), theirs.insert(number));
                 prop_assert_eq!(ours.count(), theirs.len() as u64);
             }
+            prop_assert_eq!(ours.iter().collect::<HashSet<_>>(), theirs.clone());
+            prop_assert!(ours.iter().is_sorted());
             for number in (0..45).chain([u32::MAX, u32::MAX - 1, u32::MAX - 2]) {
                 prop_assert_eq!(ours.contains(number), theirs.contains(&number));
             }

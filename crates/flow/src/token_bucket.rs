@@ -18,7 +18,12 @@ impl TokenBucket {
     /// One of `rate` that is full `now`: 5 ms of it may leave at once, and no less than 256 KiB.
     #[must_use]
     pub fn new(rate: BitsPerSec, now: Nanos) -> Self {
-        let burst = (rate.get() / 8 / 200).max(LEAST_BURST);
+        Self::with_burst(rate, (rate.get() / 8 / 200).max(LEAST_BURST), now)
+    }
+
+    /// One of `rate` that is full `now`, of which `burst` bytes may leave at once.
+    #[must_use]
+    pub fn with_burst(rate: BitsPerSec, burst: u64, now: Nanos) -> Self {
         let mut bucket = Self { rate, burst, empty_at: Nanos::ZERO };
         bucket.empty_at = Nanos(now.0.saturating_sub(bucket.time_of(burst).0));
         bucket
@@ -28,6 +33,18 @@ impl TokenBucket {
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.burst
+    }
+
+    /// When it is full, if nothing is taken until then: what comes in from there on would be lost.
+    #[must_use]
+    pub fn full_at(&self) -> Nanos {
+        self.empty_at.after(self.time_of(self.burst))
+    }
+
+    /// Goes on at another rate. The time for which tokens were saved up, or are owed, stays.
+    pub const fn set_rate(&mut self, rate: BitsPerSec, burst: u64) {
+        self.rate = rate;
+        self.burst = burst;
     }
 
     /// Takes tokens for `bytes`, at most [`Self::burst`], and says how long from `now` to wait before they leave.
@@ -78,7 +95,9 @@ mod tests {
         let mut bucket = TokenBucket::new(BitsPerSec::new(800_000_000).unwrap(), Nanos(SECOND));
         let burst = bucket.burst();
         let later = Nanos(100 * SECOND);
+        assert!(bucket.full_at() <= later);
         assert_eq!(bucket.take(later, burst), Nanos::ZERO);
+        assert_eq!(bucket.full_at(), later.after(bucket.time_of(burst)));
         assert!(bucket.take(later, burst) > Nanos::ZERO);
     }
 }

@@ -9,6 +9,7 @@
 
 use crate::entry::{Digest, Entry, Kind, Metadata};
 use crate::path::{PathError, RelativePath};
+use crate::rest::{Rest, Short};
 
 /// Largest file that travels in a pack, bytes.
 pub const MOST_PACKED: u64 = 256 * 1024;
@@ -349,40 +350,9 @@ fn put_entry(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-/// What is left of a body.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], FrameError> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(FrameError::Short)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(FrameError::Short)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u8(&mut self) -> Result<u8, FrameError> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Result<u16, FrameError> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, FrameError> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, FrameError> {
-        self.array().map(u64::from_be_bytes)
-    }
-
+impl Rest<'_> {
     fn digest(&mut self) -> Result<Digest, FrameError> {
-        self.array().map(Digest)
+        Ok(Digest(self.array()?))
     }
 
     fn entry(&mut self) -> Result<Entry, FrameError> {
@@ -417,7 +387,13 @@ impl<'a> Rest<'a> {
     }
 
     fn end(&self) -> Result<(), FrameError> {
-        if self.0.is_empty() { Ok(()) } else { Err(FrameError::Malformed { what: "bytes behind the end" }) }
+        if self.is_empty() { Ok(()) } else { Err(FrameError::Malformed { what: "bytes behind the end" }) }
+    }
+}
+
+impl From<Short> for FrameError {
+    fn from(_: Short) -> Self {
+        Self::Short
     }
 }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+pub mod cast;
 pub mod checksum;
 pub mod entry;
 pub mod frame;
@@ -17,5 +18,6 @@ pub mod path;
 pub mod profile_model;
 pub mod quantity;
 pub mod record;
+mod rest;
 pub mod superpacket;
 pub mod vnet;

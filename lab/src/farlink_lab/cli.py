@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 import sys
@@ -48,6 +49,9 @@ app = typer.Typer(
 )
 
 T = TypeVar("T")
+
+# More than any group has: the model's sums stay short.
+MOST_RECEIVERS = 1_000_000
 
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
 
@@ -304,6 +308,68 @@ def compare(
         console.print(table)
     for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
         console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def latency(
+    *,
+    size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the product, as in 125MB.")],
+    receivers: Annotated[int, typer.Option("--receivers", metavar="N", help="How many get it.")],
+    sender_rate: Annotated[
+        str, typer.Option("--sender-rate", metavar="RATE", help="What one server can send.")
+    ],
+    sender_link: Annotated[
+        str | None, typer.Option("--sender-link", metavar="RATE", help="The sender's access link.")
+    ] = None,
+    receiver_rate: Annotated[
+        str | None, typer.Option("--receiver-rate", metavar="RATE", help="What one receiver can take.")
+    ] = None,
+    receiver_link: Annotated[
+        str | None, typer.Option("--receiver-link", metavar="RATE", help="A receiver's access link.")
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option("--loss", metavar="SHARE", help="Of packets, at each receiver.")
+    ] = None,
+    rtt: Annotated[
+        str | None, typer.Option("--rtt", metavar="TIME", help="Where repairs wait for the first pass.")
+    ] = None,
+    headers: Annotated[
+        str, typer.Option("--headers", metavar="SHARE", help="Bytes of headers to a byte of content.")
+    ] = "0%",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
+) -> None:
+    """Say how long a product takes to all receivers, by unicast and by multicast: the model."""
+    from farlink_lab.latency import Group  # noqa: PLC0415
+    from farlink_lab.latency_account import account, told  # noqa: PLC0415
+    from farlink_lab.latency_account import as_json as members  # noqa: PLC0415
+
+    if not 1 <= receivers <= MOST_RECEIVERS:
+        raise LabError(f"--receivers: {receivers} is no group: 1 to {MOST_RECEIVERS:,}, as in 50")
+
+    def rate(name: str, text: str | None) -> float:
+        return math.inf if text is None else _option(name, text, parse_rate)
+
+    group = Group(
+        receivers=receivers,
+        sender_bps=rate("--sender-rate", sender_rate),
+        sender_link_bps=rate("--sender-link", sender_link),
+        receiver_bps=rate("--receiver-rate", receiver_rate),
+        receiver_link_bps=rate("--receiver-link", receiver_link),
+    )
+    share = None if loss is None else _option("--loss", loss, parse_share)
+    if share == 1:
+        raise LabError(f'--loss: "{loss}" lets nothing arrive: less than 100%, as in 1%')
+    stated = account(
+        group,
+        size_bytes=_option("--size", size, parse_size),
+        overhead=_option("--headers", headers, parse_share),
+        loss=share,
+        rtt_s=None if rtt is None else _option("--rtt", rtt, parse_rtt),
+    )
+    if as_json:
+        _say(json.dumps(members(stated), allow_nan=False, indent=1))
+    else:
+        _say("\n".join(told(stated)))
 
 
 def main() -> None:

@@ -1,0 +1,527 @@
+//! The receiver of a session: what is there, what is lacking, when to ask for it, and when to ask again.
+//!
+//! Packets of the first pass come in order, so the first that comes behind a gap tells of all that is missing before it: that is
+//! asked for at once, as ranges. What does not come is asked for again, each time after twice as long. Where a session has parity, a gap
+//! waits for the end of its block.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use farlink_wire::cast::control::{BlockPackets, MOST_RUNS, Report, Want};
+use farlink_wire::cast::packet::{Data, Parity};
+use farlink_wire::cast::{Announcement, AnnouncementError, Payload, Position, Shape};
+use farlink_wire::entry::Digest;
+use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+
+use super::window::Counts;
+use crate::numbers::Numbers;
+
+mod asking;
+mod item;
+
+use asking::Gaps;
+use item::Item;
+
+/// What a receiver is to know of its session, from the sender's welcome, and of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Of a full packet.
+    pub payload: Payload,
+    /// Packets of a block of parity; 0 where there is none.
+    pub block: BlockPackets,
+    /// The first product that it wants.
+    pub first: u32,
+    /// Where the sender was when it joined.
+    pub position: Position,
+    /// Least time between two frames of NACKs, or of acknowledgements.
+    pub pace: Nanos,
+    /// How long a packet may be late, because another overtook it, until it counts as missing.
+    pub grace: Nanos,
+    /// Of what it chooses at random: by how much it delays what it asks for again.
+    pub seed: u64,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Send it to the sender, [`farlink_wire::cast::control::Control::Nack`].
+    Nack(Vec<Want>),
+    /// Send it to the sender, [`farlink_wire::cast::control::Control::Have`].
+    Have(Vec<(u32, u32)>),
+    /// Send it to the sender, [`farlink_wire::cast::control::Control::Report`].
+    Report(Report),
+    /// The name of a product is known. Its content may have been written before; what is there from an earlier attempt can be told by
+    /// [`Receiver::on_found`].
+    Announced {
+        /// What.
+        product: u32,
+        /// Its name and metadata.
+        announcement: Announcement,
+        /// Bytes of its content.
+        content: u64,
+    },
+    /// Everything of a product is written: compare its digest, give it its name, and say so by [`Receiver::on_checked`].
+    Complete {
+        /// What.
+        product: u32,
+        /// Its name and metadata.
+        announcement: Announcement,
+        /// Bytes of its content.
+        content: u64,
+        /// What its content must have.
+        digest: Digest,
+    },
+    /// Enough of a block is there to rebuild the rest: read its packets back, call [`super::parity::rebuild`], and hand each packet that it
+    /// gives to [`Receiver::on_data`] as a repair, cut to the stream's end.
+    Rebuild(Rebuild),
+    /// A product will not be stored. Tell the sender, unless it was the one to say so.
+    Failed {
+        /// What.
+        product: u32,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// A block that can be rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Of which product.
+    pub product: u32,
+    /// Its stream.
+    pub shape: Shape,
+    /// Where in the stream the block begins.
+    pub offset: u64,
+    /// Packets of the block.
+    pub packets: u16,
+    /// Those of them that are there, by their places in the block.
+    pub there: Vec<u16>,
+    /// Packets of parity that the sender made for it.
+    pub of: u16,
+    /// Those of them that came.
+    pub parity: Vec<(u16, Vec<u8>)>,
+}
+
+/// Why a product is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It has a name or metadata that must not be.
+    #[error(transparent)]
+    Refused(#[from] AnnouncementError),
+    /// Its content has another digest, also after it was sent once more.
+    #[error("its content does not have its digest, though it was sent twice")]
+    Damaged,
+    /// The sender cannot send it any more.
+    #[error("the sender cannot send it any more: {0}")]
+    Lost(Text),
+    /// This end cannot store it.
+    #[error("{0}")]
+    Here(Text),
+}
+
+/// Bytes to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Where in the content they go.
+    pub at: u64,
+    /// Which bytes of the payload they are.
+    pub payload: Range<usize>,
+}
+
+/// What came in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets that were there already.
+    pub duplicates: u64,
+    /// Packets that fit no product of this session.
+    pub misfits: u64,
+    /// Bytes of streams that came, but for duplicates.
+    pub bytes: u64,
+    /// Of these, bytes that were rebuilt or sent again.
+    pub repaired: u64,
+    /// Frames with NACKs.
+    pub nacks: u64,
+    /// Products that are stored.
+    pub stored: u32,
+    /// Products that will not be.
+    pub failed: u32,
+    /// Of those stored, products that were gone before.
+    pub caught_up: u32,
+}
+
+/// The receiver's half of a session.
+///
+/// Events come in by `on_*`: packets that an [`super::seal::Opener`] has opened, frames of the control connection, and what became of the
+/// files. After each, and when [`Self::deadline`] has come:
+/// 1. [`Self::poll`] until it yields `None`, doing what it says;
+/// 2. [`Self::deadline`], and wake no later than that.
+#[derive(Debug)]
+pub struct Receiver {
+    config: Config,
+    items: BTreeMap<u32, Item>,
+    /// Products that are stored or never will be.
+    done: Numbers,
+    /// How far the first pass is known to be: product and packet.
+    frontier: (u32, u64),
+    /// How far it was looked through for gaps.
+    scanned: (u32, u64),
+    gaps: Gaps,
+    /// Products that the sender holds no longer.
+    catch_up: BTreeSet<u32>,
+    /// Runs of products that are still to be added to them.
+    gone: VecDeque<Range<u32>>,
+    products: Option<u32>,
+    events: VecDeque<Event>,
+    unsaid: BTreeSet<u32>,
+    have_at: Nanos,
+    nack_at: Nanos,
+    report_at: Nanos,
+    rtt: Nanos,
+    counts: (Counts, u64),
+    /// Bytes of parity that are kept.
+    kept_parity: usize,
+    tally: Tally,
+    random: Pcg64Mcg,
+}
+
+impl Receiver {
+    /// One that has nothing.
+    #[must_use]
+    pub fn new(config: Config, now: Nanos) -> Self {
+        let position = (config.position.product, config.position.offset / u64::from(config.payload.get()));
+        let first = (config.first, 0);
+        let mut receiver = Self {
+            config,
+            items: BTreeMap::new(),
+            done: Numbers::default(),
+            frontier: first,
+            scanned: first,
+            gaps: Gaps::default(),
+            catch_up: BTreeSet::new(),
+            gone: VecDeque::new(),
+            products: None,
+            events: VecDeque::new(),
+            unsaid: BTreeSet::new(),
+            have_at: now,
+            nack_at: now,
+            report_at: now.after(REPORT),
+            rtt: LIKELY_RTT,
+            counts: (Counts::default(), 0),
+            kept_parity: 0,
+            tally: Tally::default(),
+            random: Pcg64Mcg::seed_from_u64(config.seed),
+        };
+        receiver.reach(now, position);
+        receiver
+    }
+
+    /// Bytes of a stream came, from the group or from the control connection: says which of them to write at once, before anything else
+    /// is asked of this.
+    pub fn on_data(&mut self, now: Nanos, data: &Data, payload: &[u8]) -> Option<Write> {
+        let full = u64::from(self.config.payload.get());
+        let (first, end) = (data.offset / full, data.offset + payload.len() as u64);
+        let packets = first..end.div_ceil(full);
+        let whole = end.is_multiple_of(full) || end == data.shape.stream();
+        if data.product < self.config.first || !data.offset.is_multiple_of(full) || !whole {
+            self.tally.misfits += 1;
+            return None;
+        }
+        let write = self.take(data, packets.clone(), payload);
+        if !data.repair {
+            // A block is over with its parity, or with what comes behind that.
+            let block = u64::from(self.config.block.get());
+            let over = (packets.end - 1).checked_div(block).map_or(packets.end, |number| number * block);
+            self.reach(now, (data.product, over));
+        }
+        write
+    }
+
+    /// Parity came.
+    pub fn on_parity(&mut self, now: Nanos, parity: &Parity, payload: &[u8]) {
+        let (full, block) = (u64::from(self.config.payload.get()), u64::from(self.config.block.get()));
+        let aligned = block > 0 && parity.offset.is_multiple_of(full * block);
+        if parity.product < self.config.first || !aligned || payload.len() as u64 != full {
+            self.tally.misfits += 1;
+            return;
+        }
+        let first = parity.offset / full;
+        if !self.done.contains(parity.product) {
+            let item = self.items.entry(parity.product).or_default();
+            if item.fits(parity.shape, self.config.payload) {
+                let packets = first..item.packets.count().min(first + block);
+                let room = MOST_PARITY - self.kept_parity;
+                self.kept_parity += item.keep_parity(packets.clone(), parity, payload, room);
+                self.rebuild(parity.product, &packets);
+            } else {
+                self.tally.misfits += 1;
+            }
+        }
+        // Its block was sent, but more of its parity may come.
+        let end = (first + block).min(parity.shape.packets(self.config.payload));
+        let is_last = parity.index + 1 == parity.of;
+        self.reach(now, (parity.product, if is_last { end } else { first }));
+    }
+
+    /// The sender says where it is.
+    pub fn on_status(&mut self, now: Nanos, position: Position) {
+        self.reach(now, (position.product, position.offset / u64::from(self.config.payload.get())));
+    }
+
+    /// The sender holds these products no longer: they are asked for one last time.
+    pub fn on_gone(&mut self, now: Nanos, runs: &[(u32, u32)]) {
+        for (first, count) in runs {
+            let first = (*first).max(self.config.first);
+            self.gone.push_back(first..first.saturating_add(*count));
+        }
+        self.scan(now);
+    }
+
+    /// The sender cannot send a product any more.
+    pub fn on_lost(&mut self, product: u32, reason: Text) {
+        self.fail(product, Failure::Lost(reason));
+    }
+
+    /// This end cannot store a product, or does not want it.
+    pub fn on_unwanted(&mut self, product: u32, reason: Text) {
+        self.fail(product, Failure::Here(reason));
+    }
+
+    /// These bytes of a product's content are there from an earlier attempt, and are what they should be. Nothing is asked for but the rest.
+    pub fn on_found(&mut self, product: u32, content: &[Range<u64>]) {
+        let payload = u64::from(self.config.payload.get());
+        let Some(item) = self.items.get_mut(&product) else { return };
+        let Some(shape) = item.shape else { return };
+        for range in content {
+            let end = range.end.min(shape.content()) + u64::from(shape.head());
+            let first = (range.start + u64::from(shape.head())).div_ceil(payload);
+            for packet in first..end / payload {
+                self.tally.bytes += payload * u64::from(item.packets.insert(packet));
+            }
+        }
+        self.complete(product);
+    }
+
+    /// A product that was [complete](Event::Complete) has its digest and its name, or has not its digest.
+    pub fn on_checked(&mut self, now: Nanos, product: u32, is_right: bool) {
+        let Some(item) = self.items.get_mut(&product) else { return };
+        if is_right {
+            self.tally.stored += 1;
+            self.tally.caught_up += u32::from(self.catch_up.contains(&product));
+            self.unsaid.insert(product);
+            self.settle(product);
+        } else if item.reset() {
+            self.catch_up.insert(product);
+            self.gaps.replace(&BTreeSet::from([product]), now);
+        } else {
+            self.fail(product, Failure::Damaged);
+        }
+    }
+
+    /// There are so many products, though not all may have been sent yet.
+    pub fn on_end(&mut self, products: u32) {
+        self.products = Some(products);
+    }
+
+    /// A round trip over the control connection took so long.
+    pub fn on_rtt(&mut self, rtt: Nanos) {
+        self.rtt = rtt;
+    }
+
+    /// What the opener has counted, and how much it refused.
+    pub fn on_counts(&mut self, counts: Counts, refused: u64) {
+        self.counts = (counts, refused);
+    }
+
+    /// The control connection was lost, and there is a new one of the same session: everything is said once more.
+    pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos) {
+        self.config.pace = pace;
+        self.unsaid.extend(self.done.iter());
+        self.gaps.all_due(now);
+    }
+
+    /// What is to be done now.
+    pub fn poll(&mut self, now: Nanos) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if now >= self.nack_at && self.gaps.due().is_some_and(|due| due <= now) {
+            let wants = self.ask(now);
+            self.scan(now);
+            if !wants.is_empty() {
+                self.nack_at = now.after(self.config.pace);
+                self.tally.nacks += 1;
+                return Some(Event::Nack(wants));
+            }
+        }
+        if now >= self.have_at && !self.unsaid.is_empty() {
+            self.have_at = now.after(self.config.pace);
+            return Some(Event::Have(self.say()));
+        }
+        if now >= self.report_at {
+            self.report_at = now.after(REPORT.max(Nanos(4 * self.config.pace.0)));
+            return Some(Event::Report(self.report()));
+        }
+        None
+    }
+
+    /// When to come again at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Nanos {
+        let nack = self.gaps.due().map_or(Nanos::MAX, |due| due.max(self.nack_at));
+        let have = if self.unsaid.is_empty() { Nanos::MAX } else { self.have_at };
+        nack.min(have).min(self.report_at)
+    }
+
+    /// Whether everything of the session is stored or will not be, and the sender knows of it as far as it was polled.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        let wanted = |products: u32| u64::from(products.saturating_sub(self.config.first));
+        self.events.is_empty()
+            && self.unsaid.is_empty()
+            && self.products.is_some_and(|products| self.done.count() >= wanted(products))
+    }
+
+    /// What came.
+    #[must_use]
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Bytes by which this receiver is behind the sender, of the products that it has heard of.
+    #[must_use]
+    pub fn behind(&self) -> u64 {
+        let lacking = self.items.iter().map(|(product, item)| match item.shape {
+            Some(shape) if *product < self.frontier.0 => {
+                shape.stream().saturating_sub(item.packets.there() * u64::from(self.config.payload.get()))
+            }
+            _ => 0,
+        });
+        lacking.sum()
+    }
+
+    /// What it will say in its next report.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let (counts, refused) = self.counts;
+        let (packets, lost) = (counts.sent, counts.lost());
+        Report { packets, lost, refused, bytes: self.tally.bytes, rtt: self.rtt }
+    }
+
+    /// Takes packets of a product in.
+    fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8]) -> Option<Write> {
+        if self.done.contains(data.product) {
+            self.tally.duplicates += 1;
+            return None;
+        }
+        let item = self.items.entry(data.product).or_default();
+        if !item.fits(data.shape, self.config.payload) {
+            self.tally.misfits += 1;
+            return None;
+        }
+        let before = item.packets.there();
+        packets.clone().for_each(|packet| {
+            item.packets.insert(packet);
+        });
+        if item.packets.there() == before || item.is_checked() {
+            self.tally.duplicates += 1;
+            return None;
+        }
+        self.tally.bytes += payload.len() as u64;
+        self.tally.repaired += if data.repair { payload.len() as u64 } else { 0 };
+        let write = item.store(data, payload);
+        match item.announced(self.config.payload) {
+            None => {}
+            Some(Ok(announcement)) => {
+                let content = data.shape.content();
+                self.events.push_back(Event::Announced { product: data.product, announcement, content });
+            }
+            Some(Err(error)) => {
+                self.fail(data.product, error.into());
+                return None;
+            }
+        }
+        if self.config.block.get() > 0 {
+            let block = u64::from(self.config.block.get());
+            let count = data.shape.packets(self.config.payload);
+            for first in (packets.start / block..=(packets.end - 1) / block).map(|number| number * block) {
+                self.rebuild(data.product, &(first..count.min(first + block)));
+            }
+        }
+        self.complete(data.product);
+        write
+    }
+
+    /// Says that a block can be rebuilt, where it can.
+    fn rebuild(&mut self, product: u32, packets: &Range<u64>) {
+        let Some(item) = self.items.get_mut(&product) else { return };
+        let (freed, rebuild) = item.rebuild(product, packets, self.config.payload);
+        self.kept_parity -= freed;
+        self.events.extend(rebuild.map(Event::Rebuild));
+    }
+
+    fn complete(&mut self, product: u32) {
+        let Some(item) = self.items.get_mut(&product) else { return };
+        if let Some((announcement, content, digest)) = item.complete() {
+            self.events.push_back(Event::Complete { product, announcement, content, digest });
+        }
+    }
+
+    fn fail(&mut self, product: u32, failure: Failure) {
+        if product < self.config.first || self.done.contains(product) {
+            return;
+        }
+        self.tally.failed += 1;
+        self.settle(product);
+        self.events.push_back(Event::Failed { product, failure });
+    }
+
+    fn settle(&mut self, product: u32) {
+        self.kept_parity -= self.items.remove(&product).map_or(0, |item| item.kept_parity());
+        self.catch_up.remove(&product);
+        self.done.insert(product);
+    }
+
+    /// The first pass is known to have come so far.
+    fn reach(&mut self, now: Nanos, to: (u32, u64)) {
+        // In order and without loss there is nothing to look for.
+        let in_order = to > self.frontier && self.scanned == self.frontier && to.0 == self.frontier.0;
+        let complete = in_order
+            && self.config.block.get() == 0
+            && self
+                .items
+                .get(&to.0)
+                .is_some_and(|item| item.packets.missing(self.frontier.1..to.1).is_none());
+        self.frontier = self.frontier.max(to);
+        if complete {
+            self.scanned = self.frontier;
+        } else {
+            self.scan(now);
+        }
+    }
+
+    /// The products that are stored and were not said yet.
+    fn say(&mut self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        while runs.len() < MOST_RUNS
+            && let Some(product) = self.unsaid.pop_first()
+        {
+            match runs.last_mut() {
+                Some((first, count)) if first.checked_add(*count) == Some(product) => *count += 1,
+                _ => runs.push((product, 1)),
+            }
+        }
+        runs
+    }
+}
+
+/// Bytes of parity that are kept for blocks that lack more than came of it.
+const MOST_PARITY: usize = 32 << 20;
+
+/// The round trip before any is known.
+const LIKELY_RTT: Nanos = Nanos(100_000_000);
+
+/// How often a receiver says how it fares: a rate is judged by two or three of these.
+const REPORT: Nanos = Nanos(250_000_000);

@@ -1,0 +1,189 @@
+//! What a receiver asks for, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use farlink_wire::cast::MOST_STREAM;
+use farlink_wire::cast::control::{MOST_RANGES, Want};
+use farlink_wire::quantity::Nanos;
+use rand::RngExt;
+
+use super::Receiver;
+
+/// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gaps {
+    /// When, product and first packet; then the packet behind the last, and how often it was asked for.
+    due: BTreeMap<(Nanos, u32, u64), (u64, u32)>,
+}
+
+impl Gaps {
+    /// When the first is to be looked at.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        self.due.first_key_value().map(|((at, ..), _)| *at)
+    }
+
+    /// Whole products are looked at now, and their gaps no longer one by one.
+    pub(super) fn replace(&mut self, products: &BTreeSet<u32>, now: Nanos) {
+        self.due.retain(|(_, of, _), _| !products.contains(of));
+        products.iter().for_each(|product| self.insert(now, *product, 0..u64::MAX, 0));
+    }
+
+    /// All are looked at now, as if for the first time.
+    pub(super) fn all_due(&mut self, now: Nanos) {
+        let all = std::mem::take(&mut self.due);
+        all.into_iter().for_each(|((_, product, start), (end, _))| self.insert(now, product, start..end, 0));
+    }
+
+    fn insert(&mut self, at: Nanos, product: u32, packets: Range<u64>, tries: u32) {
+        let end = self.due.entry((at, product, packets.start)).or_insert((packets.end, tries));
+        end.0 = end.0.max(packets.end);
+    }
+
+    fn is_full(&self) -> bool {
+        self.due.len() >= MOST_GAPS
+    }
+}
+
+impl Receiver {
+    /// Looks through what the first pass has passed for what did not come of it, as far as there is room to remember it.
+    pub(super) fn scan(&mut self, now: Nanos) {
+        let at = now.after(self.config.grace);
+        let to = self.frontier;
+        while self.scanned < to && !self.gaps.is_full() {
+            let (product, from) = self.scanned;
+            let end = if product < to.0 { u64::MAX } else { to.1 };
+            let next = if product < to.0 { (product + 1, 0) } else { to };
+            if self.done.contains(product) {
+                self.scanned = next;
+                continue;
+            }
+            let missing = match self.items.get(&product) {
+                Some(item) if item.shape.is_some() => item.packets.missing(from..end),
+                _ => Some(from..end),
+            };
+            self.scanned = next;
+            if let Some(run) = missing {
+                if run.end < end && run.end < u64::MAX {
+                    self.scanned = (product, run.end);
+                }
+                self.gaps.insert(at, product, run, 0);
+            }
+        }
+        let mut gone = BTreeSet::new();
+        while self.gaps.due.len() + gone.len() < MOST_GAPS
+            && let Some(run) = self.gone.front_mut()
+        {
+            let Some(product) = run.next() else {
+                self.gone.pop_front();
+                continue;
+            };
+            if !self.done.contains(product) && self.catch_up.insert(product) {
+                gone.insert(product);
+            }
+        }
+        if !gone.is_empty() {
+            self.gaps.replace(&gone, now);
+        }
+    }
+
+    /// What is missing of the gaps that are due, as much as one frame has room for.
+    pub(super) fn ask(&mut self, now: Nanos) -> Vec<Want> {
+        let mut asked: BTreeMap<(u32, bool), Vec<Range<u64>>> = BTreeMap::new();
+        let mut room = MOST_RANGES;
+        let mut later = Vec::new();
+        while room > 0
+            && let Some(entry) = self.gaps.due.first_entry()
+            && entry.key().0 <= now
+        {
+            let ((due, product, start), (end, tries)) = entry.remove_entry();
+            let mut missing = self.missing(product, start..end, room);
+            let Some(last) = missing.last().map(|run| run.end) else { continue };
+            if missing.len() == room && last < end {
+                self.gaps.insert(due, product, last..end, tries);
+            }
+            let again = self.again_at(now, tries);
+            // The whole of a product of which nothing is known stays so.
+            let end = if missing.len() == room { last } else { end };
+            later.push((again, product, start..end, tries + 1));
+            room -= missing.len();
+            asked.entry((product, tries > 0)).or_default().append(&mut missing);
+        }
+        later
+            .into_iter()
+            .for_each(|(at, product, packets, tries)| self.gaps.insert(at, product, packets, tries));
+        let payload = u64::from(self.config.payload.get());
+        let wants = asked.into_iter().map(|((product, again), mut runs)| {
+            runs.sort_unstable_by_key(|run| run.start);
+            let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(runs.len());
+            for run in runs {
+                let start = run.start * payload;
+                let end = run.end.saturating_mul(payload).min(MOST_STREAM);
+                match ranges.last_mut() {
+                    Some((offset, length)) if *offset + *length >= start => {
+                        *length = (*length).max(end - *offset);
+                    }
+                    _ => ranges.push((start, end - start)),
+                }
+            }
+            Want { product, again, catch_up: self.catch_up.contains(&product), ranges }
+        });
+        wants.collect()
+    }
+
+    /// What is missing of some packets of a product, at most `most` runs: of a block, so much that its parity makes up for the rest.
+    fn missing(&self, product: u32, packets: Range<u64>, most: usize) -> Vec<Range<u64>> {
+        if self.done.contains(product) {
+            return Vec::new();
+        }
+        let Some(item) = self.items.get(&product).filter(|item| item.shape.is_some()) else {
+            return vec![packets];
+        };
+        let (mut runs, mut at) = (Vec::new(), packets.start);
+        let block = u64::from(self.config.block.get());
+        while runs.len() < most
+            && let Some(mut run) = item.packets.missing(at..packets.end)
+        {
+            if let Some(number) = run.start.checked_div(block) {
+                let first = number * block;
+                run.end = run.end.min(first + block);
+                // The first that are missing of a block are those that its parity makes up for.
+                let spared = item.parity_of(first).saturating_sub(missing_before(item, first, run.start));
+                at = run.end;
+                run.start = run.end.min(run.start + spared);
+            } else {
+                at = run.end;
+            }
+            if !run.is_empty() {
+                runs.push(run);
+            }
+        }
+        runs
+    }
+
+    /// When to ask again for what is asked for now: twice as late each time, and not all at the same time.
+    fn again_at(&mut self, now: Nanos, tries: u32) -> Nanos {
+        let first = (2 * self.rtt.0).saturating_add(4 * self.config.pace.0).max(LEAST_AGAIN.0);
+        let wait = first.saturating_mul(1 << tries.min(16)).min(MOST_AGAIN.0.max(first));
+        now.after(Nanos(wait)).after(Nanos(self.random.random_range(0..=wait / 4)))
+    }
+}
+
+/// Packets missing of a block before one of them.
+fn missing_before(item: &super::Item, first: u64, packet: u64) -> u64 {
+    let (mut missing, mut at) = (0, first);
+    while let Some(run) = item.packets.missing(at..packet) {
+        missing += run.end - run.start;
+        at = run.end;
+    }
+    missing
+}
+
+/// Gaps that are remembered: 1 MiB. Those that come after them are found when there is room.
+const MOST_GAPS: usize = 16_384;
+
+/// How soon something is asked for again at least: what a sender's scheduler may take beside a short round trip.
+const LEAST_AGAIN: Nanos = Nanos(20_000_000);
+
+/// How late at most.
+const MOST_AGAIN: Nanos = Nanos(4_000_000_000);

@@ -1,0 +1,493 @@
+//! The sender of a session: which packet leaves next, to the group or to one receiver.
+//!
+//! Products are sent one after the other, and each only once to the group unless something of it is lost: the next is under way while
+//! older ones are repaired. What receivers lack is counted, and a [`RepairPolicy`] says whether it goes to the group or to those who
+//! lack it. New products come first: while any waits, repairs have a small share of the rate, and unicast a rate of its own beside
+//! it. So a receiver that loses much costs the others little, whatever it asks for.
+//!
+//! Memory is bounded by how much is held, not by what is lost: a byte for each packet near which something is lacking, and
+//! a thousand runs for each receiver. What is left out is asked for again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use farlink_wire::cast::control::{BlockPackets, Report, Want};
+use farlink_wire::cast::packet::{Data, Parity};
+use farlink_wire::cast::{Payload, Position, Shape};
+use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
+
+use super::pacer::{Lane, Pacer, Rates};
+use super::repair_policy::{Adaptive, RepairPolicy, View};
+
+mod asked;
+mod choice;
+mod held;
+mod lacking;
+mod peer;
+mod release;
+
+use held::Held;
+pub use held::Hold;
+use peer::Peer;
+pub use peer::Progress;
+
+/// What a session is to be like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// Of a full packet.
+    pub payload: Payload,
+    /// Packets of a block of parity.
+    pub block: BlockPackets,
+    /// Packets of parity for each block; 0 where there is none.
+    pub parity: u16,
+    /// How fast.
+    pub rates: Rates,
+    /// How long products are held.
+    pub hold: Hold,
+    /// Products that are held at most; the oldest is gone before there are more.
+    pub most_held: usize,
+}
+
+/// What is to be done next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Send {
+    /// To the group: `bytes` of the stream in packets of full payload, the last of a stream shorter, the first with this header and each
+    /// further one with an offset that is a payload more. One system call's worth.
+    Data {
+        /// Of the first packet.
+        header: Data,
+        /// Of all of them.
+        bytes: u64,
+    },
+    /// To the group: one packet of parity over the block whose packets were sent last.
+    Parity(Parity),
+    /// To the group: where the first pass is.
+    Status(Position),
+    /// To one receiver, over its control connection.
+    Repair {
+        /// Who.
+        receiver: u32,
+        /// What.
+        product: u32,
+        /// Its stream.
+        shape: Shape,
+        /// From which byte of the stream on.
+        offset: u64,
+        /// How many: at most [`farlink_wire::cast::control::MOST_REPAIR`].
+        bytes: u64,
+    },
+    /// To one receiver: these products are held no longer.
+    Gone {
+        /// Who.
+        receiver: u32,
+        /// Runs of first and count.
+        runs: Vec<(u32, u32)>,
+    },
+    /// To one receiver: this product cannot be had any more.
+    Lost {
+        /// Who.
+        receiver: u32,
+        /// What.
+        product: u32,
+        /// Why.
+        reason: Text,
+    },
+    /// Nothing is sent: this product is with everybody, or gone, and what was kept in memory for it can be dropped. A receiver that catches
+    /// up may still ask for it, if it can be read again.
+    Released {
+        /// What.
+        product: u32,
+    },
+}
+
+/// The sender's half of a session.
+///
+/// Events come in by `on_*`. After each, and when [`Self::deadline`] has come:
+/// 1. [`Self::poll`] until it yields `None`, doing what it says;
+/// 2. [`Self::deadline`], and wake no later than that.
+#[derive(Debug)]
+pub struct Sender {
+    config: Config,
+    policy: Box<dyn RepairPolicy>,
+    pacer: Pacer,
+    held: BTreeMap<u32, Held>,
+    /// Products whose first pass is not over, in order.
+    queue: VecDeque<u32>,
+    next_product: u32,
+    no_more: bool,
+    /// Products that are held no longer.
+    archive: BTreeMap<u32, Shape>,
+    /// When products are gone.
+    expiries: BTreeSet<(Nanos, u32)>,
+    /// Products of which something is lacking.
+    needy: BTreeSet<u32>,
+    /// The threshold for which nothing was found to send to the group again, since something was last asked for.
+    nothing_from: Option<u32>,
+    peers: BTreeMap<u32, Peer>,
+    free_places: Vec<u32>,
+    /// Who waits for unicast, next first.
+    turns: VecDeque<u32>,
+    /// What was asked for and is not dealt with yet, and when it will be.
+    unheard: Vec<(u32, Vec<Want>)>,
+    listen_until: Nanos,
+    /// Packets that wait for unicast, for all receivers.
+    waiting: u64,
+    /// Packets that receivers could have received, and that they lost, all together.
+    reported: (u64, u64),
+    pending: VecDeque<Send>,
+    /// When there was time to spare last.
+    idle_at: Nanos,
+    status_at: Nanos,
+    status_after: Nanos,
+    totals: Totals,
+}
+
+/// What a session has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Payload of first passes, bytes.
+    pub first_pass: u64,
+    /// Payload that was sent to the group again.
+    pub multicast_repair: u64,
+    /// Payload of parity.
+    pub parity: u64,
+    /// Payload that was sent to single receivers.
+    pub unicast_repair: u64,
+    /// Times that a product was gone for a receiver.
+    pub gone: u64,
+    /// Frames with NACKs.
+    pub nacks: u64,
+    /// Bytes to the group on the wire, with every header: what [`super::rate::RateFinder::on_sent`] is to know.
+    pub group_wire: u64,
+}
+
+impl Sender {
+    /// A session without receivers or products.
+    #[must_use]
+    pub fn new(config: Config, now: Nanos) -> Self {
+        Self::with_policy(config, Box::new(Adaptive), now)
+    }
+
+    /// One that decides otherwise how losses are repaired.
+    #[must_use]
+    pub fn with_policy(config: Config, policy: Box<dyn RepairPolicy>, now: Nanos) -> Self {
+        let has_parity = config.parity > 0 && config.block.get() > 0;
+        let config = Config {
+            parity: if has_parity { config.parity } else { 0 },
+            block: if has_parity { config.block } else { BlockPackets::default() },
+            most_held: config.most_held.max(1),
+            ..config
+        };
+        Self {
+            config,
+            policy,
+            pacer: Pacer::new(config.rates, config.payload, now),
+            held: BTreeMap::new(),
+            queue: VecDeque::new(),
+            next_product: 0,
+            no_more: false,
+            archive: BTreeMap::new(),
+            expiries: BTreeSet::new(),
+            needy: BTreeSet::new(),
+            nothing_from: None,
+            peers: BTreeMap::new(),
+            free_places: Vec::new(),
+            turns: VecDeque::new(),
+            unheard: Vec::new(),
+            listen_until: Nanos::MAX,
+            waiting: 0,
+            reported: (0, 0),
+            pending: VecDeque::new(),
+            idle_at: now,
+            status_at: now,
+            status_after: FIRST_STATUS,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes a product, and says its number; `None` where the session has had all that it may.
+    pub fn on_product(&mut self, shape: Shape) -> Option<u32> {
+        debug_assert!(!self.no_more, "a product after the last");
+        let product = self.next_product;
+        self.next_product = product.checked_add(1)?;
+        self.held.insert(product, Held::new(shape, self.config.payload, self.peers.len() as u32));
+        self.queue.push_back(product);
+        Some(product)
+    }
+
+    /// Whether another product should be given: enough wait, otherwise, to keep the group busy.
+    #[must_use]
+    pub fn wants_products(&self) -> bool {
+        self.queue.len() < QUEUE
+    }
+
+    /// No further product comes.
+    pub fn on_no_more(&mut self) {
+        self.no_more = true;
+    }
+
+    /// A receiver takes part, and wants what is held from product `first` on; those before it was told it cannot have, or has. Its number
+    /// is the caller's, and no other receiver's.
+    pub fn on_join(&mut self, now: Nanos, receiver: u32, first: u32) {
+        self.on_leave(now, receiver);
+        let place = self.free_places.pop().unwrap_or(self.peers.len() as u32);
+        let mut peer = Peer::new(place);
+        for (product, held) in &mut self.held {
+            held.admit(place);
+            if *product < first {
+                held.settle(place);
+            }
+        }
+        peer.owed.extend(self.archive.range(first..).map(|(product, _)| *product));
+        peer.gone.clone_from(&peer.owed);
+        self.peers.insert(receiver, peer);
+        let before: Vec<_> = self.held.range(..first).map(|(product, _)| *product).collect();
+        before.into_iter().for_each(|product| self.release_if_settled(now, product));
+        self.tell_gone(receiver);
+        self.wake_status(now);
+    }
+
+    /// A receiver is there no longer. What it lacks, it may ask for when it joins again.
+    pub fn on_leave(&mut self, now: Nanos, receiver: u32) {
+        self.on_report(receiver, Report::default());
+        let Some(peer) = self.peers.remove(&receiver) else { return };
+        self.waiting -= peer.waiting();
+        self.free_places.push(peer.place);
+        let mut settled = Vec::new();
+        for (product, held) in &mut self.held {
+            if !held.is_settled(peer.place) {
+                held.settle(peer.place);
+                settled.push(*product);
+            }
+        }
+        for product in settled {
+            self.release_if_settled(now, product);
+        }
+    }
+
+    /// A receiver has these products: runs of first and count.
+    pub fn on_have(&mut self, now: Nanos, receiver: u32, runs: &[(u32, u32)]) {
+        for (first, count) in runs {
+            let last = first.saturating_add(count - 1);
+            self.settle(now, receiver, *first..=last, |progress, products| progress.products += products);
+        }
+    }
+
+    /// A receiver cannot store a product: it alone goes without.
+    pub fn on_failed(&mut self, now: Nanos, receiver: u32, product: u32) {
+        self.settle(now, receiver, product..=product, |progress, products| progress.failed += products);
+    }
+
+    /// How a receiver fares.
+    pub fn on_report(&mut self, receiver: u32, report: Report) {
+        let Some(peer) = self.peers.get_mut(&receiver) else { return };
+        let before = std::mem::replace(&mut peer.progress.report, report);
+        let (packets, lost) = self.reported;
+        let change = |sum: u64, old: u64, new: u64| sum.saturating_sub(old).saturating_add(new);
+        self.reported =
+            (change(packets, before.packets, report.packets), change(lost, before.lost, report.lost));
+    }
+
+    /// A receiver's connection takes no more, or takes more again.
+    pub fn on_writable(&mut self, receiver: u32, is_writable: bool) {
+        if let Some(peer) = self.peers.get_mut(&receiver) {
+            peer.is_writable = is_writable;
+        }
+    }
+
+    /// A product cannot be read (any more): nobody who lacks something of it will get it.
+    pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
+        let held = self.held.remove(&product);
+        if held.is_none() && self.archive.remove(&product).is_none() {
+            return;
+        }
+        self.forget_first_pass(product, held.as_ref());
+        let mut waiting = 0;
+        for (receiver, peer) in &mut self.peers {
+            let lacks =
+                peer.owed.remove(&product) || held.as_ref().is_some_and(|held| !held.is_settled(peer.place));
+            peer.gone.remove(&product);
+            waiting += peer.forget(product);
+            if lacks {
+                peer.progress.failed += 1;
+                let lost = Send::Lost { receiver: *receiver, product, reason: reason.clone() };
+                self.pending.push_back(lost);
+            }
+        }
+        self.waiting -= waiting;
+    }
+
+    /// Sends to the group at another rate.
+    pub fn set_rate(&mut self, rate: farlink_wire::quantity::BitsPerSec) {
+        self.pacer.set_group(rate);
+    }
+
+    /// What is to be done now.
+    pub fn poll(&mut self, now: Nanos) -> Option<Send> {
+        self.expire(now);
+        self.listen(now);
+        if let Some(send) = self.pending.pop_front() {
+            return Some(send);
+        }
+        if self.peers.is_empty() {
+            return None;
+        }
+        let send = self.choose(now);
+        self.check();
+        send
+    }
+
+    /// When to come again at the latest; `None` where only an event changes anything.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Nanos> {
+        let expiry = self.expiries.first().map(|(at, _)| *at);
+        let heard = (!self.unheard.is_empty()).then_some(self.listen_until);
+        let expiry = [expiry, heard].into_iter().flatten().min();
+        if self.peers.is_empty() {
+            return expiry;
+        }
+        let unicast = self.turns.iter().any(|receiver| self.is_writable(*receiver));
+        let group = if !self.queue.is_empty() {
+            self.pacer.free_at(Lane::Group)
+        } else if unicast || self.has_multicast_repair() {
+            self.pacer.free_at(Lane::Spare)
+        } else {
+            self.pacer.free_at(Lane::Spare).map(|at| at.max(self.status_at))
+        };
+        let beside = if unicast { self.pacer.free_at(Lane::Beside) } else { None };
+        [expiry, group, beside].into_iter().flatten().min()
+    }
+
+    /// Whether every product is with every receiver that takes part, or is known not to come.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.no_more
+            && self.held.is_empty()
+            && self.pending.is_empty()
+            && self.peers.values().all(|peer| peer.owed.is_empty())
+    }
+
+    /// Where the first pass is: what a receiver that joins is told.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        let Some(product) = self.queue.front() else {
+            return Position { product: self.next_product, offset: 0 };
+        };
+        let payload = u64::from(self.config.payload.get());
+        let offset = self.held.get(product).map_or(0, |held| (held.sent * payload).min(held.shape.stream()));
+        Position { product: *product, offset }
+    }
+
+    /// The oldest product that can still be had: what a receiver may be told to begin with.
+    #[must_use]
+    pub fn oldest(&self) -> u32 {
+        let firsts = [self.held.keys().next(), self.archive.keys().next()];
+        firsts.into_iter().flatten().min().copied().unwrap_or(self.next_product)
+    }
+
+    /// Least time between two frames of NACKs, or of acknowledgements, of one receiver: so that all of them together send no more than
+    /// the sender reads easily.
+    #[must_use]
+    pub fn pace(&self) -> Nanos {
+        LEAST_PACE.max(Nanos(self.peers.len() as u64 * EACH_FRAME.0))
+    }
+
+    /// How a receiver stands.
+    #[must_use]
+    pub fn progress(&self, receiver: u32) -> Option<Progress> {
+        let peer = self.peers.get(&receiver)?;
+        let lacks = |held: &&Held| held.is_passed() && !held.is_settled(peer.place);
+        let behind = self.held.values().filter(lacks).count() + peer.owed.len();
+        let waiting = peer.waiting() * u64::from(self.config.payload.get());
+        Some(Progress { behind: behind as u64, waiting, ..peer.progress })
+    }
+
+    /// What it has come to so far.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Bytes that the machine takes, about.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let held = self.held.values().map(|held| size_of::<Held>() as u64 + held.memory()).sum::<u64>();
+        held + self.peers.values().map(Peer::memory).sum::<u64>() + 32 * self.archive.len() as u64
+    }
+
+    fn is_writable(&self, receiver: u32) -> bool {
+        self.peers.get(&receiver).is_some_and(|peer| peer.is_writable && !peer.wanted.is_empty())
+    }
+
+    fn settle(
+        &mut self,
+        now: Nanos,
+        receiver: u32,
+        products: std::ops::RangeInclusive<u32>,
+        count: impl Fn(&mut Progress, u64),
+    ) {
+        let Some(peer) = self.peers.get_mut(&receiver) else { return };
+        let mut settled = Vec::new();
+        for (product, held) in self.held.range_mut(products.clone()) {
+            if held.settle(peer.place) {
+                settled.push(*product);
+            }
+        }
+        let owed: Vec<_> = peer.owed.range(products).copied().collect();
+        for product in &owed {
+            peer.owed.remove(product);
+            peer.gone.remove(product);
+        }
+        for product in settled.iter().chain(&owed) {
+            self.waiting -= peer.forget(*product);
+        }
+        count(&mut peer.progress, (settled.len() + owed.len()) as u64);
+        for product in settled {
+            self.release_if_settled(now, product);
+        }
+    }
+
+    /// Says soon again where the first pass is.
+    fn wake_status(&mut self, now: Nanos) {
+        self.status_after = FIRST_STATUS;
+        self.status_at = self.status_at.min(now.after(FIRST_STATUS));
+    }
+
+    /// Where nothing has been found to send to the group again, there is nothing.
+    fn has_multicast_repair(&self) -> bool {
+        !self.needy.is_empty() && self.nothing_from.is_none()
+    }
+
+    fn view(&self, busy: bool) -> View {
+        let (packets, lost) = self.reported;
+        let rate = self.config.rates.beside.unwrap_or(self.pacer.rates().group);
+        View {
+            receivers: self.peers.len() as u32,
+            loss: if packets == 0 { LIKELY_LOSS } else { lost as f64 / packets as f64 },
+            busy,
+            unicast_wait: rate.time_for(self.waiting * self.pacer.packet()),
+        }
+    }
+
+    fn check(&self) {
+        debug_assert!(self.queue.iter().all(|product| self.held.contains_key(product)));
+        debug_assert!(self.needy.iter().all(|product| self.held.contains_key(product)));
+        debug_assert!(
+            self.peers.len() > 50 || self.waiting == self.peers.values().map(Peer::waiting).sum::<u64>()
+        );
+    }
+}
+
+/// Products that wait for their first pass: of 40 kB they keep 10 Gb/s busy for 8 ms, in which a caller finds more.
+const QUEUE: usize = 256;
+
+/// How long after the last packet a status says so, and how long after that at most: a lost last packet costs so much and a round trip.
+const FIRST_STATUS: Nanos = Nanos(2_000_000);
+const LAST_STATUS: Nanos = Nanos(1_000_000_000);
+
+/// Frames with NACKs that a sender reads easily: 20,000 a second, of all receivers together.
+const EACH_FRAME: Nanos = Nanos(50_000);
+const LEAST_PACE: Nanos = Nanos(1_000_000);
+
+/// The loss that is reckoned with before any is known.
+const LIKELY_LOSS: f64 = 0.01;

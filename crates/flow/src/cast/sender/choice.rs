@@ -1,0 +1,208 @@
+//! What a sender sends next: products first, repairs within their share.
+
+use farlink_wire::cast::control::MOST_REPAIR;
+use farlink_wire::quantity::Nanos;
+
+use super::held::bytes;
+use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
+
+impl Sender {
+    /// The next to leave, where anything may leave now.
+    pub(super) fn choose(&mut self, now: Nanos) -> Option<Send> {
+        let sent = if self.queue.is_empty() {
+            // What is saved up is left to the next product.
+            self.pacer.is_free(Lane::Spare, now).then(|| self.choose_idle(now))
+        } else {
+            self.pacer.is_free(Lane::Group, now).then(|| self.choose_busy(now))
+        };
+        if let Some(Some(send)) = sent {
+            return Some(send);
+        }
+        if self.pacer.is_free(Lane::Beside, now) {
+            return self.unicast(now, &[Lane::Beside], self.least_lacking(!self.queue.is_empty()));
+        }
+        None
+    }
+
+    fn choose_busy(&mut self, now: Nanos) -> Option<Send> {
+        // Where there was spare time lately, repairs had it, and will again.
+        if now.since(self.idle_at) >= LONG_BUSY && self.pacer.is_free(Lane::Repair, now) {
+            let lanes = [Lane::Group, Lane::Repair];
+            let least = self.least_lacking(true);
+            if let Some(send) = self.multicast_repair(now, &lanes, least) {
+                return Some(send);
+            }
+            if self.pacer.free_at(Lane::Beside).is_none()
+                && let Some(send) = self.unicast(now, &lanes, least)
+            {
+                return Some(send);
+            }
+        }
+        self.first_pass(now)
+    }
+
+    fn choose_idle(&mut self, now: Nanos) -> Option<Send> {
+        self.idle_at = now;
+        let least = self.least_lacking(false);
+        if let Some(send) = self.multicast_repair(now, &[Lane::Spare], least) {
+            return Some(send);
+        }
+        // The group needs nothing: unicast may have its rate as well.
+        if let Some(send) = self.unicast(now, &[Lane::Spare], least) {
+            return Some(send);
+        }
+        self.status(now)
+    }
+
+    /// The next run of the product that is being sent.
+    fn first_pass(&mut self, now: Nanos) -> Option<Send> {
+        let product = *self.queue.front()?;
+        let (payload, block) = (self.config.payload, u64::from(self.config.block.get()));
+        let run = self.pacer.run();
+        let has_parity = self.config.parity > 0;
+        let held = self.held.get_mut(&product)?;
+        let begun = *held.begun.get_or_insert(now);
+        let send = if held.parity_left > 0 {
+            let first = (held.sent - 1) / block * block;
+            let index = self.config.parity - held.parity_left;
+            held.parity_left -= 1;
+            self.totals.parity += u64::from(payload.get());
+            self.totals.group_wire += self.pacer.charge(Lane::Group, now, 1, payload.get().into());
+            let offset = first * u64::from(payload.get());
+            Send::Parity(Parity { product, shape: held.shape, offset, index, of: self.config.parity })
+        } else {
+            let mut end = held.packets.min(held.sent + run);
+            if has_parity {
+                end = end.min((held.sent / block + 1) * block);
+            }
+            let (offset, bytes) = bytes(held.shape, payload, &(held.sent..end));
+            self.totals.first_pass += bytes;
+            self.totals.group_wire += self.pacer.charge(Lane::Group, now, end - held.sent, bytes);
+            held.sent = end;
+            if has_parity && (end == held.packets || end % block == 0) {
+                held.parity_left = self.config.parity;
+            }
+            Send::Data { header: Data { product, shape: held.shape, offset, repair: false }, bytes }
+        };
+        if held.is_passed() {
+            self.queue.pop_front();
+            self.hold(now, product, now.since(begun));
+        }
+        self.status_after = FIRST_STATUS;
+        self.status_at = now.after(FIRST_STATUS);
+        Some(send)
+    }
+
+    /// The first pass of a product is over.
+    fn hold(&mut self, now: Nanos, product: u32, multicast: Nanos) {
+        let until = now.after(self.config.hold.time(multicast, self.longest_rtt()));
+        if let Some(held) = self.held.get_mut(&product) {
+            held.until = Some(until);
+            self.expiries.insert((until, product));
+        }
+    }
+
+    fn longest_rtt(&self) -> Nanos {
+        self.peers.values().map(|peer| peer.progress.report.rtt).max().unwrap_or_default()
+    }
+
+    /// Packets that at least `least` receivers lack, to the group again: of the oldest product first.
+    fn multicast_repair(&mut self, now: Nanos, lanes: &[Lane], least: u32) -> Option<Send> {
+        if self.nothing_from.is_some_and(|from| least >= from) {
+            return None;
+        }
+        // A product that comes meanwhile should not wait for long.
+        let run = if lanes.contains(&Lane::Spare) { (self.pacer.run() / 4).max(1) } else { self.pacer.run() };
+        let payload = self.config.payload;
+        let longest = self.longest_rtt();
+        for product in &self.needy {
+            let Some(held) = self.held.get_mut(product) else { continue };
+            let found =
+                held.lacking.next(held.cursor, least, run).or_else(|| held.lacking.next(0, least, run));
+            let Some(packets) = found else { continue };
+            held.repeat(now, packets.clone(), longest);
+            let product = *product;
+            let (offset, bytes) = bytes(held.shape, payload, &packets);
+            let header = Data { product, shape: held.shape, offset, repair: true };
+            if held.lacking.is_empty() {
+                self.needy.remove(&product);
+            }
+            self.totals.multicast_repair += bytes;
+            for lane in lanes {
+                let wire = self.pacer.charge(*lane, now, packets.end - packets.start, bytes);
+                self.totals.group_wire += if *lane == Lane::Repair { 0 } else { wire };
+            }
+            return Some(Send::Data { header, bytes });
+        }
+        self.nothing_from = Some(least);
+        None
+    }
+
+    /// The next run for the receiver whose turn it is. What `least` receivers lack is left to the group.
+    fn unicast(&mut self, now: Nanos, lanes: &[Lane], least: u32) -> Option<Send> {
+        let payload = self.config.payload;
+        let most = (MOST_REPAIR as u64 / u64::from(payload.get())).min(UNICAST_RUN);
+        let most = if lanes == [Lane::Beside] { most } else { most.min((self.pacer.run() / 4).max(1)) };
+        for _ in 0..self.turns.len() {
+            let receiver = self.turns.pop_front()?;
+            let Some(peer) = self.peers.get_mut(&receiver) else { continue };
+            if !peer.is_writable && !peer.wanted.is_empty() {
+                self.turns.push_back(receiver);
+                continue;
+            }
+            while let Some((product, packets)) = peer.next(most) {
+                self.waiting -= packets.end - packets.start;
+                let (shape, packets) = if let Some(held) = self.held.get_mut(&product) {
+                    // Sent to the group since, or better sent to it.
+                    let count = |packet| held.lacking.count(packet);
+                    let elsewhere = |packet: &u64| count(*packet) == 0 || count(*packet) >= least;
+                    let Some(start) = packets.clone().find(|packet| !elsewhere(packet)) else { continue };
+                    let end = (start..packets.end).find(elsewhere).unwrap_or(packets.end);
+                    self.waiting += peer.want(product, end..packets.end);
+                    (start..end).for_each(|packet| held.lacking.one_less(packet));
+                    if held.lacking.is_empty() {
+                        self.needy.remove(&product);
+                    }
+                    (held.shape, start..end)
+                } else if let Some(shape) = self.archive.get(&product) {
+                    (*shape, packets)
+                } else {
+                    continue;
+                };
+                peer.has_turn = !peer.wanted.is_empty();
+                if peer.has_turn {
+                    self.turns.push_back(receiver);
+                }
+                let (offset, bytes) = bytes(shape, payload, &packets);
+                peer.progress.repaired += bytes;
+                self.totals.unicast_repair += bytes;
+                for lane in lanes {
+                    self.pacer.charge(*lane, now, packets.end - packets.start, bytes);
+                }
+                return Some(Send::Repair { receiver, product, shape, offset, bytes });
+            }
+            peer.has_turn = false;
+        }
+        None
+    }
+
+    fn status(&mut self, now: Nanos) -> Option<Send> {
+        if now < self.status_at {
+            return None;
+        }
+        self.status_at = now.after(self.status_after);
+        self.status_after = Nanos(2 * self.status_after.0).min(LAST_STATUS);
+        self.totals.group_wire += self.pacer.charge(Lane::Spare, now, 1, 0);
+        Some(Send::Status(self.position()))
+    }
+
+    fn least_lacking(&self, busy: bool) -> u32 {
+        if self.needy.is_empty() { u32::MAX } else { self.policy.least_lacking(&self.view(busy)) }
+    }
+}
+
+/// How long products must have been waiting for repairs to take their share.
+const LONG_BUSY: Nanos = Nanos(50_000_000);
+
+/// Most packets of one run for one receiver, so that the others have their turns.
+const UNICAST_RUN: u64 = 16;

@@ -1,0 +1,131 @@
+//! A receiver as the sender knows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use farlink_wire::cast::control::Report;
+
+use crate::cast::spans::Spans;
+
+/// How a receiver stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Products that it has.
+    pub products: u64,
+    /// Products that were sent to the group and that it does not have yet, those that are gone included.
+    pub behind: u64,
+    /// Products that it could not store.
+    pub failed: u64,
+    /// Bytes that were sent to it alone.
+    pub repaired: u64,
+    /// Bytes that wait to be.
+    pub waiting: u64,
+    /// Frames with NACKs that came from it.
+    pub nacks: u64,
+    /// What it said last.
+    pub report: Report,
+}
+
+/// A receiver.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Which bit of a product's set it has.
+    pub(super) place: u32,
+    /// What waits to be sent to it alone, by product: packets.
+    pub(super) wanted: BTreeMap<u32, Spans>,
+    runs: usize,
+    /// Products that were held no longer before it had them.
+    pub(super) owed: BTreeSet<u32>,
+    /// Those of them that it is still to be told of.
+    pub(super) gone: BTreeSet<u32>,
+    /// Frames with NACKs that are not dealt with yet.
+    pub(super) unheard: u32,
+    /// Whether its connection takes more.
+    pub(super) is_writable: bool,
+    /// Whether it has a turn in the round of those who wait for unicast.
+    pub(super) has_turn: bool,
+    pub(super) progress: Progress,
+}
+
+impl Peer {
+    pub(super) fn new(place: u32) -> Self {
+        Self {
+            place,
+            wanted: BTreeMap::new(),
+            runs: 0,
+            owed: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            unheard: 0,
+            is_writable: true,
+            has_turn: false,
+            progress: Progress::default(),
+        }
+    }
+
+    /// Adds packets to what waits for it, and says how many more wait now. Where too many runs wait already these are left out: it asks
+    /// again.
+    pub(super) fn want(&mut self, product: u32, packets: Range<u64>) -> u64 {
+        if self.runs >= MOST_RUNS || packets.is_empty() {
+            return 0;
+        }
+        let spans = self.wanted.entry(product).or_default();
+        let (runs, total) = (spans.runs(), spans.total());
+        spans.insert(packets);
+        self.runs = self.runs + spans.runs() - runs;
+        spans.total() - total
+    }
+
+    /// Takes the next packets that wait for it, of the oldest product, at most `most`.
+    pub(super) fn next(&mut self, most: u64) -> Option<(u32, Range<u64>)> {
+        let mut first = self.wanted.first_entry()?;
+        let product = *first.key();
+        let runs = first.get().runs();
+        let run = first.get_mut().pop(most)?;
+        self.runs = self.runs + first.get().runs() - runs;
+        if first.get().is_empty() {
+            first.remove();
+        }
+        Some((product, run))
+    }
+
+    /// Nothing of a product waits for it any more; says how many packets did.
+    pub(super) fn forget(&mut self, product: u32) -> u64 {
+        let Some(spans) = self.wanted.remove(&product) else { return 0 };
+        self.runs -= spans.runs();
+        spans.total()
+    }
+
+    /// Packets that wait for it.
+    pub(super) fn waiting(&self) -> u64 {
+        self.wanted.values().map(Spans::total).sum()
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn memory(&self) -> u64 {
+        size_of::<Self>() as u64 + 32 * (self.runs + self.owed.len() + self.gone.len()) as u64
+    }
+}
+
+/// Runs of packets that wait for one receiver: 32 KiB each.
+const MOST_RUNS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_and_comes_in_order() {
+        let mut peer = Peer::new(0);
+        assert_eq!(peer.want(5, 10..20), 10);
+        assert_eq!(peer.want(5, 15..25), 5);
+        assert_eq!(peer.want(2, 0..3), 3);
+        assert_eq!(peer.next(2), Some((2, 0..2)));
+        assert_eq!(peer.next(9), Some((2, 2..3)));
+        assert_eq!(peer.next(9), Some((5, 10..19)));
+        assert_eq!((peer.waiting(), peer.forget(5), peer.forget(5)), (6, 6, 0));
+        assert_eq!((peer.next(9), peer.runs), (None, 0));
+        let taken: u64 = (0..5000).map(|at| peer.want(7, 2 * at..2 * at + 1)).sum();
+        assert_eq!(taken, MOST_RUNS as u64);
+        assert!(peer.memory() < 40_000);
+    }
+}

@@ -1,0 +1,70 @@
+//! When a product is held no longer.
+
+use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
+
+use super::held::Held;
+use super::{Send, Sender};
+
+impl Sender {
+    /// Drops a product that every receiver has. Without receivers nobody has it.
+    pub(super) fn release_if_settled(&mut self, now: Nanos, product: u32) {
+        let Some(held) = self.held.get(&product) else { return };
+        if held.waiting > 0 || self.peers.is_empty() {
+            return;
+        }
+        self.release(now, product);
+    }
+
+    /// Products that nobody waits for any more, at `now` at the latest: to those who do they are gone.
+    pub(super) fn expire(&mut self, now: Nanos) {
+        while let Some((at, product)) = self.expiries.first().copied()
+            && at <= now
+        {
+            self.release(now, product);
+        }
+        let most = self.config.most_held + self.queue.len();
+        while self.held.len() > most
+            && let Some((_, product)) = self.expiries.first().copied()
+        {
+            self.release(now, product);
+        }
+    }
+
+    fn release(&mut self, now: Nanos, product: u32) {
+        let Some(held) = self.held.remove(&product) else { return };
+        self.forget_first_pass(product, Some(&held));
+        self.archive.insert(product, held.shape);
+        let mut gone = Vec::new();
+        for (receiver, peer) in &mut self.peers {
+            if !held.is_settled(peer.place) {
+                self.waiting -= peer.forget(product);
+                peer.owed.insert(product);
+                peer.gone.insert(product);
+                gone.push(*receiver);
+                self.totals.gone += 1;
+            }
+        }
+        gone.into_iter().for_each(|receiver| self.tell_gone(receiver));
+        if self.archive.len() > MOST_ARCHIVED
+            && let Some((&oldest, _)) = self.archive.first_key_value()
+        {
+            self.on_unreadable(oldest, &Text::from("the sender has forgotten it".to_owned()));
+        }
+        self.pending.push_back(Send::Released { product });
+        self.wake_status(now);
+    }
+
+    /// Takes a product out of what is to be sent, and out of what expires.
+    pub(super) fn forget_first_pass(&mut self, product: u32, held: Option<&Held>) {
+        self.needy.remove(&product);
+        if let Some(until) = held.and_then(|held| held.until) {
+            self.expiries.remove(&(until, product));
+        } else {
+            self.queue.retain(|queued| *queued != product);
+        }
+    }
+}
+
+/// Shapes of products that are held no longer: 32 MB of them, which are days of a feed.
+const MOST_ARCHIVED: usize = 1 << 20;

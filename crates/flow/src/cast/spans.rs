@@ -1,0 +1,98 @@
+//! A set of packets as runs: what one receiver waits for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of numbers as runs, which neither touch nor overlap.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    /// First of each, and the one behind its last.
+    runs: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl Spans {
+    /// How many numbers are in it.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// How many runs they are.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Adds what of `range` is not in it.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        let first = self.runs.range(..start).next_back().filter(|(_, stop)| **stop >= start);
+        let from = first.map_or(start, |(&first, _)| first);
+        let joined: Vec<_> = self.runs.range(from..=end).map(|(&first, &stop)| (first, stop)).collect();
+        for (first, stop) in joined {
+            self.runs.remove(&first);
+            self.total -= stop - first;
+            start = start.min(first);
+            end = end.max(stop);
+        }
+        self.runs.insert(start, end);
+        self.total += end - start;
+        self.check();
+    }
+
+    /// Takes the first run out, or its first `most` numbers.
+    pub fn pop(&mut self, most: u64) -> Option<Range<u64>> {
+        let (start, end) = self.runs.pop_first()?;
+        let cut = end.min(start + most);
+        if cut < end {
+            self.runs.insert(cut, end);
+        }
+        self.total -= cut - start;
+        self.check();
+        Some(start..cut)
+    }
+
+    fn check(&self) {
+        debug_assert_eq!(self.total, self.runs.iter().map(|(start, end)| end - start).sum::<u64>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(ranges in proptest::collection::vec((0u64..60, 0u64..12), 0..30), most in 1u64..9) {
+            let (mut ours, mut theirs) = (Spans::default(), BTreeSet::new());
+            for (start, len) in ranges {
+                ours.insert(start..start + len);
+                theirs.extend(start..start + len);
+                prop_assert_eq!(ours.total(), theirs.len() as u64);
+                let touching = ours.runs.iter().zip(ours.runs.keys().skip(1)).any(|((_, end), next)| end >= next);
+                prop_assert!(!touching, "{:?}", ours);
+            }
+            let mut popped = Vec::new();
+            while let Some(run) = ours.pop(most) {
+                prop_assert!(run.end - run.start <= most);
+                popped.extend(run);
+            }
+            prop_assert_eq!(popped, theirs.into_iter().collect::<Vec<_>>());
+            prop_assert!(ours.is_empty() && ours.total() == 0);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What goes wrong: packets that are not what they should be, ends that go away, names and numbers that must not be.
+
+use farlink_flow::cast::receiver::Failure;
+use farlink_flow::cast::seal::{FRONT, Sealer};
+use farlink_wire::cast::control::Want;
+use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
+use farlink_wire::cast::{SessionId, Shape};
+use farlink_wire::entry::Digest;
+use farlink_wire::message::copy::{Protect, Secret};
+use farlink_wire::quantity::Nanos;
+
+use crate::product::Path;
+use crate::simulation::{Simulation, all_of};
+use crate::{MS, config};
+
+fn stream(simulation: &mut Simulation, products: u64) {
+    for product in 0..products {
+        simulation.product(&format!("{product}"), 30_000 + product, Some(product));
+    }
+}
+
+#[test]
+fn packets_that_come_twice_late_or_damaged_do_no_harm() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let mut path = Path::new(Nanos(5 * MS), 0.02);
+    (path.duplicate, path.late, path.corrupt) = (0.1, 0.1, 0.02);
+    let host = simulation.join(path);
+    stream(&mut simulation, 30);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host));
+    let refused = simulation.refused(host);
+    assert!(refused.replayed > 30 && refused.forged > 5, "{refused:?}");
+}
+
+#[test]
+fn packets_that_are_only_late_are_hardly_asked_for() {
+    let mut simulation = Simulation::new(config(20_000_000), true);
+    let mut path = Path::new(Nanos(5 * MS), 0.0);
+    // A quarter of a millisecond is less than a packet takes.
+    path.late = 0.3;
+    let host = simulation.join(path);
+    stream(&mut simulation, 10);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host));
+    assert_eq!(simulation.sender.totals().unicast_repair, 0);
+}
+
+#[test]
+fn forged_packets_and_those_of_an_earlier_session_change_nothing() {
+    let mut simulation = Simulation::new(config(50_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 10);
+    let shape = Shape::new(16, 30_000).unwrap();
+    let wrong = Secret(Digest([6; 32]));
+    let right = Secret(Digest([5; 32]));
+    let forger = |session, key| Sealer::new(SessionId(session), key, Protect::Encrypt).unwrap();
+    let mut sealers = [forger(1, &wrong), forger(9, &right)];
+    for offset in 0..200 {
+        simulation.run_for(Nanos(MS / 4));
+        for sealer in &mut sealers {
+            let header = Header::Data(Data { product: offset % 10, shape, offset: 0, repair: false });
+            let mut packet = vec![0xee; OVERHEAD + 1416];
+            packet[..FRONT].fill(0);
+            sealer.seal(&header, &mut packet).unwrap();
+            simulation.inject(host, packet);
+        }
+        simulation.inject(host, vec![0xc1; offset as usize]);
+    }
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host));
+    let refused = simulation.refused(host);
+    // The forger's number may be one that came: then it is taken for a replay, which is as well.
+    assert_eq!((refused.forged + refused.replayed, refused.of_others, refused.malformed), (200, 200, 200));
+    assert!(simulation.hosts[host].failed.is_empty());
+}
+
+#[test]
+fn when_the_sender_is_killed_and_started_again_receivers_keep_what_is_proven() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0.0, 0.03].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+    stream(&mut simulation, 40);
+    simulation.run_for(Nanos(50 * MS));
+    let before = hosts.map(|host| simulation.hosts[host].written);
+    let stored = hosts.map(|host| simulation.hosts[host].stored.len());
+    assert!(stored.iter().all(|stored| (10..30).contains(stored)), "{stored:?}");
+    simulation.restart_sender();
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+    for (host, before) in hosts.into_iter().zip(before) {
+        let total: u64 = simulation.products.iter().map(|(product, _)| product.shape.content()).sum();
+        // Only the packets that have a head or a digest in them are needed once more.
+        let again = simulation.hosts[host].written - total;
+        assert!(again < 40 * 3 * 1416, "{again} bytes once more, {before} were there");
+    }
+}
+
+#[test]
+fn a_receiver_that_is_killed_in_the_middle_goes_on_from_what_it_has() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    let other = simulation.join(Path::new(Nanos(5 * MS), 0.01));
+    simulation.product("large", 2_000_000, Some(1));
+    simulation.run_for(Nanos(100 * MS));
+    let before = simulation.hosts[host].written;
+    assert!((500_000..1_500_000).contains(&before), "{before}");
+    simulation.kill(host);
+    simulation.run_for(Nanos(30 * MS));
+    simulation.start(host, 0);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host) && simulation.has_all(other));
+    let all = simulation.hosts[host].written;
+    assert!(all < 2_000_000 + 400_000, "{all} bytes for 2,000,000, {before} of them before");
+}
+
+#[test]
+fn a_full_disk_is_the_matter_of_its_host_alone() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0, 1, 2].map(|_| simulation.join(Path::new(Nanos(5 * MS), 0.02)));
+    simulation.hosts[1].full_for.extend([3, 4]);
+    stream(&mut simulation, 10);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    assert!(simulation.has_all(hosts[0]) && simulation.has_all(hosts[2]));
+    assert_eq!(simulation.hosts[1].failed.len(), 2);
+    assert_eq!(simulation.sender.progress(1).unwrap().failed, 2);
+    assert_eq!(simulation.sender.progress(1).unwrap().products, 8);
+}
+
+#[test]
+fn a_product_that_cannot_be_read_any_more_is_said_to_be_lost() {
+    let mut simulation = Simulation::new(config(20_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 5);
+    simulation.run_for(Nanos(20 * MS));
+    simulation.sender.on_unreadable(3, &"it was deleted".to_owned().into());
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    let reason = "it was deleted".to_owned().into();
+    assert_eq!(simulation.hosts[host].failed.get(&3), Some(&Failure::Lost(reason)));
+    assert_eq!(simulation.hosts[host].stored.len(), 4);
+}
+
+#[test]
+fn a_clock_that_jumps_loses_nothing() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0.0, 0.05].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+    stream(&mut simulation, 60);
+    for jump in [1, 100, 86_400_000] {
+        simulation.run_for(Nanos(20 * MS));
+        // The host was suspended: everything that was due is late.
+        simulation.now = simulation.now.after(Nanos(jump * MS));
+    }
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+}
+
+#[test]
+fn a_clock_that_goes_back_delays_at_most() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.02));
+    stream(&mut simulation, 30);
+    simulation.run_for(Nanos(40 * MS));
+    simulation.now = Nanos(simulation.now.0 - 500 * MS);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host));
+}
+
+#[test]
+fn a_receiver_that_asks_for_anything_gets_no_more_than_its_turn() {
+    let mut simulation = Simulation::new(config(50_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 20);
+    simulation.run_for(Nanos(30 * MS));
+    // Of products that are not sent yet, or will never be; of all, again and again; of one that was never announced to be gone.
+    for _ in 0..1000 {
+        let wants: Vec<Want> = [0, 1, 19, 20, u32::MAX].map(all_of).into();
+        simulation.sender.on_nack(simulation.now, host as u32, wants.clone());
+        simulation.sender.on_nack(simulation.now, 99, wants);
+        simulation.sender.on_have(simulation.now, host as u32, &[(500, u32::MAX - 500)]);
+    }
+    assert!(simulation.sender.memory() < 100_000, "{}", simulation.sender.memory());
+    let waiting = simulation.sender.progress(host as u32).unwrap().waiting;
+    assert!(waiting < 200_000, "{waiting}");
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host));
+}

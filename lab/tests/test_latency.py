@@ -1,0 +1,143 @@
+"""The latency model against the study's example and its tables."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from farlink_lab.latency import (
+    Group,
+    crossover_receivers,
+    multicast_s,
+    repaired,
+    servers_for_parity,
+    transmissions,
+    unicast_repair_bytes,
+    unicast_s,
+)
+from farlink_lab.latency_account import account, as_json, told
+
+SIZE = 125e6
+EXAMPLE = Group(receivers=50, sender_bps=1e9, sender_link_bps=10e9, receiver_bps=1e9, receiver_link_bps=100e6)
+
+
+def group_of(receivers: int) -> Group:
+    return Group(
+        receivers=receivers, sender_bps=1e9, sender_link_bps=10e9, receiver_bps=1e9, receiver_link_bps=100e6
+    )
+
+
+def test_the_studys_example_takes_50_s_by_unicast_and_10_s_by_multicast() -> None:
+    assert unicast_s(EXAMPLE, size_bytes=SIZE) == pytest.approx(50)
+    assert multicast_s(EXAMPLE, size_bytes=SIZE) == pytest.approx(10)
+
+
+def test_a_mebibyte_is_not_what_the_example_means() -> None:
+    assert unicast_s(EXAMPLE, size_bytes=125 * 2**20) == pytest.approx(52.43, abs=0.005)
+    assert multicast_s(EXAMPLE, size_bytes=125 * 2**20) == pytest.approx(10.49, abs=0.005)
+
+
+def test_five_servers_are_as_fast_as_multicast_and_six_no_faster() -> None:
+    times = [unicast_s(EXAMPLE, size_bytes=SIZE, servers=k) for k in range(1, 7)]
+    assert times == pytest.approx([50, 25, 16.67, 12.5, 10, 10], abs=0.005)
+    assert servers_for_parity(EXAMPLE) == 5
+
+
+def test_no_number_of_servers_helps_where_the_senders_link_is_the_bottleneck() -> None:
+    narrow = Group(receivers=50, sender_bps=1e9, sender_link_bps=4e9, receiver_link_bps=100e6)
+    assert servers_for_parity(narrow) is None
+    assert unicast_s(narrow, size_bytes=SIZE, servers=100) == pytest.approx(12.5)
+
+
+def test_unicast_is_as_fast_up_to_the_crossover_and_slower_above() -> None:
+    assert crossover_receivers(EXAMPLE) == pytest.approx(10)
+    counts = (1, 10, 11, 20, 50, 100)
+    times = [unicast_s(group_of(n), size_bytes=SIZE) for n in counts]
+    assert times == pytest.approx([10, 10, 11, 20, 50, 100])
+    assert {multicast_s(group_of(n), size_bytes=SIZE) for n in counts} == {10.0}
+
+
+@pytest.mark.parametrize(
+    ("loss", "receivers", "unicast", "multicast"),
+    [
+        (0.001, 50, 1.05, 1.05),
+        (0.001, 1000, 2.00, 1.63),
+        (0.01, 10, 1.10, 1.10),
+        (0.01, 50, 1.50, 1.40),
+        (0.01, 100, 2.00, 1.64),
+        (0.01, 1000, 11.0, 2.10),
+        (0.05, 10, 1.50, 1.43),
+        (0.05, 50, 3.50, 2.05),
+        (0.05, 100, 6.00, 2.23),
+        (0.1, 10, 2.00, 1.76),
+        (0.1, 50, 6.00, 2.44),
+        (0.1, 100, 11.0, 2.74),
+    ],
+)
+def test_repairs_cost_what_the_table_says(
+    loss: float, receivers: int, unicast: float, multicast: float
+) -> None:
+    sent = unicast_repair_bytes(size_bytes=1, receivers=receivers, loss=loss)
+    assert sent == pytest.approx(unicast, abs=0.005)
+    assert transmissions(receivers, loss) == pytest.approx(multicast, abs=0.005)
+
+
+def test_transmissions_to_one_receiver_are_geometric() -> None:
+    assert transmissions(1, 0.25) == pytest.approx(1 / 0.75)
+    assert transmissions(1000, 0) == 1
+    assert math.isinf(transmissions(3, 1))
+
+
+def test_repairs_by_unicast_take_what_the_sender_has_beside_the_multicast() -> None:
+    found = repaired(EXAMPLE, size_bytes=SIZE, loss=0.01, turnaround_s=0.1)
+    # 50 receivers, 1.25 MB each, over 900 Mb/s.
+    assert found.unicast_s == pytest.approx(10 + 0.1 + 8 * 1.25e6 * 50 / 900e6)
+    assert found.multicast_s == pytest.approx(10 * transmissions(50, 0.01) + 0.1)
+    assert found.cheaper == "multicast"
+    limited = repaired(EXAMPLE, size_bytes=SIZE, loss=0.01, repair_bps=50e6)
+    assert limited.unicast_s == pytest.approx(10 + 10)
+    none = repaired(EXAMPLE, size_bytes=SIZE, loss=0, turnaround_s=0.1)
+    assert none.unicast_s == none.multicast_s == pytest.approx(10)
+    assert none.cheaper == "unicast"
+
+
+def test_headers_lengthen_the_multicast() -> None:
+    assert multicast_s(EXAMPLE, size_bytes=SIZE, overhead=0.05) == pytest.approx(10.5)
+
+
+def test_what_no_group_has_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one receiver"):
+        Group(receivers=0, sender_bps=1e9)
+    with pytest.raises(ValueError, match="more than 0"):
+        Group(receivers=1, sender_bps=0)
+    with pytest.raises(ValueError, match="finite"):
+        Group(receivers=1, sender_bps=math.inf)
+    with pytest.raises(ValueError, match="below 1"):
+        repaired(EXAMPLE, size_bytes=SIZE, loss=1)
+
+
+def test_the_account_says_the_numbers_of_the_example() -> None:
+    stated = account(EXAMPLE, size_bytes=SIZE, overhead=0, loss=0.01, rtt_s=None)
+    text = "\n".join(told(stated))
+    for said in (
+        "125 MB to 50 receivers",
+        "50 s",
+        "10 s at 100 Mb/s",
+        "1/5 of the time",
+        "servers for parity: 5",
+    ):
+        assert said in text
+    assert "1.5 times the size sent" in text
+    assert "1.4 times the size sent" in text
+    members = as_json(stated)
+    assert members["unicast_s"] == pytest.approx(50)
+    assert members["cheaper"] == "multicast"
+
+
+def test_an_account_without_bounds_leaves_them_out() -> None:
+    wide = Group(receivers=2, sender_bps=1e9)
+    stated = account(wide, size_bytes=SIZE, overhead=0, loss=None, rtt_s=None)
+    assert as_json(stated)["group"] == {"receivers": 2, "sender_bps": 1e9}
+    assert "repaired" not in as_json(stated)
+    assert stated.crossover_receivers == 0
