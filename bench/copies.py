@@ -183,10 +183,11 @@ def all_rows() -> list[Row]:
                 f"file-{rtt}",
                 f"2 GiB file, {rtt}",
                 2 * GIB,
-                *(*OURS_BOTH, *PROTECTED, *GRIDFTP, rsync()),
+                *(*OURS_BOTH, *PROTECTED, *peers, rsync()),
                 options=("--rtt", rtt),
             )
-            for rtt in RTTS
+            # Buffers of a fixed size are granted up to net.core.rmem_max: over 366 ms that takes minutes.
+            for rtt, peers in zip(RTTS, (GRIDFTP, GRIDFTP, GRIDFTP[1::2]), strict=True)
         ),
         *(
             Row(
