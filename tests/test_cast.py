@@ -1,30 +1,22 @@
-"""Files by multicast over emulated hosts: everybody gets everything, and who loses much costs the others nothing."""
+"""Files by multicast over emulated hosts: everybody gets everything, whoever loses or comes late."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import random
-import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from casting import RECEIVERS, SENDER, files, kill, lossy, receiver, sender, session, wait_for
 from copying import leftovers
-from emulation import FARLINK, START_LIMIT_S, Emulation
+from emulation import Emulation
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
     from pathlib import Path
 
-GROUP = "239.1.1.1:7000"
 STAR = ("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "7")
-# The hosts: one sends, the others receive.
-SENDER, *RECEIVERS = "abcd"
-RATE = "200mbit"
 
 
 @pytest.fixture(scope="module")
@@ -32,67 +24,6 @@ def star() -> Iterator[Emulation]:
     """Four hosts around a core, for tests that change nothing for long."""
     with Emulation(options=STAR) as emulation:
         yield emulation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """An end of a session that says on its standard output what happens."""
-
-    process: subprocess.Popen[str]
-
-    def until(self, kind: str) -> dict[str, Any]:
-        """What it says of the next thing of that kind."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if kind in said:
-                return said
-        raise AssertionError(f"it ended before {kind!r}: {self.process.communicate()[1]}")
-
-    def end(self) -> tuple[int, dict[str, Any]]:
-        """Its exit code and its record, once it has ended."""
-        assert self.process.stdout is not None
-        lines = [json.loads(line) for line in self.process.stdout]
-        assert lines, f"it said nothing more: {self.process.communicate()[1]}"
-        return self.process.wait(timeout=START_LIMIT_S), lines[-1]
-
-    def complaints(self) -> str:
-        """What it said on standard error, once it has ended."""
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
-
-
-@contextlib.contextmanager
-def receiver(emulation: Emulation, host: str, into: Path | str, *options: str) -> Iterator[Running]:
-    """A receiver on `host` that has joined the group; with --once unless `options` say otherwise."""
-    words = ("receive", "--group", GROUP, "--into", str(into), "--no-auth", "--once", "--json", *options)
-    with emulation.background(host, str(FARLINK), "cast", *words) as process:
-        running = Running(process=process)
-        running.until("ready")
-        yield running
-
-
-@contextlib.contextmanager
-def receivers(emulation: Emulation, base: Path, hosts: list[str] = RECEIVERS) -> Iterator[list[Running]]:
-    """A receiver on each of `hosts`, into directories of their names."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(receiver(emulation, host, base / host)) for host in hosts]
-
-
-@contextlib.contextmanager
-def sender(emulation: Emulation, *sources: Path | str, options: tuple[str, ...] = ()) -> Iterator[Running]:
-    """A sender that is ready for receivers."""
-    words = ("send", "--group", GROUP, "--rate", RATE, "--no-auth", "--json", *options)
-    command = (str(FARLINK), "cast", *words, *map(str, sources))
-    with emulation.background(SENDER, *command) as process:
-        running = Running(process=process)
-        running.until("ready")
-        yield running
-
-
-def wait_for(number: int) -> tuple[str, str]:
-    """The option that has a sender begin with so many receivers."""
-    return ("--receivers", str(number))
 
 
 @pytest.fixture(scope="module")
@@ -119,34 +50,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-def files(top: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Content, time and mode of every file beneath `top`, by name."""
-    found = (path for path in top.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(top)): (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
-        for path in found
-    }
-
-
-def lossy(emulation: Emulation, host: str, loss: str) -> contextlib.AbstractContextManager[None]:
-    """The way from the core to `host` loses so much as long as the context lasts."""
-
-    @contextlib.contextmanager
-    def changed() -> Iterator[None]:
-        emulation.change("--loss", loss, target=f"/{host}")
-        try:
-            yield
-        finally:
-            emulation.change("--loss", "none", target=f"/{host}")
-
-    return changed()
-
-
 def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, tmp_path: Path) -> None:
-    with receivers(star, tmp_path) as all_of_them:
-        with sender(star, tree, options=wait_for(3)) as sending:
-            ends = [each.end() for each in all_of_them]
-            status, record = sending.end()
+    with session(star, tree, tmp_path) as (sending, all_of_them):
+        ends = [each.end() for each in all_of_them]
+        status, record = sending.end()
     assert [status for status, _ in ends] == [0, 0, 0]
     assert status == 0, record
     for host in RECEIVERS:
@@ -158,3 +65,97 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     assert all(record["bytes"] == size and record["kind"] == "cast" for _, record in ends)
     # Once to all of them, and no more.
     assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
+
+
+def test_one_that_loses_much_gets_everything_too(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, "d", "5%"), session(star, tree, tmp_path) as (sending, all_of_them):
+        ends = dict(zip(RECEIVERS, (each.end() for each in all_of_them), strict=True))
+        status, record = sending.end()
+    assert (status, [code for code, _ in ends.values()]) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+    lost = {host: end["cast"]["lost"] for host, (_, end) in ends.items()}
+    assert lost["d"] > 0
+    assert (lost["b"], lost["c"]) == (0, 0)
+    assert ends["d"][1]["cast"]["repaired_bytes"] > 0
+    # What one alone lacks goes to it alone: the group has no second copy of it to read.
+    assert record["cast"]["unicast_repair_bytes"] > record["cast"]["multicast_repair_bytes"]
+
+
+def test_what_everybody_loses_is_repaired_to_the_group(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, SENDER, "2%"), session(star, tree, tmp_path) as (sending, all_of_them):
+        codes = [each.end()[0] for each in all_of_them]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+    assert record["cast"]["multicast_repair_bytes"] > record["cast"]["unicast_repair_bytes"]
+
+
+def test_nothing_is_kept_where_only_digests_are_compared(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, "b", "3%"), receiver(star, "b", "null:") as checking, sender(star, tree) as sending:
+        code, record = checking.end()
+        status, _ = sending.end()
+    assert (status, code, record["outcome"]) == (0, 0, "ok")
+    assert record["files"] == len(files(tree))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that takes a second or more at RATE."""
+    path = tmp_path / "source" / "large.bin"
+    path.parent.mkdir()
+    path.write_bytes(random.Random(3).randbytes(40_000_000))
+    return path
+
+
+def test_a_late_receiver_gets_what_it_missed(star: Emulation, large: Path, tmp_path: Path) -> None:
+    with receiver(star, "b", tmp_path / "b") as early, sender(star, large) as sending:
+        while early.until("progress")["progress"]["bytes"] < 5_000_000:
+            pass
+        with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as late:
+            codes = [early.end()[0], late.end()[0]]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0])
+    assert (tmp_path / "c" / large.name).read_bytes() == large.read_bytes()
+    assert len(record["cast"]["receivers"]) == 2
+
+
+def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    into = tmp_path / "b"
+    with sender(star, large, options=wait_for(2)) as sending, receiver(star, "c", "null:") as other:
+        with receiver(star, "b", into) as first:
+            while first.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, str(into))
+            first.end()
+        assert leftovers(into) != []
+        with receiver(star, "b", into, "--from", star.address(SENDER)) as again:
+            code, record = again.end()
+        codes = [code, other.end()[0]]
+        status, _ = sending.end()
+    assert (status, codes) == (0, [0, 0])
+    assert (into / large.name).read_bytes() == large.read_bytes()
+    assert leftovers(into) == []
+    # Blocks that were proven did not come again.
+    assert record["cast"]["repaired_bytes"] < 40_000_000
+
+
+def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tmp_path: Path) -> None:
+    into = tmp_path / "b"
+    with receiver(star, "b", into) as receiving:
+        with sender(star, large) as first:
+            while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, "cast send")
+            first.end()
+        assert receiving.until("lost")["lost"]["at"].startswith(star.address(SENDER))
+        with sender(star, large) as second:
+            code, _ = receiving.end()
+            status, _ = second.end()
+    assert (status, code) == (0, 0)
+    assert (into / large.name).read_bytes() == large.read_bytes()
+    assert leftovers(into) == []

@@ -171,13 +171,6 @@ impl CastError {
     /// Whether it may go better when it is tried again: the connection or the far end failed.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        matches!(
-            self,
-            Self::Connect { .. }
-                | Self::Talk { .. }
-                | Self::Gone { .. }
-                | Self::Silent { .. }
-                | Self::Protocol { .. }
-        )
+        matches!(self, Self::Connect { .. } | Self::Talk { .. } | Self::Gone { .. } | Self::Silent { .. })
     }
 }

@@ -48,6 +48,11 @@ pub enum Notice<'a> {
         /// Bytes that were granted.
         granted: u64,
     },
+    /// The sender cannot be reached, for this reason: that is tried again. Each reason is told once.
+    Waiting {
+        /// Why.
+        reason: String,
+    },
     /// It takes part in a session.
     Joined {
         /// Of the sender there.

@@ -90,6 +90,8 @@ pub struct Peer {
     pub host: Host,
     /// Where it is.
     pub at: SocketAddr,
+    /// The first product that it may have.
+    pub first: u32,
     /// How it fares, as it said last.
     pub report: Report,
     /// Products that it has.

@@ -128,7 +128,7 @@ impl<'a> Reception<'a> {
         attendance: &mut Option<Attendance>,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<bool, CastError> {
-        let Some(mut joined) = self.find(None)? else { return Ok(false) };
+        let Some(mut joined) = self.find(None, tell)? else { return Ok(false) };
         loop {
             let again = match attendance {
                 Some(before) if before.welcome.session == joined.welcome.session => {
@@ -150,7 +150,7 @@ impl<'a> Reception<'a> {
                     let reason = chain(&error);
                     tell(Notice::Lost { at: joined.at, reason });
                     let again = Some((present.welcome.session, joined.at));
-                    let Some(found) = self.find(again)? else { return Ok(false) };
+                    let Some(found) = self.find(again, tell)? else { return Ok(false) };
                     joined = found;
                 }
                 Err(error) => return Err(error),
@@ -159,8 +159,13 @@ impl<'a> Reception<'a> {
     }
 
     /// Joins a session: `again` the one that it was cut off from, or its sender's next. `None` where the user ended it.
-    fn find(&self, again: Option<(SessionId, SocketAddr)>) -> Result<Option<Joined>, CastError> {
+    fn find(
+        &self,
+        again: Option<(SessionId, SocketAddr)>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<Option<Joined>, CastError> {
         let plan = self.plan;
+        let mut told = String::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
             let at = match (&plan.from, again) {
@@ -183,7 +188,13 @@ impl<'a> Reception<'a> {
                 Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
                 Err(error) if !error.is_passing() => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
-                Err(_) => {}
+                Err(error) => {
+                    let reason = chain(&error);
+                    if again.is_none() && reason != told {
+                        told.clone_from(&reason);
+                        tell(Notice::Waiting { reason });
+                    }
+                }
             }
             if let Some((at, until)) = gone
                 && monotonic() >= until

@@ -261,12 +261,13 @@ impl<'a> Session<'a> {
             }
             if self.progress.is_all && self.machine.is_complete() {
                 times.last.get_or_insert(now);
-                self.lost.retain(|(_, until)| *until > now);
-                if self.lost.is_empty() && self.progress.peers.values().all(|peer| !peer.is_there) {
-                    return Ok(());
-                }
             } else {
                 times.last = None;
+            }
+            self.lost.retain(|(_, until)| *until > now);
+            let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
+            if self.joined >= self.plan.receivers && !somebody {
+                return Ok(());
             }
             let deadline = [self.machine.deadline().unwrap_or(Nanos::MAX), shown_at, beacon_at];
             let deadline = if self.progress.peers.is_empty() {
@@ -474,6 +475,7 @@ impl<'a> Session<'a> {
         let peer = Peer {
             host: join.host,
             at,
+            first,
             report: Report::default(),
             products: 0,
             failed: 0,
@@ -493,10 +495,12 @@ impl<'a> Session<'a> {
         self.machine.on_leave(now, receiver);
         self.heard_at.remove(&receiver);
         let Some(peer) = self.progress.peers.get_mut(&receiver) else { return };
-        let is_whole = self.progress.is_all && peer.behind == 0 && leave.is_some();
+        let wanted = self.products.count() - peer.first;
+        let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));
         peer.is_there = false;
         peer.leave = leave;
-        peer.is_short = !is_whole;
+        peer.failed = peer.failed.max(leave.map_or(0, |leave| leave.failed.into()));
+        peer.is_short = !self.progress.is_all || has < wanted;
         if leave.is_none() {
             self.lost.push((receiver, now.after(self.plan.patience)));
         }

@@ -150,6 +150,7 @@ impl Telling {
             Notice::Joined { at, again } if !self.quiet && !self.json => {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
+            Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
             Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
             Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
             Notice::Progress(progress) => {
@@ -199,6 +200,7 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
     Some(match notice {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
         Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
+        Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
         Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),
         Notice::NotStored { path, reason } => {
