@@ -207,7 +207,7 @@ impl Receiver {
             unsaid: BTreeSet::new(),
             have_at: now,
             nack_at: now,
-            report_at: now.after(REPORT),
+            report_at: now,
             rtt: LIKELY_RTT,
             counts: (Counts::default(), 0),
             kept_parity: 0,

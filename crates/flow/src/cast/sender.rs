@@ -128,7 +128,7 @@ pub struct Sender {
     /// Who waits for unicast, next first.
     turns: VecDeque<u32>,
     /// What was asked for and is not dealt with yet, and when it will be.
-    unheard: Vec<(u32, Vec<Want>)>,
+    unheard: Vec<(Nanos, u32, Vec<Want>)>,
     listen_until: Nanos,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,

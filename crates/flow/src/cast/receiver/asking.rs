@@ -163,7 +163,9 @@ impl Receiver {
 
     /// When to ask again for what is asked for now: twice as late each time, and not all at the same time.
     fn again_at(&mut self, now: Nanos, tries: u32) -> Nanos {
-        let first = (2 * self.rtt.0).saturating_add(4 * self.config.pace.0).max(LEAST_AGAIN.0);
+        // The way there and back, and as long as the sender collects what others lack.
+        let answer = (self.rtt.0 / 4 * 5).saturating_add(2 * self.config.pace.0);
+        let first = answer.saturating_add(LEAST_AGAIN.0);
         let wait = first.saturating_mul(1 << tries.min(16)).min(MOST_AGAIN.0.max(first));
         now.after(Nanos(wait)).after(Nanos(self.random.random_range(0..=wait / 4)))
     }
@@ -182,8 +184,8 @@ fn missing_before(item: &super::Item, first: u64, packet: u64) -> u64 {
 /// Gaps that are remembered: 1 MiB. Those that come after them are found when there is room.
 const MOST_GAPS: usize = 16_384;
 
-/// How soon something is asked for again at least: what a sender's scheduler may take beside a short round trip.
-const LEAST_AGAIN: Nanos = Nanos(20_000_000);
+/// How soon something is asked for again at least: what a sender's scheduler may take beside a round trip.
+const LEAST_AGAIN: Nanos = Nanos(10_000_000);
 
 /// How late at most.
 const MOST_AGAIN: Nanos = Nanos(4_000_000_000);
