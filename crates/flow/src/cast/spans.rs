@@ -77,7 +77,8 @@ impl Spans {
     }
 
     fn check(&self) {
-        debug_assert_eq!(self.total, self.runs.iter().map(|(start, end)| end - start).sum::<u64>());
+        let sum = || self.runs.iter().map(|(start, end)| end - start).sum::<u64>();
+        debug_assert!(self.runs.len() > 100 || self.total == sum());
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Peer {
     /// What waits to be sent to it alone, by product: packets.
     pub(super) wanted: BTreeMap<u32, Spans>,
     runs: usize,
+    /// Most of them, and of those that are on their way.
+    most_runs: usize,
     /// What was sent to it alone and is not acknowledged, by product: its connection brings it there.
     sent: BTreeMap<u32, Spans>,
     sent_runs: usize,
@@ -56,6 +58,7 @@ impl Peer {
             place,
             wanted: BTreeMap::new(),
             runs: 0,
+            most_runs: MOST_RUNS,
             sent: BTreeMap::new(),
             sent_runs: 0,
             owed: BTreeSet::new(),
@@ -65,6 +68,11 @@ impl Peer {
             has_turn: false,
             progress: Progress::default(),
         }
+    }
+
+    /// It is one of so many.
+    pub(super) fn share(&mut self, receivers: usize) {
+        self.most_runs = (ALL_RUNS / receivers.max(1)).clamp(LEAST_RUNS, MOST_RUNS);
     }
 
     /// Adds packets to what waits for it, and says how many more wait now. Where too many runs wait already these are left out: it asks
@@ -82,7 +90,7 @@ impl Peer {
 
     /// Whether no more can wait for it.
     pub(super) const fn is_full(&self) -> bool {
-        self.runs >= MOST_RUNS
+        self.runs >= self.most_runs
     }
 
     /// Those of some packets that do not wait for it.
@@ -108,7 +116,7 @@ impl Peer {
 
     /// These packets are on their way to it.
     pub(super) fn mark_sent(&mut self, product: u32, packets: Range<u64>) {
-        if self.sent_runs < MOST_RUNS {
+        if self.sent_runs < self.most_runs {
             let spans = self.sent.entry(product).or_default();
             let runs = spans.runs();
             spans.insert(packets);
@@ -144,8 +152,11 @@ impl Peer {
     }
 }
 
-/// Runs of packets that wait for one receiver, and that are on their way to it: 32 KiB each.
-const MOST_RUNS: usize = 1024;
+/// Runs of packets that wait for one receiver, and that are on their way to it: 2 MiB each at most, 32 KiB at least, and 32 MiB each for
+/// all receivers of a group of a thousand or fewer.
+const MOST_RUNS: usize = 65_536;
+const LEAST_RUNS: usize = 1024;
+const ALL_RUNS: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -165,8 +176,9 @@ mod tests {
         assert_eq!((peer.next(9), peer.runs), (None, 0));
         peer.mark_sent(7, 3..6);
         assert_eq!(peer.not_sent(7, 0..9), [0..3, 6..9]);
+        peer.share(5_000);
         let taken: u64 = (0..5000).map(|at| peer.want(7, 2 * at..2 * at + 1)).sum();
-        assert_eq!(taken, MOST_RUNS as u64);
+        assert_eq!(taken, LEAST_RUNS as u64);
         assert!(peer.memory() < 40_000 && peer.sent_runs == 1);
     }
 }
