@@ -25,6 +25,9 @@ SOURCE, DESTINATION = f"{PLACE}/source", f"{PLACE}/destination"
 RESULTS = WORK / "results.jsonl"
 ON_HOST = (sys.executable, "-I", on_host.__file__)
 
+# Besides a file's own size: what lies in queues and buffers.
+WARM = 2 << 30
+
 # Makes a tree: directory, files, bytes of each. A thousand files a directory.
 MAKE_TREE = """
 import os, sys
@@ -80,9 +83,8 @@ class Results:
 
 
 def make_file(connection: Connection, size: int) -> None:
-    """A source of `size` bytes, and memory on the other host that was touched before."""
+    """A source of `size` bytes."""
     connection.run("a", *ON_HOST, "fill", SOURCE, str(size))
-    connection.run("b", *ON_HOST, "touch", DESTINATION, str(size))
 
 
 def make_tree(connection: Connection, *, count: int, size: int) -> None:
@@ -115,6 +117,11 @@ def servers(connection: Connection, contenders: Sequence[Contender]) -> Iterator
         yield
 
 
+def warm(connection: Connection, size: int) -> None:
+    """Has the machine below give memory now: it takes back what is free, and who touches that next waits."""
+    connection.run("b", *ON_HOST, "touch", f"{PLACE}/warm", str(WARM + size))
+
+
 def clear(connection: Connection, job: Job) -> None:
     """Removes what an earlier run left at the destination."""
     if job.destination.startswith(PLACE):
@@ -126,6 +133,7 @@ def measure(
 ) -> Run:
     """One whole command: its time, whether all has arrived, and what the emulator was late by."""
     clear(connection, job)
+    warm(connection, 0 if job.tree or job.length else wanted)
     before = connection.link()
     record = WORK / "record.jsonl"
     record.unlink(missing_ok=True)

@@ -243,12 +243,6 @@ impl Schedule {
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.again.is_empty()
     }
-
-    /// Blocks and packs on their way.
-    #[must_use]
-    pub fn flying(&self) -> usize {
-        self.flying.len()
-    }
 }
 
 impl File {
@@ -291,7 +285,7 @@ mod tests {
         assert_eq!(schedule.poll(NOW, 1, NEVER), Some(block(0, 1)));
         assert_eq!(all(&mut schedule, 0), [block(0, 2), Task::Pack(0)]);
         assert!(schedule.is_idle());
-        assert_eq!(schedule.flying(), 4);
+        assert_eq!(schedule.flying.len(), 4);
         assert!(schedule.on_acknowledged(Unit::Pack(0)) && !schedule.on_acknowledged(Unit::Pack(0)));
     }
 
@@ -380,6 +374,6 @@ mod tests {
         schedule.on_closed(0);
         schedule.on_damaged(Unit::Block(0, 0));
         assert_eq!(all(&mut schedule, 0), []);
-        assert_eq!((schedule.flying(), schedule.open_files()), (0, 0));
+        assert_eq!((schedule.flying.len(), schedule.open_files()), (0, 0));
     }
 }

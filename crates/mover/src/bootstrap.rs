@@ -94,7 +94,8 @@ pub struct FarEnd {
     port: u16,
     trust: Trust,
     tunnel: Arc<SshTunnel>,
-    process: Process,
+    /// Ends the far end with this.
+    _process: Process,
 }
 
 impl FarEnd {
@@ -136,7 +137,8 @@ impl FarEnd {
         let trust = Trust::new(&identity, Some(key)).map_err(StartError::Key)?;
         let tunnel = Arc::new(SshTunnel::new(remote, shipment, port));
         let (ssh, host_name) = (remote.ssh.clone(), remote.ssh.host_name());
-        Ok(Some(Self { ssh, host_name, bind: remote.bind, name, port, trust, tunnel, process }))
+        let bind = remote.bind;
+        Ok(Some(Self { ssh, host_name, bind, name, port, trust, tunnel, _process: process }))
     }
 
     /// Opens what `dial` asks for and says `first`, over TCP or, where that is blocked, through ssh: `dial`'s route and trust
@@ -177,11 +179,6 @@ impl FarEnd {
         notice(Notice::Blocked { host: self.ssh.host().to_owned(), port, reason });
         dial.route = Route::Tunnel(Arc::<SshTunnel>::clone(&self.tunnel));
         dial.open(first, until, stop)
-    }
-
-    /// Whether the far end's process still runs.
-    pub fn is_running(&mut self) -> bool {
-        self.process.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Whoever moves data reads and writes it blocking, with a bound on how long nothing may happen; the control connection polls
 //! it. What differs between the four kinds ends here.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 mod sealed;
 
-use sealed::{LARGEST, Sealed};
+use sealed::Sealed;
 
 /// One end of a connection. What it does when nothing can be done at once is [`set_wait`](Self::set_wait)'s choice: at first
 /// it returns [`ErrorKind::WouldBlock`].
@@ -140,38 +140,6 @@ impl Channel {
     #[must_use]
     pub fn has_unsent(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.unsent() > 0)
-    }
-
-    /// Writes `parts` one behind the other, whole, with as few calls of the kernel as may be.
-    ///
-    /// # Errors
-    /// As [`Write::write_all`]; it must [wait](Self::set_wait).
-    pub fn write_parts(&mut self, parts: &[&[u8]]) -> io::Result<()> {
-        if self.sealed.is_none() {
-            let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
-            let mut rest = &mut slices[..];
-            // Empty ones at the front would look like an end.
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                match self.patiently(Interest::Write, |socket| socket.write_vectored(rest))? {
-                    0 => return Err(ErrorKind::WriteZero.into()),
-                    sent => IoSlice::advance_slices(&mut rest, sent),
-                }
-            }
-            return Ok(());
-        }
-        self.handshake()?;
-        for part in parts {
-            let mut rest = *part;
-            while !rest.is_empty() {
-                let Some(sealed) = &mut self.sealed else { break };
-                rest = &rest[sealed.seal(rest)?..];
-                if sealed.unsent() >= LARGEST {
-                    self.send_sealed()?;
-                }
-            }
-        }
-        self.send_sealed()
     }
 
     /// Says that nothing more will be sent: the far side reads the end.
@@ -343,13 +311,6 @@ impl Socket {
         match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),
-        }
-    }
-
-    fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => (&*stream).write_vectored(parts),
-            Self::Unix(stream) => (&*stream).write_vectored(parts),
         }
     }
 }

@@ -409,7 +409,7 @@ const RECORD: usize = 16 << 10;
 
 /// Plaintext that is sealed before it is sent, and what is read at once, bytes: eight records. They stay in a processor's
 /// cache of the second level between the kernel and the cipher.
-pub(super) const LARGEST: usize = 8 * RECORD;
+const LARGEST: usize = 8 * RECORD;
 
 /// What is read at once of a handshake, bytes: either side's is shorter, and strangers may make many of them.
 const FIRST: usize = 4 << 10;

@@ -91,6 +91,8 @@ pub(crate) struct Incoming {
     digests: Mutex<Digests>,
     /// Whether it has its final name: nothing is written then. Held for reading while something is.
     closed: RwLock<bool>,
+    /// Who writes: the kernel lets one thread write a file at a time, and has the others wait at a cost.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +172,7 @@ impl Receiving {
                     store,
                     digests: Mutex::new(digests),
                     closed: RwLock::default(),
+                    turn: Mutex::default(),
                 });
                 let mut state = self.state();
                 if !state.arrivals.is_open(number) {
@@ -233,7 +236,10 @@ impl Receiving {
             if *closed || !self.wants(incoming.frame.file, index) {
                 return true;
             }
-            self.timing.during(Stage::Disk, || incoming.store.write_at(&self.manner.target, offset, piece))
+            self.timing.during(Stage::Disk, || {
+                let _turn = incoming.turn.lock();
+                incoming.store.write_at(&self.manner.target, offset, piece)
+            })
         };
         match written {
             Ok(()) => true,

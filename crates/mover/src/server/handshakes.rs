@@ -206,6 +206,7 @@ const NEW: u64 = u64::MAX - 1;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
     use std::thread;
 
@@ -303,7 +304,7 @@ mod tests {
             let wait = || Some(Wait { patience: PATIENCE, stop: stop.clone() });
             let mut channel = dial.another(&at, 3, monotonic().after(PATIENCE), &stop).unwrap().unwrap();
             channel.set_wait(wait());
-            channel.write_parts(&[b"he", b"llo"]).unwrap();
+            channel.write_all(b"hello").unwrap();
             let (stream, mut far) = claim.next(monotonic().after(PATIENCE)).unwrap();
             far.set_wait(wait());
             let mut got = [0; 5];

@@ -103,11 +103,4 @@ impl TargetError {
             _ => Self::System { attempt, path, source },
         }
     }
-
-    /// Whether the disk, or what its owner may use of it, is full: then nothing that follows will fit either.
-    #[must_use]
-    pub fn is_disk_full(&self) -> bool {
-        let full = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        matches!(self, Self::System { source, .. } if full(source.kind()))
-    }
 }
