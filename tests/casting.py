@@ -44,6 +44,10 @@ class Running:
         assert lines, f"it said nothing more: {self.process.communicate()[1]}"
         return self.process.wait(timeout=START_LIMIT_S), lines[-1]
 
+    def wait(self) -> None:
+        """Wait for its end, whatever it was."""
+        self.process.communicate(timeout=START_LIMIT_S)
+
     def complaints(self) -> str:
         """What it said on standard error, once it has ended."""
         assert self.process.stderr is not None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import RECEIVERS, SENDER, files, kill, lossy, receiver, sender, session, wait_for
+from casting import GROUP, RATE, RECEIVERS, SENDER, files, kill, lossy, receiver, sender, session, wait_for
 from copying import leftovers
-from emulation import Emulation
+from emulation import FARLINK, Emulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +101,15 @@ def test_nothing_is_kept_where_only_digests_are_compared(star: Emulation, tree: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_standard_input_arrives_as_a_file(star: Emulation, tmp_path: Path) -> None:
+    words = ("--group", GROUP, "--rate", RATE, "--no-auth", "--quiet", "--name", "from/a pipe", "-")
+    with receiver(star, "b", tmp_path / "b") as receiving:
+        ended = star.on(SENDER, str(FARLINK), "cast", "send", *words, stdin="what was piped\n" * 9000)
+        assert receiving.end()[0] == 0
+    assert ended.status == 0, ended
+    assert (tmp_path / "b" / "from" / "a pipe").read_text() == "what was piped\n" * 9000
+
+
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """A file that takes a second or more at RATE."""
@@ -131,7 +140,7 @@ def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
             while first.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
             kill(star, str(into))
-            first.end()
+            first.wait()
         assert leftovers(into) != []
         with receiver(star, "b", into, "--from", star.address(SENDER)) as again:
             code, record = again.end()
@@ -151,7 +160,7 @@ def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tm
             while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
             kill(star, "cast send")
-            first.end()
+            first.wait()
         assert receiving.until("lost")["lost"]["at"].startswith(star.address(SENDER))
         with sender(star, large) as second:
             code, _ = receiving.end()

@@ -1,19 +1,24 @@
 //! What a session sends: files as streams of bytes, read when their turn comes.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use blake3::Hasher;
-use farlink_host::beneath::Directory;
+use farlink_host::beneath::{Directory, status_of};
+use farlink_host::sparse;
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
 use farlink_mover::copy::source::{Found, Handle, SourceFile, SourcePath, Walk};
 use farlink_wire::cast::{Announcement, Part, Shape};
-use farlink_wire::entry::{Digest, Kind};
+use farlink_wire::entry::{Digest, Kind, Metadata};
+use farlink_wire::path::RelativePath;
 
 /// Files, in the order in which they were named and found.
 pub(crate) struct Products<'f> {
+    piped: Option<&'f Piped>,
     walk: Walk<'f>,
     known: Vec<Product>,
     open: BTreeMap<u32, SourceFile>,
@@ -22,11 +27,46 @@ pub(crate) struct Products<'f> {
 struct Product {
     head: Vec<u8>,
     shape: Shape,
-    handle: Handle,
+    source: Source,
     path: String,
     /// Of its content, as far as the first pass has come, and then whole.
     hasher: Option<Box<Hasher>>,
     digest: Digest,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Found(Handle),
+    Piped(Arc<File>),
+}
+
+/// What came through a pipe, and is sent first.
+#[derive(Clone, Debug)]
+pub struct Piped {
+    /// The name that it is to have.
+    pub path: RelativePath,
+    /// All of it.
+    pub file: Arc<File>,
+}
+
+impl Piped {
+    fn product(&self) -> io::Result<Option<Product>> {
+        let status = status_of(&self.file)?;
+        let metadata = Metadata { mode: 0o644, mtime_s: status.mtime_s, mtime_ns: status.mtime_ns };
+        let source = Source::Piped(Arc::clone(&self.file));
+        Ok(Product::new(self.path.clone(), metadata, status.size, source))
+    }
+}
+
+impl Product {
+    /// `None` where it is too large.
+    fn new(path: RelativePath, metadata: Metadata, size: u64, source: Source) -> Option<Self> {
+        let shown = path.to_string();
+        let head = Announcement { path, metadata }.encode();
+        let shape = Shape::new(head.len(), size)?;
+        let hasher = Some(Box::default());
+        Some(Self { head, shape, source, path: shown, hasher, digest: Digest::default() })
+    }
 }
 
 /// What a walk came upon that is not sent.
@@ -40,14 +80,34 @@ pub struct NotSent {
     pub failed: bool,
 }
 
+impl NotSent {
+    fn too_large(path: String) -> Self {
+        Self { path, reason: "it has more than 128 TiB".to_owned(), failed: true }
+    }
+}
+
 impl<'f> Products<'f> {
-    /// Of `sources`, which are paths beneath `root`.
-    pub(crate) fn new(root: Arc<Directory>, sources: &[SourcePath], filter: &'f Filter) -> Self {
-        Self { walk: Walk::new(root, sources, filter), known: Vec::new(), open: BTreeMap::new() }
+    /// Of what was `piped`, and `sources`, which are paths beneath `root`.
+    pub(crate) fn new(
+        root: Arc<Directory>,
+        piped: Option<&'f Piped>,
+        sources: &[SourcePath],
+        filter: &'f Filter,
+    ) -> Self {
+        Self { piped, walk: Walk::new(root, sources, filter), known: Vec::new(), open: BTreeMap::new() }
     }
 
     /// The stream of the next file; `None` where there is no other. What is not sent is told.
     pub(crate) fn next(&mut self, tell: &mut dyn FnMut(NotSent)) -> Option<Shape> {
+        if let Some(piped) = self.piped.take() {
+            match piped.product() {
+                Ok(Some(product)) => return Some(self.add(product)),
+                Ok(None) => tell(NotSent::too_large(piped.path.to_string())),
+                Err(error) => {
+                    tell(NotSent { path: piped.path.to_string(), reason: error.to_string(), failed: true });
+                }
+            }
+        }
         loop {
             let (entry, handle) = match self.walk.next()? {
                 Found::Entry(entry, handle) => (entry, handle),
@@ -69,16 +129,17 @@ impl<'f> Products<'f> {
                     continue;
                 }
             };
-            let head = Announcement { path: entry.path, metadata: entry.metadata }.encode();
-            let Some(shape) = Shape::new(head.len(), size) else {
-                tell(NotSent { path, reason: "it has more than 128 TiB".to_owned(), failed: true });
-                continue;
-            };
-            let hasher = Some(Box::default());
-            let digest = Digest::default();
-            self.known.push(Product { head, shape, handle, path, hasher, digest });
-            return Some(shape);
+            match Product::new(entry.path, entry.metadata, size, Source::Found(handle)) {
+                Some(product) => return Some(self.add(product)),
+                None => tell(NotSent::too_large(path)),
+            }
         }
+    }
+
+    fn add(&mut self, product: Product) -> Shape {
+        let shape = product.shape;
+        self.known.push(product);
+        shape
     }
 
     /// Products so far.
@@ -115,8 +176,14 @@ impl<'f> Products<'f> {
             match part {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
-                    let file = file(&mut self.open, number, &product.handle)?;
-                    let read = file.read_at(at, out).map_err(|error| chain(&error))?;
+                    let read = match &product.source {
+                        Source::Found(handle) => file(&mut self.open, number, handle)?
+                            .read_at(at, out)
+                            .map_err(|error| chain(&error))?,
+                        Source::Piped(file) => {
+                            sparse::read_at(file, at, out).map_err(|error| error.to_string())?
+                        }
+                    };
                     if read < out.len() {
                         return Err("it became shorter while it was sent".to_owned());
                     }

@@ -16,7 +16,7 @@ use farlink_wire::record::Record;
 use crate::error::CastError;
 use crate::group::Group;
 
-pub use crate::products::NotSent;
+pub use crate::products::{NotSent, Piped};
 
 mod record;
 mod session;
@@ -39,6 +39,8 @@ pub struct Plan {
     pub receivers: u32,
     /// Whether the thread that sends goes before ordinary ones.
     pub realtime: bool,
+    /// What came through a pipe, which is sent first.
+    pub piped: Option<Piped>,
     /// What is sent, beneath the root.
     pub sources: Vec<SourcePath>,
     /// Who this is, and whom it lets in; nobody has keys where that is absent.

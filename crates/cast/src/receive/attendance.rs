@@ -211,6 +211,7 @@ impl Attendance {
                 self.products = Some(*products);
                 self.machine.on_end(*products);
             }
+            Control::Words(Words::Pace(pace)) => self.machine.on_pace(*pace),
             Control::Echo { answer: true, stamp } => self.machine.on_rtt(now.since(Nanos(*stamp))),
             // What a sender has no reason to say is no harm.
             _ => {}

@@ -1,7 +1,7 @@
 //! The thread of a session that has its machine, the group's socket and the files.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,7 @@ use farlink_host::scheduling::{urgent_in_turn, wake_on_time};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
-use farlink_mover::facts;
-use farlink_wire::cast::control::{
-    BlockPackets, Control, Join, Leave, Report, Welcome, Words, repair_header,
-};
+use farlink_wire::cast::control::{BlockPackets, Control, Words, repair_header};
 use farlink_wire::cast::packet::{Clear, Data, Header, OVERHEAD, TAG};
 use farlink_wire::cast::{Payload, SessionId};
 use farlink_wire::entry::Digest;
@@ -35,11 +32,13 @@ use farlink_wire::record::{Outcome, Record};
 
 use super::record::Course;
 use super::sockets::Sockets;
-use super::{Finished, Notice, Peer, Plan, Progress};
+use super::{Finished, Notice, Plan, Progress};
 use crate::door::{Door, Heard};
 use crate::error::CastError;
 use crate::outbox::Outbox;
 use crate::products::Products;
+
+mod receivers;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
 pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
@@ -104,7 +103,7 @@ fn carry_out(
     times.payload = payload.get();
     let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
     let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
-    let products = Products::new(root, &plan.sources, &filter);
+    let products = Products::new(root, plan.piped.as_ref(), &plan.sources, &filter);
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
     let outbox = Arc::new(Outbox::new(Wake::new().map_err(CastError::Wait)?));
@@ -159,6 +158,8 @@ struct Session<'a> {
     /// Receivers that were lost, and until when they are waited for.
     lost: Vec<(u32, Nanos)>,
     joined: u32,
+    /// The pace that receivers were told.
+    pace: Nanos,
     lacks: bool,
     interrupted: bool,
     /// A run of packets.
@@ -212,6 +213,7 @@ impl<'a> Session<'a> {
             heard_at: BTreeMap::new(),
             lost: Vec::new(),
             joined: 0,
+            pace: Nanos::ZERO,
             lacks: false,
             interrupted: false,
             run: Vec::new(),
@@ -225,14 +227,17 @@ impl<'a> Session<'a> {
         tell: &mut dyn FnMut(Notice<'_>),
         times: &mut Times,
     ) -> Result<(), CastError> {
-        let young_until = monotonic().after(YOUNG);
-        let (mut beacon_at, mut shown_at) = (monotonic(), monotonic());
+        let begun = monotonic();
+        let (young_until, quiet_until) = (begun.after(YOUNG), begun.after(QUIET));
+        let (mut beacon_at, mut shown_at) = (quiet_until, begun);
         let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
         loop {
             while let Ok((receiver, heard)) = self.hearing.try_recv() {
                 self.hear(receiver, heard, tell);
             }
-            if self.joined >= self.plan.receivers {
+            // Who is there already is heard before anything is sent.
+            let is_quiet = monotonic() < quiet_until;
+            if self.joined >= self.plan.receivers && !is_quiet {
                 if times.first.is_none() {
                     times.started = rfc3339_now();
                     times.first = Some(monotonic());
@@ -242,15 +247,16 @@ impl<'a> Session<'a> {
             // What waits on the wake is looked at in between.
             let mut is_busy = true;
             for _ in 0..BETWEEN {
-                let Some(send) = self.machine.poll(monotonic()) else {
+                let Some(send) = (if is_quiet { None } else { self.machine.poll(monotonic()) }) else {
                     is_busy = false;
                     break;
                 };
                 self.send(send)?;
             }
             let now = monotonic();
-            if self.progress.peers.values().all(|peer| !peer.is_there) && now >= beacon_at {
-                // So that receivers find this host, and other sessions the group in use.
+            let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
+            if (is_alone || now < young_until) && now >= beacon_at {
+                // So that receivers find this host, and a session that begins now finds the group in use.
                 self.send(Send::Status(self.machine.position()))?;
                 beacon_at = now.after(BEACON);
             }
@@ -269,12 +275,13 @@ impl<'a> Session<'a> {
             if self.joined >= self.plan.receivers && !somebody {
                 return Ok(());
             }
-            let deadline = [self.machine.deadline().unwrap_or(Nanos::MAX), shown_at, beacon_at];
-            let deadline = if self.progress.peers.is_empty() {
-                deadline[1].min(deadline[2])
-            } else {
-                deadline[0].min(deadline[1])
-            };
+            let mut deadline = shown_at;
+            if is_alone || now < young_until {
+                deadline = deadline.min(beacon_at);
+            }
+            if !is_quiet {
+                deadline = deadline.min(self.machine.deadline().unwrap_or(Nanos::MAX));
+            }
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
             let waited = [self.wake.as_fd(), stop.as_fd(), self.sockets.others.as_fd()];
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
@@ -407,137 +414,6 @@ impl<'a> Session<'a> {
             .map_err(|source| super::sockets::refused("send to", group, source))
     }
 
-    fn hear(&mut self, receiver: u32, heard: Heard, tell: &mut dyn FnMut(Notice<'_>)) {
-        let now = monotonic();
-        self.heard_at.insert(receiver, now);
-        match heard {
-            Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
-            Heard::Nack(wants) => self.machine.on_nack(now, receiver, wants),
-            Heard::Have(runs) => self.machine.on_have(now, receiver, &runs),
-            Heard::Report(report) => {
-                self.machine.on_report(receiver, report);
-                if let Some(peer) = self.progress.peers.get_mut(&receiver) {
-                    peer.report = report;
-                }
-            }
-            Heard::Failed(product, reason) => {
-                self.machine.on_failed(now, receiver, product);
-                let path = self.products.path(product).to_owned();
-                if let Some(peer) = self.progress.peers.get(&receiver) {
-                    tell(Notice::NotStored { peer, path, reason });
-                }
-            }
-            Heard::Writable => self.machine.on_writable(receiver, true),
-            Heard::Left(leave) => self.part(now, receiver, leave, tell),
-            Heard::Refused(from, reason) => tell(Notice::Refused { from, reason }),
-        }
-    }
-
-    fn admit(
-        &mut self,
-        now: Nanos,
-        receiver: u32,
-        join: Join,
-        at: SocketAddr,
-        tell: &mut dyn FnMut(Notice<'_>),
-    ) {
-        // One that was lost, or was killed and starts anew, is there again.
-        let before = self
-            .lost
-            .iter()
-            .position(|(lost, _)| self.progress.peers.get(lost).is_some_and(|peer| peer.at.ip() == at.ip()));
-        match before {
-            Some(place) => {
-                let (lost, _) = self.lost.swap_remove(place);
-                self.progress.peers.remove(&lost);
-            }
-            None => self.joined += 1,
-        }
-        let first = self.machine.oldest();
-        self.machine.on_join(now, receiver, first);
-        let welcome = Welcome {
-            host: facts::host(),
-            session: self.id,
-            key: self.key,
-            protect: Protect::Encrypt,
-            payload: self.payload,
-            block: BlockPackets::default(),
-            number: self.sealer.next(),
-            first,
-            position: self.machine.position(),
-            pace: self.machine.pace(),
-        };
-        self.outbox.say(receiver, &Control::Words(Words::Welcome(Box::new(welcome))));
-        if self.progress.is_all {
-            let products = self.products.count();
-            self.outbox.say(receiver, &Control::Words(Words::End { products }));
-        }
-        let peer = Peer {
-            host: join.host,
-            at,
-            first,
-            report: Report::default(),
-            products: 0,
-            failed: 0,
-            repaired: 0,
-            behind: 0,
-            is_there: true,
-            leave: None,
-            is_short: true,
-        };
-        tell(Notice::Joined(&peer));
-        self.progress.peers.insert(receiver, peer);
-    }
-
-    /// A receiver is there no longer.
-    fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
-        self.look_at(receiver);
-        self.machine.on_leave(now, receiver);
-        self.heard_at.remove(&receiver);
-        let Some(peer) = self.progress.peers.get_mut(&receiver) else { return };
-        let wanted = self.products.count() - peer.first;
-        let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));
-        peer.is_there = false;
-        peer.leave = leave;
-        peer.failed = peer.failed.max(leave.map_or(0, |leave| leave.failed.into()));
-        peer.is_short = !self.progress.is_all || has < wanted;
-        if leave.is_none() {
-            self.lost.push((receiver, now.after(self.plan.patience)));
-        }
-        tell(Notice::Left(peer));
-    }
-
-    /// Has those leave who said nothing for too long: their hosts are gone, though no connection has ended.
-    fn dismiss_silent(&mut self, now: Nanos, tell: &mut dyn FnMut(Notice<'_>)) {
-        let patience = self.plan.patience;
-        let silent: Vec<_> = self
-            .heard_at
-            .iter()
-            .filter(|(receiver, at)| {
-                now.since(**at) > patience
-                    && self.progress.peers.get(receiver).is_some_and(|peer| peer.is_there)
-            })
-            .map(|(receiver, _)| *receiver)
-            .collect();
-        for receiver in silent {
-            self.outbox.close(receiver);
-            self.part(now, receiver, None, tell);
-        }
-    }
-
-    /// How a receiver stands, as the machine knows it.
-    fn look_at(&mut self, receiver: u32) {
-        let (Some(peer), Some(progress)) =
-            (self.progress.peers.get_mut(&receiver), self.machine.progress(receiver))
-        else {
-            return;
-        };
-        peer.products = progress.products;
-        peer.failed = progress.failed;
-        peer.repaired = progress.repaired;
-        peer.behind = progress.behind;
-    }
-
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
@@ -570,10 +446,14 @@ const MOST_HELD: usize = 65_536;
 /// Decisions of the machine between two looks at what came in.
 const BETWEEN: u32 = 32;
 
-/// How often the group hears of a session that nobody has joined.
+/// How long a session listens before it sends: longer than [`BEACON`], so that it hears one that has begun before.
+const QUIET: Nanos = Nanos(250_000_000);
+
+/// How often the group hears of a session that is young, or that nobody has joined.
 const BEACON: Nanos = Nanos(200_000_000);
 
-/// How long a session gives way to another on the same group: the other, where there is one, is heard each second at least.
+/// How long a session gives way to another on the same group: one that is older is heard each second at least, also when it has
+/// nothing to send.
 const YOUNG: Nanos = Nanos(2_500_000_000);
 
 /// How often progress is told.

@@ -1,8 +1,10 @@
 //! `farlink cast send`: files to a group.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,13 +12,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Args;
 use farlink_cast::group::Group;
-use farlink_cast::send::{self, Finished, Notice, Peer, Plan};
+use farlink_cast::send::{self, Finished, Notice, Peer, Piped, Plan};
 use farlink_host::scheduling::Scheduling;
 use farlink_host::signal;
 use farlink_mover::copy::source::SourcePath;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::{Admission, Identity, Places};
 use farlink_wire::message::Patience;
+use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
 
@@ -30,8 +33,8 @@ use crate::memory::{patience, print};
 /// when all of them have everything. Receivers that come later get what they missed.
 #[derive(Debug, Args)]
 pub(super) struct Send {
-    /// Files and directories
-    #[arg(value_name = "FILE|DIRECTORY", required = true)]
+    /// Files and directories; - is what comes by standard input, read to its end before anything is sent
+    #[arg(value_name = "FILE|DIRECTORY|-", required = true)]
     sources: Vec<OsString>,
     /// The group's address and port, as in 239.1.1.1:7000; control connections are at the same port of this host
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -42,6 +45,9 @@ pub(super) struct Send {
     /// Send over this interface; the routes say which otherwise
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
+    /// The name of what comes by standard input
+    #[arg(long, value_name = "NAME", default_value = "stdin")]
+    name: String,
     /// Begin when so many receivers are there
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     receivers: u32,
@@ -116,7 +122,14 @@ impl Send {
 
     fn plan(&self) -> anyhow::Result<Plan> {
         let mut sources = Vec::new();
+        let mut piped = None;
         for source in &self.sources {
+            if source == "-" {
+                if piped.is_none() {
+                    piped = Some(self.piped()?);
+                }
+                continue;
+            }
             let path = std::path::absolute(source).with_context(|| format!("the source {source:?}"))?;
             if let Err(error) = path.metadata() {
                 bail!("the source {}: {error}", path.display());
@@ -135,10 +148,29 @@ impl Send {
             rate: self.rate,
             receivers: self.receivers,
             realtime: self.realtime,
+            piped,
             sources,
             keys: self.keys()?,
             patience: self.timeout.get(),
         })
+    }
+
+    /// Standard input, kept in a file without a name: what was lost of it is read again.
+    fn piped(&self) -> anyhow::Result<Piped> {
+        let path = RelativePath::new(self.name.as_bytes()).context("--name")?;
+        if path.is_root() {
+            bail!("--name is empty: write the name that receivers are to give to standard input");
+        }
+        let at = std::env::temp_dir().join(format!(".farlink-cast-{}", std::process::id()));
+        let kept = || {
+            let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&at);
+            let mut file = options?;
+            std::fs::remove_file(&at)?;
+            io::copy(&mut io::stdin().lock(), &mut file)?;
+            io::Result::Ok(file)
+        };
+        let file = kept().with_context(|| format!("keep standard input in {}", at.display()))?;
+        Ok(Piped { path, file: Arc::new(file) })
     }
 
     fn keys(&self) -> anyhow::Result<Option<(Identity, Arc<Admission>)>> {
