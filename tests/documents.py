@@ -69,7 +69,7 @@ def commands(document: Path) -> Iterator[Command]:
             for part in re.split(r" -- | \| | && |; ", command):
                 words = part.removesuffix("&").split()
                 if len(words) >= 2 and words[0] in ("farlink", "make") and not words[1].startswith("-"):
-                    verb = " ".join(words[1:3]) if words[1] == "lab" else words[1]
+                    verb = " ".join(words[1:3]) if words[1] in ("lab", "cast") else words[1]
                     yield Command(document, words[0], verb, frozenset(FLAG.findall(part)))
 
 

@@ -22,7 +22,7 @@ MAY_USE: dict[str, frozenset[str]] = {
     "emulator": frozenset({"wire", "link", "host"}),
     "doctor": frozenset({"wire", "host"}),
     "mover": frozenset({"wire", "flow", "host"}),
-    "cast": frozenset({"wire", "flow", "host"}),
+    "cast": frozenset({"wire", "flow", "host", "mover"}),
     "fabric": frozenset({"wire", "flow", "host"}),
     "mount": frozenset({"wire", "flow", "host", "mover"}),
     "cli": frozenset({"wire", "link", "flow", "host", "emulator", "doctor", "mover", "cast", "mount"}),

@@ -375,6 +375,28 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
     assert "iperf3" in complaint
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--receivers", "0"), ("--receivers", "0", "1 to")),
+        (("--receivers", "many"), ("--receivers", "integer")),
+        (("--size", "125"), ("--size", '"125"', "no unit")),
+        (("--sender-rate", "fast"), ("--sender-rate", '"fast"', "10gbit")),
+        (("--receiver-link", "0gbit"), ("--receiver-link", '"0gbit"', "zero")),
+        (("--loss", "100%"), ("--loss", '"100%"', "less than 100%")),
+        (("--loss", "some"), ("--loss", '"some"', "1%")),
+        (("--rtt", "1h"), ("--rtt", '"1h"', "RTT")),
+        (("--headers", "5"), ("--headers", '"5"', "100%")),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_a_group_that_cannot_be_is_refused(asked: tuple[str, str], words: tuple[str, ...]) -> None:
+    good = {"--size": "125MB", "--receivers": "50", "--sender-rate": "1gbit"}
+    given = good | dict([asked])
+    complaint = refused("lab", "latency", *(word for pair in given.items() for word in pair))
+    assert all(word in complaint for word in words), complaint
+
+
 def test_a_campaign_that_is_not_there_cannot_be_compared(tmp_path: Path) -> None:
     complaint = refused("lab", "compare", str(tmp_path / "gone"), str(tmp_path))
     assert str(tmp_path / "gone") in complaint

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate, and no other, speaks to people")]
 
 mod auto;
+mod cast;
 mod completions;
 mod congestion;
 mod copy;
@@ -39,6 +40,7 @@ enum Verb {
     Serve(serve::Serve),
     Memory(memory::Memory),
     Copy(Box<copy::Copy>),
+    Cast(cast::Cast),
     Keygen(keygen::Keygen),
     Congestion(congestion::Congestion),
     Doctor(doctor::Doctor),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Verb::Memory(verb) => verb.run(),
         // The order of its rules is in the matches alone.
         Verb::Copy(verb) => verb.run(matches.subcommand_matches("copy").unwrap_or(&matches)),
+        Verb::Cast(verb) => verb.run(),
         Verb::Keygen(verb) => verb.run(),
         Verb::Congestion(verb) => verb.run(),
         Verb::Doctor(verb) => verb.run(),

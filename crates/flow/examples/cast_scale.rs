@@ -1,4 +1,5 @@
-//! How a multicast session scales, in virtual time: `cargo run --release -p farlink-flow --example cast_scale`.
+//! How a multicast session scales, in virtual time: `cargo run --release -p farlink-flow --example cast_scale [BYTES
+//! [RECEIVERS]]`.
 //!
 //! One product at 10 Gb/s over 100 ms of round trip, to more and more receivers that lose packets independently. A row says when the
 //! last of them had it, what the model says (half a round trip, `E[M]` times the first pass, and the round trip of the last repair),
@@ -32,11 +33,13 @@ const AROUND: u32 = 66;
 
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let content: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000_000);
+    let given = |place| std::env::args().nth(place).and_then(|text| text.parse::<u64>().ok());
+    let content = given(1).unwrap_or(1_000_000_000);
+    let counts = given(2).map_or(vec![1, 10, 100, 1000], |receivers| vec![receivers as u32]);
     writeln!(out, "n,loss,bytes,completed_s,model_s,ratio,sent_ratio,nacks,nacks_per_s,memory_bytes")?;
     for loss in [0.001, 0.01] {
-        for receivers in [1, 10, 100, 1000] {
-            writeln!(out, "{}", row(receivers, loss, content))?;
+        for receivers in &counts {
+            writeln!(out, "{}", row(*receivers, loss, content))?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@
 //! ```text
 //! a control connection says …            the driver calls …
 //!   Words::Join                            Sender::on_join, then sends Words::Welcome with Sender::position, Sender::pace, Sealer::next
+//!                                          and Words::Pace to the others where Sender::pace is half as much again as they were told
 //!   Nack, Have, Report, Failed             on_nack, on_have, on_report, on_failed; rate::RateFinder::on_report too, with a rate to find
 //!   it ended, or is silent                 on_leave
 //!   it takes no more, or more again        on_writable
@@ -41,7 +42,7 @@
 //! a datagram (recvmmsg, UDP_GRO)         Opener::open; dropped where it says so; Data → on_data and write at once what it says, Parity →
 //!                                        on_parity, Status → on_status; Receiver::on_counts with what the opener has counted, now and then
 //! Repair                                 on_data with `repair: true`, and write what it says
-//! Gone, Lost, Words::End, Echo           on_gone, on_lost, on_end, on_rtt with the time that the echo took
+//! Gone, Lost, Words::{End, Pace}, Echo   on_gone, on_lost, on_end, on_pace, on_rtt with the time that the echo took
 //! the connection was lost                connect again: with the same session on_reconnected, with another a new Receiver
 //!
 //! Receiver::poll says …                  the driver …

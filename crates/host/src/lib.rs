@@ -8,6 +8,7 @@ pub mod disk;
 pub mod ethtool;
 pub mod kernel_files;
 pub mod kernel_memory;
+pub mod multicast;
 pub mod namespace;
 pub mod netlink;
 pub mod nic;

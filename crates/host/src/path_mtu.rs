@@ -100,7 +100,7 @@ fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c
     Ok(Errno::result(status).map(drop)?)
 }
 
-fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<u32> {
+pub(crate) fn get(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int) -> io::Result<u32> {
     let mut value: libc::c_int = 0;
     let mut length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the descriptor is borrowed for the whole call, and the kernel writes one `int` at most.

@@ -19,6 +19,8 @@ pub enum Interest {
     Read,
     /// That it can be written.
     Write,
+    /// Either.
+    Both,
 }
 
 /// Descriptors that are waited for together, each with a key of the caller's.
@@ -46,6 +48,7 @@ impl Poller {
         let flags = match interest {
             Interest::Read => EpollFlags::EPOLLIN,
             Interest::Write => EpollFlags::EPOLLOUT,
+            Interest::Both => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
         };
         Ok(self.epoll.add(descriptor, EpollEvent::new(flags, key))?)
     }
@@ -94,6 +97,7 @@ pub fn wait_for(descriptor: impl AsFd, interest: Interest, stop: &Wake, time: Na
     let flags = match interest {
         Interest::Read => PollFlags::POLLIN,
         Interest::Write => PollFlags::POLLOUT,
+        Interest::Both => PollFlags::POLLIN | PollFlags::POLLOUT,
     };
     let began = monotonic();
     loop {

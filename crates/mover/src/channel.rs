@@ -65,13 +65,19 @@ impl Channel {
     }
 
     /// From here on under TLS, as its client; `opening` goes in clear before it, in one write with what begins the handshake.
-    pub(crate) fn seal_as_client(&mut self, config: Arc<ClientConfig>, opening: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The network's, or that of TLS inside.
+    pub fn seal_as_client(&mut self, config: Arc<ClientConfig>, opening: &[u8]) -> io::Result<()> {
         self.sealed = Some(Box::new(Sealed::client(config, opening).map_err(io::Error::other)?));
         self.hold_nothing_back()
     }
 
     /// From here on under TLS, as its server, which has `received` of it already.
-    pub(crate) fn seal_as_server(&mut self, config: Arc<ServerConfig>, received: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The network's, or that of TLS inside.
+    pub fn seal_as_server(&mut self, config: Arc<ServerConfig>, received: &[u8]) -> io::Result<()> {
         self.sealed = Some(Box::new(Sealed::server(config, received).map_err(io::Error::other)?));
         self.hold_nothing_back()
     }
@@ -122,7 +128,7 @@ impl Channel {
     ///
     /// # Errors
     /// The network's, or [`ChannelError`] inside; not [`ErrorKind::WouldBlock`].
-    pub(crate) fn shake_hands(&mut self) -> io::Result<bool> {
+    pub fn shake_hands(&mut self) -> io::Result<bool> {
         match self.handshake() {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -131,7 +137,8 @@ impl Channel {
     }
 
     /// Whether something that was written has not left.
-    pub(crate) fn has_unsent(&self) -> bool {
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| sealed.unsent() > 0)
     }
 

@@ -25,7 +25,7 @@ mod seal;
 mod sending;
 pub(crate) mod serve;
 pub mod source;
-mod store;
+pub mod store;
 mod stream_in;
 mod stream_out;
 mod supply;

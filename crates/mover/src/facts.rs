@@ -5,7 +5,8 @@ use farlink_wire::message::Host;
 use farlink_wire::record::HostFacts;
 
 /// This host, as it is told to the far end.
-pub(crate) fn host() -> Host {
+#[must_use]
+pub fn host() -> Host {
     Host {
         name: process::host_name().into(),
         kernel: process::kernel_release().into(),
@@ -15,6 +16,7 @@ pub(crate) fn host() -> Host {
 }
 
 /// A host, as a record keeps it.
-pub(crate) fn recorded(host: &Host) -> HostFacts {
+#[must_use]
+pub fn recorded(host: &Host) -> HostFacts {
     HostFacts { kernel: host.kernel.to_string(), cores: host.cores, ..HostFacts::default() }
 }

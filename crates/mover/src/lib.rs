@@ -1,4 +1,4 @@
-//! Memory transfers, client and server.
+//! Memory and file transfers, client and server.
 //!
 //! [`memory::run`] carries out one transfer and returns its record; [`server::Server`] is the far end. Which of
 //! the two sends is the request's choice: sender and receiver are the same at both ends.
@@ -10,6 +10,7 @@ pub mod bootstrap;
 pub mod channel;
 pub mod connection;
 pub mod copy;
+pub mod facts;
 pub mod far;
 pub mod memory;
 pub mod record_file;
@@ -21,7 +22,6 @@ mod automatic;
 mod chain;
 mod control;
 mod dial;
-mod facts;
 mod offset;
 mod payload;
 mod receiver;

@@ -44,6 +44,7 @@ impl Inner {
             asked: asked(&plan),
             scheduling: match &self.scheduling {
                 Scheduling::Fifo => "fifo".to_owned(),
+                Scheduling::RoundRobin => "rr".to_owned(),
                 Scheduling::Other { reason } => format!("other: {reason}"),
             },
             overrun_limit_s: overrun_limit(delay).as_secs_f64(),

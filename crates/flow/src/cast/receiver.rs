@@ -207,7 +207,7 @@ impl Receiver {
             unsaid: BTreeSet::new(),
             have_at: now,
             nack_at: now,
-            report_at: now.after(REPORT),
+            report_at: now,
             rtt: LIKELY_RTT,
             counts: (Counts::default(), 0),
             kept_parity: 0,
@@ -265,8 +265,9 @@ impl Receiver {
         self.reach(now, (parity.product, if is_last { end } else { first }));
     }
 
-    /// The sender says where it is.
+    /// The sender says where it is, because it has nothing to send.
     pub fn on_status(&mut self, now: Nanos, position: Position) {
+        self.listen_again(now);
         self.reach(now, (position.product, position.offset / u64::from(self.config.payload.get())));
     }
 
@@ -328,6 +329,11 @@ impl Receiver {
     /// A round trip over the control connection took so long.
     pub fn on_rtt(&mut self, rtt: Nanos) {
         self.rtt = rtt;
+    }
+
+    /// The group has grown, or shrunk: least time between two frames of NACKs, or of acknowledgements.
+    pub fn on_pace(&mut self, pace: Nanos) {
+        self.config.pace = pace;
     }
 
     /// What the opener has counted, and how much it refused.

@@ -6,7 +6,7 @@
 //! it. So a receiver that loses much costs the others little, whatever it asks for.
 //!
 //! Memory is bounded by how much is held, not by what is lost: a byte for each packet near which something is lacking, and
-//! a thousand runs for each receiver. What is left out is asked for again.
+//! a million runs for all receivers. What is left out is asked for again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -128,7 +128,7 @@ pub struct Sender {
     /// Who waits for unicast, next first.
     turns: VecDeque<u32>,
     /// What was asked for and is not dealt with yet, and when it will be.
-    unheard: Vec<(u32, Vec<Want>)>,
+    unheard: Vec<(Nanos, u32, Vec<Want>)>,
     listen_until: Nanos,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
@@ -241,6 +241,8 @@ impl Sender {
         peer.owed.extend(self.archive.range(first..).map(|(product, _)| *product));
         peer.gone.clone_from(&peer.owed);
         self.peers.insert(receiver, peer);
+        let receivers = self.peers.len();
+        self.peers.values_mut().for_each(|peer| peer.share(receivers));
         let before: Vec<_> = self.held.range(..first).map(|(product, _)| *product).collect();
         before.into_iter().for_each(|product| self.release_if_settled(now, product));
         self.tell_gone(receiver);

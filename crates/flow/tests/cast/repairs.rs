@@ -111,6 +111,33 @@ fn a_loss_that_many_share_is_repaired_once_and_a_rare_one_by_unicast() {
 }
 
 #[test]
+fn those_who_lose_a_repair_too_get_it_together_in_the_next_round() {
+    let mut simulation = Simulation::new(config(200_000_000), false);
+    group(&mut simulation, 8, 0.0);
+    simulation.run_for(Nanos(400 * MS));
+    // All lose the fifth packet, and then all but one also its repair.
+    simulation.hosts.iter_mut().for_each(|host| host.until_loss = 4);
+    simulation.product("a", 40_000, None);
+    let begun = simulation.now;
+    simulation.run_for(Nanos(16 * MS));
+    assert_eq!(simulation.sender.totals().first_pass, 40_048);
+    for host in simulation.hosts.iter_mut().skip(1) {
+        (host.path.loss, host.until_loss) = (1.0, 0);
+    }
+    simulation.run_for(Nanos(18 * MS));
+    for host in &mut simulation.hosts {
+        (host.path.loss, host.until_loss) = (0.0, u64::MAX);
+    }
+    simulation.finish();
+    simulation.run(Nanos(10_000 * MS));
+    assert!(simulation.is_complete());
+    // One more round, and not one for each of them.
+    let took = simulation.completed().since(begun);
+    assert!(took < Nanos(110 * MS), "{took} {:?}", simulation.sender.totals());
+    assert_eq!(simulation.sender.totals().multicast_repair, 2 * 1416);
+}
+
+#[test]
 fn repair_costs_no_more_than_the_cheaper_of_both_ways() {
     for (hosts, loss) in [(10, 0.01), (50, 0.01), (100, 0.01), (50, 0.05), (100, 0.001)] {
         let mut simulation = Simulation::new(config(1_000_000_000), false);

@@ -130,6 +130,9 @@ impl Simulation {
         let mut machine = Receiver::new(config, self.now);
         machine.on_rtt(Nanos(2 * each.path.delay.0));
         each.machine = Some(machine);
+        let pace = self.sender.pace();
+        self.hosts.iter_mut().filter_map(|host| host.machine.as_mut()).for_each(|each| each.on_pace(pace));
+        let each = &mut self.hosts[host];
         each.opener = Some(Opener::new(SessionId(self.session), &KEY, Protect::Encrypt, number).unwrap());
         each.partial.clear();
         each.names.clear();

@@ -10,7 +10,7 @@ use super::target::{Held, Partial, Target, TargetError};
 
 /// Where the blocks of a file go.
 #[derive(Debug)]
-pub(super) enum Store {
+pub enum Store {
     /// A file that gets its name when it is whole.
     Partial(Box<Partial>),
     /// The file that has the name already; a partial file with its content takes its place as soon as a block differs.
@@ -21,7 +21,7 @@ pub(super) enum Store {
 
 /// A file that stands there already, until something of it differs.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub struct Standing {
     held: Held,
     entry: Entry,
     block_bytes: u64,
@@ -33,12 +33,17 @@ pub(super) struct Standing {
 
 impl Store {
     /// For `held`, which may be the file that comes.
-    pub(super) fn standing(held: Held, entry: Entry, block_bytes: u64, sparse: bool) -> Self {
+    #[must_use]
+    pub fn standing(held: Held, entry: Entry, block_bytes: u64, sparse: bool) -> Self {
         let (instead, making) = (OnceLock::new(), Mutex::default());
         Self::Held(Box::new(Standing { held, entry, block_bytes, sparse, instead, making }))
     }
 
-    pub(super) fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+    /// The blocks that are there already, with their digests. `progress` is told of bytes that were read.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
         match self {
             Self::Partial(partial) => partial.proven(progress),
             Self::Held(standing) => standing.held.proven(progress),
@@ -46,7 +51,11 @@ impl Store {
         }
     }
 
-    pub(super) fn write_at(&self, target: &Target, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+    /// Writes `bytes`, a part of one block, at `offset`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn write_at(&self, target: &Target, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
         match self {
             Self::Partial(partial) => partial.write_at(offset, bytes),
             Self::Held(standing) => standing.instead(target)?.write_at(offset, bytes),
@@ -54,7 +63,11 @@ impl Store {
         }
     }
 
-    pub(super) fn leave_out(&self, target: &Target, first: u32, count: u32) -> Result<(), TargetError> {
+    /// Makes sure that there is nothing in the `count` blocks from `first`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn leave_out(&self, target: &Target, first: u32, count: u32) -> Result<(), TargetError> {
         match self {
             Self::Partial(partial) => partial.leave_out(first, count),
             Self::Held(standing) => standing.instead(target)?.leave_out(first, count),
@@ -62,7 +75,25 @@ impl Store {
         }
     }
 
-    pub(super) fn note(&self, index: u32, digest: Digest) -> Result<(), TargetError> {
+    /// Reads what was written at `offset` again, until `buffer` is full or the file ends; how much that was. Nothing, where nothing is kept.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, TargetError> {
+        match self {
+            Self::Partial(partial) => partial.read_at(offset, buffer),
+            Self::Held(standing) => {
+                standing.instead.get().map_or(Ok(0), |partial| partial.read_at(offset, buffer))
+            }
+            Self::Sink(_) => Ok(0),
+        }
+    }
+
+    /// Remembers that block `index` was written, and is what has `digest`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn note(&self, index: u32, digest: Digest) -> Result<(), TargetError> {
         match self {
             Self::Partial(partial) => partial.note(index, digest),
             Self::Held(standing) => {
@@ -72,7 +103,11 @@ impl Store {
         }
     }
 
-    pub(super) fn finish(&self, target: &Target, entry: &Entry) -> Result<(), TargetError> {
+    /// Gives the file, which is whole, its mode, its time and its name.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn finish(&self, target: &Target, entry: &Entry) -> Result<(), TargetError> {
         match self {
             Self::Partial(partial) => partial.finish(entry),
             Self::Held(standing) => match standing.instead.get() {
@@ -83,7 +118,8 @@ impl Store {
         }
     }
 
-    pub(super) fn abandon(&self) {
+    /// Removes what there is of the file, unless it stood there before.
+    pub fn abandon(&self) {
         match self {
             Self::Partial(partial) => partial.abandon(),
             Self::Held(standing) => {

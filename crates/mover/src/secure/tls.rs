@@ -61,7 +61,10 @@ pub(crate) fn client(
 }
 
 /// What a server uses that shows `identity` and lets in whom `admission` lists.
-pub(crate) fn server(identity: &Identity, admission: Arc<Admission>) -> Result<Arc<ServerConfig>, Error> {
+///
+/// # Errors
+/// Where the key cannot be used.
+pub fn server(identity: &Identity, admission: Arc<Admission>) -> Result<Arc<ServerConfig>, Error> {
     let algorithms = identity.provider.signature_verification_algorithms;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&identity.provider))
         .with_protocol_versions(&[&TLS13])?

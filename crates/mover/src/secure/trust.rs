@@ -29,17 +29,20 @@ impl Trust {
     }
 
     /// For the TLS of one connection.
-    pub(crate) fn config(&self) -> Arc<ClientConfig> {
+    #[must_use]
+    pub fn config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.config)
     }
 
     /// The key that it shows.
-    pub(crate) const fn public(&self) -> PublicKey {
+    #[must_use]
+    pub const fn public(&self) -> PublicKey {
         self.public
     }
 
     /// The key that a far end showed and that was not trusted.
-    pub(crate) fn refused(&self) -> Option<PublicKey> {
+    #[must_use]
+    pub fn refused(&self) -> Option<PublicKey> {
         self.pin.refused()
     }
 }
@@ -66,7 +69,7 @@ impl Credentials {
     /// # Errors
     /// [`CredentialsError`] where there is no key of one's own, or a file does not read. That the far end is not known is
     /// [told](Trusted::complaint) when its key is, too.
-    pub(crate) fn trust(&self, host: &str, port: u16) -> Result<Trusted, CredentialsError> {
+    pub fn trust(&self, host: &str, port: u16) -> Result<Trusted, CredentialsError> {
         let identity = Identity::load(&self.identity)?;
         let known = KnownHosts::of_file(&self.known_hosts)?;
         let trust = Trust::new(&identity, known.key(host, port)).map_err(CredentialsError::Use)?;
@@ -76,8 +79,9 @@ impl Credentials {
 
 /// A far end that is trusted if it shows the key that is known of it.
 #[derive(Debug)]
-pub(crate) struct Trusted {
-    pub(crate) trust: Trust,
+pub struct Trusted {
+    /// What to show, and whom to trust.
+    pub trust: Trust,
     known: KnownHosts,
     host: String,
     port: u16,
@@ -85,7 +89,8 @@ pub(crate) struct Trusted {
 
 impl Trusted {
     /// What to tell the user where the far end showed `shown` instead.
-    pub(crate) fn complaint(&self, shown: PublicKey) -> CredentialsError {
+    #[must_use]
+    pub fn complaint(&self, shown: PublicKey) -> CredentialsError {
         self.known.complaint(&self.host, self.port, shown).into()
     }
 }

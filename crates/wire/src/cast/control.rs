@@ -119,6 +119,8 @@ pub enum Words {
     Welcome(Box<Welcome>),
     /// Sender: why it may not, or may stay no longer.
     Refuse(Text),
+    /// Sender: from now on, least time between two frames with NACKs, or two with acknowledgements.
+    Pace(Nanos),
     /// Sender: there are so many products, and no more.
     End {
         /// Products, from 0.

@@ -13,8 +13,8 @@ use super::Receiver;
 /// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
-    /// When, product and first packet; then the packet behind the last, and how often it was asked for.
-    due: BTreeMap<(Nanos, u32, u64), (u64, u32)>,
+    /// When, product and first packet; then the packet behind the last, how often it was asked for, and when last.
+    due: BTreeMap<(Nanos, u32, u64), (u64, u32, Nanos)>,
 }
 
 impl Gaps {
@@ -32,11 +32,29 @@ impl Gaps {
     /// All are looked at now, as if for the first time.
     pub(super) fn all_due(&mut self, now: Nanos) {
         let all = std::mem::take(&mut self.due);
-        all.into_iter().for_each(|((_, product, start), (end, _))| self.insert(now, product, start..end, 0));
+        all.into_iter().for_each(|((_, product, start), (end, ..))| self.insert(now, product, start..end, 0));
+    }
+
+    /// Those that were asked for before `asked` are looked at now: their answer has come, or will not.
+    fn answered(&mut self, now: Nanos, asked: Nanos) {
+        let late: Vec<_> = self
+            .due
+            .iter()
+            .filter(|((due, ..), (_, tries, at))| *due > now && *tries > 0 && *at < asked)
+            .map(|(key, value)| (*key, *value))
+            .collect();
+        for (key, value) in late {
+            self.due.remove(&key);
+            self.due.insert((now, key.1, key.2), value);
+        }
     }
 
     fn insert(&mut self, at: Nanos, product: u32, packets: Range<u64>, tries: u32) {
-        let end = self.due.entry((at, product, packets.start)).or_insert((packets.end, tries));
+        self.insert_asked(at, product, packets, tries, Nanos::ZERO);
+    }
+
+    fn insert_asked(&mut self, at: Nanos, product: u32, packets: Range<u64>, tries: u32, asked: Nanos) {
+        let end = self.due.entry((at, product, packets.start)).or_insert((packets.end, tries, asked));
         end.0 = end.0.max(packets.end);
     }
 
@@ -96,11 +114,11 @@ impl Receiver {
             && let Some(entry) = self.gaps.due.first_entry()
             && entry.key().0 <= now
         {
-            let ((due, product, start), (end, tries)) = entry.remove_entry();
+            let ((due, product, start), (end, tries, asked_at)) = entry.remove_entry();
             let mut missing = self.missing(product, start..end, room);
             let Some(last) = missing.last().map(|run| run.end) else { continue };
             if missing.len() == room && last < end {
-                self.gaps.insert(due, product, last..end, tries);
+                self.gaps.insert_asked(due, product, last..end, tries, asked_at);
             }
             let again = self.again_at(now, tries);
             // The whole of a product of which nothing is known stays so.
@@ -161,9 +179,19 @@ impl Receiver {
         runs
     }
 
+    /// The sender has nothing to send: what was asked for long enough ago is answered, and asked for again where it did not come.
+    pub(super) fn listen_again(&mut self, now: Nanos) {
+        self.gaps.answered(now, Nanos(now.0.saturating_sub(self.answer_time().0)));
+    }
+
+    /// The way there and back, and as long as the sender collects what others lack.
+    fn answer_time(&self) -> Nanos {
+        Nanos((self.rtt.0 / 4 * 5).saturating_add(2 * self.config.pace.0).saturating_add(LEAST_AGAIN.0))
+    }
+
     /// When to ask again for what is asked for now: twice as late each time, and not all at the same time.
     fn again_at(&mut self, now: Nanos, tries: u32) -> Nanos {
-        let first = (2 * self.rtt.0).saturating_add(4 * self.config.pace.0).max(LEAST_AGAIN.0);
+        let first = self.answer_time().0;
         let wait = first.saturating_mul(1 << tries.min(16)).min(MOST_AGAIN.0.max(first));
         now.after(Nanos(wait)).after(Nanos(self.random.random_range(0..=wait / 4)))
     }
@@ -182,8 +210,8 @@ fn missing_before(item: &super::Item, first: u64, packet: u64) -> u64 {
 /// Gaps that are remembered: 1 MiB. Those that come after them are found when there is room.
 const MOST_GAPS: usize = 16_384;
 
-/// How soon something is asked for again at least: what a sender's scheduler may take beside a short round trip.
-const LEAST_AGAIN: Nanos = Nanos(20_000_000);
+/// How soon something is asked for again at least: what a sender's scheduler may take beside a round trip.
+const LEAST_AGAIN: Nanos = Nanos(10_000_000);
 
 /// How late at most.
 const MOST_AGAIN: Nanos = Nanos(4_000_000_000);

@@ -17,8 +17,8 @@ impl Sender {
         // One that does not keep to its pace has no more to say than the others.
         if peer.unheard < MOST_UNHEARD {
             peer.unheard += 1;
-            self.unheard.push((receiver, wants));
-            let at = if several { now.after(LISTEN) } else { now };
+            self.unheard.push((now, receiver, wants));
+            let at = if several { now.after(LISTEN.max(self.pace())) } else { now };
             self.listen_until = self.listen_until.min(at);
         }
     }
@@ -29,8 +29,8 @@ impl Sender {
             return;
         }
         self.listen_until = Nanos::MAX;
-        for (receiver, wants) in std::mem::take(&mut self.unheard) {
-            self.heed(now, receiver, &wants);
+        for (came, receiver, wants) in std::mem::take(&mut self.unheard) {
+            self.heed(now, came, receiver, &wants);
         }
     }
 
@@ -50,7 +50,7 @@ impl Sender {
     }
 
     /// Takes what a receiver lacks into account.
-    fn heed(&mut self, now: Nanos, receiver: u32, wants: &[Want]) {
+    fn heed(&mut self, now: Nanos, came: Nanos, receiver: u32, wants: &[Want]) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         peer.unheard = peer.unheard.saturating_sub(1);
         let payload = self.config.payload;
@@ -63,9 +63,18 @@ impl Sender {
                 }
                 for range in &want.ranges {
                     let packets = held.touched(payload, *range);
-                    for packets in held.not_repeated(now, packets, peer.progress.report.rtt) {
-                        held.lacking.add(packets.clone(), want.again);
-                        self.waiting += peer.want(product, packets);
+                    let rtt = peer.progress.report.rtt;
+                    // Content that was damaged is wanted once more, whatever was sent.
+                    let wanted = if want.catch_up { vec![packets] } else { peer.not_sent(product, packets) };
+                    for packets in wanted {
+                        for packets in held.not_repeated(came, packets, rtt) {
+                            // What waits for it already is counted already.
+                            let counted = want.again && peer.is_full();
+                            for packets in peer.not_waiting(product, packets) {
+                                held.lacking.add(packets.clone(), counted);
+                                self.waiting += peer.want(product, packets);
+                            }
+                        }
                     }
                 }
                 if !held.lacking.is_empty() {
@@ -103,8 +112,8 @@ impl Sender {
     }
 }
 
-/// How long NACKs are collected: receivers that lost the same packet say so within a millisecond or two of each other, or are so far
-/// apart that repairing it twice costs less than waiting.
+/// How long NACKs are collected at least: receivers that lost the same packet say so within a millisecond or two of each other (a large
+/// group within its pace), or are so far apart that repairing it twice costs less than waiting.
 const LISTEN: Nanos = Nanos(2_000_000);
 
 /// Frames of one receiver that are collected: it sends one a millisecond at most.

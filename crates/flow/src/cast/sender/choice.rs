@@ -174,6 +174,7 @@ impl Sender {
                     self.turns.push_back(receiver);
                 }
                 let (offset, bytes) = bytes(shape, payload, &packets);
+                peer.mark_sent(product, packets.clone());
                 peer.progress.repaired += bytes;
                 self.totals.unicast_repair += bytes;
                 for lane in lanes {

@@ -34,6 +34,11 @@ pub(super) struct Peer {
     /// What waits to be sent to it alone, by product: packets.
     pub(super) wanted: BTreeMap<u32, Spans>,
     runs: usize,
+    /// Most of them, and of those that are on their way.
+    most_runs: usize,
+    /// What was sent to it alone and is not acknowledged, by product: its connection brings it there.
+    sent: BTreeMap<u32, Spans>,
+    sent_runs: usize,
     /// Products that were held no longer before it had them.
     pub(super) owed: BTreeSet<u32>,
     /// Those of them that it is still to be told of.
@@ -53,6 +58,9 @@ impl Peer {
             place,
             wanted: BTreeMap::new(),
             runs: 0,
+            most_runs: MOST_RUNS,
+            sent: BTreeMap::new(),
+            sent_runs: 0,
             owed: BTreeSet::new(),
             gone: BTreeSet::new(),
             unheard: 0,
@@ -62,10 +70,15 @@ impl Peer {
         }
     }
 
+    /// It is one of so many.
+    pub(super) fn share(&mut self, receivers: usize) {
+        self.most_runs = (ALL_RUNS / receivers.max(1)).clamp(LEAST_RUNS, MOST_RUNS);
+    }
+
     /// Adds packets to what waits for it, and says how many more wait now. Where too many runs wait already these are left out: it asks
     /// again.
     pub(super) fn want(&mut self, product: u32, packets: Range<u64>) -> u64 {
-        if self.runs >= MOST_RUNS || packets.is_empty() {
+        if self.is_full() || packets.is_empty() {
             return 0;
         }
         let spans = self.wanted.entry(product).or_default();
@@ -73,6 +86,19 @@ impl Peer {
         spans.insert(packets);
         self.runs = self.runs + spans.runs() - runs;
         spans.total() - total
+    }
+
+    /// Whether no more can wait for it.
+    pub(super) const fn is_full(&self) -> bool {
+        self.runs >= self.most_runs
+    }
+
+    /// Those of some packets that do not wait for it.
+    pub(super) fn not_waiting(&self, product: u32, packets: Range<u64>) -> Vec<Range<u64>> {
+        match self.wanted.get(&product) {
+            Some(spans) => spans.missing(packets),
+            None => vec![packets],
+        }
     }
 
     /// Takes the next packets that wait for it, of the oldest product, at most `most`.
@@ -88,8 +114,27 @@ impl Peer {
         Some((product, run))
     }
 
+    /// These packets are on their way to it.
+    pub(super) fn mark_sent(&mut self, product: u32, packets: Range<u64>) {
+        if self.sent_runs < self.most_runs {
+            let spans = self.sent.entry(product).or_default();
+            let runs = spans.runs();
+            spans.insert(packets);
+            self.sent_runs = self.sent_runs + spans.runs() - runs;
+        }
+    }
+
+    /// Those of some packets that are not on their way to it, as far as that is remembered.
+    pub(super) fn not_sent(&self, product: u32, packets: Range<u64>) -> Vec<Range<u64>> {
+        match self.sent.get(&product) {
+            Some(spans) => spans.missing(packets),
+            None => vec![packets],
+        }
+    }
+
     /// Nothing of a product waits for it any more; says how many packets did.
     pub(super) fn forget(&mut self, product: u32) -> u64 {
+        self.sent_runs -= self.sent.remove(&product).map_or(0, |spans| spans.runs());
         let Some(spans) = self.wanted.remove(&product) else { return 0 };
         self.runs -= spans.runs();
         spans.total()
@@ -102,12 +147,16 @@ impl Peer {
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> u64 {
-        size_of::<Self>() as u64 + 32 * (self.runs + self.owed.len() + self.gone.len()) as u64
+        size_of::<Self>() as u64
+            + 32 * (self.runs + self.sent_runs + self.owed.len() + self.gone.len()) as u64
     }
 }
 
-/// Runs of packets that wait for one receiver: 32 KiB each.
-const MOST_RUNS: usize = 1024;
+/// Runs of packets that wait for one receiver, and that are on their way to it: 2 MiB each at most, 32 KiB at least, and 32 MiB each for
+/// all receivers of a group of a thousand or fewer.
+const MOST_RUNS: usize = 65_536;
+const LEAST_RUNS: usize = 1024;
+const ALL_RUNS: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -119,13 +168,17 @@ mod tests {
         assert_eq!(peer.want(5, 10..20), 10);
         assert_eq!(peer.want(5, 15..25), 5);
         assert_eq!(peer.want(2, 0..3), 3);
+        assert_eq!(peer.not_waiting(5, 8..30), [8..10, 25..30]);
         assert_eq!(peer.next(2), Some((2, 0..2)));
         assert_eq!(peer.next(9), Some((2, 2..3)));
         assert_eq!(peer.next(9), Some((5, 10..19)));
         assert_eq!((peer.waiting(), peer.forget(5), peer.forget(5)), (6, 6, 0));
         assert_eq!((peer.next(9), peer.runs), (None, 0));
+        peer.mark_sent(7, 3..6);
+        assert_eq!(peer.not_sent(7, 0..9), [0..3, 6..9]);
+        peer.share(5_000);
         let taken: u64 = (0..5000).map(|at| peer.want(7, 2 * at..2 * at + 1)).sum();
-        assert_eq!(taken, MOST_RUNS as u64);
-        assert!(peer.memory() < 40_000);
+        assert_eq!(taken, LEAST_RUNS as u64);
+        assert!(peer.memory() < 40_000 && peer.sent_runs == 1);
     }
 }

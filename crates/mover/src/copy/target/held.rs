@@ -7,7 +7,7 @@ use std::io;
 use farlink_flow::digest::BlockHasher;
 use farlink_host::beneath::{Node, status_of};
 use farlink_host::sparse;
-use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 
 use super::placing::Place;
 use super::{Target, TargetError};
@@ -54,6 +54,13 @@ impl Target {
 }
 
 impl Held {
+    /// Whether it was changed last when `metadata` says, so that it may well be the same.
+    #[must_use]
+    pub fn has_time_of(&self, metadata: &Metadata) -> bool {
+        status_of(&self.file)
+            .is_ok_and(|found| (found.mtime_s, found.mtime_ns) == (metadata.mtime_s, metadata.mtime_ns))
+    }
+
     /// The digests of all its blocks. `progress` is told of bytes that were read.
     ///
     /// # Errors

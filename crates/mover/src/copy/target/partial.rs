@@ -159,6 +159,14 @@ impl Partial {
         written().map_err(|error| self.failed("write", error))
     }
 
+    /// Reads what was written at `offset` again, until `buffer` is full or the file ends; how much that was.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, TargetError> {
+        sparse::read_at(&self.file, offset, buffer).map_err(|error| self.failed("read again", error))
+    }
+
     /// Makes sure that there is nothing in the `count` blocks from `first`.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ fn frames() -> Vec<Control<'static>> {
         Control::Words(Words::Join(Box::new(Join { host, again: Some(SessionId(8)) }))),
         Control::Words(Words::Welcome(Box::new(welcome))),
         Control::Words(Words::Refuse("no".to_owned().into())),
+        Control::Words(Words::Pace(Nanos(50_000_000))),
         Control::Words(Words::End { products: 7 }),
         Control::Words(Words::Leave(Leave { products: 7, ..Leave::default() })),
         Control::Echo { answer: true, stamp: u64::MAX },

@@ -1,0 +1,276 @@
+//! The door of a session: takes control connections, admits those that may come in, and passes what they say on to the sender's thread.
+//! One thread, which waits for none of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_mover::channel::Channel;
+use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
+use farlink_wire::quantity::Nanos;
+use rustls::ServerConfig;
+
+use crate::line::{Filled, Line};
+use crate::outbox::Outbox;
+
+/// What the door tells the sender's thread of a receiver.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// It wants to take part.
+    Join(Box<Join>, SocketAddr),
+    /// It lacks something.
+    Nack(Vec<Want>),
+    /// It has these products.
+    Have(Vec<(u32, u32)>),
+    /// How it fares.
+    Report(Report),
+    /// It cannot store a product.
+    Failed(u32, String),
+    /// Its connection takes more again.
+    Writable,
+    /// It has left, with an account where it did so of its own accord.
+    Left(Option<Leave>),
+    /// Somebody who had not joined was not let in, or went away.
+    Refused(SocketAddr, String),
+}
+
+/// What a door needs.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) listeners: Vec<TcpListener>,
+    /// Keys; everything is in clear where that is absent.
+    pub(crate) config: Option<Arc<ServerConfig>>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) heard: Sender<(u32, Heard)>,
+    /// Raised after something was told.
+    pub(crate) wake: Wake,
+}
+
+/// A connection.
+struct Guest {
+    line: Line,
+    from: SocketAddr,
+    has_joined: bool,
+    /// When one that has not joined is shown out.
+    until: Nanos,
+    interest: Interest,
+}
+
+impl Door {
+    /// Works until `stop` is raised; what waits for the network then is sent first, for as long as [`FAREWELL`].
+    pub(crate) fn work(&self, stop: &Wake) -> io::Result<()> {
+        let mut poller = Poller::new()?;
+        poller.add(&self.outbox.wake, MAIL, Interest::Read)?;
+        poller.add(stop, STOP, Interest::Read)?;
+        for (index, listener) in self.listeners.iter().enumerate() {
+            poller.add(listener, LISTENERS + index as u64, Interest::Read)?;
+        }
+        let (mut guests, mut next) = (BTreeMap::<u32, Guest>::new(), 0);
+        let (mut ready, mut end) = (Vec::new(), None);
+        loop {
+            let now = monotonic();
+            if end.is_some_and(|end| now >= end || guests.values().all(|guest| !guest.line.has_unsent())) {
+                return Ok(());
+            }
+            let strangers = guests.values().any(|guest| !guest.has_joined);
+            poller.wait(if strangers || end.is_some() { SWEEP } else { Nanos::MAX }, &mut ready)?;
+            for key in &ready {
+                match *key {
+                    STOP if end.is_none() => {
+                        poller.remove(stop)?;
+                        self.deliver(&mut guests, &poller);
+                        end = Some(monotonic().after(FAREWELL));
+                    }
+                    STOP => {}
+                    MAIL => {
+                        self.outbox.wake.lower();
+                        self.deliver(&mut guests, &poller);
+                    }
+                    key if key >= LISTENERS => {
+                        self.welcome(
+                            &self.listeners[(key - LISTENERS) as usize],
+                            &mut guests,
+                            &mut next,
+                            &poller,
+                        );
+                    }
+                    key => self.attend(key as u32, &mut guests, &poller),
+                }
+            }
+            let now = monotonic();
+            let late: Vec<_> = guests
+                .iter()
+                .filter(|(_, guest)| !guest.has_joined && guest.until <= now)
+                .map(|(number, _)| *number)
+                .collect();
+            for number in late {
+                self.show_out(number, &mut guests, &poller, None, "it said nothing".to_owned());
+            }
+        }
+    }
+
+    fn tell(&self, receiver: u32, heard: Heard) {
+        // Nobody hears it where the sender's thread has ended: then this one is about to.
+        let _ = self.heard.send((receiver, heard));
+        self.wake.raise();
+    }
+
+    /// Takes who is there.
+    fn welcome(
+        &self,
+        listener: &TcpListener,
+        guests: &mut BTreeMap<u32, Guest>,
+        next: &mut u32,
+        poller: &Poller,
+    ) {
+        while let Ok((stream, from)) = listener.accept() {
+            if guests.values().filter(|guest| !guest.has_joined).count() >= MOST_STRANGERS {
+                continue;
+            }
+            let open = || {
+                stream.set_nodelay(true)?;
+                let mut channel = Channel::over_tcp(stream)?;
+                if let Some(config) = &self.config {
+                    channel.seal_as_server(Arc::clone(config), &[])?;
+                }
+                poller.add(&channel, u64::from(*next), Interest::Read)?;
+                io::Result::Ok(Line::new(channel))
+            };
+            let until = monotonic().after(PATIENCE);
+            match open() {
+                Ok(line) => {
+                    guests.insert(
+                        *next,
+                        Guest { line, from, has_joined: false, until, interest: Interest::Read },
+                    );
+                    *next += 1;
+                }
+                Err(error) => self.tell(*next, Heard::Refused(from, error.to_string())),
+            }
+        }
+    }
+
+    /// There is news of a connection.
+    fn attend(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
+        let Some(guest) = guests.get_mut(&number) else { return };
+        match self.hear(number, guest) {
+            Ok(None) => self.settle(number, guests, poller),
+            Ok(Some(leave)) => self.show_out(number, guests, poller, leave, "it has ended".to_owned()),
+            Err(error) => self.show_out(number, guests, poller, None, error),
+        }
+    }
+
+    /// Takes what a receiver says; `Some` where it has left.
+    fn hear(&self, number: u32, guest: &mut Guest) -> Result<Option<Option<Leave>>, String> {
+        if !guest.line.shake_hands().map_err(|error| error.to_string())? {
+            return Ok(None);
+        }
+        loop {
+            let filled = guest.line.fill().map_err(|error| error.to_string())?;
+            let mut answers = Vec::new();
+            while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
+                if !guest.has_joined && !matches!(control, Control::Words(Words::Join(_))) {
+                    return Err("it said something else before it had joined".to_owned());
+                }
+                let heard = match control {
+                    Control::Words(Words::Join(join)) if !guest.has_joined => {
+                        guest.has_joined = true;
+                        self.outbox.open(number);
+                        Heard::Join(join, guest.from)
+                    }
+                    Control::Words(Words::Leave(leave)) => return Ok(Some(Some(leave))),
+                    Control::Echo { answer: false, stamp } => {
+                        answers.push(stamp);
+                        continue;
+                    }
+                    Control::Echo { .. } => continue,
+                    Control::Nack(wants) => Heard::Nack(wants),
+                    Control::Have(runs) => Heard::Have(runs),
+                    Control::Report(report) => Heard::Report(report),
+                    Control::Failed { product, reason } => Heard::Failed(product, reason.to_string()),
+                    _ => return Err("it said what only a sender says".to_owned()),
+                };
+                self.tell(number, heard);
+            }
+            for stamp in answers {
+                guest.line.push(&Control::Echo { answer: true, stamp });
+            }
+            match filled {
+                Filled::More => {}
+                Filled::Dry => return Ok(None),
+                Filled::Ended => return Ok(Some(None)),
+            }
+        }
+    }
+
+    /// Passes what the sender's thread says on.
+    fn deliver(&self, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
+        for number in self.outbox.addressees() {
+            let frames = self.outbox.take(number);
+            if let Some(guest) = guests.get_mut(&number) {
+                guest.line.push_frames(&frames);
+                self.settle(number, guests, poller);
+            }
+        }
+    }
+
+    /// Sends what a connection takes, and waits for what it waits for.
+    fn settle(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
+        let Some(guest) = guests.get_mut(&number) else { return };
+        if let Err(error) = guest.line.flush() {
+            return self.show_out(number, guests, poller, None, error.to_string());
+        }
+        if self.outbox.waits(number, guest.line.unsent()) {
+            self.tell(number, Heard::Writable);
+        }
+        let interest = if guest.line.has_unsent() { Interest::Both } else { Interest::Read };
+        if interest != guest.interest {
+            guest.interest = interest;
+            let channel = guest.line.channel();
+            let changed =
+                poller.remove(channel).and_then(|()| poller.add(channel, u64::from(number), interest));
+            if let Err(error) = changed {
+                self.show_out(number, guests, poller, None, error.to_string());
+            }
+        }
+    }
+
+    fn show_out(
+        &self,
+        number: u32,
+        guests: &mut BTreeMap<u32, Guest>,
+        poller: &Poller,
+        leave: Option<Leave>,
+        reason: String,
+    ) {
+        let Some(mut guest) = guests.remove(&number) else { return };
+        let _ = poller.remove(guest.line.channel());
+        // Why it was refused stands in what TLS still has to say.
+        let _ = guest.line.flush();
+        guest.line.finish();
+        self.outbox.close(number);
+        let heard = if guest.has_joined { Heard::Left(leave) } else { Heard::Refused(guest.from, reason) };
+        self.tell(number, heard);
+    }
+}
+
+/// How long a connection may take to join.
+const PATIENCE: Nanos = Nanos(10_000_000_000);
+
+/// How long the end waits for what is still to be sent.
+const FAREWELL: Nanos = Nanos(2_000_000_000);
+
+/// How often those who do not join are looked for.
+const SWEEP: Nanos = Nanos(50_000_000);
+
+/// Connections that have not joined, at a time.
+const MOST_STRANGERS: usize = 256;
+
+/// Keys of what is waited for; connections count from 0.
+const LISTENERS: u64 = 1 << 32;
+const MAIL: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;

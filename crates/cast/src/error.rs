@@ -1,0 +1,176 @@
+//! Why a session, or a receiver's part in it, could not be.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use farlink_mover::copy::target::TargetError;
+use farlink_mover::secure::CredentialsError;
+use farlink_mover::server::PlaceError;
+use farlink_wire::cast::control::ControlError;
+use farlink_wire::key::PublicKey;
+use farlink_wire::quantity::Nanos;
+
+use crate::group::Group;
+
+/// Why it could not be.
+#[derive(Debug, thiserror::Error)]
+pub enum CastError {
+    /// No interface of that name.
+    #[error("this host has no interface {name:?}")]
+    Interface {
+        /// As given.
+        name: String,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// The group cannot be reached.
+    #[error("no route leads to the group {group}: name an interface, as in --interface eth0")]
+    NoRoute {
+        /// Which.
+        group: Group,
+    },
+    /// The group's socket.
+    #[error("{attempt} the group {group}")]
+    Socket {
+        /// What was tried.
+        attempt: &'static str,
+        /// With which.
+        group: Group,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// The port of the control connections is taken.
+    #[error(
+        "listen on {address}: another session, or another program, has the port: choose another group or port"
+    )]
+    Taken {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The control connections' socket.
+    #[error("listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// Others reach this host, and there are no keys.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Another session sends to the group.
+    #[error("the group {group} is in use by a session of {by}: choose another group or port")]
+    InUse {
+        /// Which.
+        group: Group,
+        /// By whom.
+        by: IpAddr,
+    },
+    /// An MTU that no packet of ours fits in.
+    #[error(
+        "the interface to the group carries packets of {mtu} bytes, and no packet of a session is as short"
+    )]
+    Mtu {
+        /// Its MTU.
+        mtu: u32,
+    },
+    /// Nothing to send.
+    #[error("nothing to send: {reason}")]
+    Nothing {
+        /// Why.
+        reason: String,
+    },
+    /// The root directory.
+    #[error("open /")]
+    Root(#[source] io::Error),
+    /// Where products go.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Keys.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A key is no good.
+    #[error("use the key")]
+    Key(#[source] io::Error),
+    /// The sender does not let this key in.
+    #[error("{at} does not let in the key {key}: its user adds it to authorized_keys")]
+    NotAdmitted {
+        /// Where.
+        at: SocketAddr,
+        /// Ours.
+        key: PublicKey,
+    },
+    /// The sender refused.
+    #[error("{at} refuses: {reason}")]
+    Refused {
+        /// Where.
+        at: SocketAddr,
+        /// Its words.
+        reason: String,
+    },
+    /// A name that leads nowhere.
+    #[error("find host {host:?}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// The resolver's own words.
+        source: io::Error,
+    },
+    /// The sender cannot be reached.
+    #[error("connect to {at}")]
+    Connect {
+        /// Where.
+        at: SocketAddr,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("talk with {at}")]
+    Talk {
+        /// Where.
+        at: SocketAddr,
+        /// The network's own words.
+        source: io::Error,
+    },
+    /// The sender said what no sender says.
+    #[error("{at} does not keep to the protocol")]
+    Protocol {
+        /// Where.
+        at: SocketAddr,
+        /// What it said.
+        source: ControlError,
+    },
+    /// The sender has gone.
+    #[error("the sender at {at} went away, and was not there again within {after}")]
+    Gone {
+        /// Where.
+        at: SocketAddr,
+        /// How long it was waited for.
+        after: Nanos,
+    },
+    /// Nothing came from the sender for too long.
+    #[error("nothing came from {at} for {quiet}")]
+    Silent {
+        /// Where.
+        at: SocketAddr,
+        /// For how long.
+        quiet: Nanos,
+    },
+    /// The kernel's own words.
+    #[error("wait for packets and connections")]
+    Wait(#[source] io::Error),
+    /// The session's packets cannot be sealed.
+    #[error("seal packets: {reason}")]
+    Seal {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl CastError {
+    /// Whether it may go better when it is tried again: the connection or the far end failed.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Talk { .. } | Self::Gone { .. } | Self::Silent { .. })
+    }
+}

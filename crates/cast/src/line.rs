@@ -1,0 +1,118 @@
+//! A control connection as frames, without waiting for any of them.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+use farlink_mover::channel::Channel;
+use farlink_wire::cast::control::{Control, ControlError, MOST_BODY};
+
+/// Frames over a channel that never waits.
+#[derive(Debug)]
+pub(crate) struct Line {
+    channel: Channel,
+    received: Vec<u8>,
+    /// Bytes of `received` that were taken.
+    taken: usize,
+    unsent: Vec<u8>,
+    /// Bytes of `unsent` that left.
+    left: usize,
+}
+
+/// What reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// Nothing more is there now.
+    Dry,
+    /// More may be there.
+    More,
+    /// The far side has ended.
+    Ended,
+}
+
+impl Line {
+    /// Over `channel`, whose handshake may still be to be done.
+    pub(crate) const fn new(channel: Channel) -> Self {
+        Self { channel, received: Vec::new(), taken: 0, unsent: Vec::new(), left: 0 }
+    }
+
+    /// What is beneath.
+    pub(crate) const fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Goes on with the handshake, and says whether it is over.
+    pub(crate) fn shake_hands(&mut self) -> io::Result<bool> {
+        self.channel.shake_hands()
+    }
+
+    /// Reads what has come, up to the most that a frame has.
+    pub(crate) fn fill(&mut self) -> io::Result<Filled> {
+        self.received.drain(..self.taken);
+        self.taken = 0;
+        let mut space = [0; 16 * 1024];
+        while self.received.len() < MOST_BODY {
+            match self.channel.read(&mut space) {
+                Ok(0) => return Ok(Filled::Ended),
+                Ok(count) => self.received.extend_from_slice(&space[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Filled::Dry),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Filled::More)
+    }
+
+    /// The next frame of what was read.
+    pub(crate) fn next(&mut self) -> Result<Option<Control<'_>>, ControlError> {
+        let from = self.taken;
+        let Some(length) = Control::length(&self.received[from..])? else { return Ok(None) };
+        let Some(frame) = self.received.get(from..from + length) else { return Ok(None) };
+        self.taken += length;
+        Ok(Control::decode(frame)?.map(|(control, _)| control))
+    }
+
+    /// Sends a frame when [`Self::flush`] is called next.
+    pub(crate) fn push(&mut self, control: &Control<'_>) {
+        control.encode(&mut self.unsent);
+    }
+
+    /// Sends whole frames when [`Self::flush`] is called next.
+    pub(crate) fn push_frames(&mut self, frames: &[u8]) {
+        self.unsent.extend_from_slice(frames);
+    }
+
+    /// Sends as much as the connection takes.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while self.left < self.unsent.len() {
+            match self.channel.write(&self.unsent[self.left..]) {
+                Ok(count) => self.left += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if self.left == self.unsent.len() {
+            self.unsent.clear();
+            self.left = 0;
+        } else if self.left > MOST_BODY {
+            self.unsent.drain(..self.left);
+            self.left = 0;
+        }
+        match self.channel.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.unsent.len() - self.left
+    }
+
+    /// Whether anything waits to be sent, here or beneath.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent() > 0 || self.channel.has_unsent()
+    }
+
+    /// Says that nothing more is sent.
+    pub(crate) fn finish(&mut self) {
+        let _ = self.channel.finish();
+    }
+}

@@ -1,0 +1,118 @@
+//! A receiver: what somebody wants of it, what it tells, and what came of it.
+
+use std::net::SocketAddr;
+
+use farlink_flow::cast::receiver::Tally;
+use farlink_mover::secure::Credentials;
+use farlink_wire::cast::control::Report;
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::Record;
+
+use crate::error::CastError;
+use crate::group::Group;
+
+mod attendance;
+mod reception;
+mod record;
+
+pub use reception::run;
+
+/// A receiver as somebody wants it.
+#[derive(Debug)]
+pub struct Plan {
+    /// Of which group.
+    pub group: Group,
+    /// On which interface; by the routes where absent.
+    pub interface: Option<String>,
+    /// The directory that products go to, an absolute path; their digests are compared, and nothing is kept, where that is absent.
+    pub into: Option<Vec<u8>>,
+    /// The host of the sender; the one that its packets come from where that is absent.
+    pub from: Option<String>,
+    /// Whether it ends with the session.
+    pub once: bool,
+    /// Keys; none is shown, and nobody's is asked for, where that is absent.
+    pub credentials: Option<Credentials>,
+    /// Receive buffer, bytes.
+    pub buffer: u32,
+    /// How long the sender may be silent or away.
+    pub patience: Nanos,
+}
+
+/// What a receiver tells while it goes on.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// The group was joined, with this receive buffer.
+    Ready {
+        /// Bytes that were asked for.
+        asked: u32,
+        /// Bytes that were granted.
+        granted: u64,
+    },
+    /// The sender cannot be reached, for this reason: that is tried again. Each reason is told once.
+    Waiting {
+        /// Why.
+        reason: String,
+    },
+    /// It takes part in a session.
+    Joined {
+        /// Of the sender there.
+        at: SocketAddr,
+        /// Whether it was part of it before.
+        again: bool,
+    },
+    /// The connection to the sender was lost.
+    Lost {
+        /// Which.
+        at: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// A product is stored.
+    Stored {
+        /// Its name.
+        path: String,
+        /// Bytes of its content.
+        bytes: u64,
+    },
+    /// A product is not stored.
+    NotStored {
+        /// Its name, where it is known.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// How it goes, a few times a second.
+    Progress(&'a Progress),
+    /// A session has ended, and what came of it. With [`Plan::once`] it is told by [`Finished`].
+    Ended(Box<Finished>),
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// What came.
+    pub tally: Tally,
+    /// How it fares.
+    pub report: Report,
+    /// Bytes that it lacks of what the sender has sent, as far as it knows.
+    pub behind: u64,
+    /// Products of the session, once they are known.
+    pub products: Option<u32>,
+    /// Bytes of the content of products that are stored.
+    pub stored_bytes: u64,
+    /// Seconds since it joined.
+    pub seconds: f64,
+}
+
+/// What came of a session. There is a record of whatever was measured, also where it failed.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its record.
+    pub record: Record,
+    /// How it stood at the end.
+    pub progress: Progress,
+    /// Whether it was ended by the user.
+    pub interrupted: bool,
+    /// Why it failed as a whole, where it did.
+    pub error: Option<CastError>,
+}

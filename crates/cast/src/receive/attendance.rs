@@ -1,0 +1,359 @@
+//! A receiver's part in one session: its machine, what it hears, and what it stores.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver};
+use farlink_flow::cast::seal::Opener;
+use farlink_host::clock::{monotonic, rfc3339_now};
+use farlink_host::multicast::{GroupReceiver, MOST_AT_ONCE};
+use farlink_host::precise::wait_readable;
+use farlink_host::process;
+use farlink_host::readiness::{Interest, Wake, wait_for};
+use farlink_wire::cast::Announcement;
+use farlink_wire::cast::control::{Control, Leave, Repair, Welcome, Words};
+use farlink_wire::cast::packet::{Data, Header};
+use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
+
+use super::{Notice, Plan, Progress};
+use crate::contact::told;
+use crate::error::CastError;
+use crate::line::{Filled, Line};
+use crate::storage::{Item, Storage, reason};
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// Everything is stored, or will not be, and the sender knows.
+    Complete,
+    /// The user ended it.
+    Stopped,
+}
+
+/// When what happened.
+#[derive(Clone, Debug)]
+pub(super) struct Times {
+    pub(super) started: String,
+    pub(super) joined: Nanos,
+    /// When the first packet of a product came, and the last one that was needed.
+    pub(super) first: Option<Nanos>,
+    pub(super) last: Option<Nanos>,
+}
+
+/// A receiver's part in one session. It outlives connections.
+pub(super) struct Attendance {
+    pub(super) welcome: Welcome,
+    opener: Opener,
+    machine: Receiver,
+    items: BTreeMap<u32, Item>,
+    /// Content that came before its product's name, and its bytes in all.
+    early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
+    early_bytes: usize,
+    products: Option<u32>,
+    stored_bytes: u64,
+    times: Times,
+}
+
+impl Attendance {
+    pub(super) fn new(welcome: &Welcome) -> Result<Self, CastError> {
+        let opener = Opener::new(welcome.session, &welcome.key, welcome.protect, welcome.number)
+            .map_err(|error| CastError::Seal { reason: error.to_string() })?;
+        let random = process::random().map_err(CastError::Wait)?;
+        let [a, b, c, d, e, f, g, h, ..] = random;
+        let config = Config {
+            payload: welcome.payload,
+            block: welcome.block,
+            first: welcome.first,
+            position: welcome.position,
+            pace: welcome.pace,
+            grace: GRACE,
+            seed: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        };
+        let joined = monotonic();
+        Ok(Self {
+            welcome: welcome.clone(),
+            opener,
+            machine: Receiver::new(config, joined),
+            items: BTreeMap::new(),
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            products: None,
+            stored_bytes: 0,
+            times: Times { started: rfc3339_now(), joined, first: None, last: None },
+        })
+    }
+
+    /// There is another connection of the same session.
+    pub(super) fn come_back(&mut self, welcome: &Welcome) {
+        self.machine.on_reconnected(monotonic(), welcome.pace);
+    }
+
+    pub(super) fn times(&self) -> Option<Times> {
+        Some(self.times.clone())
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            tally: self.machine.tally(),
+            report: self.machine.report(),
+            behind: self.machine.behind(),
+            products: self.products,
+            stored_bytes: self.stored_bytes,
+            seconds: monotonic().since(self.times.joined).as_secs_f64(),
+        }
+    }
+
+    /// Takes part until everything is there, the user ends it, or the connection breaks.
+    pub(super) fn work(
+        &mut self,
+        plan: &Plan,
+        socket: &GroupReceiver,
+        storage: &Storage,
+        line: &mut Line,
+        stop: &Wake,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<Departure, CastError> {
+        let at = line.channel().tcp().and_then(|tcp| tcp.peer_addr().ok()).unwrap_or(plan.group.address());
+        let talk = |source| told(at, None, source);
+        let (mut buffer, mut ready) = (vec![0; MOST_AT_ONCE], Vec::new());
+        let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
+        loop {
+            let mut is_busy = self.hear_group(socket, storage, line, &mut buffer, tell)?;
+            let filled = line.fill().map_err(talk)?;
+            let now = monotonic();
+            while let Some(control) = line.next().map_err(|source| CastError::Protocol { at, source })? {
+                heard_at = now;
+                let answer = match control {
+                    Control::Words(Words::Refuse(reason)) => {
+                        return Err(CastError::Refused { at, reason: reason.to_string() });
+                    }
+                    Control::Echo { answer: false, stamp } => Some(stamp),
+                    other => {
+                        self.hear_sender(now, &other, storage);
+                        None
+                    }
+                };
+                if let Some(stamp) = answer {
+                    line.push(&Control::Echo { answer: true, stamp });
+                }
+            }
+            self.do_all(storage, line, tell);
+            is_busy |= filled == Filled::More;
+            if self.machine.is_complete() {
+                self.times.last.get_or_insert(now);
+                self.leave(line, stop);
+                return Ok(Departure::Complete);
+            }
+            if filled == Filled::Ended {
+                return Err(talk(std::io::ErrorKind::UnexpectedEof.into()));
+            }
+            line.flush().map_err(talk)?;
+            if now.since(heard_at) > plan.patience {
+                return Err(CastError::Silent { at, quiet: plan.patience });
+            }
+            if now >= shown_at {
+                shown_at = now.after(OFTEN);
+                self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
+                tell(Notice::Progress(&self.progress()));
+            }
+            let mut until = self.machine.deadline().min(shown_at);
+            if line.has_unsent() {
+                until = until.min(now.after(SEND_AGAIN));
+            }
+            let pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
+            let waited = [stop.as_fd(), socket.as_fd(), line.channel().as_fd()];
+            wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
+            if ready.first() == Some(&true) {
+                self.leave(line, stop);
+                return Ok(Departure::Stopped);
+            }
+        }
+    }
+
+    /// Takes what came from the group; says whether more may be there.
+    fn hear_group(
+        &mut self,
+        socket: &GroupReceiver,
+        storage: &Storage,
+        line: &mut Line,
+        buffer: &mut [u8],
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<bool, CastError> {
+        for _ in 0..AT_ONCE {
+            let Some(received) = socket.receive(buffer).map_err(CastError::Wait)? else { return Ok(false) };
+            let now = monotonic();
+            for packet in buffer[..received.bytes].chunks_mut(received.packet) {
+                match self.opener.open(packet) {
+                    Ok((Header::Data(data), payload)) => self.take(now, &data, &packet[payload], storage),
+                    Ok((Header::Parity(parity), payload)) => {
+                        self.machine.on_parity(now, &parity, &packet[payload]);
+                    }
+                    Ok((Header::Status(position), _)) => self.machine.on_status(now, position),
+                    // It is counted.
+                    Err(_) => {}
+                }
+            }
+            self.do_all(storage, line, tell);
+        }
+        Ok(true)
+    }
+
+    fn hear_sender(&mut self, now: Nanos, control: &Control<'_>, storage: &Storage) {
+        match control {
+            Control::Repair(Repair { product, shape, offset, payload }) => {
+                let data = Data { product: *product, shape: *shape, offset: *offset, repair: true };
+                self.take(now, &data, payload, storage);
+            }
+            Control::Gone(runs) => self.machine.on_gone(now, runs),
+            Control::Lost { product, reason } => self.machine.on_lost(*product, reason.clone()),
+            Control::Words(Words::End { products }) => {
+                self.products = Some(*products);
+                self.machine.on_end(*products);
+            }
+            Control::Words(Words::Pace(pace)) => self.machine.on_pace(*pace),
+            Control::Echo { answer: true, stamp } => self.machine.on_rtt(now.since(Nanos(*stamp))),
+            // What a sender has no reason to say is no harm.
+            _ => {}
+        }
+    }
+
+    /// Bytes of a stream came.
+    fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
+        let is_announced = self.items.contains_key(&data.product);
+        let is_head = data.offset < u64::from(data.shape.head());
+        if !is_announced && !is_head && self.early_bytes + payload.len() > MOST_EARLY {
+            // As if it had been lost: it comes again when there is a file for it.
+            return;
+        }
+        let Some(write) = self.machine.on_data(now, data, payload) else { return };
+        self.times.first.get_or_insert(now);
+        let bytes = &payload[write.payload];
+        match self.items.get_mut(&data.product) {
+            Some(item) => {
+                if let Err(error) = storage.write(item, write.at, bytes) {
+                    self.machine.on_unwanted(data.product, Text::from(reason(&error)));
+                }
+            }
+            None => {
+                self.early_bytes += bytes.len();
+                self.early.entry(data.product).or_default().push((write.at, bytes.to_vec()));
+            }
+        }
+    }
+
+    /// Does what the machine says.
+    fn do_all(&mut self, storage: &Storage, line: &mut Line, tell: &mut dyn FnMut(Notice<'_>)) {
+        loop {
+            let now = monotonic();
+            let Some(event) = self.machine.poll(now) else { return };
+            match event {
+                Event::Nack(wants) => line.push(&Control::Nack(wants)),
+                Event::Have(runs) => line.push(&Control::Have(runs)),
+                Event::Report(_) => {
+                    self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
+                    line.push(&Control::Report(self.machine.report()));
+                    line.push(&Control::Echo { answer: false, stamp: now.0 });
+                }
+                Event::Announced { product, announcement, content } => {
+                    self.begin(product, announcement, content, storage);
+                }
+                Event::Complete { product, digest, .. } => {
+                    let Some(item) = self.items.get_mut(&product) else { continue };
+                    match storage.finish(item, digest) {
+                        Ok(true) => {
+                            let (path, bytes) = (item.path(), item.size());
+                            self.items.remove(&product);
+                            self.stored_bytes += bytes;
+                            self.times.last = Some(now);
+                            self.machine.on_checked(now, product, true);
+                            tell(Notice::Stored { path, bytes });
+                        }
+                        Ok(false) => {
+                            Storage::begin_again(item);
+                            self.machine.on_checked(now, product, false);
+                        }
+                        Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
+                    }
+                }
+                // None is kept without parity, which no session has yet.
+                Event::Rebuild(_) => {}
+                Event::Failed { product, failure } => {
+                    self.forget_early(product);
+                    let item = self.items.remove(&product);
+                    if let Some(item) = &item {
+                        Storage::abandon(item);
+                    }
+                    let path = item.map_or_else(|| format!("product {product}"), |item| item.path());
+                    tell(Notice::NotStored { path, reason: failure.to_string() });
+                    if !matches!(failure, Failure::Lost(_)) {
+                        let reason = Text::from(failure.to_string());
+                        line.push(&Control::Failed { product, reason });
+                    }
+                }
+            }
+        }
+    }
+
+    /// The name of a product is known.
+    fn begin(&mut self, product: u32, announcement: Announcement, content: u64, storage: &Storage) {
+        let early = self.forget_early(product);
+        let begun = storage.begin(announcement, content).and_then(|(mut item, found)| {
+            for (at, bytes) in &early {
+                storage.write(&mut item, *at, bytes)?;
+            }
+            Ok((item, found))
+        });
+        match begun {
+            Ok((item, found)) => {
+                self.items.insert(product, item);
+                self.machine.on_found(product, &found);
+            }
+            Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
+        }
+    }
+
+    fn forget_early(&mut self, product: u32) -> Vec<(u64, Vec<u8>)> {
+        let early = self.early.remove(&product).unwrap_or_default();
+        self.early_bytes -= early.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        early
+    }
+
+    /// Says what came of it, and waits a moment for that to leave.
+    fn leave(&self, line: &mut Line, stop: &Wake) {
+        let tally = self.machine.tally();
+        let leave = Leave {
+            products: tally.stored,
+            failed: tally.failed,
+            caught_up: tally.caught_up,
+            bytes: self.stored_bytes,
+            cpu: process::cpu_of_process(),
+        };
+        line.push(&Control::Words(Words::Leave(leave)));
+        let until = monotonic().after(FAREWELL);
+        while line.flush().is_ok() && line.has_unsent() && monotonic() < until {
+            if wait_for(line.channel(), Interest::Write, stop, until.since(monotonic())).is_err() {
+                break;
+            }
+        }
+        line.finish();
+    }
+}
+
+/// How long a packet may be late because another overtook it: paths of a circuit do not reorder, but queues of a host do.
+const GRACE: Nanos = Nanos(1_000_000);
+
+/// Content of products without a name, bytes: of 1 Gb/s 0.13 s, in which a first packet that was lost comes again.
+const MOST_EARLY: usize = 16 << 20;
+
+/// Calls for packets of the group between two looks at the control connection.
+const AT_ONCE: u32 = 32;
+
+/// How often progress is told.
+const OFTEN: Nanos = Nanos(200_000_000);
+
+/// When to look again whether the connection takes more.
+const SEND_AGAIN: Nanos = Nanos(1_000_000);
+
+/// How long the last words may take.
+const FAREWELL: Nanos = Nanos(2_000_000_000);

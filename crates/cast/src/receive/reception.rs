@@ -1,0 +1,213 @@
+//! A receiver from its start to its end: it finds sessions, takes part in them, and comes back to those that it was cut off from.
+
+use std::net::SocketAddr;
+
+use farlink_host::clock::{monotonic, rfc3339_now};
+use farlink_host::multicast::GroupReceiver;
+use farlink_host::process;
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_mover::chain;
+use farlink_mover::connection::Emulated;
+use farlink_wire::cast::SessionId;
+use farlink_wire::cast::control::Welcome;
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::{Outcome, Record};
+
+use super::attendance::{Attendance, Departure};
+use super::record::Course;
+use super::{Finished, Notice, Plan, Progress};
+use crate::contact::{join, overhear, resolve};
+use crate::error::CastError;
+use crate::line::Line;
+use crate::send::sockets::{index, refused};
+use crate::storage::Storage;
+
+/// Takes part in the group's sessions until `stop` is raised, or in one with [`Plan::once`].
+pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
+    let mut reception = match Reception::open(plan, stop) {
+        Ok(reception) => reception,
+        Err(error) => return failed(error),
+    };
+    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer() });
+    loop {
+        let finished = reception.session(tell);
+        let goes_on =
+            !plan.once && !finished.interrupted && finished.error.as_ref().is_none_or(CastError::is_passing);
+        if !goes_on {
+            return finished;
+        }
+        tell(Notice::Ended(Box::new(finished)));
+    }
+}
+
+fn failed(error: CastError) -> Finished {
+    Finished {
+        record: Record::default(),
+        progress: Progress::default(),
+        interrupted: false,
+        error: Some(error),
+    }
+}
+
+struct Reception<'a> {
+    plan: &'a Plan,
+    stop: &'a Wake,
+    socket: GroupReceiver,
+    storage: Storage,
+    /// The session that it was part of, to its end.
+    ended: Option<SessionId>,
+}
+
+/// A session that was joined, and where.
+struct Joined {
+    line: Line,
+    welcome: Box<Welcome>,
+    at: SocketAddr,
+}
+
+impl<'a> Reception<'a> {
+    fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
+        let storage = Storage::open(plan.into.as_deref(), plan.group)?;
+        let index = index(plan.interface.as_deref())?;
+        let socket = GroupReceiver::join(plan.group.address(), index, plan.buffer)
+            .map_err(|error| refused("join", plan.group, error))?;
+        Ok(Self { plan, stop, socket, storage, ended: None })
+    }
+
+    /// One session: its record, and how it ended.
+    fn session(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
+        let begun = monotonic();
+        let emulated = Emulated::of_this_host();
+        let cpu = process::cpu_of_process();
+        let mut attendance = None;
+        let done = self.attend(&mut attendance, tell);
+        let (progress, welcome, times) = match &attendance {
+            Some(attendance) => (attendance.progress(), Some(&attendance.welcome), attendance.times()),
+            None => (Progress::default(), None, None),
+        };
+        let (interrupted, error) = match done {
+            Ok(true) => (false, None),
+            Ok(false) => (true, None),
+            Err(error) => (false, Some(error)),
+        };
+        let outcome = match &error {
+            None if interrupted => Outcome::Interrupted,
+            None if progress.tally.failed == 0 => Outcome::Ok,
+            _ => Outcome::Failed,
+        };
+        let words = match &error {
+            Some(error) => Some(chain(error)),
+            None if outcome == Outcome::Failed => {
+                Some(format!("{} products are not stored", progress.tally.failed))
+            }
+            None => None,
+        };
+        let record = Course {
+            plan: self.plan,
+            welcome,
+            started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
+            setup: times.as_ref().map(|times| times.joined.since(begun)),
+            duration: times.as_ref().and_then(|times| Some(times.last?.since(times.first?))),
+            progress: &progress,
+            buffer: self.socket.buffer(),
+            cpu: process::cpu_of_process().since(cpu),
+            before: emulated.as_ref(),
+            outcome,
+            error: words,
+        }
+        .record();
+        if let Some(attendance) = &attendance {
+            self.ended = Some(attendance.welcome.session);
+        }
+        Finished { record, progress, interrupted, error }
+    }
+
+    /// Takes part in one session, also where it is cut off from it meanwhile; false where the user ended it.
+    fn attend(
+        &mut self,
+        attendance: &mut Option<Attendance>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<bool, CastError> {
+        let Some(mut joined) = self.find(None, tell)? else { return Ok(false) };
+        loop {
+            let again = match attendance {
+                Some(before) if before.welcome.session == joined.welcome.session => {
+                    before.come_back(&joined.welcome);
+                    true
+                }
+                _ => {
+                    // Another session, since the sender was started again: what is proven is found in the files.
+                    *attendance = Some(Attendance::new(&joined.welcome)?);
+                    false
+                }
+            };
+            tell(Notice::Joined { at: joined.at, again });
+            let Some(present) = attendance else { return Ok(true) };
+            match present.work(self.plan, &self.socket, &self.storage, &mut joined.line, self.stop, tell) {
+                Ok(Departure::Complete) => return Ok(true),
+                Ok(Departure::Stopped) => return Ok(false),
+                Err(error @ (CastError::Talk { .. } | CastError::Silent { .. })) => {
+                    let reason = chain(&error);
+                    tell(Notice::Lost { at: joined.at, reason });
+                    let again = Some((present.welcome.session, joined.at));
+                    let Some(found) = self.find(again, tell)? else { return Ok(false) };
+                    joined = found;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Joins a session: `again` the one that it was cut off from, or its sender's next. `None` where the user ended it.
+    fn find(
+        &self,
+        again: Option<(SessionId, SocketAddr)>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<Option<Joined>, CastError> {
+        let plan = self.plan;
+        let mut told = String::new();
+        let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
+        loop {
+            let at = match (&plan.from, again) {
+                (_, Some((_, at))) => at,
+                // A session that has ended may still be there, for others.
+                (Some(_), None) if self.ended.is_some() => {
+                    let Some(at) = overhear(&self.socket, self.ended, self.stop)? else { return Ok(None) };
+                    at
+                }
+                (Some(from), None) => resolve(from, plan.group.address().port())?,
+                (None, None) => {
+                    let Some(at) = overhear(&self.socket, self.ended, self.stop)? else { return Ok(None) };
+                    at
+                }
+            };
+            let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
+            let session = again.map(|(session, _)| session);
+            match join(at, &host, plan.credentials.as_ref(), session, plan.patience, self.stop) {
+                Ok(None) => return Ok(None),
+                Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
+                Err(error) if !error.is_passing() => return Err(error),
+                // It may not be there yet, or no more: a user that waits can end it.
+                Err(error) => {
+                    let reason = chain(&error);
+                    if again.is_none() && reason != told {
+                        told.clone_from(&reason);
+                        tell(Notice::Waiting { reason });
+                    }
+                }
+            }
+            if let Some((at, until)) = gone
+                && monotonic() >= until
+            {
+                return Err(CastError::Gone { at, after: plan.patience });
+            }
+            match wait_for(self.stop, Interest::Read, self.stop, AGAIN).map_err(CastError::Wait)? {
+                Waited::Over => {}
+                Waited::Ready | Waited::Stopped => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Between two attempts to reach a sender.
+const AGAIN: Nanos = Nanos(200_000_000);

@@ -1,0 +1,153 @@
+//! A session of a sender: what somebody wants of it, what it tells, and what came of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use farlink_flow::cast::sender::Totals;
+use farlink_host::scheduling::Scheduling;
+use farlink_mover::copy::source::SourcePath;
+use farlink_mover::secure::{Admission, Identity};
+use farlink_wire::cast::control::{Leave, Report};
+use farlink_wire::message::Host;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::record::Record;
+
+use crate::error::CastError;
+use crate::group::Group;
+
+pub use crate::products::{NotSent, Piped};
+
+mod record;
+mod session;
+pub(crate) mod sockets;
+
+pub use session::run;
+
+/// A session as somebody wants it.
+#[derive(Debug)]
+pub struct Plan {
+    /// To which group.
+    pub group: Group,
+    /// Over which interface; by the routes where absent.
+    pub interface: Option<String>,
+    /// Hops that packets live for.
+    pub ttl: u8,
+    /// To the group, on the wire, with every header.
+    pub rate: BitsPerSec,
+    /// Nothing is sent before so many receivers are there.
+    pub receivers: u32,
+    /// Whether the thread that sends goes before ordinary ones.
+    pub realtime: bool,
+    /// What came through a pipe, which is sent first.
+    pub piped: Option<Piped>,
+    /// What is sent, beneath the root.
+    pub sources: Vec<SourcePath>,
+    /// Who this is, and whom it lets in; nobody has keys where that is absent.
+    pub keys: Option<(Identity, Arc<Admission>)>,
+    /// How long a receiver may be silent, and how long one that was lost is waited for.
+    pub patience: Nanos,
+}
+
+/// What a session tells while it goes on.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// It is there: where control connections go, and what the thread that sends was granted.
+    Ready {
+        /// Where receivers come to.
+        at: SocketAddr,
+        /// The scheduling, where another than the ordinary was asked for.
+        scheduling: Option<Scheduling>,
+    },
+    /// A receiver has joined.
+    Joined(&'a Peer),
+    /// A receiver has left, or was lost.
+    Left(&'a Peer),
+    /// Somebody was not let in.
+    Refused {
+        /// From where.
+        from: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// Something that was named is not sent.
+    NotSent(NotSent),
+    /// A receiver could not store a product.
+    NotStored {
+        /// Who.
+        peer: &'a Peer,
+        /// What.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// How it goes, a few times a second.
+    Progress(&'a Progress),
+}
+
+/// A receiver as the sender knows it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its host.
+    pub host: Host,
+    /// Where it is.
+    pub at: SocketAddr,
+    /// The first product that it may have.
+    pub first: u32,
+    /// How it fares, as it said last.
+    pub report: Report,
+    /// Products that it has.
+    pub products: u64,
+    /// Products that it will not have.
+    pub failed: u64,
+    /// Bytes that were sent to it alone.
+    pub repaired: u64,
+    /// Products that were sent to the group, and that it does not have yet.
+    pub behind: u64,
+    /// Whether it is there.
+    pub is_there: bool,
+    /// Its own account, when it has left.
+    pub leave: Option<Leave>,
+    /// Whether it left before it had everything.
+    pub is_short: bool,
+}
+
+/// How it goes.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Every receiver that has joined, by number.
+    pub peers: BTreeMap<u32, Peer>,
+    /// What was sent.
+    pub totals: Totals,
+    /// Products so far.
+    pub products: u32,
+    /// Bytes of their content.
+    pub bytes: u64,
+    /// Whether these are all.
+    pub is_all: bool,
+    /// Seconds since the first packet.
+    pub seconds: f64,
+}
+
+/// What came of it. There is a record of whatever was measured, also where it failed.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its record.
+    pub record: Record,
+    /// How it stood at the end.
+    pub progress: Progress,
+    /// Whether something that was named was not sent.
+    pub lacks: bool,
+    /// Whether it was ended by the user.
+    pub interrupted: bool,
+    /// Why it failed as a whole, where it did.
+    pub error: Option<CastError>,
+}
+
+impl Finished {
+    /// Whether every receiver that joined has everything.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.lacks && self.progress.peers.values().all(|peer| !peer.is_short && peer.failed == 0)
+    }
+}

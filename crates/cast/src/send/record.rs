@@ -1,0 +1,97 @@
+//! The record of a session.
+
+use farlink_host::process;
+use farlink_mover::connection::Emulated;
+use farlink_mover::facts;
+use farlink_wire::message::copy::Protect;
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::{HostFacts, Hosts, Kind, Mode, Outcome, Record, SCHEMA};
+use serde_json::{Value, json};
+
+use super::{Plan, Progress};
+
+/// What is known of a session when it has ended.
+pub(super) struct Course<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) started: String,
+    /// From the start of the command until the first packet might leave.
+    pub(super) setup: Option<Nanos>,
+    /// From then until everybody had everything.
+    pub(super) duration: Option<Nanos>,
+    pub(super) progress: &'a Progress,
+    pub(super) protect: Protect,
+    pub(super) payload: u16,
+    pub(super) cpu: Nanos,
+    pub(super) before: Option<&'a Emulated>,
+    pub(super) outcome: Outcome,
+    pub(super) error: Option<String>,
+}
+
+impl Course<'_> {
+    pub(super) fn record(&self) -> Record {
+        let host = facts::host();
+        let random = process::random().unwrap_or_default();
+        let mut record = Record {
+            schema: SCHEMA,
+            id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            kind: Kind::Cast,
+            mode: Mode::Size,
+            started: self.started.clone(),
+            setup_s: self.setup.map(Nanos::as_secs_f64),
+            duration_s: self.duration.map(Nanos::as_secs_f64),
+            bytes: self.progress.bytes,
+            declared_bps: Some(self.plan.rate.get()),
+            files: Some(self.progress.products.into()),
+            source: Some(host.name.to_string()),
+            destination: Some(self.plan.group.to_string()),
+            tool: "farlink".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            hosts: Some(Hosts { source: facts::recorded(&host), destination: HostFacts::default() }),
+            protection: Some(
+                if self.protect == Protect::Encrypt { "encrypted" } else { "integrity" }.to_owned(),
+            ),
+            outcome: self.outcome,
+            error: self.error.clone(),
+            ..Record::default()
+        };
+        if let Some(before) = self.before {
+            before.describe(&mut record, self.plan.group.address().is_ipv6());
+            record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
+        }
+        record.extra.insert("cast".to_owned(), self.cast());
+        record
+    }
+
+    /// What only a multicast session has.
+    fn cast(&self) -> Value {
+        let totals = self.progress.totals;
+        let receivers = self.progress.peers.values().map(|peer| {
+            json!({
+                "name": peer.host.name.to_string(),
+                "address": peer.at.ip().to_string(),
+                "products": peer.products,
+                "failed": peer.failed,
+                "caught_up": peer.leave.map(|leave| leave.caught_up),
+                "packets": peer.report.packets,
+                "lost": peer.report.lost,
+                "refused": peer.report.refused,
+                "unicast_repair_bytes": peer.repaired,
+                "rtt_s": peer.report.rtt.as_secs_f64(),
+                "complete": !peer.is_short && peer.failed == 0,
+            })
+        });
+        let receivers = receivers.collect::<Vec<_>>();
+        json!({
+            "group": self.plan.group.to_string(),
+            "payload_bytes": self.payload,
+            "first_pass_bytes": totals.first_pass,
+            "multicast_repair_bytes": totals.multicast_repair,
+            "unicast_repair_bytes": totals.unicast_repair,
+            "wire_bytes": totals.group_wire,
+            "nacks": totals.nacks,
+            "gone": totals.gone,
+            "cpu_s": self.cpu.as_secs_f64(),
+            "receivers": receivers,
+        })
+    }
+}

@@ -1,0 +1,460 @@
+//! The thread of a session that has its machine, the group's socket and the files.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use farlink_flow::cast::pacer::Rates;
+use farlink_flow::cast::seal::{FRONT, Sealer};
+use farlink_flow::cast::sender::{Config, Hold, Send, Sender};
+use farlink_host::beneath::Directory;
+use farlink_host::clock::{monotonic, rfc3339_now};
+use farlink_host::multicast::MOST_AT_ONCE;
+use farlink_host::precise::wait_readable;
+use farlink_host::process;
+use farlink_host::readiness::Wake;
+use farlink_host::scheduling::{urgent_in_turn, wake_on_time};
+use farlink_mover::chain;
+use farlink_mover::connection::Emulated;
+use farlink_mover::copy::filter::Filter;
+use farlink_wire::cast::control::{BlockPackets, Control, Words, repair_header};
+use farlink_wire::cast::packet::{Clear, Data, Header, OVERHEAD, TAG};
+use farlink_wire::cast::{Payload, SessionId};
+use farlink_wire::entry::Digest;
+use farlink_wire::message::Text;
+use farlink_wire::message::copy::{Protect, Secret};
+use farlink_wire::quantity::{Fraction, Nanos};
+use farlink_wire::record::{Outcome, Record};
+
+use super::record::Course;
+use super::sockets::Sockets;
+use super::{Finished, Notice, Plan, Progress};
+use crate::door::{Door, Heard};
+use crate::error::CastError;
+use crate::outbox::Outbox;
+use crate::products::Products;
+
+mod receivers;
+
+/// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
+pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
+    let begun = monotonic();
+    let mut finished = Finished {
+        record: Record::default(),
+        progress: Progress::default(),
+        lacks: false,
+        interrupted: false,
+        error: None,
+    };
+    let emulated = Emulated::of_this_host();
+    let cpu = process::cpu_of_process();
+    let mut course = Times { started: rfc3339_now(), first: None, last: None, payload: 0 };
+    finished.error = carry_out(plan, stop, tell, &mut finished, &mut course).err();
+    let outcome = match &finished.error {
+        Some(_) => Outcome::Failed,
+        None if finished.interrupted => Outcome::Interrupted,
+        None if !finished.is_whole() => Outcome::Failed,
+        None => Outcome::Ok,
+    };
+    let error = match &finished.error {
+        Some(error) => Some(chain(error)),
+        None if outcome == Outcome::Failed => Some("not every receiver has everything".to_owned()),
+        None => None,
+    };
+    finished.record = Course {
+        plan,
+        started: course.started,
+        setup: course.first.map(|first| first.since(begun)),
+        duration: course.first.zip(course.last).map(|(first, last)| last.since(first)),
+        progress: &finished.progress,
+        protect: Protect::Encrypt,
+        payload: course.payload,
+        cpu: process::cpu_of_process().since(cpu),
+        before: emulated.as_ref(),
+        outcome,
+        error,
+    }
+    .record();
+    finished
+}
+
+/// When what happened.
+struct Times {
+    started: String,
+    first: Option<Nanos>,
+    last: Option<Nanos>,
+    payload: u16,
+}
+
+fn carry_out(
+    plan: &Plan,
+    stop: &Wake,
+    tell: &mut dyn FnMut(Notice<'_>),
+    finished: &mut Finished,
+    times: &mut Times,
+) -> Result<(), CastError> {
+    let sockets = Sockets::open(plan)?;
+    let mtu = sockets.group.mtu();
+    let payload = Payload::within(mtu, plan.group.headers()).ok_or(CastError::Mtu { mtu })?;
+    times.payload = payload.get();
+    let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
+    let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
+    let products = Products::new(root, plan.piped.as_ref(), &plan.sources, &filter);
+    let wake = || Wake::new().map_err(CastError::Wait);
+    let (wake, ended) = (wake()?, wake()?);
+    let outbox = Arc::new(Outbox::new(Wake::new().map_err(CastError::Wait)?));
+    let (heard, hearing) = channel();
+    let door = Door {
+        listeners: sockets
+            .listeners
+            .iter()
+            .map(TcpListener::try_clone)
+            .collect::<Result<_, _>>()
+            .map_err(CastError::Wait)?,
+        config: sockets.config.clone(),
+        outbox: Arc::clone(&outbox),
+        heard,
+        wake: wake.clone(),
+    };
+    thread::scope(|scope| {
+        let named = thread::Builder::new().name("farlink-door".to_owned());
+        let ended = &ended;
+        let working = named.spawn_scoped(scope, move || door.work(ended)).map_err(CastError::Wait)?;
+        // After the door's thread has begun: it is an ordinary one.
+        let scheduling = plan.realtime.then(urgent_in_turn);
+        wake_on_time();
+        tell(Notice::Ready { at: sockets.address(plan), scheduling });
+        let session = Session::new(plan, &sockets, products, payload, outbox, (hearing, wake));
+        let done = session.and_then(|mut session| {
+            let done = session.work(stop, tell, times);
+            session.conclude(finished);
+            done
+        });
+        ended.raise();
+        let worked = working.join().unwrap_or(Ok(()));
+        done.and(worked.map_err(CastError::Wait))
+    })
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    sockets: &'a Sockets,
+    id: SessionId,
+    key: Secret,
+    sealer: Sealer,
+    machine: Sender,
+    products: Products<'a>,
+    payload: Payload,
+    outbox: Arc<Outbox>,
+    hearing: Receiver<(u32, Heard)>,
+    wake: Wake,
+    progress: Progress,
+    /// When a receiver was heard last.
+    heard_at: BTreeMap<u32, Nanos>,
+    /// Receivers that were lost, and until when they are waited for.
+    lost: Vec<(u32, Nanos)>,
+    joined: u32,
+    /// The pace that receivers were told.
+    pace: Nanos,
+    lacks: bool,
+    interrupted: bool,
+    /// A run of packets.
+    run: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        plan: &'a Plan,
+        sockets: &'a Sockets,
+        products: Products<'a>,
+        payload: Payload,
+        outbox: Arc<Outbox>,
+        (hearing, wake): (Receiver<(u32, Heard)>, Wake),
+    ) -> Result<Self, CastError> {
+        let random = || process::random().map_err(CastError::Wait);
+        let (name, left, right) = (random()?, random()?, random()?);
+        let [a, b, c, d, e, f, g, h, ..] = name;
+        let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+        let mut secret = [0; 32];
+        secret[..16].copy_from_slice(&left);
+        secret[16..].copy_from_slice(&right);
+        let key = Secret(Digest(secret));
+        let sealer = Sealer::new(id, &key, Protect::Encrypt)
+            .map_err(|error| CastError::Seal { reason: error.to_string() })?;
+        let repair = Fraction::new(REPAIR_SHARE).unwrap_or_default();
+        let rates = Rates { group: plan.rate, repair, beside: None, around: plan.group.headers() + ETHERNET };
+        let config = Config {
+            payload,
+            block: BlockPackets::default(),
+            parity: 0,
+            rates,
+            hold: Hold::default(),
+            most_held: MOST_HELD,
+        };
+        let machine = Sender::new(config, monotonic());
+        Ok(Self {
+            plan,
+            sockets,
+            id,
+            key,
+            sealer,
+            machine,
+            products,
+            payload,
+            outbox,
+            hearing,
+            wake,
+            progress: Progress::default(),
+            heard_at: BTreeMap::new(),
+            lost: Vec::new(),
+            joined: 0,
+            pace: Nanos::ZERO,
+            lacks: false,
+            interrupted: false,
+            run: Vec::new(),
+            bytes: Vec::new(),
+        })
+    }
+
+    fn work(
+        &mut self,
+        stop: &Wake,
+        tell: &mut dyn FnMut(Notice<'_>),
+        times: &mut Times,
+    ) -> Result<(), CastError> {
+        let begun = monotonic();
+        let (young_until, quiet_until) = (begun.after(YOUNG), begun.after(QUIET));
+        let (mut beacon_at, mut shown_at) = (quiet_until, begun);
+        let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
+        loop {
+            while let Ok((receiver, heard)) = self.hearing.try_recv() {
+                self.hear(receiver, heard, tell);
+            }
+            // Who is there already is heard before anything is sent.
+            let is_quiet = monotonic() < quiet_until;
+            if self.joined >= self.plan.receivers && !is_quiet {
+                if times.first.is_none() {
+                    times.started = rfc3339_now();
+                    times.first = Some(monotonic());
+                }
+                self.supply(tell)?;
+            }
+            // What waits on the wake is looked at in between.
+            let mut is_busy = true;
+            for _ in 0..BETWEEN {
+                let Some(send) = (if is_quiet { None } else { self.machine.poll(monotonic()) }) else {
+                    is_busy = false;
+                    break;
+                };
+                self.send(send)?;
+            }
+            let now = monotonic();
+            let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
+            if (is_alone || now < young_until) && now >= beacon_at {
+                // So that receivers find this host, and a session that begins now finds the group in use.
+                self.send(Send::Status(self.machine.position()))?;
+                beacon_at = now.after(BEACON);
+            }
+            if now >= shown_at {
+                shown_at = now.after(OFTEN);
+                self.dismiss_silent(now, tell);
+                self.show(times, tell);
+            }
+            if self.progress.is_all && self.machine.is_complete() {
+                times.last.get_or_insert(now);
+            } else {
+                times.last = None;
+            }
+            self.lost.retain(|(_, until)| *until > now);
+            let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
+            if self.joined >= self.plan.receivers && !somebody {
+                return Ok(());
+            }
+            let mut deadline = shown_at;
+            if is_alone || now < young_until {
+                deadline = deadline.min(beacon_at);
+            }
+            if !is_quiet {
+                deadline = deadline.min(self.machine.deadline().unwrap_or(Nanos::MAX));
+            }
+            let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
+            let waited = [self.wake.as_fd(), stop.as_fd(), self.sockets.others.as_fd()];
+            wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
+            if ready.get(1) == Some(&true) {
+                self.interrupted = true;
+                return Ok(());
+            }
+            self.wake.lower();
+            if ready.get(2) == Some(&true) {
+                self.overhear(&mut others, now < young_until)?;
+            }
+        }
+    }
+
+    /// Another session's packets: the younger of the two gives way.
+    fn overhear(&self, buffer: &mut [u8], is_young: bool) -> Result<(), CastError> {
+        while let Some(received) = self.sockets.others.receive(buffer).map_err(CastError::Wait)? {
+            let first = received.bytes.min(received.packet);
+            if is_young && Clear::decode(&buffer[..first]).is_ok_and(|clear| clear.session != self.id) {
+                return Err(CastError::InUse { group: self.plan.group, by: received.from.ip() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Has products wait for their turn.
+    fn supply(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> Result<(), CastError> {
+        while !self.progress.is_all && self.machine.wants_products() {
+            let lacks = &mut self.lacks;
+            let next = self.products.next(&mut |not_sent| {
+                *lacks |= not_sent.failed;
+                tell(Notice::NotSent(not_sent));
+            });
+            match next.and_then(|shape| self.machine.on_product(shape)) {
+                Some(_) => {
+                    self.progress.products = self.products.count();
+                }
+                None => {
+                    self.progress.is_all = true;
+                    self.machine.on_no_more();
+                    self.progress.bytes = self.products.bytes();
+                    let end = Control::Words(Words::End { products: self.products.count() });
+                    for receiver in self.progress.peers.keys() {
+                        self.outbox.say(*receiver, &end);
+                    }
+                    if self.products.count() == 0 {
+                        let reason = "no file was found in what was named".to_owned();
+                        return Err(CastError::Nothing { reason });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, send: Send) -> Result<(), CastError> {
+        match send {
+            Send::Data { header, bytes } => self.send_data(header, bytes)?,
+            // There is none without `Config::parity`.
+            Send::Parity(_) => {}
+            Send::Status(position) => {
+                let mut packet = [0; OVERHEAD];
+                self.seal(&Header::Status(position), &mut packet)?;
+                self.transmit(&packet, OVERHEAD as u16)?;
+            }
+            Send::Repair { receiver, product, shape, offset, bytes } => {
+                let mut content = std::mem::take(&mut self.bytes);
+                content.resize(bytes as usize, 0);
+                match self.products.read(product, offset..offset + bytes, false, &mut content) {
+                    Ok(()) => {
+                        let header = repair_header(product, shape, offset, content.len());
+                        let goes_on = self.outbox.post(receiver, |out| {
+                            out.extend(header);
+                            out.extend_from_slice(&content);
+                        });
+                        if !goes_on {
+                            self.machine.on_writable(receiver, false);
+                        }
+                    }
+                    Err(reason) => self.machine.on_unreadable(product, &Text::from(reason)),
+                }
+                self.bytes = content;
+            }
+            Send::Gone { receiver, runs } => {
+                self.outbox.say(receiver, &Control::Gone(runs));
+            }
+            Send::Lost { receiver, product, reason } => {
+                self.outbox.say(receiver, &Control::Lost { product, reason });
+            }
+            Send::Released { product } => self.products.release(product),
+        }
+        Ok(())
+    }
+
+    fn send_data(&mut self, header: Data, bytes: u64) -> Result<(), CastError> {
+        let mut content = std::mem::take(&mut self.bytes);
+        content.resize(bytes as usize, 0);
+        let range = header.offset..header.offset + bytes;
+        if let Err(reason) = self.products.read(header.product, range, !header.repair, &mut content) {
+            self.lacks = true;
+            self.machine.on_unreadable(header.product, &Text::from(reason));
+            self.bytes = content;
+            return Ok(());
+        }
+        let mut run = std::mem::take(&mut self.run);
+        run.clear();
+        let mut offset = header.offset;
+        for payload in content.chunks(self.payload.get().into()) {
+            let from = run.len();
+            run.resize(from + FRONT, 0);
+            run.extend_from_slice(payload);
+            run.resize(run.len() + TAG, 0);
+            self.seal(&Header::Data(Data { offset, ..header }), &mut run[from..])?;
+            offset += payload.len() as u64;
+        }
+        self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
+        (self.run, self.bytes) = (run, content);
+        Ok(())
+    }
+
+    fn seal(&mut self, header: &Header, packet: &mut [u8]) -> Result<(), CastError> {
+        self.sealer.seal(header, packet).map_err(|error| CastError::Seal { reason: error.to_string() })
+    }
+
+    fn transmit(&self, run: &[u8], packet: u16) -> Result<(), CastError> {
+        let group = self.plan.group;
+        self.sockets
+            .group
+            .send(run, packet)
+            .map_err(|source| super::sockets::refused("send to", group, source))
+    }
+
+    fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {
+        let there: Vec<_> = self.progress.peers.keys().copied().collect();
+        there.into_iter().for_each(|receiver| self.look_at(receiver));
+        self.progress.totals = self.machine.totals();
+        let until = times.last.unwrap_or_else(monotonic);
+        self.progress.seconds = times.first.map_or(0.0, |first| until.since(first).as_secs_f64());
+        tell(Notice::Progress(&self.progress));
+    }
+
+    /// What came of it.
+    fn conclude(&mut self, finished: &mut Finished) {
+        let there: Vec<_> = self.progress.peers.keys().copied().collect();
+        there.into_iter().for_each(|receiver| self.look_at(receiver));
+        self.progress.totals = self.machine.totals();
+        finished.progress = std::mem::take(&mut self.progress);
+        finished.lacks = self.lacks;
+        finished.interrupted = self.interrupted;
+    }
+}
+
+/// Of the group's rate, what repairs have while products wait ([`farlink_flow::cast`]'s decision).
+const REPAIR_SHARE: f64 = 0.02;
+
+/// Bytes that Ethernet puts around a packet: preamble, header, check sequence and gap (IEEE 802.3).
+const ETHERNET: u32 = 38;
+
+/// Products that are held at most: of 40 kB 2.6 GB, which are read again from files.
+const MOST_HELD: usize = 65_536;
+
+/// Decisions of the machine between two looks at what came in.
+const BETWEEN: u32 = 32;
+
+/// How long a session listens before it sends: longer than [`BEACON`], so that it hears one that has begun before.
+const QUIET: Nanos = Nanos(250_000_000);
+
+/// How often the group hears of a session that is young, or that nobody has joined.
+const BEACON: Nanos = Nanos(200_000_000);
+
+/// How long a session gives way to another on the same group: one that is older is heard each second at least, also when it has
+/// nothing to send.
+const YOUNG: Nanos = Nanos(2_500_000_000);
+
+/// How often progress is told.
+const OFTEN: Nanos = Nanos(200_000_000);

@@ -1,0 +1,89 @@
+//! What a session needs of the host before it begins.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use farlink_host::multicast::{GroupReceiver, GroupSender, interface};
+use farlink_host::socket;
+use farlink_mover::secure;
+use farlink_mover::server::places;
+use rustls::ServerConfig;
+
+use super::Plan;
+use crate::error::CastError;
+use crate::group::Group;
+
+/// The sockets of a session.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    pub(super) group: GroupSender,
+    /// Hears who else sends to it.
+    pub(super) others: GroupReceiver,
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) config: Option<Arc<ServerConfig>>,
+}
+
+impl Sockets {
+    pub(super) fn open(plan: &Plan) -> Result<Self, CastError> {
+        let group = plan.group;
+        let index = index(plan.interface.as_deref())?;
+        let port = group.address().port();
+        let sender = GroupSender::open(group.address(), index, plan.ttl, port);
+        let sender = sender.map_err(|error| refused("send to", group, error))?;
+        let others = GroupReceiver::join(group.address(), index, OTHERS_BUFFER);
+        let others = others.map_err(|error| refused("join", group, error))?;
+        if plan.keys.is_none() {
+            places(Some(sender.source()), false)?;
+        }
+        let mut listeners = Vec::new();
+        for place in places(None, plan.keys.is_some())? {
+            let address = SocketAddr::new(place, port);
+            match socket::listen(address, BACKLOG, None) {
+                Ok(listener) => listeners.push(listener),
+                Err(error) if socket::lacks_address(&error) => {}
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    return Err(CastError::Taken { address });
+                }
+                Err(source) => return Err(CastError::Listen { address, source }),
+            }
+        }
+        let config = plan.keys.as_ref().map(|(identity, admission)| {
+            secure::server(identity, Arc::clone(admission))
+                .map_err(|error| CastError::Key(std::io::Error::other(error)))
+        });
+        Ok(Self { group: sender, others, listeners, config: config.transpose()? })
+    }
+
+    /// Where receivers come to.
+    pub(super) fn address(&self, plan: &Plan) -> SocketAddr {
+        SocketAddr::new(self.group.source(), plan.group.address().port())
+    }
+}
+
+/// The index of the interface that was named.
+pub(crate) fn index(name: Option<&str>) -> Result<Option<u32>, CastError> {
+    let found = name
+        .map(|name| interface(name).map_err(|source| CastError::Interface { name: name.to_owned(), source }));
+    found.transpose()
+}
+
+/// What the kernel means by refusing a group's socket.
+pub(crate) fn refused(attempt: &'static str, group: Group, source: std::io::Error) -> CastError {
+    match source.kind() {
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => CastError::NoRoute { group },
+        ErrorKind::AddrInUse => CastError::Taken { address: group.address() },
+        // ENODEV has no kind of its own.
+        _ if source.raw_os_error() == Some(ENODEV) => CastError::NoRoute { group },
+        _ => CastError::Socket { attempt, group, source },
+    }
+}
+
+/// No such device: the routes say of none (errno(3)).
+const ENODEV: i32 = 19;
+
+/// Connections that wait to be taken: receivers come all at once.
+const BACKLOG: u16 = 1024;
+
+/// Bytes of the buffer for what others send: it says only that they do.
+const OTHERS_BUFFER: u32 = 64 * 1024;

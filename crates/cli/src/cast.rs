@@ -1,0 +1,45 @@
+//! `farlink cast send` and `farlink cast receive`: one sender, many receivers, by multicast.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+mod receive;
+mod send;
+mod table;
+
+/// Send files to many receivers at once, by multicast; one that is slow costs the others nothing.
+///
+/// Exit codes: 0 every receiver has everything; 1 some lack something, and each was named; 2 refused, nothing was begun; 3 the sender
+/// went away; 130 interrupted.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Cast {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Send(send::Send),
+    Receive(receive::Receive),
+}
+
+impl Cast {
+    /// Sends or receives.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.verb {
+            Verb::Send(verb) => verb.run(),
+            Verb::Receive(verb) => verb.run(),
+        }
+    }
+}
+
+/// Somebody lacks something.
+const SOME: u8 = 1;
+
+/// The connection or the far end failed.
+const BROKEN: u8 = 3;
+
+/// 128 and SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;

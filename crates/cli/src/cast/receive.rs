@@ -1,0 +1,255 @@
+//! `farlink cast receive`: what a group's sessions bring.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use farlink_cast::group::Group;
+use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
+use farlink_host::signal;
+use farlink_mover::record_file::RecordFile;
+use farlink_mover::secure::Credentials;
+use farlink_wire::message::{Buffer, Patience};
+use farlink_wire::quantity::Bytes;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use super::{BROKEN, INTERRUPTED, SOME};
+use crate::memory::{buffer, patience, print};
+
+/// Receive what is sent to a group.
+///
+/// It finds the sender by its packets, takes part in its session, and waits for the next one. Names appear complete or not at all;
+/// what an earlier attempt has proven is not asked for again.
+#[derive(Debug, Args)]
+pub(super) struct Receive {
+    /// The group's address and port, as in 239.1.1.1:7000
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    group: Group,
+    /// The directory to write to, or null: to compare digests and keep nothing
+    #[arg(long, value_name = "DIRECTORY|null:")]
+    into: OsString,
+    /// The sender's host; the one that packets come from otherwise
+    #[arg(long, value_name = "HOST")]
+    from: Option<String>,
+    /// Join on this interface; the routes say which otherwise
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// End with the sender's session
+    #[arg(long)]
+    once: bool,
+    /// Receive buffer of the group's socket, as in 8MiB: 50 ms of the rate
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
+    buffer: Buffer,
+    /// The key to show; the one in ~/.config/farlink/identity otherwise
+    #[arg(long, value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// The keys of senders; those in ~/.config/farlink/known_hosts otherwise
+    #[arg(long, value_name = "FILE")]
+    known_hosts: Option<PathBuf>,
+    /// Show no key: `farlink cast send --no-auth` on an emulated host lets that in
+    #[arg(long, conflicts_with_all = ["identity", "known_hosts"])]
+    no_auth: bool,
+    /// Give up when the sender has been silent, or away, for this long
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    timeout: Patience,
+    /// Append each session's record to this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Print what happens, progress, and the record on standard output, one JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Receive {
+    /// Receives, and leaves a record of each session however it ended.
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let plan = self.plan()?;
+        let file = self.record.as_deref().map(RecordFile::open).transpose()?;
+        let stop = signal::on_termination().context("catch signals")?;
+        let bar = (!self.quiet && !self.json && io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{msg}");
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        });
+        let mut telling = Telling { json: self.json, quiet: self.quiet, bar, file, unkept: None };
+        let finished = receive::run(&plan, &stop, &mut |notice| telling.on(notice));
+        telling.keep(&finished);
+        if let Some(error) = telling.unkept.take() {
+            return Err(error);
+        }
+        match finished.error {
+            Some(error) if error.is_passing() => {
+                eprintln!("farlink: {:#}", anyhow::Error::from(error));
+                Ok(ExitCode::from(BROKEN))
+            }
+            Some(error) => Err(error.into()),
+            None if finished.interrupted => Ok(ExitCode::from(INTERRUPTED)),
+            None if finished.progress.tally.failed > 0 => Ok(ExitCode::from(SOME)),
+            None => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let usual = Credentials::of_user();
+        let credentials = Credentials {
+            identity: self.identity.clone().unwrap_or(usual.identity),
+            known_hosts: self.known_hosts.clone().unwrap_or(usual.known_hosts),
+        };
+        let into = if self.into == OsStr::new("null:") {
+            None
+        } else {
+            let path =
+                std::path::absolute(&self.into).with_context(|| format!("the directory {:?}", self.into))?;
+            Some(path.as_os_str().as_bytes().to_vec())
+        };
+        Ok(Plan {
+            group: self.group,
+            interface: self.interface.clone(),
+            into,
+            from: self.from.clone(),
+            once: self.once,
+            credentials: Some(credentials).filter(|_| !self.no_auth),
+            buffer: self.buffer.get(),
+            patience: self.timeout.get(),
+        })
+    }
+}
+
+struct Telling {
+    json: bool,
+    quiet: bool,
+    bar: Option<ProgressBar>,
+    file: Option<RecordFile>,
+    /// Why a record could not be kept.
+    unkept: Option<anyhow::Error>,
+}
+
+impl Telling {
+    fn on(&mut self, notice: Notice<'_>) {
+        if self.json
+            && let Some(object) = object(&notice)
+        {
+            print(&(object.to_string() + "\n"));
+        }
+        match notice {
+            Notice::Ready { asked, granted } if granted < asked.into() => {
+                let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
+                self.say(&format!(
+                    "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise net.core.rmem_max, \
+                     or packets are lost in bursts"
+                ));
+            }
+            Notice::Joined { at, again } if !self.quiet && !self.json => {
+                self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
+            }
+            Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
+            Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
+            Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
+            Notice::Progress(progress) => {
+                if let Some(bar) = &self.bar {
+                    bar.set_message(line(progress));
+                    bar.tick();
+                }
+            }
+            Notice::Ended(finished) => {
+                self.keep(&finished);
+                if let Some(error) = finished.error {
+                    self.say(&format!("farlink: {:#}", anyhow::Error::from(error)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps the record of a session, and says what came of it.
+    fn keep(&mut self, finished: &Finished) {
+        // Where nothing was begun there is none.
+        if finished.record.tool.is_empty() {
+            return;
+        }
+        let kept = self.file.as_mut().map(|file| file.append(&finished.record)).transpose();
+        if self.json || kept.is_err() {
+            print(&finished.record.line());
+        }
+        self.unkept = kept.err().map(anyhow::Error::from).or(self.unkept.take());
+        if let Some(bar) = &self.bar {
+            bar.set_message("");
+        }
+        if !self.quiet && !self.json && finished.error.is_none() {
+            print(&summary(finished));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
+    Some(match notice {
+        Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
+        Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
+        Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
+        Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
+        Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),
+        Notice::NotStored { path, reason } => {
+            json!({"path": path, "outcome": "failed", "reason": reason})
+        }
+        Notice::Progress(progress) => json!({"progress": {
+            "seconds": progress.seconds,
+            "products": progress.tally.stored,
+            "of_products": progress.products,
+            "bytes": progress.report.bytes,
+            "repaired_bytes": progress.tally.repaired,
+            "packets": progress.report.packets,
+            "lost_packets": progress.report.lost,
+            "behind_bytes": progress.behind,
+        }}),
+        Notice::Ended(_) => return None,
+    })
+}
+
+/// How it goes, in a line.
+fn line(progress: &Progress) -> String {
+    let of = progress.products.map_or_else(String::new, |products| format!(" of {products}"));
+    format!(
+        "{:>6.1} s  {} received  {}{of} products  {} repaired  {} lost  {} behind",
+        progress.seconds,
+        Bytes(progress.report.bytes),
+        progress.tally.stored,
+        Bytes(progress.tally.repaired),
+        progress.report.lost,
+        Bytes(progress.behind),
+    )
+}
+
+/// What came of a session.
+fn summary(finished: &Finished) -> String {
+    let (progress, tally) = (&finished.progress, finished.progress.tally);
+    let mut text = format!("{} products, {}", tally.stored, Bytes(progress.stored_bytes));
+    if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
+        let rate = progress.stored_bytes as f64 * 8.0 / seconds / 1e6;
+        text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
+    }
+    if progress.report.lost > 0 {
+        text += &format!(", {} of {} packets lost", progress.report.lost, progress.report.packets);
+    }
+    if tally.failed > 0 {
+        text += &format!("; {} products are not stored", tally.failed);
+    }
+    if finished.interrupted {
+        text += " (interrupted)";
+    }
+    text + "\n"
+}

@@ -1,0 +1,278 @@
+//! UDP sockets of a multicast group: one that sends to it in runs of packets, and one that has joined it.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+
+use crate::path_mtu;
+use crate::socket::{Buffer, set_buffer};
+
+/// The index of the interface `name`.
+///
+/// # Errors
+/// The kernel's, where there is none of that name.
+pub fn interface(name: &str) -> io::Result<u32> {
+    Ok(if_nametoindex(name)?)
+}
+
+/// Sends to a group.
+#[derive(Debug)]
+pub struct GroupSender {
+    socket: UdpSocket,
+    group: SocketAddr,
+    source: IpAddr,
+    mtu: u32,
+    /// Whether the kernel cuts runs into packets.
+    cuts: AtomicBool,
+}
+
+impl GroupSender {
+    /// From `port` of this host to `group`, over the interface of that index, or the one that the routes say. Packets live for `ttl`
+    /// hops, and this host does not hear them itself.
+    ///
+    /// # Errors
+    /// The kernel's: `ENETUNREACH` where no route leads to the group, `EADDRINUSE` where the port is taken.
+    pub fn open(group: SocketAddr, interface: Option<u32>, ttl: u8, port: u16) -> io::Result<Self> {
+        let probe = sender(group, interface, ttl)?;
+        probe.connect(&group.into())?;
+        let source = local(&probe)?.ip();
+        let (level, name) = match group {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        let mtu = path_mtu::get(&probe, level, name)?;
+        let socket = sender(group, interface, ttl)?;
+        socket.bind(&SocketAddr::new(source, port).into())?;
+        // A run of packets is one buffer of the kernel's: several fit, so that nobody waits for the device.
+        set_buffer(&socket, Buffer::Send, SEND_BUFFER)?;
+        Ok(Self { socket: socket.into(), group, source, mtu, cuts: AtomicBool::new(true) })
+    }
+
+    /// The address of this host that packets come from.
+    #[must_use]
+    pub const fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// The longest IP packet that the interface carries, bytes.
+    #[must_use]
+    pub const fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// Whether the kernel cuts runs into packets (UDP segmentation offload), as far as is known.
+    #[must_use]
+    pub fn cuts(&self) -> bool {
+        self.cuts.load(Ordering::Relaxed)
+    }
+
+    /// Sends `run` in packets of `packet` bytes, the last one shorter; at most 65,507 bytes. Waits where the interface is busy.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn send(&self, run: &[u8], packet: u16) -> io::Result<()> {
+        if run.len() > usize::from(packet) && self.cuts() {
+            match self.send_one(run, Some(packet)) {
+                // A device without checksum offload, or a kernel before 4.18: as the packets that they are.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
+                    self.cuts.store(false, Ordering::Relaxed);
+                }
+                other => return other,
+            }
+        }
+        run.chunks(packet.into()).try_for_each(|packet| self.send_one(packet, None))
+    }
+
+    fn send_one(&self, bytes: &[u8], packet: Option<u16>) -> io::Result<()> {
+        let parts = [IoSlice::new(bytes)];
+        let cut = packet.as_ref().map(ControlMessage::UdpGsoSegments);
+        let to = SockaddrStorage::from(self.group);
+        loop {
+            match sendmsg(self.socket.as_raw_fd(), &parts, cut.as_slice(), MsgFlags::empty(), Some(&to)) {
+                Err(Errno::EINTR) => {}
+                other => return Ok(other.map(drop)?),
+            }
+        }
+    }
+}
+
+/// Hears a group.
+#[derive(Debug)]
+pub struct GroupReceiver {
+    socket: UdpSocket,
+    buffer: u64,
+}
+
+/// What came at once: packets of one length behind each other, the last one shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes of all of them.
+    pub bytes: usize,
+    /// Bytes of each.
+    pub packet: usize,
+    /// Where they come from.
+    pub from: SocketAddr,
+}
+
+impl GroupReceiver {
+    /// Joins `group` on the interface of that index, or the one that the routes say, with a receive buffer of `buffer` bytes, or as much as
+    /// this process may have.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV` where no route leads to the group.
+    pub fn join(group: SocketAddr, interface: Option<u32>, buffer: u32) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        let granted = set_buffer(&socket, Buffer::Receive, buffer)?;
+        // The group's address: what comes to this port otherwise is not for us.
+        socket.bind(&group.into())?;
+        match group.ip() {
+            IpAddr::V4(address) => {
+                let on = interface.map_or(
+                    InterfaceIndexOrAddress::Address(Ipv4Addr::UNSPECIFIED),
+                    InterfaceIndexOrAddress::Index,
+                );
+                socket.join_multicast_v4_n(&address, &on)?;
+            }
+            IpAddr::V6(address) => socket.join_multicast_v6(&address, interface.unwrap_or(0))?,
+        }
+        // Kernels before 5.0 have it not: then packets come one by one.
+        let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        Ok(Self { socket: socket.into(), buffer: granted })
+    }
+
+    /// The receive buffer that was granted, bytes.
+    #[must_use]
+    pub const fn buffer(&self) -> u64 {
+        self.buffer
+    }
+
+    /// What has come, into `buffer`, which should have [`MOST_AT_ONCE`] bytes; `None` where nothing has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut ancillary = cmsg_space!(libc::c_int);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.socket.as_raw_fd();
+        let got = loop {
+            match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut ancillary), MsgFlags::empty()) {
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(None),
+                other => break other?,
+            }
+        };
+        let joined = got.cmsgs()?.find_map(|each| match each {
+            ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
+            _ => None,
+        });
+        let from = got.address.as_ref().and_then(address).ok_or(ErrorKind::InvalidData)?;
+        let packet = joined.filter(|bytes| *bytes > 0).unwrap_or(got.bytes.max(1));
+        Ok(Some(Received { bytes: got.bytes, packet, from }))
+    }
+}
+
+impl AsFd for GroupReceiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn sender(group: SocketAddr, interface: Option<u32>, ttl: u8) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
+    if group.is_ipv4() {
+        socket.set_multicast_loop_v4(false)?;
+        socket.set_multicast_ttl_v4(ttl.into())?;
+        if let Some(index) = interface {
+            send_over(&socket, index)?;
+        }
+    } else {
+        socket.set_multicast_loop_v6(false)?;
+        socket.set_multicast_hops_v6(ttl.into())?;
+        if let Some(index) = interface {
+            socket.set_multicast_if_v6(index)?;
+        }
+    }
+    Ok(socket)
+}
+
+/// `IP_MULTICAST_IF` by index: the address of an interface may be another's too.
+fn send_over(socket: &Socket, index: u32) -> io::Result<()> {
+    let any = libc::in_addr { s_addr: 0 };
+    let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index as libc::c_int };
+    // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `ip_mreqn`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_MULTICAST_IF,
+            (&raw const request).cast(),
+            size_of_val(&request) as libc::socklen_t,
+        )
+    };
+    Ok(Errno::result(status).map(drop)?)
+}
+
+fn local(socket: &Socket) -> io::Result<SocketAddr> {
+    socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = storage.as_sockaddr_in() {
+        return Some(SocketAddr::new(v4.ip().into(), v4.port()));
+    }
+    let v6 = storage.as_sockaddr_in6()?;
+    Some(SocketAddr::new(Ipv6Addr::from(v6.ip().octets()).into(), v6.port()))
+}
+
+/// Bytes that one call may receive: what the kernel joins at most.
+pub const MOST_AT_ONCE: usize = 65_536;
+
+/// Bytes of the send buffer: some 16 runs.
+const SEND_BUFFER: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_has_an_index() {
+        assert!(interface("lo").unwrap() > 0);
+        assert!(interface("nosuch0").is_err());
+    }
+
+    #[test]
+    fn a_run_arrives_as_the_packets_that_it_is() {
+        // To a socket of this host in place of a group: a group's packets do not come back to their host.
+        let receiver = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        receiver.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        let at = local(&receiver).unwrap();
+        let receiver = GroupReceiver { socket: receiver.into(), buffer: 0 };
+        setsockopt(&receiver.socket, sockopt::UdpGroSegment, &true).unwrap();
+        let sender = GroupSender::open(at, None, 1, 0).unwrap();
+        assert_eq!(sender.source(), at.ip());
+        let run: Vec<u8> = (0..2500_u32).map(|at| at as u8).collect();
+        for cuts in [true, false] {
+            sender.cuts.store(cuts, Ordering::Relaxed);
+            sender.send(&run, 1000).unwrap();
+            let (mut buffer, mut got) = (vec![0; MOST_AT_ONCE], Vec::new());
+            while let Some(received) = receiver.receive(&mut buffer).unwrap() {
+                assert!(received.packet <= 1000 && received.from.ip() == at.ip());
+                got.extend_from_slice(&buffer[..received.bytes]);
+            }
+            assert_eq!(got, run);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+"""Files by multicast over emulated hosts: everybody gets everything, whoever loses or comes late."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from casting import GROUP, RATE, RECEIVERS, SENDER, files, kill, lossy, receiver, sender, session, wait_for
+from copying import leftovers
+from emulation import FARLINK, Emulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STAR = ("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "7")
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Emulation]:
+    """Four hosts around a core, for tests that change nothing for long."""
+    with Emulation(options=STAR) as emulation:
+        yield emulation
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of all sizes in a few directories: none of them empty, since a session sends files alone."""
+    top = tmp_path_factory.mktemp("source") / "tree"
+    random.seed(11)
+    sizes = {
+        "empty": 0,
+        "one": 1,
+        "a packet": 1300,
+        "some/packets": 20_000,
+        "some/more.bin": 700_001,
+        "a/b/c/deep": 3_000_000,
+        "block": 1 << 20,
+        "name with\nfeed": 50,
+        **{f"small/{number:03}": random.randrange(60_000) for number in range(60)},
+    }
+    for name, size in sizes.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(random.randbytes(size))
+        os.utime(path, ns=(1_600_000_000_123_456_789, 1_600_000_000_123_456_789))
+    return top
+
+
+def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with session(star, tree, tmp_path) as (sending, all_of_them):
+        ends = [each.end() for each in all_of_them]
+        status, record = sending.end()
+    assert [status for status, _ in ends] == [0, 0, 0]
+    assert status == 0, record
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+        assert leftovers(tmp_path / host) == []
+    size = sum(len(content) for content, _, _ in files(tree).values())
+    assert (record["kind"], record["outcome"], record["bytes"]) == ("cast", "ok", size)
+    assert [each["complete"] for each in record["cast"]["receivers"]] == [True] * 3
+    assert all(record["bytes"] == size and record["kind"] == "cast" for _, record in ends)
+    # Once to all of them, and no more.
+    assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
+
+
+def test_one_that_loses_much_gets_everything_too(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, "d", "5%"), session(star, tree, tmp_path) as (sending, all_of_them):
+        ends = dict(zip(RECEIVERS, (each.end() for each in all_of_them), strict=True))
+        status, record = sending.end()
+    assert (status, [code for code, _ in ends.values()]) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+    lost = {host: end["cast"]["lost"] for host, (_, end) in ends.items()}
+    assert lost["d"] > 0
+    assert (lost["b"], lost["c"]) == (0, 0)
+    assert ends["d"][1]["cast"]["repaired_bytes"] > 0
+    # What one alone lacks goes to it alone: the group has no second copy of it to read.
+    assert record["cast"]["unicast_repair_bytes"] > record["cast"]["multicast_repair_bytes"]
+
+
+def test_what_everybody_loses_is_repaired_to_the_group(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, SENDER, "2%"), session(star, tree, tmp_path) as (sending, all_of_them):
+        codes = [each.end()[0] for each in all_of_them]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+    assert record["cast"]["multicast_repair_bytes"] > record["cast"]["unicast_repair_bytes"]
+
+
+def test_nothing_is_kept_where_only_digests_are_compared(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with lossy(star, "b", "3%"), receiver(star, "b", "null:") as checking, sender(star, tree) as sending:
+        code, record = checking.end()
+        status, _ = sending.end()
+    assert (status, code, record["outcome"]) == (0, 0, "ok")
+    assert record["files"] == len(files(tree))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_input_arrives_as_a_file(star: Emulation, tmp_path: Path) -> None:
+    words = ("--group", GROUP, "--rate", RATE, "--no-auth", "--quiet", "--name", "from/a pipe", "-")
+    with receiver(star, "b", tmp_path / "b") as receiving:
+        ended = star.on(SENDER, str(FARLINK), "cast", "send", *words, stdin="what was piped\n" * 9000)
+        assert receiving.end()[0] == 0
+    assert ended.status == 0, ended
+    assert (tmp_path / "b" / "from" / "a pipe").read_text() == "what was piped\n" * 9000
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that takes a second or more at RATE."""
+    path = tmp_path / "source" / "large.bin"
+    path.parent.mkdir()
+    path.write_bytes(random.Random(3).randbytes(40_000_000))
+    return path
+
+
+def test_a_late_receiver_gets_what_it_missed(star: Emulation, large: Path, tmp_path: Path) -> None:
+    with receiver(star, "b", tmp_path / "b") as early, sender(star, large) as sending:
+        while early.until("progress")["progress"]["bytes"] < 5_000_000:
+            pass
+        with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as late:
+            codes = [early.end()[0], late.end()[0]]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0])
+    assert (tmp_path / "c" / large.name).read_bytes() == large.read_bytes()
+    assert len(record["cast"]["receivers"]) == 2
+
+
+def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    into = tmp_path / "b"
+    with sender(star, large, options=wait_for(2)) as sending, receiver(star, "c", "null:") as other:
+        with receiver(star, "b", into) as first:
+            while first.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, str(into))
+            first.wait()
+        assert leftovers(into) != []
+        with receiver(star, "b", into, "--from", star.address(SENDER)) as again:
+            code, record = again.end()
+        codes = [code, other.end()[0]]
+        status, _ = sending.end()
+    assert (status, codes) == (0, [0, 0])
+    assert (into / large.name).read_bytes() == large.read_bytes()
+    assert leftovers(into) == []
+    # Blocks that were proven did not come again.
+    assert record["cast"]["repaired_bytes"] < 40_000_000
+
+
+def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tmp_path: Path) -> None:
+    into = tmp_path / "b"
+    with receiver(star, "b", into) as receiving:
+        with sender(star, large) as first:
+            while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, "cast send")
+            first.wait()
+        assert receiving.until("lost")["lost"]["at"].startswith(star.address(SENDER))
+        with sender(star, large) as second:
+            code, _ = receiving.end()
+            status, _ = second.end()
+    assert (status, code) == (0, 0)
+    assert (into / large.name).read_bytes() == large.read_bytes()
+    assert leftovers(into) == []

@@ -1,0 +1,198 @@
+"""What a session refuses, and whom: one clear line, and nobody else is disturbed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from casting import GROUP, RECEIVERS, SENDER, files, receiver, receivers, sender, wait_for
+from copying import Keys, leftovers
+from emulation import FARLINK, Emulation, Ended, farlink, refused, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SEND = ("cast", "send", "--group", GROUP, "--rate", "100mbit")
+RECEIVE = ("cast", "receive", "--group", GROUP)
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Emulation]:
+    """Four hosts around a core."""
+    with Emulation(options=("--hosts", "4", "--rate", "1gbit", "--rtt", "4ms", "--seed", "9")) as emulation:
+        yield emulation
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A small file to send."""
+    path = tmp_path / "source.bin"
+    path.write_bytes(bytes(range(256)) * 4000)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--group", "10.0.0.1:7000"), ("10.0.0.1:7000", "no address of multicast", "239.0.0.0/8")),
+        (("--group", "239.1.1.1"), ("239.1.1.1", "a port", "239.1.1.1:7000")),
+        (("--group", "239.1.1.1:0"), ("239.1.1.1:0", "1 to 65535")),
+        (("--rate", "600"), ('"600"', "no unit")),
+        (("--rate", "0mbit"), ("0mbit", "zero")),
+        (("--ttl", "0"), ("0", "--ttl", "1..=255")),
+        (("--receivers", "0"), ("0", "--receivers")),
+        (("--interface", "nosuch0", "--no-auth"), ("nosuch0", "no interface")),
+        (("--identity", "/no/such/key"), ("/no/such/key", "farlink keygen")),
+    ],
+)
+def test_what_a_sender_cannot_do_is_refused(
+    source: Path, asked: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    given = {"--group": GROUP, "--rate": "100mbit"}
+    usual = [word for name, value in given.items() if name not in asked for word in (name, value)]
+    said = refused("cast", "send", *usual, *asked, str(source))
+    assert all(word in said for word in words), said
+
+
+def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert str(missing) in refused(*SEND, "--no-auth", str(missing))
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    said = refused(*RECEIVE, "--no-auth", "--into", str(tmp_path / "no" / "such"))
+    assert str(tmp_path / "no") in said
+    assert "mkdir -p" in said
+
+
+def test_a_host_that_others_reach_needs_keys(source: Path) -> None:
+    script = """
+        ip link set lo up && ip address add 192.0.2.1/24 dev lo
+        ip route add 239.0.0.0/8 dev lo src 192.0.2.1
+        exec "$@"
+    """
+    command = [str(FARLINK), *SEND, "--no-auth", str(source)]
+    ended = run(["unshare", "-rn", "sh", "-c", script, "sh", *command])
+    assert ended.status == 2, ended
+    assert "192.0.2.1" in ended.complaint
+    assert "no keys" in ended.complaint
+
+
+def test_no_route_to_the_group_is_said(source: Path) -> None:
+    ended = run(["unshare", "-rn", str(FARLINK), *SEND, "--no-auth", str(source)])
+    assert ended.status == 2, ended
+    assert GROUP in ended.complaint
+    assert "no route" in ended.complaint
+    assert "--interface" in ended.complaint
+
+
+def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with receiver(star, "b", "null:"):
+        ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(tmp_path / "empty"))
+    assert (ended.status, "nothing to send" in ended.complaint) == (2, True), ended
+
+
+def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: Path, tmp_path: Path) -> None:
+    with sender(star, source) as first:
+        second = star.on("b", str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
+        assert second.status == 2, second
+        assert star.address(SENDER) in second.complaint
+        assert "in use" in second.complaint
+        with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as receiving:
+            assert receiving.end()[0] == 0
+        assert first.end()[0] == 0
+
+
+def test_a_port_that_is_taken_is_said(star: Emulation, source: Path) -> None:
+    with sender(star, source):
+        ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
+    assert (ended.status, "7000" in ended.complaint) == (2, True), ended
+
+
+def keyed(star: Emulation, keys: Keys) -> tuple[str, ...]:
+    """The options of a sender with keys, which its receivers know."""
+    keys.make_known(star.address(SENDER), 7000)
+    return tuple(keys.serve_options)
+
+
+def test_files_arrive_under_keys(star: Emulation, source: Path, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    options = keyed(star, keys)
+    with (
+        sender(star, source, options=options, keyed=True) as sending,
+        receiver(star, "b", tmp_path / "b", *keys.copy_options, keyed=True) as receiving,
+    ):
+        code, record = receiving.end()
+        assert (code, sending.end()[0]) == (0, 0)
+    assert (tmp_path / "b" / source.name).read_bytes() == source.read_bytes()
+    assert record["protection"] == "encrypted"
+
+
+def test_a_wrong_key_is_refused_at_both_ends(star: Emulation, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "others").mkdir()
+    keys, others = Keys(tmp_path / "ours"), Keys(tmp_path / "others")
+    options = keyed(star, keys)
+    keyed(star, others)
+
+    def attempt(*credentials: str) -> Ended:
+        words = (*RECEIVE, "--into", "null:", "--once", "--quiet", *credentials)
+        return star.on("b", str(FARLINK), *words)
+
+    with sender(star, source, options=options, keyed=True) as sending:
+        # It has another key of the sender's host.
+        unknown = attempt(*keys.copy_options[:2], *others.copy_options[2:])
+        # The sender does not know its key.
+        stranger = attempt(*others.copy_options[:2], *keys.copy_options[2:])
+        # It shows none.
+        plain = attempt("--no-auth", "--timeout", "2s")
+        with receiver(star, "c", "null:", *keys.copy_options, keyed=True) as receiving:
+            assert receiving.end()[0] == 0
+        assert sending.end()[0] == 0
+    assert (unknown.status, stranger.status) == (2, 2)
+    assert star.address(SENDER) in unknown.complaint
+    assert str(others.known) in unknown.complaint
+    assert others.public["client"].split()[-1] in stranger.complaint
+    assert plain.status != 0
+
+
+def test_a_receiver_whose_disk_is_full_alone_goes_without(star: Emulation, tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(8_000_000))
+    # A /dev/shm of the host's own, of which all but little is taken.
+    small = "/dev/shm/small"
+    star.output("d", "sh", "-c", f"mkdir -p {small} && mount -t tmpfs -o size=2m none {small}")
+    try:
+        with (
+            receivers(star, tmp_path, RECEIVERS[:2]) as others,
+            receiver(star, "d", small) as full,
+            sender(star, large, options=wait_for(3)) as sending,
+        ):
+            codes = [each.end()[0] for each in others]
+            code, _ = full.end()
+            status, record = sending.end()
+            said = full.complaints()
+    finally:
+        star.on("d", "umount", small)
+    assert (codes, code, status) == ([0, 0], 1, 1)
+    assert "large.bin" in said
+    assert "No space left" in said
+    whole = {each["name"]: each["complete"] for each in record["cast"]["receivers"]}
+    assert sorted(whole.values()) == [False, True, True]
+    assert all(files(tmp_path / host) for host in RECEIVERS[:2])
+    assert leftovers(tmp_path) == []
+
+
+def test_an_unknown_name_is_said(star: Emulation) -> None:
+    words = (*RECEIVE, "--into", "null:", "--no-auth", "--from", "nosuch.invalid", "--once")
+    ended = star.on("b", str(FARLINK), *words)
+    assert (ended.status, "nosuch.invalid" in ended.complaint) == (2, True), ended
+
+
+def test_cast_alone_shows_its_verbs() -> None:
+    ended = farlink("cast")
+    assert ended.status == 2
+    assert "receive" in ended.stderr + ended.stdout
