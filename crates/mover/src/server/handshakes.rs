@@ -350,10 +350,9 @@ mod tests {
             }
         };
         let ((), refused) = ends.serve(2, client);
-        assert_eq!(
-            refused.first().map(String::as_str),
-            Some("the far side showed another key than the one that is trusted")
-        );
+        // Each in a thread of its own: either may be the first to say so.
+        let told = "the far side showed another key than the one that is trusted";
+        assert!(refused.iter().any(|reason| reason == told), "{refused:?}");
     }
 
     #[test]
