@@ -362,4 +362,5 @@ def test_failures_can_be_done_again_from_the_manifest(tmp_path: Path) -> None:
     (there / "in-the-way").rmdir()
     copied = copy(*(source / name for name in failed), f"{there}/")
     assert copied.names.keys() == {"in-the-way"}
-    assert differences(source, there) == []
+    # A directory has the time when a name in it was last changed, and a file that is copied into it is one.
+    assert [each for each in differences(source, there) if not each.startswith(".d..t")] == []
