@@ -23,4 +23,5 @@ mod door;
 mod line;
 mod outbox;
 mod products;
+mod record;
 mod storage;

@@ -19,6 +19,7 @@ use super::{Finished, Notice, Plan, Progress};
 use crate::contact::{join, overhear, resolve};
 use crate::error::CastError;
 use crate::line::Line;
+use crate::record::Frame;
 use crate::send::sockets::{index, refused};
 use crate::storage::Storage;
 
@@ -105,15 +106,17 @@ impl<'a> Reception<'a> {
         let record = Course {
             plan: self.plan,
             welcome,
-            started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
-            setup: times.as_ref().map(|times| times.joined.since(begun)),
-            duration: times.as_ref().and_then(|times| Some(times.last?.since(times.first?))),
+            frame: Frame {
+                started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
+                setup: times.as_ref().map(|times| times.joined.since(begun)),
+                duration: times.as_ref().and_then(|times| Some(times.last?.since(times.first?))),
+                outcome,
+                error: words,
+            },
             progress: &progress,
             buffer: self.socket.buffer(),
             cpu: process::cpu_of_process().since(cpu),
             before: emulated.as_ref(),
-            outcome,
-            error: words,
         }
         .record();
         if let Some(attendance) = &attendance {

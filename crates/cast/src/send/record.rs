@@ -1,63 +1,41 @@
 //! The record of a session.
 
-use farlink_host::process;
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
 use farlink_wire::message::copy::Protect;
 use farlink_wire::quantity::Nanos;
-use farlink_wire::record::{HostFacts, Hosts, Kind, Mode, Outcome, Record, SCHEMA};
+use farlink_wire::record::{HostFacts, Hosts, Record};
 use serde_json::{Value, json};
 
 use super::{Plan, Progress};
+use crate::record::{self, Frame};
 
 /// What is known of a session when it has ended.
 pub(super) struct Course<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) started: String,
-    /// From the start of the command until the first packet might leave.
-    pub(super) setup: Option<Nanos>,
-    /// From then until everybody had everything.
-    pub(super) duration: Option<Nanos>,
+    /// Set up is from the start of the command until the first packet might leave; it took from then until everybody had everything.
+    pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
     pub(super) protect: Protect,
     pub(super) payload: u16,
     pub(super) cpu: Nanos,
     pub(super) before: Option<&'a Emulated>,
-    pub(super) outcome: Outcome,
-    pub(super) error: Option<String>,
 }
 
 impl Course<'_> {
     pub(super) fn record(&self) -> Record {
         let host = facts::host();
-        let random = process::random().unwrap_or_default();
         let mut record = Record {
-            schema: SCHEMA,
-            id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
-            kind: Kind::Cast,
-            mode: Mode::Size,
-            started: self.started.clone(),
-            setup_s: self.setup.map(Nanos::as_secs_f64),
-            duration_s: self.duration.map(Nanos::as_secs_f64),
             bytes: self.progress.bytes,
             declared_bps: Some(self.plan.rate.get()),
             files: Some(self.progress.products.into()),
             source: Some(host.name.to_string()),
             destination: Some(self.plan.group.to_string()),
-            tool: "farlink".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             hosts: Some(Hosts { source: facts::recorded(&host), destination: HostFacts::default() }),
-            protection: Some(
-                if self.protect == Protect::Encrypt { "encrypted" } else { "integrity" }.to_owned(),
-            ),
-            outcome: self.outcome,
-            error: self.error.clone(),
-            ..Record::default()
+            protection: Some(record::protection(self.protect)),
+            ..self.frame.record()
         };
-        if let Some(before) = self.before {
-            before.describe(&mut record, self.plan.group.address().is_ipv6());
-            record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
-        }
+        record::describe(&mut record, self.before, self.plan.group.address().is_ipv6());
         record.extra.insert("cast".to_owned(), self.cast());
         record
     }

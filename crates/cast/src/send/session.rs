@@ -37,6 +37,7 @@ use crate::door::{Door, Heard};
 use crate::error::CastError;
 use crate::outbox::Outbox;
 use crate::products::Products;
+use crate::record::Frame;
 
 mod receivers;
 
@@ -67,16 +68,18 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
     };
     finished.record = Course {
         plan,
-        started: course.started,
-        setup: course.first.map(|first| first.since(begun)),
-        duration: course.first.zip(course.last).map(|(first, last)| last.since(first)),
+        frame: Frame {
+            started: course.started,
+            setup: course.first.map(|first| first.since(begun)),
+            duration: course.first.zip(course.last).map(|(first, last)| last.since(first)),
+            outcome,
+            error,
+        },
         progress: &finished.progress,
         protect: Protect::Encrypt,
         payload: course.payload,
         cpu: process::cpu_of_process().since(cpu),
         before: emulated.as_ref(),
-        outcome,
-        error,
     }
     .record();
     finished

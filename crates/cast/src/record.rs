@@ -1,0 +1,50 @@
+//! What the records of both ends of a session have alike.
+
+use farlink_host::process;
+use farlink_mover::connection::Emulated;
+use farlink_wire::message::copy::Protect;
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::{Kind, Mode, Outcome, Record, SCHEMA};
+
+/// When an end's part began, how long it took, and how it ended.
+pub(crate) struct Frame {
+    pub(crate) started: String,
+    pub(crate) setup: Option<Nanos>,
+    pub(crate) duration: Option<Nanos>,
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<String>,
+}
+
+impl Frame {
+    /// The record that it begins, with a number of its own.
+    pub(crate) fn record(&self) -> Record {
+        let random = process::random().unwrap_or_default();
+        Record {
+            schema: SCHEMA,
+            id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
+            kind: Kind::Cast,
+            mode: Mode::Size,
+            started: self.started.clone(),
+            setup_s: self.setup.map(Nanos::as_secs_f64),
+            duration_s: self.duration.map(Nanos::as_secs_f64),
+            tool: "farlink".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            outcome: self.outcome,
+            error: self.error.clone(),
+            ..Record::default()
+        }
+    }
+}
+
+/// How packets are protected, in the record's words.
+pub(crate) fn protection(protect: Protect) -> String {
+    if protect == Protect::Encrypt { "encrypted" } else { "integrity" }.to_owned()
+}
+
+/// Says of an emulated connection what it is, and how the emulator did since `before`.
+pub(crate) fn describe(record: &mut Record, before: Option<&Emulated>, ipv6: bool) {
+    if let Some(before) = before {
+        before.describe(record, ipv6);
+        record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
+    }
+}
