@@ -9,7 +9,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +18,7 @@ from farlink_lab import __version__
 from farlink_lab.demo import demo_plan, profile_table, sentences
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
+from farlink_lab.logs.command import app as logs
 from farlink_lab.quantity import (
     QuantityError,
     parse_rate,
@@ -31,10 +32,9 @@ from farlink_lab.quantity import (
 from farlink_lab.records import read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
+from farlink_lab.terminal import complain, option, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from farlink_lab.choice import Task
     from farlink_lab.records import Record
     from farlink_lab.report import Report
@@ -48,7 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-T = TypeVar("T")
+app.add_typer(logs, name="logs")
 
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
@@ -77,10 +77,10 @@ def _lab(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        _say(f"farlink-lab {__version__}")
+        say(f"farlink-lab {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        _say(context.get_help())
+        say(context.get_help())
         raise typer.Exit(2)
 
 
@@ -96,7 +96,7 @@ def profile(
     """Carry out a plan; where it was begun before, go on."""
     campaign = run_campaign(plan, out=out, console=_errors(), retry_failed=retry_failed)
     _finish(campaign, out=out)
-    _say(f"records: {out / RECORDS}\nfor the report run: farlink lab report {shlex.quote(str(out))}")
+    say(f"records: {out / RECORDS}\nfor the report run: farlink lab report {shlex.quote(str(out))}")
 
 
 @app.command()
@@ -127,12 +127,12 @@ def analyse(
 
     reading = read_campaign(directory / RECORDS)
     for broken in reading.broken:
-        _complain(f"{directory / RECORDS}: {broken}: skipped")
+        complain(f"{directory / RECORDS}: {broken}: skipped")
     findings = find(reading)
     if as_json:
-        _say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
+        say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
     else:
-        _say("\n".join(told(findings)))
+        say("\n".join(told(findings)))
 
 
 @app.command()
@@ -151,7 +151,7 @@ def search(
     """Measure those runs of a plan that tell most of what is best, for as long as the budget lasts."""
     from farlink_lab.run.searching import run_search  # noqa: PLC0415
 
-    budget_s = _option("--budget", budget, parse_time)
+    budget_s = option("--budget", budget, parse_time)
     task = _task(size=size, seconds=seconds)
     done = run_search(plan, out=out, budget_s=budget_s, console=_errors(), task=task)
     _finish(done.campaign, out=out)
@@ -160,11 +160,11 @@ def search(
         raise LabError(
             f"--budget: no run of {plan} fits into {budget}: give more, or shorten the runs of the plan"
         )
-    _say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
+    say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
     for leader in done.leaders:
         rate = show_rate(leader.throughput_bps)
-        _say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
-    _say(
+        say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
+    say(
         f"records: {out / RECORDS}\n"
         f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
     )
@@ -205,7 +205,7 @@ def advise(
     from farlink_lab.profile_model import save as save_model  # noqa: PLC0415
     from farlink_lab.recommendation import recommendation, told  # noqa: PLC0415
 
-    rtt_s = None if rtt is None else _option("--rtt", rtt, parse_rtt)
+    rtt_s = None if rtt is None else option("--rtt", rtt, parse_rtt)
     task = _task(size=size, seconds=seconds)
     if (rtt_s is None) != (task is None) or (task is None and save is None):
         raise LabError(
@@ -213,19 +213,19 @@ def advise(
         )
     stood = ground(
         _records(directory),
-        rate_bps=None if rate is None else _option("--rate", rate, parse_rate),
-        loss=None if loss is None else _option("--loss", loss, parse_share),
+        rate_bps=None if rate is None else option("--rate", rate, parse_rate),
+        loss=None if loss is None else option("--loss", loss, parse_share),
         extrapolate=extrapolate,
     )
     if rtt_s is not None and task is not None:
         advice = Adviser(stood, task).advice(rtt_s, extrapolate=extrapolate)
         if as_json:
-            _say(json.dumps(recommendation(advice), ensure_ascii=False, allow_nan=False, indent=1))
+            say(json.dumps(recommendation(advice), ensure_ascii=False, allow_nan=False, indent=1))
         else:
-            _say("\n".join(told(advice)))
+            say("\n".join(told(advice)))
     if save is not None:
         save_model(profile_model(stood), save)
-        _complain(f"profile model: {save}")
+        complain(f"profile model: {save}")
 
 
 @app.command()
@@ -252,7 +252,7 @@ def demo(
     for sentence in sentences(written.findings):
         console.print(sentence, markup=False, highlight=False)
     if complete:
-        _say("these were measured before; to measure anew: farlink lab demo --fresh")
+        say("these were measured before; to measure anew: farlink lab demo --fresh")
     _say_written(written)
 
 
@@ -274,16 +274,16 @@ def import_(
 ) -> None:
     """Add records of measurements on real paths."""
     path = KnownPath(
-        rtt_s=None if rtt is None else _option("--rtt", rtt, parse_rtt),
-        rate_bps=None if rate is None else _option("--rate", rate, parse_rate),
+        rtt_s=None if rtt is None else option("--rtt", rtt, parse_rtt),
+        rate_bps=None if rate is None else option("--rate", rate, parse_rate),
         framing=framing.value,
     )
     done = import_iperf3(files, out=out, path=path)
     for line in done.refused:
-        _complain(line)
+        complain(line)
     failed = f", {done.failed} of them of runs that failed" if done.failed else ""
     known = f"; {done.known} were there before" if done.known else ""
-    _say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
+    say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
     if done.refused:
         raise typer.Exit(2)
 
@@ -301,7 +301,7 @@ def compare(
 
     found = compared(_records(before), _records(after))
     if json:
-        _say(side_by_side.as_json(found, before=str(before), after=str(after)))
+        say(side_by_side.as_json(found, before=str(before), after=str(after)))
         return
     console = Console()
     for table in side_by_side.tables(found):
@@ -347,7 +347,7 @@ def latency(
         raise LabError(f"--receivers: {receivers} is no group: 1 to {MOST_RECEIVERS:,}, as in 50")
 
     def rate(name: str, text: str | None) -> float:
-        return math.inf if text is None else _option(name, text, parse_rate)
+        return math.inf if text is None else option(name, text, parse_rate)
 
     group = Group(
         receivers=receivers,
@@ -356,20 +356,20 @@ def latency(
         receiver_bps=rate("--receiver-rate", receiver_rate),
         receiver_link_bps=rate("--receiver-link", receiver_link),
     )
-    share = None if loss is None else _option("--loss", loss, parse_share)
+    share = None if loss is None else option("--loss", loss, parse_share)
     if share == 1:
         raise LabError(f'--loss: "{loss}" lets nothing arrive: less than 100%, as in 1%')
     stated = account(
         group,
-        size_bytes=_option("--size", size, parse_size),
-        overhead=_option("--headers", headers, parse_share),
+        size_bytes=option("--size", size, parse_size),
+        overhead=option("--headers", headers, parse_share),
         loss=share,
-        rtt_s=None if rtt is None else _option("--rtt", rtt, parse_rtt),
+        rtt_s=None if rtt is None else option("--rtt", rtt, parse_rtt),
     )
     if as_json:
-        _say(json.dumps(members(stated), allow_nan=False, indent=1))
+        say(json.dumps(members(stated), allow_nan=False, indent=1))
     else:
-        _say("\n".join(told(stated)))
+        say("\n".join(told(stated)))
 
 
 def main() -> None:
@@ -394,7 +394,7 @@ def main() -> None:
 def _records(directory: Path) -> tuple[Record, ...]:
     reading = read_records(directory / RECORDS)
     for broken in reading.broken:
-        _complain(f"{directory / RECORDS}: {broken}: skipped")
+        complain(f"{directory / RECORDS}: {broken}: skipped")
     return reading.records
 
 
@@ -405,23 +405,16 @@ def _task(*, size: str | None, seconds: str | None) -> Task | None:
     if size is not None and seconds is not None:
         raise LabError("--bytes and --seconds: a transfer has one of the two: leave one out")
     if size is not None:
-        return Task(mode="size", amount=float(_option("--bytes", size, parse_size)))
+        return Task(mode="size", amount=float(option("--bytes", size, parse_size)))
     if seconds is None:
         return None
     # The unit is in the option's name, and may be written all the same.
-    amount = _option(
+    amount = option(
         "--seconds", f"{seconds}s" if seconds.replace(".", "", 1).isdigit() else seconds, parse_time
     )
     if amount <= 0:
         raise QuantityError(f'--seconds: "{seconds}" is no duration: more than 0, as in 10')
     return Task(mode="duration", amount=amount)
-
-
-def _option(name: str, text: str, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(text)
-    except QuantityError as error:
-        raise QuantityError(f"{name}: {error}") from error
 
 
 def _report(directory: Path, *, out: Path | None) -> Report:
@@ -431,7 +424,7 @@ def _report(directory: Path, *, out: Path | None) -> Report:
     command = f"farlink lab report {shlex.quote(str(directory))}"
     written = write_report(directory, out=out, command=command)
     for broken in written.broken:
-        _complain(f"{directory / RECORDS}: {broken}: skipped")
+        complain(f"{directory / RECORDS}: {broken}: skipped")
     return written
 
 
@@ -443,32 +436,24 @@ def _clear(out: Path) -> None:
 
 def _finish(campaign: Campaign, *, out: Path) -> None:
     if campaign.status:
-        _complain(
+        complain(
             f"interrupted with {campaign.already + campaign.measured} of {campaign.runs} runs measured and "
             f"kept in {out / RECORDS}: the same command goes on from there"
         )
         raise typer.Exit(campaign.status)
     if campaign.failed:
-        _complain(
+        complain(
             f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, "
             "and 'farlink lab profile --retry-failed' runs them again"
         )
 
 
 def _say_written(written: Report) -> None:
-    _say(f"report: {written.page}\nfor papers: {written.svg} and {written.pdf}")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _complain(text: str) -> None:
-    sys.stderr.write(f"farlink: {text}\n")
+    say(f"report: {written.page}\nfor papers: {written.svg} and {written.pdf}")
 
 
 def _refuse(text: str) -> int:
-    _complain(" ".join(text.split()))
+    complain(" ".join(text.split()))
     return 2
 
 

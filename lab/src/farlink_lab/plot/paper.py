@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PANEL = (5.2, 3.7)
 _TITLES = {"size": "Fixed size", "duration": "Fixed duration"}
 _LATE = "hollow: the emulator was late in every run"
-_STYLE: Any = {
+PAPER_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.spines.top": False,
@@ -46,7 +46,7 @@ def write_paper_figures(findings: Findings, looks: Mapping[str, Look], *, svg: P
         OSError: where a file cannot be written.
     """
     modes = [mode for mode in ("size", "duration") if findings.of_mode(mode)]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(PAPER_STYLE):
         figure = Figure(figsize=(PANEL[0] * max(len(modes), 1), PANEL[1]), layout="constrained")
         panels = figure.subplots(1, max(len(modes), 1), squeeze=False)[0]
         for panel, mode in zip(panels, modes, strict=False):

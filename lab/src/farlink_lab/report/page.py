@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-import os
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
@@ -23,6 +16,7 @@ from farlink_lab.plot.traces import run_traces
 from farlink_lab.plot.winners import winners_figure
 from farlink_lab.records import BrokenLine, read_campaign
 from farlink_lab.report.sections import Context, body
+from farlink_lab.report.shell import page_text, write_page
 from farlink_lab.winners import winners
 
 if TYPE_CHECKING:
@@ -64,7 +58,7 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     text = page_of(findings, Context(directory=str(directory), command=command))
     try:
         write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
-        _write(page, text)
+        write_page(page, text)
     except OSError as error:
         raise ReportError(
             f"{error.filename or page}: {error.strerror}: make room, or name another --out"
@@ -89,36 +83,9 @@ def page_of(findings: Findings, context: Context) -> str:
     figures["health"] = health_figure(findings, look)
     figures = {name: figure for name, figure in figures.items() if figure is not None}
     runs = run_traces(findings, look)
-    data = json.dumps({"figures": figures, "runs": runs}, separators=(",", ":"), allow_nan=False)
-    return Template(_resource("page.html")).substitute(
+    return page_text(
         title="Throughput profiles",
-        style=_resource("page.css"),
         body=body(findings, look, runs, drawn=frozenset(figures), context=context, won=won),
-        plotly=_packed_plotly(),
-        # Within a script element only "<" could end it early.
-        data=data.replace("<", "\\u003c"),
-        script=_resource("page.js"),
+        figures=figures,
+        runs=runs,
     )
-
-
-def _resource(name: str) -> str:
-    return files("farlink_lab.report").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def _packed_plotly() -> str:
-    """The drawing library: 4.8 MB of script as 2 MB of text, unpacked by the browser."""
-    library = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
-    # No time stamp: the same records give the same page.
-    return base64.b64encode(gzip.compress(library, compresslevel=9, mtime=0)).decode("ascii")
-
-
-def _write(path: Path, text: str) -> None:
-    """Replaces the file whole: who reads it meanwhile sees the old page or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -1,0 +1,357 @@
+"""A directory of imported transfers: Parquet by day of start, and the ledger that says which files count.
+
+What is written counts from the moment at which the ledger is replaced, all at once: whoever reads meanwhile,
+or comes after a crash, sees the state before or after. Files that no ledger names are what a crash left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from farlink_lab.logs.transfer import DAY_US, NAMES, LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from farlink_lab.logs.checking import Checked
+    from farlink_lab.logs.transfer import Whole
+
+LEDGER, REFUSED = "transfers.json", "refused.jsonl"
+# Rows that are gathered before files are written: a log's usual order puts them into few days.
+FLUSH_ROWS = 1_000_000
+# A day of more files is made one.
+MOST_PARTS = 8
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A file of transfers of one day."""
+
+    path: str
+    day: str
+    rows: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """A log that was imported, or is followed.
+
+    Attributes:
+        name: Its path, as it was given.
+        identity: Device and inode; a log that was rotated is another.
+        offset: Bytes of it that were read, up to a whole line.
+        lines: That were read.
+        kept: Lines that became transfers.
+        refused: Lines that did not, by their kind.
+        notes: What else was counted: see `importing.NOTES`.
+    """
+
+    name: str
+    identity: tuple[int, int]
+    offset: int = 0
+    lines: int = 0
+    kept: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def count(self, kinds: Iterable[str]) -> None:
+        """Adds refused lines."""
+        for kind in kinds:
+            self.refused[kind] = self.refused.get(kind, 0) + 1
+
+    def note(self, name: str, more: int) -> None:
+        """Adds to what else is counted."""
+        if more:
+            self.notes[name] = self.notes.get(name, 0) + more
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """What a directory holds."""
+
+    parts: list[Part] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    duplicates: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Transfers in all."""
+        return sum(part.rows for part in self.parts)
+
+
+def read_ledger(directory: Path) -> Ledger:
+    """What the directory holds.
+
+    Raises:
+        LogError: where it is no directory of imported logs.
+    """
+    path = directory / LEDGER
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != _SCHEMA:
+            raise LogError(f"{path}: schema {data['schema']} is not {_SCHEMA}: import the logs again")
+        return Ledger(
+            parts=[Part(**part) for part in data["parts"]],
+            sources=[Source(**{**each, "identity": tuple(each["identity"])}) for each in data["sources"]],
+            duplicates=data["duplicates"],
+        )
+    except OSError as error:
+        raise LogError(
+            f"{path}: {error.strerror}: name the directory that 'farlink lab logs import --out DIR' wrote"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise LogError(f"{path}: no ledger of imported logs ({error}): import the logs again") from error
+
+
+def part_paths(directory: Path) -> list[Path]:
+    """The files of transfers that count.
+
+    Raises:
+        LogError: where there are none, or one is gone.
+    """
+    ledger = read_ledger(directory)
+    if not ledger.rows:
+        raise LogError(f"{directory}: no transfer in it: {REFUSED} there has the lines that were refused")
+    paths = [directory / part.path for part in ledger.parts]
+    for path in paths:
+        if not path.exists():
+            raise LogError(f"{path}: named in the ledger and not there: import the logs again")
+    return paths
+
+
+class Store:
+    """The writing end: a context that no other importer can enter meanwhile.
+
+    `add` what was read, then `commit`; without that nothing of it counts.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ledger = Ledger()
+        self._gathered: dict[str, list[pa.Table]] = {}
+        self._gathered_rows = 0
+        self._new: list[Part] = []
+        self._aside: list[str] = []
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.directory / ".lock").open("w")
+        except OSError as error:
+            raise LogError(
+                f"{self.directory}: {error.strerror}: name a directory that can be written to"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise LogError(f"{self.directory}: another import writes into it: wait for its end") from None
+        if (self.directory / LEDGER).exists():
+            self.ledger = read_ledger(self.directory)
+        elif any(not path.name.startswith((".", "day=")) for path in self.directory.iterdir()):
+            self._lock.close()
+            raise LogError(f"{self.directory}: holds something else: name a new directory for --out")
+        self._clear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+        if self._lock is not None:
+            self._lock.close()
+
+    def add(self, source: Source, checked: Checked, texts: Mapping[int, bytes], *, first_line: int) -> None:
+        """Takes the transfers of a block, and keeps its refused lines, whose `texts` these are, aside."""
+        source.kept += checked.table.num_rows
+        source.count(refusal.kind for refusal in checked.refused)
+        for refusal in checked.refused:
+            self._aside.append(
+                json.dumps(
+                    {
+                        "file": source.name,
+                        "line": first_line + refusal.index,
+                        "reason": refusal.kind,
+                        "detail": refusal.detail,
+                        "text": texts[refusal.index][:_MOST_ASIDE].decode("utf-8", "replace"),
+                    },
+                    ensure_ascii=False,
+                )
+            )
+        if len(self._aside) > _ASIDE_AT_ONCE:
+            self._put_aside()
+        if checked.table.num_rows:
+            for day, rows in _by_day(checked.table):
+                self._gathered.setdefault(day, []).append(rows)
+            self._gathered_rows += checked.table.num_rows
+        if self._gathered_rows >= FLUSH_ROWS:
+            self._flush()
+
+    def commit(self, *, tidy: bool = True) -> int:
+        """Makes what was added count; the number of duplicates that were found.
+
+        Args:
+            tidy: Whether days that were added to are searched for duplicates and made one file; without it,
+                only days of many files are.
+        """
+        self._flush()
+        self._put_aside()
+        parts = [*self.ledger.parts, *self._new]
+        touched = {part.day for part in self._new}
+        if tidy:
+            crowded = Counter(part.day for part in parts)
+            touched |= {day for day, files in crowded.items() if files > MOST_PARTS}
+        duplicates = 0
+        with (
+            tempfile.TemporaryDirectory(dir=self.directory, prefix=".spill-") as spill,
+            duckdb.connect(config={"memory_limit": _TIDY_MEMORY, "temp_directory": spill}) as engine,
+        ):
+            engine.execute("SET enable_progress_bar = false")
+            for day in sorted(touched):
+                of_day = [part for part in parts if part.day == day]
+                if not tidy and len(of_day) <= _MOST_FOLLOWED:
+                    continue
+                made = self._tidied(engine, of_day)
+                if made is not None:
+                    duplicates += sum(part.rows for part in of_day) - made.rows
+                    parts = [part for part in parts if part.day != day] + [made]
+        self.ledger.duplicates += duplicates
+        self.ledger.parts = sorted(parts, key=lambda part: (part.day, part.path))
+        self._new = []
+        self._replace_ledger()
+        self._keep_refused()
+        self._clear()
+        return duplicates
+
+    def _flush(self) -> None:
+        for day, tables in self._gathered.items():
+            self._new.append(self._write(day, pa.concat_tables(tables)))
+        self._gathered, self._gathered_rows = {}, 0
+
+    def _write(self, day: str, table: pa.Table) -> Part:
+        path = self._new_path(day)
+        try:
+            pq.write_table(
+                table,
+                self.directory / path,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_REPEATED,
+            )
+        except OSError as error:
+            raise LogError(f"{self.directory / path}: {error.strerror or error}: make room there") from error
+        return Part(path=path, day=day, rows=table.num_rows)
+
+    def _new_path(self, day: str) -> str:
+        (self.directory / f"day={day}").mkdir(exist_ok=True)
+        return f"day={day}/{uuid.uuid4().hex}.parquet"
+
+    def _tidied(self, engine: duckdb.DuckDBPyConnection, parts: list[Part]) -> Part | None:
+        """One file in place of several, without duplicates; nothing where there is nothing to tidy."""
+        files = [str(self.directory / part.path) for part in parts]
+        rows = sum(part.rows for part in parts)
+        # Sixty-four bits of each row: two that differ are taken for one in a day once in a million
+        # million days of a million rows, and then only looked at more closely.
+        found = engine.execute(
+            f"SELECT count(DISTINCT hash({', '.join(NAMES)})) FROM read_parquet(?, hive_partitioning=false)",
+            [files],
+        ).fetchone()
+        if (found is not None and found[0] == rows) and len(parts) <= MOST_PARTS:
+            return None
+        path = self._new_path(parts[0].day)
+        target = str(self.directory / path).replace("'", "''")
+        engine.execute(
+            "COPY (SELECT DISTINCT * FROM read_parquet($files, hive_partitioning=false) "
+            f"ORDER BY start_us, end_us) TO '{target}' (FORMAT parquet, COMPRESSION zstd)",
+            {"files": files},
+        )
+        return Part(path=path, day=parts[0].day, rows=pq.read_metadata(self.directory / path).num_rows)
+
+    def _replace_ledger(self) -> None:
+        data: dict[str, Any] = {
+            "schema": _SCHEMA,
+            "duplicates": self.ledger.duplicates,
+            "sources": [
+                {name: getattr(source, name) for name in Source.__slots__} for source in self.ledger.sources
+            ],
+            "parts": [{"path": part.path, "day": part.day, "rows": part.rows} for part in self.ledger.parts],
+        }
+        beside = self.directory / f".{LEDGER}.new"
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(data, file, ensure_ascii=False, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.directory / LEDGER)
+
+    def _put_aside(self) -> None:
+        if self._aside:
+            with (self.directory / _REFUSED_NEW).open("a", encoding="utf-8") as file:
+                file.write("".join(line + "\n" for line in self._aside))
+            self._aside = []
+
+    def _keep_refused(self) -> None:
+        """Adds what is newly refused to what was before."""
+        new = self.directory / _REFUSED_NEW
+        if new.exists():
+            with (self.directory / REFUSED).open("ab") as file, new.open("rb") as lines:
+                shutil.copyfileobj(lines, file)
+            new.unlink()
+
+    def _clear(self) -> None:
+        """Removes files that no ledger names, and what a crash left."""
+        (self.directory / _REFUSED_NEW).unlink(missing_ok=True)
+        counted = {part.path for part in self.ledger.parts}
+        for path in self.directory.glob("day=*/*.parquet"):
+            if str(path.relative_to(self.directory)) not in counted:
+                path.unlink(missing_ok=True)
+        for directory in self.directory.glob("day=*"):
+            if not any(directory.iterdir()):
+                directory.rmdir()
+
+
+def _by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each day (UTC) of start."""
+    start: Whole = table["start_us"].to_numpy()
+    days = start // DAY_US
+    if (days[1:] < days[:-1]).any():
+        order = np.argsort(days, kind="stable")
+        table, days = table.take(pa.array(order)), days[order]
+    edges = [0, *(np.flatnonzero(np.diff(days)) + 1), len(days)]
+    for first, after in pairwise(edges):
+        day = datetime.fromtimestamp(int(days[first]) * 86_400, UTC)
+        yield f"{day:%Y-%m-%d}", table.slice(first, after - first)
+
+
+def span(table: pa.Table) -> tuple[int, int]:
+    """The first start and the last end, microseconds."""
+    return pc.min(table["start_us"]).as_py(), pc.max(table["end_us"]).as_py()
+
+
+# Of a refused line, bytes that are kept aside: all of any that a server wrote.
+_MOST_ASIDE = 8192
+_ASIDE_AT_ONCE = 10_000
+# Columns that say few things again and again.
+_REPEATED = [name for name in NAMES if name not in ("start_us", "end_us", "bytes", "file")]
+# Refused lines of an import that does not count yet.
+_REFUSED_NEW = ".refused.new"
+# While a day is tidied: a day of more goes to the disk.
+_TIDY_MEMORY = "2GB"
+# Files of a day while it is followed: each commit adds one.
+_MOST_FOLLOWED = 32

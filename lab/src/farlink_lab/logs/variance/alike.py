@@ -1,0 +1,143 @@
+"""Transfers that are alike in size and path, and how their throughputs spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ibis
+import numpy as np
+from numpy.typing import NDArray
+
+from farlink_lab.logs.summary import Summary, summarised
+from farlink_lab.logs.transfer import US, LogError
+
+if TYPE_CHECKING:
+    from farlink_lab.logs.engine import Logs
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+# Sizes within half a power of two are alike, where nobody says which are.
+CLASSES_A_DOUBLING = 2
+# Below it a spread says nothing, and no factor can be told from chance.
+FEWEST = 20
+# Of a larger group so many are drawn: more would tell the same, and take longer.
+MOST = 20_000
+_FACTORS = ("streams", "stripes", "sender_cpu_s", "receiver_cpu_s", "read_s", "write_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which transfers are taken as alike.
+
+    Attributes:
+        source, destination: Of the path; `None` takes that with most transfers of one size class.
+        low_bytes, high_bytes: The sizes, both included; `None` takes the class with most transfers.
+    """
+
+    source: str | None = None
+    destination: str | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Transfers that are alike; each array has shape (transfers,), in the order of their starts.
+
+    Attributes:
+        path: Source and destination, or what the log has in their place.
+        of: How many there are, of which these may be a sample.
+        factors: What the log tells of each transfer, by name; not a number where it does not.
+    """
+
+    path: tuple[str | None, str | None]
+    server: str | None
+    low_bytes: int
+    high_bytes: int
+    of: int
+    start_us: Whole
+    end_us: Whole
+    bytes: Whole
+    factors: dict[str, Array]
+
+    @property
+    def throughput_bps(self) -> Array:
+        """Bits a second."""
+        found: Array = 8.0 * self.bytes / self.duration_s
+        return found
+
+    @property
+    def duration_s(self) -> Array:
+        """Seconds, more than zero."""
+        found: Array = (self.end_us - self.start_us) / US
+        return found
+
+    @property
+    def spread(self) -> Summary:
+        """Of the throughputs, bit/s: its `spread` is the IQR."""
+        return summarised(self.throughput_bps)
+
+
+def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
+    """The group that is asked for, or the largest.
+
+    Raises:
+        LogError: where there are fewer than `FEWEST`.
+    """
+    table = logs.transfers
+    table = table.filter(table.end_us > table.start_us)
+    for name in ("source", "destination"):
+        wanted = getattr(choice, name)
+        if wanted is not None:
+            table = table.filter(table[name] == wanted)
+    if choice.low_bytes is not None:
+        table = table.filter(table.bytes >= choice.low_bytes)
+    if choice.high_bytes is not None:
+        table = table.filter(table.bytes <= choice.high_bytes)
+    table = table.mutate(size_class=_size_class(table, choice))
+    keys = ["source", "destination", "size_class"]
+    ranked = table.group_by(*keys).agg(transfers=table.count(), low=table.bytes.min(), high=table.bytes.max())
+    ranked = ranked.order_by(
+        ibis.desc("transfers"), *[ibis.asc(key, nulls_first=True) for key in keys]
+    ).limit(1)
+    best = logs.rows(ranked)
+    count = int(best[0]["transfers"]) if best else 0
+    if count < FEWEST:
+        raise LogError(
+            f"only {count} transfers are alike, and fewer than {FEWEST} tell nothing of a spread: "
+            "widen --sizes, or leave out --source and --destination"
+        )
+    found = best[0]
+    for key in keys:
+        same = table[key].isnull() if found[key] is None else table[key] == found[key]
+        table = table.filter(same)
+    columns = ["start_us", "end_us", "bytes", "server", *_FACTORS]
+    rows = logs.table(table.select(*columns).order_by("start_us", "end_us", "bytes"))
+    if count > MOST:
+        rows = rows.take(np.sort(np.random.default_rng(seed).choice(count, MOST, replace=False)))
+    factors = {
+        name: rows[name].cast("float64").to_numpy().astype(np.float64)
+        for name in _FACTORS
+        if rows[name].null_count < rows.num_rows
+    }
+    servers = {value for value in rows["server"].unique().to_pylist() if value is not None}
+    return Group(
+        path=(found["source"], found["destination"]),
+        server=servers.pop() if len(servers) == 1 else None,
+        low_bytes=int(found["low"]),
+        high_bytes=int(found["high"]),
+        of=count,
+        start_us=rows["start_us"].to_numpy(),
+        end_us=rows["end_us"].to_numpy(),
+        bytes=rows["bytes"].to_numpy(),
+        factors=factors,
+    )
+
+
+def _size_class(table: Any, choice: Choice) -> Any:
+    """One class where sizes are given; else half a power of two each."""
+    if choice.low_bytes is not None or choice.high_bytes is not None:
+        return ibis.literal(0, "int64")
+    return (table.bytes.cast("float64").log2() * CLASSES_A_DOUBLING).floor().cast("int64")

@@ -1,0 +1,135 @@
+"""The command line of logs: what it prints, writes and refuses."""
+
+import io
+import json
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
+
+import pytest
+
+from farlink_lab.cli import main
+from log_lines import line, write
+
+
+def run(*arguments):
+    """The lab's command line, in this process: each start of its own would take a second."""
+    out, err = io.StringIO(), io.StringIO()
+    words = ["farlink-lab", "logs", *map(str, arguments)]
+    with redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", words):
+        try:
+            main()
+            status = 0
+        except SystemExit as end:
+            status = end.code
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two months of a made log, as Parquet."""
+    home = tmp_path_factory.mktemp("made")
+    done = run("synth", "--transfers", 20_000, "--days", 60, "--seed", 3, "--out", home / "d")
+    assert done.returncode == 0, done.stderr
+    return home / "d"
+
+
+@pytest.mark.parametrize(
+    ("verb", "keys"),
+    [
+        ("sessions", {"gaps", "transfer_throughput_bps", "without_both_ends"}),
+        ("circuits", {"table", "sensitivity", "without_both_ends"}),
+        ("plan", {"terms", "policies", "months"}),
+        ("variance", {"throughput_bps", "iqr_bps", "concurrency", "factors", "verdict"}),
+    ],
+)
+def test_an_analysis_prints_one_object_and_draws_a_figure(made, tmp_path, verb, keys):
+    done = run(verb, made, "--json", "--figure", tmp_path / "figure.svg")
+    assert done.returncode == 0, done.stderr
+    assert keys <= set(json.loads(done.stdout))
+    assert (tmp_path / "figure.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_the_tables_say_their_unit(made):
+    assert "sizes in MiB of 1,048,576 bytes" in run("sessions", made, "--unit", "MiB").stdout
+    assert "sizes in MB of 1,000,000 bytes" in run("sessions", made).stdout
+
+
+def test_sessions_are_listed_one_a_line(made):
+    listed = [json.loads(each) for each in run("sessions", made, "--list").stdout.splitlines()]
+    told = json.loads(run("sessions", made, "--json").stdout)["gaps"][0]
+    assert len(listed) == told["sessions"]
+    assert sum(each["transfers"] for each in listed) == 20_000
+
+
+def test_the_report_is_one_page_with_its_figures_in_it(made, tmp_path):
+    done = run("report", made, "--out", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "https://" not in page.partition('id="plotly"')[0]
+    for identity in ("sessions", "circuits", "plan", "months", "variance", "factors"):
+        assert f'id="{identity}"' in page
+    assert "20,000 transfers, of " in page
+
+
+def test_a_page_of_a_log_that_withholds_its_ends_says_so(tmp_path):
+    path = write(tmp_path / "log", [line(at, 1 + at % 7, DEST=None) for at in range(30)])
+    assert run("import", path, "--out", tmp_path / "d").returncode == 0
+    assert run("report", tmp_path / "d").returncode == 0
+    page = (tmp_path / "d" / "report.html").read_text()
+    assert "withheld" in page
+    # They are of one session, and that is said.
+    assert "1 sessions are too few" in page
+
+
+def test_an_import_tells_what_it_refused(tmp_path):
+    path = write(tmp_path / "log", [line(0), line(0), line(1, NBYTES=-1), "nonsense", line(2, DEST=None)])
+    done = run("import", path, tmp_path / "gone.log", "--out", tmp_path / "d")
+    assert done.returncode == 2
+    assert "gone.log: No such file" in done.stderr
+    assert "5 lines, 3 transfers" in done.stdout
+    for words in (
+        "1 have a size below zero",
+        "1 cannot be read",
+        "1 name no source",
+        "1 duplicate, each kept once",
+    ):
+        assert words in done.stdout
+
+
+REFUSED = {
+    ("import", "{log}"): "--out",
+    ("import", "{log}", "--out", "{d}", "--zone", "Nowhere"): "Nowhere",
+    ("import", "{log}", "--out", "{d}", "--map", "{gone}"): "gone",
+    ("sessions", "{gone}"): "farlink lab logs import",
+    ("sessions", "{made}", "--gap", "60"): "no unit",
+    ("sessions", "{made}", "--min-bytes", "100"): "no unit",
+    ("sessions", "{made}", "--engine", "oracle"): "duckdb",
+    ("sessions", "{made}", "--figure", "{gone}.bmp"): ".svg",
+    ("circuits", "{made}", "--factor", "0"): "--factor",
+    ("circuits", "{made}", "--rate", "fast"): "--rate",
+    ("plan", "{made}", "--capacity", "-1gbit"): "below zero",
+    ("plan", "{made}", "--factor", "-1"): "--factor",
+    ("variance", "{made}", "--sizes", "3GB"): "30GB..34GB",
+    ("variance", "{made}", "--sizes", "4GB..3GB"): "4GB..3GB",
+    ("variance", "{made}", "--source", "nobody"): "alike",
+    ("variance", "{made}", "--snmp", "{gone}"): "time,bytes",
+    ("variance", "{made}", "--zone", "Nowhere"): "Nowhere",
+    ("service", "--fan-out", "3"): "--mean",
+    ("service", "--mean", "1mbit", "--peak", "2mbit"): "--topology",
+    ("service", "--mean", "3mbit", "--peak", "2mbit", "--fan-out", "3"): "--peak",
+    ("synth", "--transfers", "0", "--out", "{d}"): "--transfers",
+    ("synth", "--transfers", "5"): "--lines",
+    ("follow", "{gone}", "--out", "{d}", "--once"): "gone",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_makes_no_sense_is_refused_in_one_line(made, tmp_path, words):
+    log = write(tmp_path / "log", [line(0)])
+    places = {"log": log, "d": tmp_path / "d", "gone": tmp_path / "gone", "made": made}
+    done = run(*(word.format(**places) for word in words))
+    assert done.returncode == 2, done
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert REFUSED[words] in done.stderr

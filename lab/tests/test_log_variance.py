@@ -1,0 +1,203 @@
+"""What goes with throughput is found where it was planted, and not found where it was not."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from farlink_lab.logs.engine import open_logs
+from farlink_lab.logs.telling import variance_lines
+from farlink_lab.logs.transfer import SCHEMA, US, LogError
+from farlink_lab.logs.uneven import hours, uneven, verdict
+from farlink_lab.logs.variance import counters
+from farlink_lab.logs.variance.alike import Choice, Group, alike
+from farlink_lab.logs.variance.concurrency import concurrency
+from farlink_lab.logs.variance.factors import HOUR, rank
+from test_log_sessions import DAY, stored
+
+SIZE = 32 * 10**9
+
+
+def log(rng, *, count=150, stripe_effect=1.0, scatter=0.3):
+    """Transfers of 32 GB of one path, hours apart, whose rates depend on stripes as told, and on no more."""
+    stripes = rng.integers(1, 4, count)
+    rate = 1e9 * stripes**stripe_effect * rng.lognormal(0, scatter, count)
+    start = DAY + np.cumsum(rng.uniform(3600, 4 * 3600, count) * US).astype(np.int64)
+    columns = {
+        "start_us": start,
+        "end_us": start + (8e6 * SIZE / rate).astype(np.int64),
+        "bytes": np.full(count, SIZE),
+        "source": ["a"] * count,
+        "destination": ["b"] * count,
+        "server": ["a"] * count,
+        "streams": rng.choice([4, 8, 16], count),
+        "stripes": stripes,
+        "sender_cpu_s": rng.uniform(1, 5, count),
+    }
+    arrays = [
+        pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def studied(directory, choice=None, **options):
+    with open_logs(directory) as logs:
+        return uneven(logs, choice or Choice(), **options)
+
+
+def test_a_planted_stripe_effect_is_ranked_first_and_its_size_is_told(tmp_path):
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(1))))
+    first = found.ranking.factors[0]
+    assert (first.name, first.clear) == ("stripes", True)
+    # From one stripe to three: thrice the rate.
+    assert first.effect[0] < 3.0 < first.effect[2]
+    assert 2.0 < first.effect[1] < 4.5
+    assert {factor.name for factor in found.ranking.factors if factor.clear} <= {
+        "stripes",
+        "sender's CPU per byte",
+    }
+    assert "stripes" in verdict(found)
+    assert found.spread.spread > 0.5e9
+
+
+def test_where_nothing_matters_that_is_what_is_said(tmp_path):
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(2), stripe_effect=0.0)))
+    assert "stripes" not in [factor.name for factor in found.ranking.factors if factor.clear]
+    assert "stripes" in [factor.name for factor in found.ranking.factors]
+
+
+def test_noise_is_called_an_effect_in_about_one_log_in_twenty():
+    called = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        of = np.repeat(np.arange(30), 4)
+        # Whole sessions are fast or slow, and their stripes drawn once: less data than there seems to be.
+        rate = np.exp(rng.normal(0, 0.5, 30)[of] + rng.normal(0, 0.1, 120)) * 1e9
+        factors = {"stripes": rng.integers(1, 4, 30)[of].astype(float), HOUR: rng.uniform(0, 24, 30)[of]}
+        ranking = rank(rate, factors, sessions=of, seed=seed)
+        called += any(factor.clear for factor in ranking.factors)
+    # Three are expected of sixty, and more than ten once in two thousand.
+    assert called <= 10
+
+
+def test_what_does_not_vary_is_named_and_not_ranked():
+    rng = np.random.default_rng(3)
+    factors = {
+        "streams": np.full(50, 4.0),
+        "stripes": rng.integers(1, 4, 50).astype(float),
+        "reading": np.full(50, np.nan),
+    }
+    ranking = rank(rng.lognormal(20, 0.3, 50), factors, sessions=np.arange(50), seed=1)
+    assert ranking.constant == ("streams",)
+    assert [factor.name for factor in ranking.factors] == ["stripes"]
+
+
+def group(start, end, sizes):
+    start, end, sizes = (np.array(each, dtype=np.int64) for each in (start, end, sizes))
+    return Group(
+        path=("a", "b"), server="a", low_bytes=1, high_bytes=1, of=len(start),
+        start_us=start * US, end_us=end * US, bytes=sizes, factors={},
+    )  # fmt: skip
+
+
+def test_equal_shares_are_those_of_the_formula():
+    # 0-10 alone, 10-20 with another, 20-30 with two.
+    ours = group([0], [30], [10])
+    start, end = np.array([0, 10, 20]) * US, np.array([30, 40, 30]) * US
+    found = concurrency(ours, start, end, server_bps=6e9)
+    assert np.isclose(found.predicted_bps[0], (6e9 * 10 + 3e9 * 10 + 2e9 * 10) / 30)
+    assert np.isclose(found.at_once[0], (1 + 2 + 3) / 3)
+    assert found.correlation is None
+
+
+def test_rates_that_follow_equal_shares_correlate_with_them():
+    rng = np.random.default_rng(4)
+    start = np.sort(rng.integers(0, 5000, 200))
+    end = start + rng.integers(20, 60, 200)
+    probe = concurrency(group(start, end, np.ones(200)), start * US, end * US, server_bps=8e9)
+    sizes = probe.predicted_bps * (end - start) / 8
+    found = concurrency(group(start, end, sizes), start * US, end * US)
+    assert found.correlation > 0.9999
+    assert np.isclose(found.server_bps, 8e9, rtol=1e-6)
+
+
+def test_bytes_are_spread_evenly_over_intervals_and_none_is_lost():
+    link = counters.Counters(
+        start_us=np.arange(10) * 30 * US, end_us=(np.arange(10) + 1) * 30 * US, bytes=np.zeros(10), left_out=0
+    )
+    start, end = np.array([15, 60, 100]) * US, np.array([75, 61, 250]) * US
+    logged = counters.logged_bytes(start, end, np.array([600, 50, 1500]), link)
+    assert np.allclose(logged, [150, 300, 200, 200, 300, 300, 300, 300, 100, 0])
+
+
+def snmp(path, intervals):
+    lines = [f"{DAY / US + 30 * (at + 1):.0f},{size:.0f}" for at, size in enumerate(intervals)]
+    path.write_text("\n".join(["time,bytes", *lines]) + "\n")
+    return path
+
+
+def test_counters_correlate_with_what_was_planted(tmp_path):
+    rng = np.random.default_rng(6)
+    count = 400
+    start = np.arange(count) * 60 * US + DAY
+    sizes = rng.integers(10**9, 2 * 10**9, count)
+    other = rng.uniform(0, 10**9, 2 * count + 4)
+    ours = group((start - DAY) / US, (start - DAY) / US + 30, sizes)
+    lines = other.copy()
+    # Transfer k fills the interval that ends at 60k + 30 s, which is the 2k-th.
+    lines[0 : 2 * count : 2] += sizes
+    read = counters.read_counters(snmp(tmp_path / "link.csv", lines))
+    logged = counters.logged_bytes(start, start + 30 * US, sizes, read)
+    found = counters.correlations(logged, read)
+    assert found.intervals == count - 1
+    assert found.with_total > 0.6
+    assert abs(found.with_other) < 0.15
+    shifted = group((start - DAY) / US, (start - DAY) / US + 30, sizes)
+    quartiles = counters.by_quartile(
+        shifted,
+        logged,
+        counters.Counters(
+            start_us=read.start_us - DAY, end_us=read.end_us - DAY, bytes=read.bytes, left_out=0
+        ),
+    )
+    assert sum(each.intervals for each in quartiles) == count - 1
+    assert ours.spread.count == count
+
+
+@pytest.mark.parametrize("text", ["", "time,bytes\n", "1,2\n2,3\n", "a,b\nc,d\n"])
+def test_counters_that_are_none_are_refused(tmp_path, text):
+    (tmp_path / "link.csv").write_text(text)
+    with pytest.raises(LogError, match="time,bytes"):
+        counters.read_counters(tmp_path / "link.csv")
+
+
+def test_gaps_and_nonsense_among_counters_are_left_out_and_counted(tmp_path):
+    (tmp_path / "link.csv").write_text(
+        "1800000000,1\n1800000030,1\n1800000060,1\nx,1\n1800000090,-1\n1800000150,1\n1800000180,1\n"
+    )
+    read = counters.read_counters(tmp_path / "link.csv")
+    assert (len(read.bytes), read.left_out) == (3, 3)
+
+
+def test_the_group_is_that_which_is_asked_for(tmp_path):
+    rng = np.random.default_rng(8)
+    directory = stored(tmp_path / "d", log(rng, count=40))
+    with open_logs(directory) as logs:
+        assert alike(logs, Choice(), seed=1).of == 40
+        assert alike(logs, Choice(source="a", low_bytes=SIZE, high_bytes=SIZE), seed=1).path == ("a", "b")
+        for choice in (Choice(source="nobody"), Choice(low_bytes=SIZE + 1)):
+            with pytest.raises(LogError, match="alike"):
+                alike(logs, choice, seed=1)
+
+
+def test_a_withheld_end_keeps_nobody_from_studying_the_rest(tmp_path):
+    table = log(np.random.default_rng(9), count=40)
+    at = table.schema.get_field_index("destination")
+    directory = stored(tmp_path / "d", table.set_column(at, SCHEMA.field(at), pa.nulls(40, pa.string())))
+    said = "\n".join(variance_lines(studied(directory)))
+    assert "a to (withheld)" in said
+
+
+def test_the_hour_is_that_of_the_zone():
+    found = hours(np.array([DAY + 12 * 3600 * US]), "America/Denver")
+    assert found.tolist() == [5.0]
