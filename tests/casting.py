@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUP = "239.1.1.1:7000"
+GROUP6 = "[ff15::1]:7000"
 # The hosts: one sends, the others receive.
 SENDER, *RECEIVERS = ["a", "b", "c", "d"]
 RATE = "200mbit"
@@ -56,11 +57,16 @@ class Running:
 
 @contextlib.contextmanager
 def receiver(
-    emulation: Emulation, host: str, into: Path | str, *options: str, keyed: bool = False
+    emulation: Emulation,
+    host: str,
+    into: Path | str,
+    *options: str,
+    keyed: bool = False,
+    group: str = GROUP,
 ) -> Iterator[Running]:
     """A receiver on `host` that has joined the group, for one session."""
     trust = () if keyed else ("--no-auth",)
-    words = ("receive", "--group", GROUP, "--into", str(into), "--once", "--json", *trust, *options)
+    words = ("receive", "--group", group, "--into", str(into), "--once", "--json", *trust, *options)
     with emulation.background(host, str(FARLINK), "cast", *words) as process:
         running = Running(process=process)
         running.until("ready")
@@ -76,12 +82,18 @@ def receivers(emulation: Emulation, base: Path, hosts: list[str] = RECEIVERS) ->
 
 @contextlib.contextmanager
 def sender(
-    emulation: Emulation, *sources: Path | str, options: tuple[str, ...] = (), keyed: bool = False
+    emulation: Emulation,
+    *sources: Path | str,
+    options: tuple[str, ...] = (),
+    keyed: bool = False,
+    rate: str = RATE,
+    group: str = GROUP,
+    through: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """A sender that is ready for receivers."""
+    """A sender that is ready for receivers; `through` is what it is run by."""
     trust = () if keyed else ("--no-auth",)
-    words = ("send", "--group", GROUP, "--rate", RATE, "--json", *trust, *options)
-    command = (str(FARLINK), "cast", *words, *map(str, sources))
+    words = ("send", "--group", group, "--rate", rate, "--json", *trust, *options)
+    command = (*through, str(FARLINK), "cast", *words, *map(str, sources))
     with emulation.background(SENDER, *command) as process:
         running = Running(process=process)
         running.until("ready")
@@ -110,17 +122,29 @@ def files(top: Path) -> dict[str, tuple[bytes, int, int]]:
 
 
 @contextlib.contextmanager
-def lossy(emulation: Emulation, host: str, loss: str) -> Iterator[None]:
-    """The access link of `host` loses so much as long as the context lasts."""
-    emulation.change("--loss", loss, target=f"/{host}")
+def impaired(emulation: Emulation, host: str, **shares: str) -> Iterator[None]:
+    """The access link of `host` does such things to packets as long as the context lasts."""
+    options = [word for name, share in shares.items() for word in (f"--{name}", share)]
+    emulation.change(*options, target=f"/{host}")
     try:
         yield
     finally:
-        emulation.change("--loss", "0%", target=f"/{host}")
+        none = [word for name in shares for word in (f"--{name}", "0%")]
+        emulation.change(*none, target=f"/{host}")
+
+
+def lossy(emulation: Emulation, host: str, loss: str) -> contextlib.AbstractContextManager[None]:
+    """The access link of `host` loses so much as long as the context lasts."""
+    return impaired(emulation, host, loss=loss)
 
 
 def kill(emulation: Emulation, words: str) -> None:
     """End a `farlink cast` whose command line has `words` by SIGKILL: itself, not what started it."""
+    tell(emulation, words, signal.SIGKILL)
+
+
+def tell(emulation: Emulation, words: str, what: signal.Signals) -> None:
+    """Send a signal to the `farlink cast` whose command line has `words`."""
     found = marked(emulation.mark).items()
     for process in [each for each, said in found if said.startswith(f"{FARLINK} cast ") and words in said]:
-        os.kill(process, signal.SIGKILL)
+        os.kill(process, what)

@@ -23,7 +23,7 @@ class Command:
 
     document: Path
     program: str
-    # The verbs: two where the first has verbs of its own.
+    # The verbs: two or three where the first has verbs of its own.
     verb: str
     flags: frozenset[str]
 
@@ -69,7 +69,8 @@ def commands(document: Path) -> Iterator[Command]:
             for part in re.split(r" -- | \| | && |; ", command):
                 words = part.removesuffix("&").split()
                 if len(words) >= 2 and words[0] in ("farlink", "make") and not words[1].startswith("-"):
-                    verb = " ".join(words[1:3]) if words[1] in ("lab", "cast") else words[1]
+                    depth = 3 if words[1:3] == ["lab", "logs"] else 2 if words[1] in ("lab", "cast") else 1
+                    verb = " ".join(words[1 : 1 + depth])
                     yield Command(document, words[0], verb, frozenset(FLAG.findall(part)))
 
 

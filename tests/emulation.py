@@ -9,13 +9,14 @@ import re
 import select
 import signal
 import subprocess
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).parents[1]
 FARLINK = Path(os.environ.get("FARLINK") or ROOT / "target" / "release" / "farlink")
@@ -200,6 +201,14 @@ def marked(mark: str) -> dict[int, str]:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     return found
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float = START_LIMIT_S) -> None:
+    """Wait for what is sure to come, but not at once."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {limit_s} s"
+        time.sleep(0.01)
 
 
 def wait_for_end(processes: Sequence[int], limit_s: float = START_LIMIT_S) -> None:

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, RATE, RECEIVERS, SENDER, files, kill, lossy, receiver, sender, session, wait_for
+from casting import (
+    GROUP,
+    GROUP6,
+    RATE,
+    RECEIVERS,
+    SENDER,
+    files,
+    impaired,
+    kill,
+    lossy,
+    receiver,
+    sender,
+    session,
+    tell,
+    wait_for,
+)
 from copying import leftovers
 from emulation import FARLINK, Emulation
 
@@ -67,6 +83,26 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
 
 
+def test_files_arrive_over_ipv6(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    with (
+        lossy(star, "c", "2%"),
+        receiver(star, "b", tmp_path / "b", group=GROUP6) as one,
+        receiver(star, "c", tmp_path / "c", group=GROUP6) as lossy_one,
+        sender(star, tree, options=wait_for(2), group=GROUP6) as sending,
+    ):
+        joined = [sending.until("joined")["joined"]["address"] for _ in range(2)]
+        (code, record), (lossy_code, lossy_record) = one.end(), lossy_one.end()
+        status, sent = sending.end()
+    assert (status, code, lossy_code) == (0, 0, 0)
+    assert sorted(joined) == sorted(star.address(host, ipv6=True) for host in ("b", "c"))
+    for host in ("b", "c"):
+        assert files(tmp_path / host / "tree") == files(tree)
+    assert (record["cast"]["lost"], record["cast"]["group"]) == (0, GROUP6)
+    assert lossy_record["cast"]["repaired_bytes"] > 0
+    # Headers of IPv6 and UDP, and our own: a packet fills the MTU of 9,000 bytes.
+    assert sent["cast"]["payload_bytes"] == 9000 - 48 - 56
+
+
 def test_one_that_loses_much_gets_everything_too(star: Emulation, tree: Path, tmp_path: Path) -> None:
     with lossy(star, "d", "5%"), session(star, tree, tmp_path) as (sending, all_of_them):
         ends = dict(zip(RECEIVERS, (each.end() for each in all_of_them), strict=True))
@@ -80,6 +116,26 @@ def test_one_that_loses_much_gets_everything_too(star: Emulation, tree: Path, tm
     assert ends["d"][1]["cast"]["repaired_bytes"] > 0
     # What one alone lacks goes to it alone: the group has no second copy of it to read.
     assert record["cast"]["unicast_repair_bytes"] > record["cast"]["multicast_repair_bytes"]
+
+
+def test_packets_that_come_twice_late_or_damaged_do_no_harm(
+    star: Emulation, tree: Path, tmp_path: Path
+) -> None:
+    with (
+        impaired(star, "b", duplicate="5%", reorder="5%,20ms", corrupt="2%"),
+        session(star, tree, tmp_path) as (sending, all_of_them),
+    ):
+        ends = dict(zip(RECEIVERS, (each.end() for each in all_of_them), strict=True))
+        status, _ = sending.end()
+    assert (status, [code for code, _ in ends.values()]) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+        assert leftovers(tmp_path / host) == []
+    meddled = ends["b"][1]["cast"]
+    # Twice is a replay; the kernel drops what is damaged; what comes behind its repair was there already.
+    assert min(meddled["refused"], meddled["lost"], meddled["duplicates"], meddled["repaired_bytes"]) > 0
+    # A packet may have been under way when a receiver was let in: it is none of those that it may have.
+    assert all(ends[host][1]["cast"]["refused"] < min(5, meddled["refused"]) for host in ("c", "d"))
 
 
 def test_what_everybody_loses_is_repaired_to_the_group(star: Emulation, tree: Path, tmp_path: Path) -> None:
@@ -151,6 +207,31 @@ def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
     assert leftovers(into) == []
     # Blocks that were proven did not come again.
     assert record["cast"]["repaired_bytes"] < 40_000_000
+
+
+def test_a_receiver_that_was_given_up_and_goes_on_comes_back(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    into = tmp_path / "b"
+    options = (*wait_for(2), "--timeout", "5s")
+    with (
+        sender(star, large, options=options) as sending,
+        receiver(star, "b", into) as stopped,
+        receiver(star, "c", "null:") as other,
+    ):
+        while stopped.until("progress")["progress"]["bytes"] < 5_000_000:
+            pass
+        # As a host that was suspended: its connection is still there when it goes on.
+        tell(star, f"--into {into}", signal.SIGSTOP)
+        while not sending.until("left")["left"]["lost"]:
+            pass
+        tell(star, f"--into {into}", signal.SIGCONT)
+        assert stopped.until("joined")["joined"]["again"]
+        codes = [stopped.end()[0], other.end()[0]]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0]), record
+    assert (into / large.name).read_bytes() == large.read_bytes()
+    assert [each["complete"] for each in record["cast"]["receivers"]] == [True, True]
 
 
 def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tmp_path: Path) -> None:

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 
 GUIDE = ROOT / "docs" / "guide"
 VERBS = sorted(path.stem for path in GUIDE.glob("*.md") if path.name != "README.md")
-LAB_VERBS = ["advise", "analyse", "compare", "demo", "import", "latency", "profile", "report", "search"]
+LAB_VERBS = [
+    "advise",
+    "analyse",
+    "compare",
+    "demo",
+    "import",
+    "latency",
+    "logs",
+    "profile",
+    "report",
+    "search",
+]
+LOG_VERBS = ["circuits", "follow", "import", "plan", "report", "service", "sessions", "synth", "variance"]
 
 
 def test_every_verb_has_a_page_and_every_page_a_verb() -> None:
@@ -44,6 +56,16 @@ def test_the_labs_page_lists_the_flags_of_its_verbs_and_no_others(verb: str) -> 
 
 def test_the_labs_page_has_every_verb() -> None:
     assert verbs_of(help_of("lab")) == set(LAB_VERBS)
+
+
+@pytest.mark.parametrize("verb", LOG_VERBS)
+def test_the_page_of_logs_lists_the_flags_of_its_verbs_and_no_others(verb: str) -> None:
+    page = GUIDE.parent / "logs.md"
+    assert listed_flags(page, f"`farlink lab logs {verb}`") == flags_of("lab", "logs", verb)
+
+
+def test_the_page_of_logs_has_every_verb() -> None:
+    assert verbs_of(help_of("lab", "logs")) == set(LOG_VERBS)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -6,17 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulation import FARLINK, MARK, START_LIMIT_S, farlink, marked
+from emulation import FARLINK, MARK, START_LIMIT_S, farlink, marked, wait_until
 from test_congestion import needs_loading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 SIZE = 8_000_000
@@ -214,10 +212,10 @@ bytes = {SIZE}
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-    until(begun.exists)
+    wait_until(begun.exists)
     lab.send_signal(how)
     lab.wait(timeout=START_LIMIT_S)
-    until(lambda: not marked(mark))
+    wait_until(lambda: not marked(mark))
     if how == signal.SIGINT:
         assert lab.returncode == 130
         (record,) = records(tmp_path / "out")
@@ -225,14 +223,6 @@ bytes = {SIZE}
         # Of a lab that was killed its own temporary directory stays, with nothing but what its children said.
         assert not list(temporary.iterdir())
     assert not sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()) > 1 << 16
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Waits until `holds()`."""
-    deadline = time.monotonic() + START_LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {START_LIMIT_S} s"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("mover", ["rsync", "globus-url-copy"])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulation import START_LIMIT_S, Emulation, next_line
+from emulation import Emulation, next_line, wait_until
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 PROGRAM = (sys.executable, str(Path(__file__).parent / "programs" / "group.py"))
 GROUP, GROUP6, OTHER = "239.1.2.3", "ff15::1:2:3", "239.1.2.4"
@@ -49,13 +48,6 @@ def groups(emulation: Emulation, host: str) -> list[str]:
     """What the core knows that `host` has joined."""
     found = next(each for each in emulation.show()["hosts"] if each["name"] == host)
     return list(found.get("groups", []))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for what is sure to come: a kernel tells of a group within moments of the program."""
-    until = time.monotonic() + START_LIMIT_S
-    while not holds():
-        assert time.monotonic() < until, "it never came"
 
 
 def send(emulation: Emulation, host: str = "a", group: str = GROUP, how: str = "send") -> None:

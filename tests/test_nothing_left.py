@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
+import shlex
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from casting import kill, receiver, sender
 from emulation import FARLINK, MARK, Emulation, farlink, marked, next_line, wait_for_end
 
 if TYPE_CHECKING:
@@ -201,3 +204,38 @@ def test_a_name_is_free_again_after_a_kill() -> None:
         wait_for_end(handles)
     with Emulation(options=["--rtt", "1ms"], name=first.name) as second:
         assert second.show()["name"] == first.name
+
+
+def test_a_multicast_session_that_was_killed_leaves_what_is_half_there_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    source, into = tmp_path / "source", tmp_path / "into"
+    content = random.Random(2).randbytes(60_000_000)
+    source.write_bytes(content)
+    # What comes by standard input is kept in a file meanwhile.
+    piped = ("sh", "-c", f'exec "$@" <{shlex.quote(str(source))}', "sh")
+    words = ("--name", "large")
+    before = Surroundings.now()
+    with Emulation(options=["--hosts", "3", "--rate", "1gbit", "--rtt", "4ms"]) as emulation:
+        with (
+            receiver(emulation, "b", into) as receiving,
+            sender(emulation, "-", options=words, through=piped) as sending,
+        ):
+            while receiving.until("progress")["progress"]["bytes"] < 5_000_000:
+                pass
+            for end in ("send", "receive"):
+                kill(emulation, f"cast {end}")
+            sending.wait()
+            receiving.wait()
+        assert [said for said in marked(emulation.mark).values() if f"{FARLINK} cast" in said] == []
+        assert sorted(path.suffix for path in into.iterdir()) == [".journal", ".part"]
+        assert Surroundings.now().files == before.files
+        # Port and group are free again, and what was half there becomes whole.
+        with (
+            receiver(emulation, "b", into) as receiving,
+            sender(emulation, "-", options=words, through=piped) as sending,
+        ):
+            assert (receiving.end()[0], sending.end()[0]) == (0, 0)
+        assert [path.name for path in into.iterdir()] == ["large"]
+        assert (into / "large").read_bytes() == content
+    assert Surroundings.now().beyond(before) == set()

@@ -8,7 +8,6 @@ use farlink_host::multicast::{GroupReceiver, MOST_AT_ONCE};
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::socket;
 use farlink_mover::channel::{Channel, ChannelError};
-use farlink_mover::facts;
 use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Welcome, Words};
@@ -49,12 +48,12 @@ pub(crate) fn overhear(
     }
 }
 
-/// Connects to the sender at `at` and joins its session. `None` where `stop` was raised first.
+/// Connects to the sender at `at` and asks to join its session. `None` where `stop` was raised first.
 pub(crate) fn join(
     at: SocketAddr,
     host: &str,
     credentials: Option<&Credentials>,
-    again: Option<SessionId>,
+    request: Join,
     patience: Nanos,
     stop: &Wake,
 ) -> Result<Option<(Line, Box<Welcome>)>, CastError> {
@@ -82,7 +81,7 @@ pub(crate) fn join(
             return Ok(None);
         }
     }
-    line.push(&Control::Words(Words::Join(Box::new(Join { host: facts::host(), again }))));
+    line.push(&Control::Words(Words::Join(Box::new(request))));
     loop {
         line.flush().map_err(talk)?;
         let filled = line.fill().map_err(talk)?;

@@ -171,6 +171,10 @@ impl Door {
         }
         loop {
             let filled = guest.line.fill().map_err(|error| error.to_string())?;
+            if guest.has_joined && !self.outbox.is_open(number) {
+                // It was given up, and comes back over another connection.
+                return Err("it was silent for too long".to_owned());
+            }
             let mut answers = Vec::new();
             while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
                 if !guest.has_joined && !matches!(control, Control::Words(Words::Join(_))) {

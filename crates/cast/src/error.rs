@@ -3,12 +3,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use farlink_flow::cast::parity::ParityError;
 use farlink_mover::copy::target::TargetError;
 use farlink_mover::secure::CredentialsError;
 use farlink_mover::server::PlaceError;
 use farlink_wire::cast::control::ControlError;
 use farlink_wire::key::PublicKey;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Fraction, Nanos};
 
 use crate::group::Group;
 
@@ -79,6 +80,22 @@ pub enum CastError {
     Nothing {
         /// Why.
         reason: String,
+    },
+    /// A directory that is to be watched.
+    #[error("watch the directory {directory}: {reason}")]
+    Watch {
+        /// Which.
+        directory: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Parity that no code has.
+    #[error("{share} of parity: {source}")]
+    Parity {
+        /// As asked.
+        share: Fraction,
+        /// Why not.
+        source: ParityError,
     },
     /// The root directory.
     #[error("open /")]

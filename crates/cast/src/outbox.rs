@@ -54,6 +54,11 @@ impl Outbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).remove(&receiver);
     }
 
+    /// Whether the sender's thread has a receiver of that number: it may have given it up.
+    pub(crate) fn is_open(&self, receiver: u32) -> bool {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&receiver)
+    }
+
     /// The receivers that something is to be sent to.
     pub(crate) fn addressees(&self) -> Vec<u32> {
         let mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +93,9 @@ mod tests {
     fn a_sender_waits_until_half_has_left() {
         let outbox = Outbox::new(Wake::new().unwrap());
         assert!(outbox.post(1, |out| out.extend([0; 10])), "nobody is there");
+        assert!(!outbox.is_open(1));
         outbox.open(1);
+        assert!(outbox.is_open(1));
         assert!(outbox.post(1, |out| out.extend(vec![0; MOST_WAITING])));
         assert!(!outbox.post(1, |out| out.push(0)));
         assert_eq!((outbox.addressees(), outbox.wake.is_raised()), (vec![1], true));

@@ -1,17 +1,20 @@
 //! What a session sends: files as streams of bytes, read when their turn comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blake3::Hasher;
 use farlink_host::beneath::{Directory, status_of};
 use farlink_host::sparse;
+use farlink_host::watch::Watcher;
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
-use farlink_mover::copy::source::{Found, Handle, SourceFile, SourcePath, Walk};
+use farlink_mover::copy::source::{Found, Handle, SourceFile, SourcePath, Standing, Walk};
 use farlink_wire::cast::{Announcement, Part, Shape};
 use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
@@ -20,8 +23,28 @@ use farlink_wire::path::RelativePath;
 pub(crate) struct Products<'f> {
     piped: Option<&'f Piped>,
     walk: Walk<'f>,
-    known: Vec<Product>,
+    feed: Option<Feed<'f>>,
+    /// From product `first` on: those before it were forgotten.
+    known: VecDeque<Product>,
+    first: u32,
+    bytes: u64,
     open: BTreeMap<u32, SourceFile>,
+}
+
+/// A directory whose files are sent as they appear.
+struct Feed<'f> {
+    /// None where nothing more is to appear.
+    watcher: Option<Watcher>,
+    standing: Standing<'f>,
+    appeared: VecDeque<PathBuf>,
+}
+
+/// What the next thing is that was found.
+enum Step {
+    Product(Box<Product>),
+    NotSent(NotSent),
+    /// It needs no word.
+    Passed,
 }
 
 struct Product {
@@ -94,10 +117,66 @@ impl<'f> Products<'f> {
         sources: &[SourcePath],
         filter: &'f Filter,
     ) -> Self {
-        Self { piped, walk: Walk::new(root, sources, filter), known: Vec::new(), open: BTreeMap::new() }
+        let walk = Walk::new(root, sources, filter);
+        Self { piped, walk, feed: None, known: VecDeque::new(), first: 0, bytes: 0, open: BTreeMap::new() }
     }
 
-    /// The stream of the next file; `None` where there is no other. What is not sent is told.
+    /// Adds what appears in the directory `source` from now on.
+    ///
+    /// # Errors
+    /// Why it cannot be watched.
+    pub(crate) fn watch(
+        &mut self,
+        root: &Arc<Directory>,
+        source: &SourcePath,
+        filter: &'f Filter,
+    ) -> Result<(), String> {
+        let standing = Standing::new(root, source, filter).map_err(|error| chain(&error))?;
+        let watcher = Watcher::new(&source.to_path()).map_err(|error| error.to_string())?;
+        self.feed = Some(Feed { watcher: Some(watcher), standing, appeared: VecDeque::new() });
+        Ok(())
+    }
+
+    /// What becomes readable when something appears.
+    pub(crate) fn watched(&self) -> Option<BorrowedFd<'_>> {
+        self.feed.as_ref()?.watcher.as_ref().map(Watcher::as_fd)
+    }
+
+    /// Something has appeared.
+    pub(crate) fn notice(&mut self, tell: &mut dyn FnMut(NotSent)) {
+        let Some(feed) = &mut self.feed else { return };
+        let Some(watcher) = &mut feed.watcher else { return };
+        let failed = |path: &Path, reason| NotSent { path: path.display().to_string(), reason, failed: true };
+        match watcher.read() {
+            Ok(appeared) => {
+                feed.appeared.extend(appeared.files);
+                for (path, reason) in appeared.missed {
+                    tell(failed(&path, reason));
+                }
+                if appeared.is_over {
+                    self.cease();
+                }
+            }
+            Err(error) => {
+                tell(failed(Path::new("the directory that is watched"), error.to_string()));
+                self.cease();
+            }
+        }
+    }
+
+    /// Nothing more is to appear: what has is sent.
+    pub(crate) fn cease(&mut self) {
+        if let Some(feed) = &mut self.feed {
+            feed.watcher = None;
+        }
+    }
+
+    /// Whether nothing more is to appear.
+    pub(crate) fn has_ceased(&self) -> bool {
+        self.feed.as_ref().is_none_or(|feed| feed.watcher.is_none() && feed.appeared.is_empty())
+    }
+
+    /// The stream of the next file; `None` where there is none now. What is not sent is told.
     pub(crate) fn next(&mut self, tell: &mut dyn FnMut(NotSent)) -> Option<Shape> {
         if let Some(piped) = self.piped.take() {
             match piped.product() {
@@ -109,52 +188,80 @@ impl<'f> Products<'f> {
             }
         }
         loop {
-            let (entry, handle) = match self.walk.next()? {
-                Found::Entry(entry, handle) => (entry, handle),
-                Found::Skipped { path, what } => {
-                    tell(NotSent { path: path.to_string(), reason: what.to_string(), failed: false });
-                    continue;
-                }
-                Found::Failed { path, error } => {
-                    tell(NotSent { path: path.to_string(), reason: chain(&error), failed: true });
-                    continue;
-                }
-            };
-            let path = entry.path.to_string();
-            let size = match entry.kind {
-                Kind::File { size } => size,
-                Kind::Directory => continue,
-                Kind::Symlink { .. } => {
-                    tell(NotSent { path, reason: "a symbolic link".to_owned(), failed: false });
-                    continue;
-                }
-            };
-            match Product::new(entry.path, entry.metadata, size, Source::Found(handle)) {
-                Some(product) => return Some(self.add(product)),
-                None => tell(NotSent::too_large(path)),
+            match self.found()? {
+                Step::Product(product) => return Some(self.add(*product)),
+                Step::NotSent(not_sent) => tell(not_sent),
+                Step::Passed => {}
             }
         }
     }
 
+    /// The next thing that was found, where there is one.
+    fn found(&mut self) -> Option<Step> {
+        let found = match (self.walk.next(), &mut self.feed) {
+            (Some(found), _) => found,
+            (None, Some(feed)) => {
+                let Some(found) = feed.standing.look(&feed.appeared.pop_front()?) else {
+                    return Some(Step::Passed);
+                };
+                found
+            }
+            (None, None) => return None,
+        };
+        let (entry, handle) = match found {
+            Found::Entry(entry, handle) => (entry, handle),
+            Found::Skipped { path, what } => {
+                let skipped = NotSent { path: path.to_string(), reason: what.to_string(), failed: false };
+                return Some(Step::NotSent(skipped));
+            }
+            Found::Failed { path, error } => {
+                let failed = NotSent { path: path.to_string(), reason: chain(&error), failed: true };
+                return Some(Step::NotSent(failed));
+            }
+        };
+        let path = entry.path.to_string();
+        Some(match entry.kind {
+            Kind::Directory => Step::Passed,
+            Kind::Symlink { .. } => {
+                Step::NotSent(NotSent { path, reason: "a symbolic link".to_owned(), failed: false })
+            }
+            Kind::File { size } => {
+                match Product::new(entry.path, entry.metadata, size, Source::Found(handle)) {
+                    Some(product) => Step::Product(Box::new(product)),
+                    None => Step::NotSent(NotSent::too_large(path)),
+                }
+            }
+        })
+    }
+
     fn add(&mut self, product: Product) -> Shape {
         let shape = product.shape;
-        self.known.push(product);
+        self.bytes += shape.content();
+        self.known.push_back(product);
         shape
     }
 
     /// Products so far.
     pub(crate) fn count(&self) -> u32 {
-        self.known.len() as u32
+        self.first + self.known.len() as u32
     }
 
     /// Bytes of their content.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.known.iter().map(|product| product.shape.content()).sum()
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The name of a product.
     pub(crate) fn path(&self, product: u32) -> &str {
-        self.known.get(product as usize).map_or("", |product| &product.path)
+        let place = product.checked_sub(self.first);
+        place.and_then(|place| self.known.get(place as usize)).map_or("", |product| &product.path)
+    }
+
+    /// Nobody can ask any more for products before this one.
+    pub(crate) fn forget_before(&mut self, product: u32) {
+        while self.first < product && self.known.pop_front().is_some() {
+            self.first += 1;
+        }
     }
 
     /// Reads `range` of a product's stream into `out`, which is as long. In the first pass ranges come in order, and make the digest.
@@ -168,7 +275,8 @@ impl<'f> Products<'f> {
         first_pass: bool,
         out: &mut [u8],
     ) -> Result<(), String> {
-        let Some(product) = self.known.get_mut(number as usize) else {
+        let place = number.checked_sub(self.first);
+        let Some(product) = place.and_then(|place| self.known.get_mut(place as usize)) else {
             return Err("no such product".to_owned());
         };
         for (part, within) in product.shape.parts(range) {

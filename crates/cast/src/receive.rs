@@ -12,6 +12,7 @@ use crate::error::CastError;
 use crate::group::Group;
 
 mod attendance;
+mod recent;
 mod reception;
 mod record;
 

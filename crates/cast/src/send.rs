@@ -8,15 +8,17 @@ use farlink_flow::cast::sender::Totals;
 use farlink_host::scheduling::Scheduling;
 use farlink_mover::copy::source::SourcePath;
 use farlink_mover::secure::{Admission, Identity};
-use farlink_wire::cast::control::{Leave, Report};
+use farlink_wire::cast::control::{Join, Leave, Report};
 use farlink_wire::message::Host;
-use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::message::copy::Protect;
+use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
 use farlink_wire::record::Record;
 
 use crate::error::CastError;
 use crate::group::Group;
 
 pub use crate::products::{NotSent, Piped};
+pub use farlink_flow::cast::sender::Hold;
 
 mod record;
 mod session;
@@ -34,7 +36,15 @@ pub struct Plan {
     /// Hops that packets live for.
     pub ttl: u8,
     /// To the group, on the wire, with every header.
-    pub rate: BitsPerSec,
+    pub rate: Rate,
+    /// To single receivers beside that; a small share of it where absent.
+    pub repair_rate: Option<BitsPerSec>,
+    /// Of the group's packets, how many more are parity; none at 0.
+    pub parity: Fraction,
+    /// How long products are held for those who lack something of them.
+    pub hold: Hold,
+    /// How packets are protected, and repairs with them.
+    pub protect: Protect,
     /// Nothing is sent before so many receivers are there.
     pub receivers: u32,
     /// Whether the thread that sends goes before ordinary ones.
@@ -43,10 +53,24 @@ pub struct Plan {
     pub piped: Option<Piped>,
     /// What is sent, beneath the root.
     pub sources: Vec<SourcePath>,
+    /// A directory whose files are sent as they appear, an absolute path, until the user ends it.
+    pub watch: Option<SourcePath>,
     /// Who this is, and whom it lets in; nobody has keys where that is absent.
     pub keys: Option<(Identity, Arc<Admission>)>,
     /// How long a receiver may be silent, and how long one that was lost is waited for.
     pub patience: Nanos,
+}
+
+/// How fast a session sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// As fast as that.
+    Fixed(BitsPerSec),
+    /// As fast as receivers lose hardly anything, which is found, and no faster than this.
+    Found {
+        /// How fast at most.
+        most: BitsPerSec,
+    },
 }
 
 /// What a session tells while it goes on.
@@ -81,6 +105,8 @@ pub enum Notice<'a> {
         /// Why.
         reason: String,
     },
+    /// Nothing more is looked for: what was begun is brought to its end.
+    Ceased,
     /// How it goes, a few times a second.
     Progress(&'a Progress),
 }
@@ -90,6 +116,10 @@ pub enum Notice<'a> {
 pub struct Peer {
     /// Its host.
     pub host: Host,
+    /// What tells it from others of its host: random, and of the directory that it writes to.
+    pub number: u64,
+    /// See `number`.
+    pub place: Option<u64>,
     /// Where it is.
     pub at: SocketAddr,
     /// The first product that it may have.
@@ -112,6 +142,27 @@ pub struct Peer {
     pub is_short: bool,
 }
 
+impl Peer {
+    /// One that has joined from `at`, and may have everything from product `first` on.
+    pub(crate) fn new(join: Join, at: SocketAddr, first: u32) -> Self {
+        Self {
+            host: join.host,
+            number: join.receiver,
+            place: join.place,
+            at,
+            first,
+            report: Report::default(),
+            products: 0,
+            failed: 0,
+            repaired: 0,
+            behind: 0,
+            is_there: true,
+            leave: None,
+            is_short: true,
+        }
+    }
+}
+
 /// How it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -125,6 +176,8 @@ pub struct Progress {
     pub bytes: u64,
     /// Whether these are all.
     pub is_all: bool,
+    /// The rate to the group.
+    pub rate: Option<BitsPerSec>,
     /// Seconds since the first packet.
     pub seconds: f64,
 }

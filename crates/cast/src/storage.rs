@@ -1,6 +1,8 @@
 //! Where a receiver's products go: to files beneath a directory, or nowhere.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -189,6 +191,15 @@ impl Item {
     }
 }
 
+/// A number for what is beneath `directory`, whatever way leads there: of one that is started again the same.
+pub(crate) fn place(directory: &[u8]) -> u64 {
+    let path = Path::new(OsStr::from_bytes(directory));
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let digest = blake3::hash(path.as_os_str().as_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
 /// What to tell the sender.
 pub(crate) fn reason(error: &TargetError) -> String {
     chain(error)
@@ -233,3 +244,170 @@ const HASHED_BLOCK: u64 = 8 * 1024;
 
 /// Bytes that are written at once.
 const WRITE: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use farlink_wire::entry::Metadata;
+    use farlink_wire::path::RelativePath;
+
+    use super::*;
+
+    /// A directory to store in and another beside it, which are gone when the test ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("storage-{name}-{}", std::process::id()));
+            for directory in ["in", "out"] {
+                fs::create_dir_all(path.join(directory)).unwrap();
+            }
+            fs::write(path.join("out/secret"), "theirs").unwrap();
+            Self(path)
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.0.join(path)
+        }
+
+        fn storage(&self) -> Storage {
+            let group = "239.1.1.1:7000".parse().unwrap();
+            Storage::open(Some(self.at("in").as_os_str().as_bytes()), group).unwrap()
+        }
+
+        /// Whether nothing was written beside the directory.
+        fn is_kept_in(&self) -> bool {
+            let outside = fs::read_dir(self.at("out")).unwrap().count();
+            let about = fs::read_dir(&self.0).unwrap().count();
+            (outside, about) == (1, 2) && fs::read(self.at("out/secret")).unwrap() == b"theirs"
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn announcement(path: &str) -> Announcement {
+        let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns: 5 };
+        Announcement { path: RelativePath::new(path).unwrap(), metadata }
+    }
+
+    fn content(size: usize) -> Vec<u8> {
+        (0..size as u32).map(|at| (at ^ (at >> 9)) as u8).collect()
+    }
+
+    /// Has a product stored whose parts come last one first; says whether its digest was right.
+    fn store(storage: &Storage, path: &str, content: &[u8], digest: Digest) -> Result<bool, TargetError> {
+        let (mut item, found) = storage.begin(announcement(path), content.len() as u64)?;
+        assert!(found.is_empty());
+        for (index, part) in content.chunks(50_000).enumerate().rev() {
+            storage.write(&mut item, index as u64 * 50_000, part)?;
+        }
+        let done = storage.finish(&mut item, digest);
+        if !matches!(done, Ok(true)) {
+            Storage::abandon(&item);
+        }
+        done
+    }
+
+    fn right(storage: &Storage, path: &str, content: &[u8]) -> Result<bool, TargetError> {
+        store(storage, path, content, farlink_flow::digest::whole(content))
+    }
+
+    /// One that is kept in memory until it is whole, and one that goes to a partial file.
+    const SIZES: [usize; 2] = [1000, 1_300_000];
+
+    #[test]
+    fn what_comes_in_any_order_has_its_name_when_its_digest_is_right_and_not_before() {
+        let scratch = Scratch::new("order");
+        let storage = scratch.storage();
+        for size in SIZES {
+            let content = content(size);
+            let path = format!("a/b/{size}");
+            assert!(!store(&storage, &path, &content, Digest([1; 32])).unwrap());
+            assert!(!scratch.at("in").join(&path).exists());
+            assert!(right(&storage, &path, &content).unwrap());
+            assert_eq!(fs::read(scratch.at("in").join(&path)).unwrap(), content);
+        }
+        // No partial file and no journal.
+        assert_eq!(fs::read_dir(scratch.at("in/a/b")).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_name_behind_a_link_out_of_the_directory_is_refused() {
+        let scratch = Scratch::new("behind");
+        let storage = scratch.storage();
+        symlink("../out", scratch.at("in/link")).unwrap();
+        symlink(scratch.at("out"), scratch.at("in/absolute")).unwrap();
+        for size in SIZES {
+            for name in ["link/new", "link/secret", "link/deep/er", "absolute/new"] {
+                let refused = right(&storage, name, &content(size)).unwrap_err();
+                assert!(matches!(refused, TargetError::LinkInTheWay { .. }), "{name}: {refused}");
+            }
+        }
+        assert!(scratch.is_kept_in());
+    }
+
+    #[test]
+    fn a_link_where_the_file_belongs_is_replaced_and_not_followed() {
+        let scratch = Scratch::new("replaced");
+        let storage = scratch.storage();
+        for size in SIZES {
+            let place = scratch.at("in").join(size.to_string());
+            symlink("../out/secret", &place).unwrap();
+            assert!(right(&storage, &size.to_string(), &content(size)).unwrap());
+            assert!(fs::symlink_metadata(&place).unwrap().is_file());
+            assert_eq!(fs::read(&place).unwrap(), content(size));
+        }
+        assert!(scratch.is_kept_in());
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let scratch = Scratch::new("way");
+        let storage = scratch.storage();
+        fs::create_dir(scratch.at("in/directory")).unwrap();
+        fs::write(scratch.at("in/file"), "").unwrap();
+        for size in SIZES {
+            let said = |name| reason(&right(&storage, name, &content(size)).unwrap_err());
+            assert!(said("directory").contains("in/directory"), "{}", said("directory"));
+            assert!(said("file/below").contains("in/file"), "{}", said("file/below"));
+        }
+        assert_eq!(fs::read_dir(scratch.at("in")).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_was_proven_before_is_found_again() {
+        let scratch = Scratch::new("again");
+        let content = content(3 << 20);
+        let mut blocks = content.chunks(1 << 20);
+        {
+            let storage = scratch.storage();
+            let (mut item, _) = storage.begin(announcement("x"), content.len() as u64).unwrap();
+            storage.write(&mut item, 0, blocks.next().unwrap()).unwrap();
+            // Half of a block is not proven.
+            storage.write(&mut item, 1 << 20, &blocks.next().unwrap()[..1000]).unwrap();
+        }
+        let storage = scratch.storage();
+        let (mut item, found) = storage.begin(announcement("x"), content.len() as u64).unwrap();
+        assert_eq!(found, std::slice::from_ref(&(0..1 << 20)));
+        storage.write(&mut item, 1 << 20, &content[1 << 20..]).unwrap();
+        assert!(storage.finish(&mut item, farlink_flow::digest::whole(&content)).unwrap());
+        assert_eq!(fs::read(scratch.at("in/x")).unwrap(), content);
+    }
+
+    #[test]
+    fn a_directory_has_one_number_whatever_way_leads_there() {
+        let scratch = Scratch::new("place");
+        symlink("in", scratch.at("way")).unwrap();
+        let number = |path: &str| place(scratch.at(path).as_os_str().as_bytes());
+        assert_eq!((number("in"), number("in/../in/")), (number("way"), number("in")));
+        assert_ne!(number("in"), number("out"));
+        assert_ne!(number("not there"), number("neither there"));
+    }
+}

@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+mod class;
 mod receive;
 mod send;
 mod table;
+mod telling;
 
 /// Send files to many receivers at once, by multicast; one that is slow costs the others nothing.
 ///

@@ -292,7 +292,7 @@ fn rules(matches: &clap::ArgMatches) -> Vec<Rule> {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-fn protect(text: &str) -> anyhow::Result<Protect> {
+pub(crate) fn protect(text: &str) -> anyhow::Result<Protect> {
     match text {
         "encrypt" => Ok(Protect::Encrypt),
         "integrity" => Ok(Protect::Integrity),

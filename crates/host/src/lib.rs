@@ -26,3 +26,4 @@ pub mod sparse;
 pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;
+pub mod watch;

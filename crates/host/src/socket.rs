@@ -84,6 +84,14 @@ pub fn congestion(socket: impl AsFd) -> io::Result<String> {
     Ok(name.to_string_lossy().trim_end_matches('\0').to_owned())
 }
 
+/// The congestion control that sockets of this host have where nobody chooses.
+///
+/// # Errors
+/// The kernel's.
+pub fn default_congestion() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")?.trim().to_owned())
+}
+
 /// The congestion controls that sockets of this host may choose, as the kernel lists them.
 #[must_use]
 pub fn available_congestion() -> Vec<String> {

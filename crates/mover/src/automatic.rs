@@ -9,8 +9,9 @@ use std::io;
 use std::net::TcpStream;
 
 use farlink_host::congestion::{self, Loaded};
+use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::Name;
+use farlink_wire::message::{Name, copy};
 use farlink_wire::quantity::Nanos;
 
 /// How a transfer asks for it.
@@ -19,6 +20,41 @@ pub(crate) const AUTO: &str = "auto";
 /// Whether `congestion`, as asked for, leaves the choice to the sender.
 pub(crate) fn is_asked(congestion: Option<&Name>) -> bool {
     congestion.is_some_and(|name| name.as_str() == AUTO)
+}
+
+/// Whether a copy leaves it to the path how TCP sends.
+pub(crate) fn follows_path(request: &copy::Request) -> bool {
+    request.congestion.is_none() && request.declared.is_none() && request.buffer.is_none()
+}
+
+/// Before a connection is opened whose congestion control is chosen when its round trip is known: CUBIC, if that can be had. The kernel
+/// goes on pacing a connection that began with BBR, whatever is chosen later.
+pub(crate) fn begin(stream: &TcpStream) {
+    // One that was taken has begun already. Where there is no CUBIC it is the host's default, as without this.
+    if stream.peer_addr().is_err() {
+        let _ = socket::set_congestion(stream, "cubic");
+    }
+}
+
+/// Whether a round trip takes less than a host's work on a piece of a file.
+pub(crate) fn is_short(stream: &TcpStream) -> io::Result<bool> {
+    let rtt = TcpInfo::of(stream)?.min_rtt;
+    Ok(rtt > Nanos::ZERO && rtt < SHORT)
+}
+
+/// What is chosen where nobody chose: the host's default, but over a short path what the connection began with, and why.
+pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
+    let default = socket::default_congestion()?;
+    if socket::congestion(stream)? == default {
+        return Ok(None);
+    }
+    if is_short(stream)? {
+        return Ok(Some(format!(
+            "a round trip is shorter than {SHORT}, which {default} would pace for nothing"
+        )));
+    }
+    socket::set_congestion(stream, &default)?;
+    Ok(None)
 }
 
 /// Chooses for the connections of one transfer and returns why. What had to be loaded for it is loaded by the time that it
@@ -54,6 +90,10 @@ fn preference(rtt: Nanos, is_buffer_fixed: bool) -> (&'static [&'static str], St
 
 /// To what a round trip is rounded: a tenth of a millisecond.
 const SHOWN: u64 = 100_000;
+
+/// The RTT below which a path needs no window to speak of (10 Gb/s: 6 MB), and pacing by a timer costs a sixth of the rate of a
+/// processor that has other work (bench/copies.md).
+const SHORT: Nanos = Nanos(5_000_000);
 
 /// The RTT from which CUBIC was seen to lose more by a loss than BBR by its caution.
 const LONG: Nanos = Nanos(250_000_000);

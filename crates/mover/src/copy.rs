@@ -17,6 +17,7 @@ pub mod file_event;
 pub mod filter;
 mod foretell;
 pub(crate) mod local;
+mod manner;
 mod outgoing;
 mod plan;
 mod receiving;

@@ -11,7 +11,7 @@ use farlink_wire::message::{Buffer, Name, Request, Streams, copy};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::automatic::AUTO;
-use crate::chain;
+use crate::{automatic, chain};
 
 /// What an end does with the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(crate) struct Tuning {
     pub(crate) declared: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     pub(crate) buffer: Option<Buffer>,
+    /// Whether the congestion control is chosen when the round trip is known.
+    pub(crate) chosen_later: bool,
 }
 
 impl From<&Request> for Tuning {
@@ -52,6 +54,7 @@ impl From<&Request> for Tuning {
             congestion: request.congestion.clone(),
             declared: request.declared,
             buffer: request.buffer,
+            chosen_later: automatic::is_asked(request.congestion.as_ref()),
         }
     }
 }
@@ -63,6 +66,8 @@ impl From<&copy::Request> for Tuning {
             congestion: request.congestion.clone(),
             declared: request.declared,
             buffer: request.buffer,
+            chosen_later: automatic::is_asked(request.congestion.as_ref())
+                || automatic::follows_path(request),
         }
     }
 }
@@ -89,6 +94,9 @@ pub(crate) fn tune(
         // Before the congestion control is chosen, which looks at it.
         let share = rate.get() / 8 / u64::from(streams);
         socket::set_greatest_rate(stream, share).map_err(TuneError::Option)?;
+    }
+    if wanted.chosen_later && role == Role::Sender {
+        automatic::begin(stream);
     }
     // What is chosen automatically needs the round trip, which an open connection knows.
     let congestion = wanted.congestion.as_ref().filter(|name| name.as_str() != AUTO);

@@ -16,6 +16,7 @@ use farlink_wire::cast::packet::{Data, Header};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
+use super::recent::Recent;
 use super::{Notice, Plan, Progress};
 use crate::contact::told;
 use crate::error::CastError;
@@ -50,6 +51,7 @@ pub(super) struct Attendance {
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
+    recent: Recent,
     products: Option<u32>,
     stored_bytes: u64,
     times: Times,
@@ -78,6 +80,7 @@ impl Attendance {
             items: BTreeMap::new(),
             early: BTreeMap::new(),
             early_bytes: 0,
+            recent: Recent::default(),
             products: None,
             stored_bytes: 0,
             times: Times { started: rfc3339_now(), joined, first: None, last: None },
@@ -185,7 +188,11 @@ impl Attendance {
             let now = monotonic();
             for packet in buffer[..received.bytes].chunks_mut(received.packet) {
                 match self.opener.open(packet) {
-                    Ok((Header::Data(data), payload)) => self.take(now, &data, &packet[payload], storage),
+                    Ok((Header::Data(data), payload)) => {
+                        if self.has_room(&data, payload.len()) {
+                            self.take(now, &data, &packet[payload], storage);
+                        }
+                    }
                     Ok((Header::Parity(parity), payload)) => {
                         self.machine.on_parity(now, &parity, &packet[payload]);
                     }
@@ -218,13 +225,17 @@ impl Attendance {
         }
     }
 
+    /// Whether a packet of the group can be kept. Otherwise it is as if it had been lost: it comes again when there is a file for it. Not so
+    /// what came over the control connection, which the sender sends once.
+    fn has_room(&self, data: &Data, bytes: usize) -> bool {
+        let is_head = data.offset < u64::from(data.shape.head());
+        is_head || self.items.contains_key(&data.product) || self.early_bytes + bytes <= MOST_EARLY
+    }
+
     /// Bytes of a stream came.
     fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
-        let is_announced = self.items.contains_key(&data.product);
-        let is_head = data.offset < u64::from(data.shape.head());
-        if !is_announced && !is_head && self.early_bytes + payload.len() > MOST_EARLY {
-            // As if it had been lost: it comes again when there is a file for it.
-            return;
+        if self.welcome.block.get() > 0 {
+            self.recent.keep(data.product, data.offset, payload);
         }
         let Some(write) = self.machine.on_data(now, data, payload) else { return };
         self.times.first.get_or_insert(now);
@@ -276,8 +287,11 @@ impl Attendance {
                         Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
                     }
                 }
-                // None is kept without parity, which no session has yet.
-                Event::Rebuild(_) => {}
+                Event::Rebuild(block) => {
+                    for (data, payload) in self.recent.rebuild(&block, self.welcome.payload) {
+                        self.take(now, &data, &payload, storage);
+                    }
+                }
                 Event::Failed { product, failure } => {
                     self.forget_early(product);
                     let item = self.items.remove(&product);
@@ -320,7 +334,9 @@ impl Attendance {
     }
 
     /// Says what came of it, and waits a moment for that to leave.
-    fn leave(&self, line: &mut Line, stop: &Wake) {
+    fn leave(&mut self, line: &mut Line, stop: &Wake) {
+        self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
+        line.push(&Control::Report(self.machine.report()));
         let tally = self.machine.tally();
         let leave = Leave {
             products: tally.stored,
@@ -357,3 +373,49 @@ const SEND_AGAIN: Nanos = Nanos(1_000_000);
 
 /// How long the last words may take.
 const FAREWELL: Nanos = Nanos(2_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use farlink_mover::facts;
+    use farlink_wire::cast::{Payload, Position, SessionId, Shape};
+    use farlink_wire::entry::Digest;
+    use farlink_wire::message::copy::{Protect, Secret};
+
+    use super::*;
+
+    fn attendance() -> Attendance {
+        let welcome = Welcome {
+            host: facts::host(),
+            session: SessionId(1),
+            key: Secret(Digest([1; 32])),
+            protect: Protect::Encrypt,
+            payload: Payload::try_from(8000).unwrap(),
+            block: 0.try_into().unwrap(),
+            number: 0,
+            first: 0,
+            position: Position { product: 0, offset: 0 },
+            pace: Nanos(1_000_000),
+        };
+        Attendance::new(&welcome).unwrap()
+    }
+
+    #[test]
+    fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_no_name_yet() {
+        let mut attendance = attendance();
+        let content = 2 * MOST_EARLY as u64;
+        let shape = Shape::new(100, content).unwrap();
+        let payload = [7; 8000];
+        let mut offset = 8000;
+        while offset < shape.stream() {
+            let bytes = (shape.stream() - offset).min(8000) as usize;
+            let repair = Repair { product: 0, shape, offset, payload: &payload[..bytes] };
+            attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
+            offset += bytes as u64;
+        }
+        assert_eq!(attendance.progress().tally.bytes, shape.stream() - 8000);
+        // Of the group's packets no more is kept: they come again.
+        let of = |product, offset| Data { product, shape, offset, repair: false };
+        assert!(!attendance.has_room(&of(1, 8000), 8000));
+        assert!(attendance.has_room(&of(1, 0), 8000), "the name itself");
+    }
+}

@@ -8,8 +8,9 @@ use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
+use farlink_mover::facts;
 use farlink_wire::cast::SessionId;
-use farlink_wire::cast::control::Welcome;
+use farlink_wire::cast::control::{Join, Welcome};
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Outcome, Record};
 
@@ -21,7 +22,7 @@ use crate::error::CastError;
 use crate::line::Line;
 use crate::record::Frame;
 use crate::send::sockets::{index, refused};
-use crate::storage::Storage;
+use crate::storage::{Storage, place};
 
 /// Takes part in the group's sessions until `stop` is raised, or in one with [`Plan::once`].
 pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
@@ -55,6 +56,9 @@ struct Reception<'a> {
     stop: &'a Wake,
     socket: GroupReceiver,
     storage: Storage,
+    /// What senders tell it from others of this host by.
+    number: u64,
+    place: Option<u64>,
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
 }
@@ -72,7 +76,11 @@ impl<'a> Reception<'a> {
         let index = index(plan.interface.as_deref())?;
         let socket = GroupReceiver::join(plan.group.address(), index, plan.buffer)
             .map_err(|error| refused("join", plan.group, error))?;
-        Ok(Self { plan, stop, socket, storage, ended: None })
+        let random = process::random().map_err(CastError::Wait)?;
+        let [a, b, c, d, e, f, g, h, ..] = random;
+        let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let place = plan.into.as_deref().map(place);
+        Ok(Self { plan, stop, socket, storage, number, place, ended: None })
     }
 
     /// One session: its record, and how it ended.
@@ -185,8 +193,13 @@ impl<'a> Reception<'a> {
                 }
             };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
-            let session = again.map(|(session, _)| session);
-            match join(at, &host, plan.credentials.as_ref(), session, plan.patience, self.stop) {
+            let request = Join {
+                host: facts::host(),
+                receiver: self.number,
+                place: self.place,
+                again: again.map(|(session, _)| session),
+            };
+            match join(at, &host, plan.credentials.as_ref(), request, plan.patience, self.stop) {
                 Ok(None) => return Ok(None),
                 Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
                 Err(error) if !error.is_passing() => return Err(error),

@@ -2,12 +2,11 @@
 
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
-use farlink_wire::message::copy::Protect;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::{HostFacts, Hosts, Record};
 use serde_json::{Value, json};
 
-use super::{Plan, Progress};
+use super::{Plan, Progress, Rate};
 use crate::record::{self, Frame};
 
 /// What is known of a session when it has ended.
@@ -16,7 +15,6 @@ pub(super) struct Course<'a> {
     /// Set up is from the start of the command until the first packet might leave; it took from then until everybody had everything.
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
-    pub(super) protect: Protect,
     pub(super) payload: u16,
     pub(super) cpu: Nanos,
     pub(super) before: Option<&'a Emulated>,
@@ -27,12 +25,15 @@ impl Course<'_> {
         let host = facts::host();
         let mut record = Record {
             bytes: self.progress.bytes,
-            declared_bps: Some(self.plan.rate.get()),
+            declared_bps: match self.plan.rate {
+                Rate::Fixed(rate) => Some(rate.get()),
+                Rate::Found { .. } => None,
+            },
             files: Some(self.progress.products.into()),
             source: Some(host.name.to_string()),
             destination: Some(self.plan.group.to_string()),
             hosts: Some(Hosts { source: facts::recorded(&host), destination: HostFacts::default() }),
-            protection: Some(record::protection(self.protect)),
+            protection: Some(record::protection(self.plan.protect)),
             ..self.frame.record()
         };
         record::describe(&mut record, self.before, self.plan.group.address().is_ipv6());
@@ -62,9 +63,11 @@ impl Course<'_> {
         json!({
             "group": self.plan.group.to_string(),
             "payload_bytes": self.payload,
+            "rate_bps": self.progress.rate.map(BitsPerSec::get),
             "first_pass_bytes": totals.first_pass,
             "multicast_repair_bytes": totals.multicast_repair,
             "unicast_repair_bytes": totals.unicast_repair,
+            "parity_bytes": totals.parity,
             "wire_bytes": totals.group_wire,
             "nacks": totals.nacks,
             "gone": totals.gone,

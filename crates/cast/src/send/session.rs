@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use farlink_flow::cast::pacer::Rates;
-use farlink_flow::cast::seal::{FRONT, Sealer};
-use farlink_flow::cast::sender::{Config, Hold, Send, Sender};
+use farlink_flow::cast::seal::Sealer;
+use farlink_flow::cast::sender::{Config, Send, Sender};
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::multicast::MOST_AT_ONCE;
@@ -21,12 +21,11 @@ use farlink_host::scheduling::{urgent_in_turn, wake_on_time};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
-use farlink_wire::cast::control::{BlockPackets, Control, Words, repair_header};
-use farlink_wire::cast::packet::{Clear, Data, Header, OVERHEAD, TAG};
+use farlink_wire::cast::control::{Control, Words};
+use farlink_wire::cast::packet::Clear;
 use farlink_wire::cast::{Payload, SessionId};
 use farlink_wire::entry::Digest;
-use farlink_wire::message::Text;
-use farlink_wire::message::copy::{Protect, Secret};
+use farlink_wire::message::copy::Secret;
 use farlink_wire::quantity::{Fraction, Nanos};
 use farlink_wire::record::{Outcome, Record};
 
@@ -39,7 +38,13 @@ use crate::outbox::Outbox;
 use crate::products::Products;
 use crate::record::Frame;
 
+mod emission;
 mod receivers;
+mod redundancy;
+mod tempo;
+
+use redundancy::Redundancy;
+use tempo::Tempo;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
 pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
@@ -76,7 +81,6 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
             error,
         },
         progress: &finished.progress,
-        protect: Protect::Encrypt,
         payload: course.payload,
         cpu: process::cpu_of_process().since(cpu),
         before: emulated.as_ref(),
@@ -106,7 +110,11 @@ fn carry_out(
     times.payload = payload.get();
     let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
     let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
-    let products = Products::new(root, plan.piped.as_ref(), &plan.sources, &filter);
+    let mut products = Products::new(Arc::clone(&root), plan.piped.as_ref(), &plan.sources, &filter);
+    if let Some(source) = &plan.watch {
+        let watched = |reason| CastError::Watch { directory: source.to_string(), reason };
+        products.watch(&root, source, &filter).map_err(watched)?;
+    }
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
     let outbox = Arc::new(Outbox::new(Wake::new().map_err(CastError::Wait)?));
@@ -150,6 +158,8 @@ struct Session<'a> {
     key: Secret,
     sealer: Sealer,
     machine: Sender,
+    tempo: Tempo,
+    redundancy: Redundancy,
     products: Products<'a>,
     payload: Payload,
     outbox: Arc<Outbox>,
@@ -165,6 +175,8 @@ struct Session<'a> {
     pace: Nanos,
     lacks: bool,
     interrupted: bool,
+    /// Whether the user has ended what is watched for.
+    ceased: bool,
     /// A run of packets.
     run: Vec<u8>,
     bytes: Vec<u8>,
@@ -187,16 +199,19 @@ impl<'a> Session<'a> {
         secret[..16].copy_from_slice(&left);
         secret[16..].copy_from_slice(&right);
         let key = Secret(Digest(secret));
-        let sealer = Sealer::new(id, &key, Protect::Encrypt)
+        let sealer = Sealer::new(id, &key, plan.protect)
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
+        let tempo = Tempo::new(plan.rate, monotonic());
+        let around = plan.group.headers() + ETHERNET;
         let repair = Fraction::new(REPAIR_SHARE).unwrap_or_default();
-        let rates = Rates { group: plan.rate, repair, beside: None, around: plan.group.headers() + ETHERNET };
+        let rates = Rates { group: tempo.rate(), repair, beside: plan.repair_rate, around };
+        let redundancy = Redundancy::new(plan.parity, payload)?;
         let config = Config {
             payload,
-            block: BlockPackets::default(),
-            parity: 0,
+            block: redundancy.block(),
+            parity: redundancy.parity(),
             rates,
-            hold: Hold::default(),
+            hold: plan.hold,
             most_held: MOST_HELD,
         };
         let machine = Sender::new(config, monotonic());
@@ -207,6 +222,8 @@ impl<'a> Session<'a> {
             key,
             sealer,
             machine,
+            tempo,
+            redundancy,
             products,
             payload,
             outbox,
@@ -219,6 +236,7 @@ impl<'a> Session<'a> {
             pace: Nanos::ZERO,
             lacks: false,
             interrupted: false,
+            ceased: false,
             run: Vec::new(),
             bytes: Vec::new(),
         })
@@ -235,8 +253,10 @@ impl<'a> Session<'a> {
         let (mut beacon_at, mut shown_at) = (quiet_until, begun);
         let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
         loop {
+            let mut has_heard = false;
             while let Ok((receiver, heard)) = self.hearing.try_recv() {
                 self.hear(receiver, heard, tell);
+                has_heard = true;
             }
             // Who is there already is heard before anything is sent.
             let is_quiet = monotonic() < quiet_until;
@@ -257,6 +277,9 @@ impl<'a> Session<'a> {
                 self.send(send)?;
             }
             let now = monotonic();
+            if has_heard && let Some(rate) = self.tempo.adjust(now, self.machine.totals().group_wire) {
+                self.machine.set_rate(rate);
+            }
             let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
             if (is_alone || now < young_until) && now >= beacon_at {
                 // So that receivers find this host, and a session that begins now finds the group in use.
@@ -286,11 +309,26 @@ impl<'a> Session<'a> {
                 deadline = deadline.min(self.machine.deadline().unwrap_or(Nanos::MAX));
             }
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
-            let waited = [self.wake.as_fd(), stop.as_fd(), self.sockets.others.as_fd()];
+            // Once it has been heeded, the user's word is not waited for again.
+            let heeded = if self.ceased { self.wake.as_fd() } else { stop.as_fd() };
+            let mut waited = vec![self.wake.as_fd(), heeded, self.sockets.others.as_fd()];
+            waited.extend(self.products.watched());
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
-            if ready.get(1) == Some(&true) {
-                self.interrupted = true;
-                return Ok(());
+            if ready.get(1) == Some(&true) && !self.ceased {
+                if self.plan.watch.is_none() {
+                    self.interrupted = true;
+                    return Ok(());
+                }
+                self.ceased = true;
+                self.products.cease();
+                tell(Notice::Ceased);
+            }
+            if ready.get(3) == Some(&true) {
+                let lacks = &mut self.lacks;
+                self.products.notice(&mut |not_sent| {
+                    *lacks |= not_sent.failed;
+                    tell(Notice::NotSent(not_sent));
+                });
             }
             self.wake.lower();
             if ready.get(2) == Some(&true) {
@@ -321,16 +359,17 @@ impl<'a> Session<'a> {
             match next.and_then(|shape| self.machine.on_product(shape)) {
                 Some(_) => {
                     self.progress.products = self.products.count();
+                    self.progress.bytes = self.products.bytes();
                 }
+                None if !self.products.has_ceased() => return Ok(()),
                 None => {
                     self.progress.is_all = true;
                     self.machine.on_no_more();
-                    self.progress.bytes = self.products.bytes();
                     let end = Control::Words(Words::End { products: self.products.count() });
                     for receiver in self.progress.peers.keys() {
                         self.outbox.say(*receiver, &end);
                     }
-                    if self.products.count() == 0 {
+                    if self.products.count() == 0 && self.plan.watch.is_none() {
                         let reason = "no file was found in what was named".to_owned();
                         return Err(CastError::Nothing { reason });
                     }
@@ -340,87 +379,12 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn send(&mut self, send: Send) -> Result<(), CastError> {
-        match send {
-            Send::Data { header, bytes } => self.send_data(header, bytes)?,
-            // There is none without `Config::parity`.
-            Send::Parity(_) => {}
-            Send::Status(position) => {
-                let mut packet = [0; OVERHEAD];
-                self.seal(&Header::Status(position), &mut packet)?;
-                self.transmit(&packet, OVERHEAD as u16)?;
-            }
-            Send::Repair { receiver, product, shape, offset, bytes } => {
-                let mut content = std::mem::take(&mut self.bytes);
-                content.resize(bytes as usize, 0);
-                match self.products.read(product, offset..offset + bytes, false, &mut content) {
-                    Ok(()) => {
-                        let header = repair_header(product, shape, offset, content.len());
-                        let goes_on = self.outbox.post(receiver, |out| {
-                            out.extend(header);
-                            out.extend_from_slice(&content);
-                        });
-                        if !goes_on {
-                            self.machine.on_writable(receiver, false);
-                        }
-                    }
-                    Err(reason) => self.machine.on_unreadable(product, &Text::from(reason)),
-                }
-                self.bytes = content;
-            }
-            Send::Gone { receiver, runs } => {
-                self.outbox.say(receiver, &Control::Gone(runs));
-            }
-            Send::Lost { receiver, product, reason } => {
-                self.outbox.say(receiver, &Control::Lost { product, reason });
-            }
-            Send::Released { product } => self.products.release(product),
-        }
-        Ok(())
-    }
-
-    fn send_data(&mut self, header: Data, bytes: u64) -> Result<(), CastError> {
-        let mut content = std::mem::take(&mut self.bytes);
-        content.resize(bytes as usize, 0);
-        let range = header.offset..header.offset + bytes;
-        if let Err(reason) = self.products.read(header.product, range, !header.repair, &mut content) {
-            self.lacks = true;
-            self.machine.on_unreadable(header.product, &Text::from(reason));
-            self.bytes = content;
-            return Ok(());
-        }
-        let mut run = std::mem::take(&mut self.run);
-        run.clear();
-        let mut offset = header.offset;
-        for payload in content.chunks(self.payload.get().into()) {
-            let from = run.len();
-            run.resize(from + FRONT, 0);
-            run.extend_from_slice(payload);
-            run.resize(run.len() + TAG, 0);
-            self.seal(&Header::Data(Data { offset, ..header }), &mut run[from..])?;
-            offset += payload.len() as u64;
-        }
-        self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
-        (self.run, self.bytes) = (run, content);
-        Ok(())
-    }
-
-    fn seal(&mut self, header: &Header, packet: &mut [u8]) -> Result<(), CastError> {
-        self.sealer.seal(header, packet).map_err(|error| CastError::Seal { reason: error.to_string() })
-    }
-
-    fn transmit(&self, run: &[u8], packet: u16) -> Result<(), CastError> {
-        let group = self.plan.group;
-        self.sockets
-            .group
-            .send(run, packet)
-            .map_err(|source| super::sockets::refused("send to", group, source))
-    }
-
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
+        self.progress.rate = Some(self.tempo.rate());
+        self.products.forget_before(self.machine.oldest());
         let until = times.last.unwrap_or_else(monotonic);
         self.progress.seconds = times.first.map_or(0.0, |first| until.since(first).as_secs_f64());
         tell(Notice::Progress(&self.progress));
@@ -431,6 +395,7 @@ impl<'a> Session<'a> {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
+        self.progress.rate = Some(self.tempo.rate());
         finished.progress = std::mem::take(&mut self.progress);
         finished.lacks = self.lacks;
         finished.interrupted = self.interrupted;
@@ -438,7 +403,7 @@ impl<'a> Session<'a> {
 }
 
 /// Of the group's rate, what repairs have while products wait ([`farlink_flow::cast`]'s decision).
-const REPAIR_SHARE: f64 = 0.02;
+const REPAIR_SHARE: f64 = 0.001;
 
 /// Bytes that Ethernet puts around a packet: preamble, header, check sequence and gap (IEEE 802.3).
 const ETHERNET: u32 = 38;

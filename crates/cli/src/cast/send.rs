@@ -1,30 +1,34 @@
 //! `farlink cast send`: files to a group.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use farlink_cast::group::Group;
-use farlink_cast::send::{self, Finished, Notice, Peer, Piped, Plan};
-use farlink_host::scheduling::Scheduling;
+use farlink_cast::send::{self, Finished, Hold, Piped, Plan, Rate};
+use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::copy::source::SourcePath;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::{Admission, Identity, Places};
 use farlink_wire::message::Patience;
+use farlink_wire::message::copy::Protect;
 use farlink_wire::path::RelativePath;
-use farlink_wire::quantity::{BitsPerSec, Bytes};
-use serde_json::json;
+use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
 
+use super::class::{Class, Pace, class, pace};
 use super::table::Table;
+use super::telling::{Telling, name, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
+use crate::copy::protect;
 use crate::memory::{patience, print};
 
 /// Send files and trees to the receivers of a group.
@@ -34,14 +38,39 @@ use crate::memory::{patience, print};
 #[derive(Debug, Args)]
 pub(super) struct Send {
     /// Files and directories; - is what comes by standard input, read to its end before anything is sent
-    #[arg(value_name = "FILE|DIRECTORY|-", required = true)]
+    #[arg(value_name = "FILE|DIRECTORY|-", required_unless_present = "watch")]
     sources: Vec<OsString>,
     /// The group's address and port, as in 239.1.1.1:7000; control connections are at the same port of this host
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    group: Group,
-    /// Send to the group at this rate, which the path must have to spare: all headers are counted
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "groups")]
+    group: Option<Group>,
+    /// Send to the group at this rate, which the path must have to spare: all headers are counted. With auto, as fast as receivers
+    /// lose less than 0.5%, which is found while products are sent
+    #[arg(long, value_name = "RATE|auto", required_unless_present = "groups", value_parser = pace)]
+    rate: Option<Pace>,
+    /// With a rate that is found: look no higher
+    #[arg(long, value_name = "RATE", default_value = "100gbit")]
+    max_rate: BitsPerSec,
+    /// Classes of receivers, each with a group and a rate of its own, as in 239.1.1.1:7000=95mbit,239.1.1.2:7001=950mbit
+    #[arg(long, value_name = "ADDRESS:PORT=RATE,…", value_delimiter = ',', conflicts_with_all = ["group", "rate"], value_parser = class)]
+    groups: Vec<Class>,
+    /// Repair what single receivers lose at this rate beside the group's; in 0.1% of the group's otherwise
     #[arg(long, value_name = "RATE")]
-    rate: BitsPerSec,
+    repair_rate: Option<BitsPerSec>,
+    /// Send so much parity, as in 5% of what is sent: what is lost is then rebuilt without being asked for
+    #[arg(long, value_name = "SHARE", default_value = "0%")]
+    parity: Fraction,
+    /// Send what appears in this directory: what is moved there, or closed after it was written, until Ctrl-C
+    #[arg(long, value_name = "DIRECTORY")]
+    watch: Option<OsString>,
+    /// Repair a product for so long at least after it was sent; then it is gone, and those who lack it catch up over their connection
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    hold: Nanos,
+    /// Repair it for so many times as long as sending it took, where that is longer
+    #[arg(long, value_name = "FACTOR", default_value_t = 10.0, value_parser = factor)]
+    hold_factor: f64,
+    /// How packets are protected: encrypt, or integrity (authenticated, not encrypted)
+    #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
+    protect: Protect,
     /// Send over this interface; the routes say which otherwise
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -83,76 +112,121 @@ pub(super) struct Send {
 impl Send {
     /// Sends, and leaves a record however it ended.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let plan = self.plan()?;
+        let classes = self.classes()?;
+        let plans = self.plans(&classes)?;
         let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
         let stop = signal::on_termination().context("catch signals")?;
-        let mut telling = Telling {
-            json: self.json,
-            quiet: self.quiet,
-            table: Table::new(!self.quiet && !self.json && io::stderr().is_terminal()),
-        };
-        let finished = send::run(&plan, &stop, &mut |notice| telling.on(&notice));
-        telling.table.close();
-        let kept = file.as_mut().map(|file| file.append(&finished.record)).transpose();
-        if self.json || kept.is_err() {
-            // Nothing that was measured is lost.
-            print(&finished.record.line());
+        let table = Table::new(!self.quiet && !self.json && io::stderr().is_terminal());
+        let telling =
+            Mutex::new(Telling { json: self.json, quiet: self.quiet, several: plans.len() > 1, table });
+        let finished = run_all(&plans, &stop, &telling);
+        telling.lock().unwrap_or_else(PoisonError::into_inner).table.close();
+        // The worst of them is the answer.
+        let mut worst = ExitCode::SUCCESS;
+        let mut rank = 0;
+        let mut error = None;
+        for (plan, finished) in plans.iter().zip(finished) {
+            let kept = file.as_mut().map(|file| file.append(&finished.record)).transpose();
+            if self.json || kept.is_err() {
+                // Nothing that was measured is lost.
+                print(&finished.record.line());
+            }
+            kept?;
+            self.conclude(plan, &finished, plans.len() > 1);
+            let (this, code) = match (&finished.error, finished.interrupted) {
+                (Some(error), _) if error.is_passing() => (3, BROKEN),
+                (Some(_), _) => (4, BROKEN),
+                (None, true) => (2, INTERRUPTED),
+                (None, false) if !finished.is_whole() => (1, SOME),
+                (None, false) => (0, 0),
+            };
+            if this > rank {
+                (rank, worst) = (this, ExitCode::from(code));
+            }
+            match finished.error {
+                Some(passing) if passing.is_passing() => {
+                    eprintln!("farlink: {:#}", anyhow::Error::from(passing));
+                }
+                Some(refusal) => error = error.or(Some(refusal)),
+                None => {}
+            }
         }
-        kept?;
-        let is_whole = finished.is_whole();
-        if finished.error.is_none() && !self.quiet {
-            if !self.json {
-                print(&summary(&finished));
-            }
-            for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
-                eprintln!("farlink: {} left before it had everything", name(peer));
-            }
+        error.map_or(Ok(worst), |error| Err(error.into()))
+    }
+
+    /// Says what came of a session.
+    fn conclude(&self, plan: &Plan, finished: &Finished, several: bool) {
+        if finished.error.is_some() || self.quiet {
+            return;
         }
-        match finished.error {
-            Some(error) if error.is_passing() => {
-                eprintln!("farlink: {:#}", anyhow::Error::from(error));
-                Ok(ExitCode::from(BROKEN))
-            }
-            Some(error) => Err(error.into()),
-            None if finished.interrupted => Ok(ExitCode::from(INTERRUPTED)),
-            None if !is_whole => Ok(ExitCode::from(SOME)),
-            None => Ok(ExitCode::SUCCESS),
+        if !self.json {
+            let of = if several { format!("{}: ", plan.group) } else { String::new() };
+            print(&(of + &summary(finished)));
+        }
+        for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
+            eprintln!("farlink: {} left before it had everything", name(peer));
         }
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
+    /// The groups, and their rates.
+    fn classes(&self) -> anyhow::Result<Vec<Class>> {
+        let classes = match (self.group, self.rate) {
+            (Some(group), Some(pace)) => vec![Class { group, pace }],
+            _ => self.groups.clone(),
+        };
+        for (at, class) in classes.iter().enumerate() {
+            let port = class.group.address().port();
+            if classes[..at].iter().any(|other| other.group.address().port() == port) {
+                bail!("--groups has port {port} twice: each class has control connections at its own port");
+            }
+        }
+        Ok(classes)
+    }
+
+    fn plans(&self, classes: &[Class]) -> anyhow::Result<Vec<Plan>> {
+        if self.protect == Protect::Clear {
+            bail!(
+                "--protect clear: packets of a group are authenticated at least: write encrypt or integrity"
+            );
+        }
+        let (sources, piped) = self.sources()?;
+        let watch = self.watch.as_deref().map(source).transpose()?;
+        let plan = |class: &Class| {
+            anyhow::Ok(Plan {
+                group: class.group,
+                interface: self.interface.clone(),
+                ttl: self.ttl,
+                rate: match class.pace {
+                    Pace::Fixed(rate) => Rate::Fixed(rate),
+                    Pace::Found => Rate::Found { most: self.max_rate },
+                },
+                repair_rate: self.repair_rate,
+                parity: self.parity,
+                hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
+                protect: self.protect,
+                receivers: self.receivers,
+                realtime: self.realtime,
+                piped: piped.clone(),
+                sources: sources.clone(),
+                watch: watch.clone(),
+                keys: self.keys()?,
+                patience: self.timeout.get(),
+            })
+        };
+        classes.iter().map(plan).collect()
+    }
+
+    fn sources(&self) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
         let mut sources = Vec::new();
         let mut piped = None;
-        for source in &self.sources {
-            if source == "-" {
-                if piped.is_none() {
-                    piped = Some(self.piped()?);
-                }
-                continue;
+        for each in &self.sources {
+            if each != "-" {
+                sources.push(source(each)?);
+            } else if piped.is_none() {
+                piped = Some(self.piped()?);
             }
-            let path = std::path::absolute(source).with_context(|| format!("the source {source:?}"))?;
-            if let Err(error) = path.metadata() {
-                bail!("the source {}: {error}", path.display());
-            }
-            let mut bytes = path.as_os_str().as_bytes().to_vec();
-            // What is in a directory is sent, as with copy.
-            if source.as_bytes().ends_with(b"/") {
-                bytes.push(b'/');
-            }
-            sources.push(SourcePath::new(bytes)?);
         }
-        Ok(Plan {
-            group: self.group,
-            interface: self.interface.clone(),
-            ttl: self.ttl,
-            rate: self.rate,
-            receivers: self.receivers,
-            realtime: self.realtime,
-            piped,
-            sources,
-            keys: self.keys()?,
-            patience: self.timeout.get(),
-        })
+        Ok((sources, piped))
     }
 
     /// Standard input, kept in a file without a name: what was lost of it is read again.
@@ -184,117 +258,44 @@ impl Send {
     }
 }
 
-struct Telling {
-    json: bool,
-    quiet: bool,
-    table: Table,
-}
-
-impl Telling {
-    fn on(&mut self, notice: &Notice<'_>) {
-        if self.json {
-            print(&(object(notice).to_string() + "\n"));
-        }
-        match notice {
-            Notice::Ready { scheduling: Some(Scheduling::Other { reason }), .. } => {
-                self.table.say(&format!("farlink: the sending thread is an ordinary one: {reason}"));
-            }
-            Notice::Ready { at, .. } if !self.quiet && !self.json => {
-                self.table.say(&format!("receivers come to {at}"));
-            }
-            Notice::Joined(peer) if !self.quiet && !self.json => {
-                self.table.say(&format!("{} has joined", name(peer)));
-            }
-            Notice::Left(peer) if !self.json && peer.leave.is_none() => {
-                self.table.say(&format!("farlink: {} was lost", name(peer)));
-            }
-            Notice::Refused { from, reason } => {
-                self.table.say(&format!("farlink: {from} was not let in: {reason}"));
-            }
-            Notice::NotSent(not) => {
-                self.table.say(&format!("farlink: {}: not sent, {}", not.path, not.reason));
-            }
-            Notice::NotStored { peer, path, reason } => {
-                self.table.say(&format!("farlink: {} has not stored {path}: {reason}", name(peer)));
-            }
-            Notice::Progress(progress) => self.table.show(progress),
-            _ => {}
-        }
-    }
-}
-
-/// A notice as an object.
-fn object(notice: &Notice<'_>) -> serde_json::Value {
-    let peer_of =
-        |peer: &Peer| json!({"name": peer.host.name.to_string(), "address": peer.at.ip().to_string()});
-    match notice {
-        Notice::Ready { at, .. } => json!({"ready": {"at": at.to_string()}}),
-        Notice::Joined(peer) => json!({"joined": peer_of(peer)}),
-        Notice::Left(peer) => {
-            let mut object = peer_of(peer);
-            object["complete"] = (!peer.is_short && peer.failed == 0).into();
-            object["lost"] = peer.leave.is_none().into();
-            json!({"left": object})
-        }
-        Notice::Refused { from, reason } => {
-            json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
-        }
-        Notice::NotSent(not) => {
-            json!({"path": not.path, "outcome": if not.failed { "failed" } else { "skipped" }, "reason": not.reason})
-        }
-        Notice::NotStored { peer, path, reason } => {
-            let name = peer.host.name.to_string();
-            json!({"path": path, "outcome": "not stored", "receiver": name, "reason": reason})
-        }
-        Notice::Progress(progress) => {
-            let receivers = progress.peers.values().map(|peer| {
-                let mut object = peer_of(peer);
-                object["products"] = peer.products.into();
-                object["failed"] = peer.failed.into();
-                object["behind"] = peer.behind.into();
-                object["bytes"] = peer.report.bytes.into();
-                object["lost_packets"] = peer.report.lost.into();
-                object["unicast_repair_bytes"] = peer.repaired.into();
-                object["there"] = peer.is_there.into();
-                object
+/// Carries out sessions, each in a thread of its own. Where one of them fails as a whole the others end too.
+fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finished> {
+    thread::scope(|scope| {
+        let run = |plan: &'_ Plan| {
+            let finished = send::run(plan, stop, &mut |notice| {
+                telling.lock().unwrap_or_else(PoisonError::into_inner).on(plan.group, &notice);
             });
-            json!({"progress": {
-                "seconds": progress.seconds,
-                "products": progress.products,
-                "first_pass_bytes": progress.totals.first_pass,
-                "multicast_repair_bytes": progress.totals.multicast_repair,
-                "unicast_repair_bytes": progress.totals.unicast_repair,
-                "receivers": receivers.collect::<Vec<_>>(),
-            }})
-        }
+            if finished.error.is_some() {
+                stop.raise();
+            }
+            finished
+        };
+        let running: Vec<_> = plans.iter().map(|plan| scope.spawn(move || run(plan))).collect();
+        let ended = |thread: thread::ScopedJoinHandle<'_, Finished>| match thread.join() {
+            Ok(finished) => finished,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        running.into_iter().map(ended).collect()
+    })
+}
+
+fn factor(text: &str) -> anyhow::Result<f64> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
+        _ => bail!("write a number from 0 on"),
     }
 }
 
-/// A receiver, as people know it.
-pub(super) fn name(peer: &Peer) -> String {
-    format!("{} ({})", peer.host.name, peer.at.ip())
-}
-
-/// What came of it.
-fn summary(finished: &Finished) -> String {
-    let progress = &finished.progress;
-    let whole = progress.peers.values().filter(|peer| !peer.is_short && peer.failed == 0).count();
-    let mut text = format!(
-        "{} products, {} to {whole} of {} receivers",
-        progress.products,
-        Bytes(progress.bytes),
-        progress.peers.len()
-    );
-    if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
-        let rate = progress.bytes as f64 * 8.0 / seconds / 1e6;
-        text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
+/// A file or directory as it is named on this host.
+fn source(named: &OsStr) -> anyhow::Result<SourcePath> {
+    let path = std::path::absolute(named).with_context(|| format!("the source {named:?}"))?;
+    if let Err(error) = path.metadata() {
+        bail!("the source {}: {error}", path.display());
     }
-    let repaired = progress.totals.multicast_repair + progress.totals.unicast_repair;
-    if repaired > 0 {
-        text += &format!(", {} sent again", Bytes(repaired));
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    // What is in a directory is sent, as with copy.
+    if named.as_bytes().ends_with(b"/") {
+        bytes.push(b'/');
     }
-    if finished.interrupted {
-        text += " (interrupted)";
-    }
-    text + "\n"
+    Ok(SourcePath::new(bytes)?)
 }

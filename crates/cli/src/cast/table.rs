@@ -1,15 +1,20 @@
 //! How a session goes, a line a receiver, on standard error.
 
+use std::collections::BTreeMap;
+
+use farlink_cast::group::Group;
 use farlink_cast::send::{Peer, Progress};
 use farlink_wire::quantity::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::send::name;
+use super::telling::name;
 
 /// The table, where somebody looks.
 #[derive(Debug)]
 pub(super) struct Table {
     bar: Option<ProgressBar>,
+    /// Of each group, as it stood last.
+    groups: BTreeMap<String, String>,
 }
 
 impl Table {
@@ -19,13 +24,18 @@ impl Table {
             let style = ProgressStyle::with_template("{msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        Self { bar }
+        Self { bar, groups: BTreeMap::new() }
     }
 
     /// Shows how it stands.
-    pub(super) fn show(&self, progress: &Progress) {
+    pub(super) fn show(&mut self, group: Group, progress: &Progress) {
         if let Some(bar) = &self.bar {
-            bar.set_message(rows(progress));
+            self.groups.insert(group.to_string(), rows(progress));
+            let shown: Vec<_> = match self.groups.len() {
+                1 => self.groups.values().cloned().collect(),
+                _ => self.groups.iter().map(|(group, rows)| format!("{group}\n{rows}")).collect(),
+            };
+            bar.set_message(shown.join("\n"));
             bar.tick();
         }
     }
@@ -55,6 +65,9 @@ fn rows(progress: &Progress) -> String {
         Bytes(progress.totals.first_pass),
         Bytes(progress.totals.multicast_repair + progress.totals.unicast_repair),
     );
+    if let Some(rate) = progress.rate {
+        text += &format!(", at {rate}");
+    }
     let mut peers: Vec<&Peer> = progress.peers.values().collect();
     peers.sort_by_key(|peer| std::cmp::Reverse((peer.is_there, peer.behind, peer.report.lost)));
     if !peers.is_empty() {

@@ -179,6 +179,7 @@ pub struct Receiver {
     have_at: Nanos,
     nack_at: Nanos,
     report_at: Nanos,
+    reported_at: Nanos,
     rtt: Nanos,
     counts: (Counts, u64),
     /// Bytes of parity that are kept.
@@ -208,6 +209,7 @@ impl Receiver {
             have_at: now,
             nack_at: now,
             report_at: now,
+            reported_at: now,
             rtt: LIKELY_RTT,
             counts: (Counts::default(), 0),
             kept_parity: 0,
@@ -358,6 +360,9 @@ impl Receiver {
             self.scan(now);
             if !wants.is_empty() {
                 self.nack_at = now.after(self.config.pace);
+                self.report_at = self
+                    .report_at
+                    .min(self.reported_at.after(LOSSY_REPORT.max(Nanos(4 * self.config.pace.0))));
                 self.tally.nacks += 1;
                 return Some(Event::Nack(wants));
             }
@@ -367,6 +372,7 @@ impl Receiver {
             return Some(Event::Have(self.say()));
         }
         if now >= self.report_at {
+            self.reported_at = now;
             self.report_at = now.after(REPORT.max(Nanos(4 * self.config.pace.0)));
             return Some(Event::Report(self.report()));
         }
@@ -530,4 +536,7 @@ const MOST_PARITY: usize = 32 << 20;
 const LIKELY_RTT: Nanos = Nanos(100_000_000);
 
 /// How often a receiver says how it fares: a rate is judged by two or three of these.
-const REPORT: Nanos = Nanos(250_000_000);
+const REPORT: Nanos = Nanos(100_000_000);
+
+/// And how often while it loses something: so that a rate that is too high is known to be so soon.
+const LOSSY_REPORT: Nanos = Nanos(50_000_000);

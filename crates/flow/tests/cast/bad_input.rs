@@ -48,6 +48,23 @@ fn packets_that_are_only_late_are_hardly_asked_for() {
 }
 
 #[test]
+fn packets_that_come_long_after_they_were_repaired_are_dropped() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let mut path = Path::new(Nanos(5 * MS), 0.0);
+    // Later than the round trip in which what seems to be lost comes again.
+    (path.late, path.late_by) = (0.05, Nanos(80 * MS));
+    let host = simulation.join(path);
+    simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 60);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(host) && simulation.has_all(1));
+    let tally = simulation.hosts[host].machine.as_ref().unwrap().tally();
+    assert!(tally.repaired > 10_000 && tally.duplicates > 10, "{tally:?}");
+    assert_eq!(simulation.hosts[1].machine.as_ref().unwrap().tally().duplicates, 0);
+}
+
+#[test]
 fn forged_packets_and_those_of_an_earlier_session_change_nothing() {
     let mut simulation = Simulation::new(config(50_000_000), true);
     let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
@@ -118,6 +135,29 @@ fn a_receiver_that_is_killed_in_the_middle_goes_on_from_what_it_has() {
 }
 
 #[test]
+fn both_ends_may_be_killed_and_one_end_again_while_it_catches_up() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0.0, 0.05].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+    simulation.product("large", 2_000_000, Some(1));
+    stream(&mut simulation, 10);
+    simulation.run_for(Nanos(60 * MS));
+    // The sender takes its receivers with it; one of them is killed twice more, of which the other notices nothing.
+    simulation.restart_sender();
+    for _ in 0..2 {
+        simulation.run_for(Nanos(20 * MS));
+        simulation.kill(hosts[1]);
+        simulation.run_for(Nanos(20 * MS));
+        simulation.start(hosts[1], 0);
+    }
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+    let all = simulation.hosts[hosts[0]].written;
+    let total: u64 = simulation.products.iter().map(|(product, _)| product.shape.content()).sum();
+    assert!(all < total + 11 * 3 * 1416 + 100_000, "{all} bytes of {total}");
+}
+
+#[test]
 fn a_full_disk_is_the_matter_of_its_host_alone() {
     let mut simulation = Simulation::new(config(100_000_000), true);
     let hosts = [0, 1, 2].map(|_| simulation.join(Path::new(Nanos(5 * MS), 0.02)));
@@ -152,7 +192,7 @@ fn a_clock_that_jumps_loses_nothing() {
     let mut simulation = Simulation::new(config(100_000_000), true);
     let hosts = [0.0, 0.05].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
     stream(&mut simulation, 60);
-    for jump in [1, 100, 86_400_000] {
+    for jump in [1, 100, 300_000, 86_400_000] {
         simulation.run_for(Nanos(20 * MS));
         // The host was suspended: everything that was due is late.
         simulation.now = simulation.now.after(Nanos(jump * MS));
@@ -160,6 +200,43 @@ fn a_clock_that_jumps_loses_nothing() {
     simulation.finish();
     simulation.run(Nanos(60_000 * MS));
     assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+}
+
+#[test]
+fn a_clock_that_jumps_again_and_again_loses_nothing() {
+    let mut simulation = Simulation::new(config(20_000_000), true);
+    let hosts = [0.0, 0.02].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+    simulation.product("large", 3_000_000, Some(1));
+    stream(&mut simulation, 5);
+    simulation.finish();
+    // Each time for minutes: as long as a product is held, and longer.
+    for minutes in 1..20 {
+        simulation.run_for(Nanos(37 * MS));
+        simulation.now = simulation.now.after(Nanos(minutes * 60_000 * MS));
+    }
+    assert!(!simulation.is_complete());
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+}
+
+#[test]
+fn a_clock_that_stands_still_for_milliseconds_at_a_time_loses_nothing() {
+    let run = |grain| {
+        let mut simulation = Simulation::new(config(50_000_000), true);
+        simulation.grain = grain;
+        let hosts = [0.0, 0.03].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+        stream(&mut simulation, 40);
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete() && hosts.iter().all(|host| simulation.has_all(*host)));
+        let totals = simulation.sender.totals();
+        (simulation.nacks, totals.unicast_repair + totals.multicast_repair)
+    };
+    let (nacks, repaired) = run(Nanos(1));
+    let (coarse_nacks, coarse_repaired) = run(Nanos(4 * MS));
+    // What is asked for at one and the same time is asked for once.
+    assert!(coarse_nacks <= nacks, "{coarse_nacks} NACKs, {nacks} with a fine clock");
+    assert!(coarse_repaired <= 2 * repaired, "{coarse_repaired} bytes, {repaired} with a fine clock");
 }
 
 #[test]

@@ -85,7 +85,7 @@ impl Simulation {
         let path = each.path;
         let mut later = None;
         if path.late > 0.0 && each.random.random_bool(path.late) {
-            later = Some((now.after(Nanos(150_000)), 0));
+            later = Some((now.after(path.late_by), 0));
         }
         if let Some((time, buffer)) = path.stopped {
             let phase = now.0 % 100_000_000;

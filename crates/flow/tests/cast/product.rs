@@ -63,8 +63,9 @@ pub(crate) struct Path {
     /// Of packets to the group, each by itself.
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
-    /// Of packets that come 0.15 ms late.
+    /// Of packets that come later, by so much.
     pub(crate) late: f64,
+    pub(crate) late_by: Nanos,
     pub(crate) corrupt: f64,
     /// The receiver is stopped for this long of each 100 ms, and has so many bytes of buffer meanwhile.
     pub(crate) stopped: Option<(Nanos, u64)>,
@@ -72,6 +73,7 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) fn new(delay: Nanos, loss: f64) -> Self {
-        Self { delay, loss, duplicate: 0.0, late: 0.0, corrupt: 0.0, stopped: None }
+        let late_by = Nanos(150_000);
+        Self { delay, loss, duplicate: 0.0, late: 0.0, late_by, corrupt: 0.0, stopped: None }
     }
 }

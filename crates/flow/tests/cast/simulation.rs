@@ -53,6 +53,8 @@ pub(crate) struct Packet {
 
 pub(crate) struct Simulation {
     pub(crate) now: Nanos,
+    /// What the clock steps by.
+    pub(crate) grain: Nanos,
     pub(crate) sender: Sender,
     pub(crate) hosts: Vec<Host>,
     pub(crate) products: Vec<(Product, Vec<u8>)>,
@@ -82,6 +84,7 @@ impl Simulation {
         let now = Nanos(1_000_000_000);
         Self {
             now,
+            grain: Nanos(1),
             sender: Sender::new(config, now),
             hosts: Vec::new(),
             products: Vec::new(),
@@ -245,7 +248,7 @@ impl Simulation {
         let wake = self.by_wake.first().map_or(Nanos::MAX, |(at, _)| *at);
         let sender = self.sender.deadline().unwrap_or(Nanos::MAX);
         let at = next.min(wake).min(sender).min(end);
-        self.now = self.now.max(at);
+        self.now = self.now.max(Nanos(at.0.next_multiple_of(self.grain.0)));
         while let Some(Reverse((at, which))) = self.happenings.peek().copied()
             && at <= self.now
         {

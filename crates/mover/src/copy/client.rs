@@ -19,9 +19,10 @@ use farlink_wire::record::Outcome;
 use super::conversation::{End, Party, talk};
 use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
+use super::manner::Manner;
 use super::plan::{Finished, Notice, Plan, Progress, Summary};
 use super::receiving::{self, Receiving};
-use super::sending::{Manner, Sending, Tally};
+use super::sending::{Sending, Tally};
 use super::serve::absolute;
 use super::source::SourcePath;
 use super::target::{Destination, Target, TargetOptions};
@@ -30,7 +31,7 @@ use super::{CopyError, bottleneck, record, supply};
 use crate::connection::Emulated;
 use crate::control::Control;
 use crate::far::{Line, Opened};
-use crate::{automatic, chain, facts};
+use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
 pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
@@ -201,17 +202,8 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
-                let manner = Manner {
-                    resume: self.resume,
-                    verify: plan.verify,
-                    seal,
-                    automatic: automatic::is_asked(plan.congestion.as_ref()),
-                    is_buffer_fixed: plan.buffer.is_some(),
-                    may_pace: plan.declared.is_none() && plan.buffer.is_none(),
-                    limit: plan.limit,
-                    report: true,
-                    stale: stale_after(&control),
-                };
+                let few = plan.streams.is_none().then(|| process::cores().max(LEAST_FEW) as usize);
+                let manner = Manner { few, ..Manner::of(&request, seal, true, &control) };
                 let sending = Sending::new(manner, wake.clone(), new_wake()?);
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
@@ -399,13 +391,6 @@ fn usual_streams(plan: &Plan) -> Streams {
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
 }
 
-/// How long a block may be on its way over the path of `control` before an idle stream sends it, too.
-pub(super) fn stale_after(control: &Control) -> Nanos {
-    let rtt =
-        control.channel().tcp().and_then(|tcp| TcpInfo::of(tcp).ok()).map_or(Nanos::ZERO, |info| info.srtt);
-    Nanos(rtt.0 * 8).max(Nanos(2_000_000_000))
-}
-
 /// The sender's account.
 pub(super) fn sender_account(end: &End) -> Account {
     let End::Sender(sending) = end else { return Account::default() };
@@ -513,6 +498,9 @@ impl Party for Client<'_, '_> {
         self.host = Some(accept);
     }
 }
+
+/// Streams at work over a short path at least: one reads while the other sends.
+const LEAST_FEW: u32 = 2;
 
 /// Connections that are replaced before it is given up.
 const MOST_REPLACED: u32 = 64;

@@ -13,37 +13,15 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Rejected, Unit};
-use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
 use super::client::SocketFacts;
 use super::file_event::{Became, FileEvent};
+use super::manner::Manner;
 use super::outgoing::{Outgoing, Planned};
 use super::timing::Timing;
 use super::worker::Shared;
-
-/// How the sending end goes about it.
-#[derive(Clone, Debug)]
-pub(crate) struct Manner {
-    /// Ask what is there before sending it.
-    pub(crate) resume: bool,
-    /// Hash what is sent.
-    pub(crate) verify: bool,
-    /// The secret of frames' tags, where they have some.
-    pub(crate) seal: Option<[u8; 32]>,
-    /// Choose the congestion control by the round trip.
-    pub(crate) automatic: bool,
-    /// Whether somebody chose the size of the buffers.
-    pub(crate) is_buffer_fixed: bool,
-    /// Whether the kernel may pace: no rate is held, and no buffer bounds the window.
-    pub(crate) may_pace: bool,
-    /// Most bits a second.
-    pub(crate) limit: Option<BitsPerSec>,
-    /// Whether what becomes of each name is of interest here.
-    pub(crate) report: bool,
-    /// How long a block may be on its way before an idle stream sends it too.
-    pub(crate) stale: Nanos,
-}
 
 /// The sending end. Its threads and the conversation share it.
 #[derive(Debug)]
@@ -69,6 +47,8 @@ struct State {
     events: Vec<FileEvent>,
     lost: Vec<u32>,
     streams: HashSet<u32>,
+    /// Whether their path is short: a round trip is less than what a host takes for a piece of work.
+    is_short: bool,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -210,10 +190,11 @@ impl Sending {
 
     // What streams do.
 
-    /// A stream joins; `facts` are what the kernel granted it.
-    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts) {
+    /// A stream joins, over a path that is short or not; `facts` are what the kernel granted it.
+    pub(crate) fn on_stream(&self, stream: u32, is_short: bool, facts: SocketFacts) {
         let mut state = self.state();
         state.streams.insert(stream);
+        state.is_short = is_short;
         state.facts = facts;
     }
 
@@ -223,6 +204,12 @@ impl Sending {
         loop {
             if state.ending != Ending::No || !state.streams.contains(&stream) {
                 return None;
+            }
+            if self.manner.few.is_some_and(|few| state.is_short && state.before(stream) >= few) {
+                // Until it takes the place of one that is lost.
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
             }
             let now = monotonic();
             match state.schedule.poll(now, stream, self.manner.stale) {
@@ -479,6 +466,11 @@ impl Shared for Sending {
 }
 
 impl State {
+    /// Streams that go before one.
+    fn before(&self, stream: u32) -> usize {
+        self.streams.iter().filter(|other| **other < stream).count()
+    }
+
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
         self.schedule.on_acknowledged(unit);
         match unit {

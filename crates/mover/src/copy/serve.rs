@@ -16,18 +16,19 @@ use farlink_wire::key::Grant;
 use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
 use farlink_wire::message::{Arrival, Message, Way};
 
-use super::client::{new_wake, sender_account, stale_after};
+use super::client::{new_wake, sender_account};
 use super::conversation::{End, Party, talk};
 use super::filter::Filter;
+use super::manner::Manner;
 use super::receiving::{self, Receiving};
-use super::sending::{Manner, Sending};
+use super::sending::Sending;
 use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
 use super::{CopyError, foretell};
 use crate::channel::Channel;
 use crate::control::Control;
-use crate::{automatic, facts};
+use crate::facts;
 
 /// Where a client may read and write: beneath these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -182,17 +183,7 @@ fn sending_end(
     control: &Control,
 ) -> Result<End, CopyError> {
     let (sources, filter) = sources(request, allowed)?;
-    let manner = Manner {
-        resume: request.resume,
-        verify: request.verify,
-        seal,
-        automatic: automatic::is_asked(request.congestion.as_ref()),
-        is_buffer_fixed: request.buffer.is_some(),
-        may_pace: request.declared.is_none() && request.buffer.is_none(),
-        limit: request.limit,
-        report: false,
-        stale: stale_after(control),
-    };
+    let manner = Manner::of(request, seal, false, control);
     let sending = Sending::new(manner, wake.clone(), new_wake()?);
     supply::start(&sending, sources, filter, request.length)
         .map_err(|source| CopyError::System { attempt: "start a thread", source })?;

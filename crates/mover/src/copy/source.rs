@@ -16,8 +16,10 @@ use farlink_wire::path::{RelativePath, readable};
 use super::filter::Filter;
 
 pub use path::{SourcePath, SourcePathError};
+pub use standing::Standing;
 
 mod path;
+mod standing;
 
 /// What a walk comes upon.
 #[derive(Debug)]

@@ -250,6 +250,7 @@ mod tests {
                 congestion: None::<Name>,
                 declared: None,
                 buffer: None,
+                chosen_later: false,
             };
             let dial = Dial {
                 route: Route::Tcp(vec![address]),

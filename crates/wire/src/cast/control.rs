@@ -135,6 +135,11 @@ pub enum Words {
 pub struct Join {
     /// What the host is.
     pub host: Host,
+    /// Random: the same over all connections of a receiver. A host may have several receivers.
+    pub receiver: u64,
+    /// Of its directory: the same when it is started again for that. Absent where it keeps nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<u64>,
     /// The session that it was in before its connection broke; it has products of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<SessionId>,

@@ -1,11 +1,10 @@
 //! Receivers as they come, speak, and go.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use farlink_host::clock::monotonic;
 use farlink_mover::facts;
-use farlink_wire::cast::control::{BlockPackets, Control, Join, Leave, Report, Welcome, Words};
-use farlink_wire::message::copy::Protect;
+use farlink_wire::cast::control::{Control, Join, Leave, Welcome, Words};
 use farlink_wire::quantity::Nanos;
 
 use super::Session;
@@ -16,13 +15,22 @@ impl Session<'_> {
     /// The door tells something of a receiver.
     pub(super) fn hear(&mut self, receiver: u32, heard: Heard, tell: &mut dyn FnMut(Notice<'_>)) {
         let now = monotonic();
+        // What it said before it was given up, or came back under another number, may come after that.
+        let is_new = matches!(heard, Heard::Join(..) | Heard::Refused(..));
+        if !is_new && !self.progress.peers.get(&receiver).is_some_and(|peer| peer.is_there) {
+            return;
+        }
         self.heard_at.insert(receiver, now);
         match heard {
             Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
-            Heard::Nack(wants) => self.machine.on_nack(now, receiver, wants),
+            Heard::Nack(wants) => {
+                self.tempo.on_nack(receiver, &wants);
+                self.machine.on_nack(now, receiver, wants);
+            }
             Heard::Have(runs) => self.machine.on_have(now, receiver, &runs),
             Heard::Report(report) => {
                 self.machine.on_report(receiver, report);
+                self.tempo.on_report(now, receiver, &report);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
                     peer.report = report;
                 }
@@ -48,16 +56,13 @@ impl Session<'_> {
         at: SocketAddr,
         tell: &mut dyn FnMut(Notice<'_>),
     ) {
-        // One that was lost, or was killed and starts anew, is there again.
-        let before = self
-            .lost
-            .iter()
-            .position(|(lost, _)| self.progress.peers.get(lost).is_some_and(|peer| peer.at.ip() == at.ip()));
-        match before {
-            Some(place) => {
-                let (lost, _) = self.lost.swap_remove(place);
-                self.progress.peers.remove(&lost);
-            }
+        let is_silent = |number| self.heard_at.get(number).is_none_or(|heard| now.since(*heard) > SILENT);
+        let before = self.progress.peers.iter().find(|(number, peer)| {
+            let may_be_there = peer.is_there && !is_silent(*number);
+            is_again(peer, may_be_there, &join, at.ip())
+        });
+        match before.map(|(before, _)| *before) {
+            Some(before) => self.forget(now, before),
             None => self.joined += 1,
         }
         let first = self.machine.oldest();
@@ -66,9 +71,9 @@ impl Session<'_> {
             host: facts::host(),
             session: self.id,
             key: self.key,
-            protect: Protect::Encrypt,
+            protect: self.plan.protect,
             payload: self.payload,
-            block: BlockPackets::default(),
+            block: self.redundancy.block(),
             number: self.sealer.next(),
             first,
             position: self.machine.position(),
@@ -80,21 +85,17 @@ impl Session<'_> {
             self.outbox.say(receiver, &Control::Words(Words::End { products }));
         }
         self.keep_pace();
-        let peer = Peer {
-            host: join.host,
-            at,
-            first,
-            report: Report::default(),
-            products: 0,
-            failed: 0,
-            repaired: 0,
-            behind: 0,
-            is_there: true,
-            leave: None,
-            is_short: true,
-        };
+        let peer = Peer::new(join, at, first);
         tell(Notice::Joined(&peer));
         self.progress.peers.insert(receiver, peer);
+    }
+
+    /// A receiver is there under another number now. Its connection may have been lost for that receiver alone so far.
+    fn forget(&mut self, now: Nanos, receiver: u32) {
+        self.outbox.close(receiver);
+        self.drop_out(now, receiver);
+        self.lost.retain(|(lost, _)| *lost != receiver);
+        self.progress.peers.remove(&receiver);
     }
 
     /// Tells those who have joined before that there are so many now that each must say less.
@@ -109,11 +110,17 @@ impl Session<'_> {
         }
     }
 
+    /// Nothing more is expected of a receiver.
+    fn drop_out(&mut self, now: Nanos, receiver: u32) {
+        self.machine.on_leave(now, receiver);
+        self.tempo.on_leave(receiver);
+        self.heard_at.remove(&receiver);
+    }
+
     /// A receiver is there no longer.
     fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
         self.look_at(receiver);
-        self.machine.on_leave(now, receiver);
-        self.heard_at.remove(&receiver);
+        self.drop_out(now, receiver);
         let Some(peer) = self.progress.peers.get_mut(&receiver) else { return };
         let wanted = self.products.count() - peer.first;
         let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));
@@ -156,5 +163,59 @@ impl Session<'_> {
         peer.failed = progress.failed;
         peer.repaired = progress.repaired;
         peer.behind = progress.behind;
+    }
+}
+
+/// Whether who wants to join from `address` is `peer`: it was cut off, or it has ended and was started again for the same directory. As
+/// long as it `may_be_there`, another one has that directory by mistake.
+fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bool {
+    let is_same_place = join.place.is_some()
+        && (peer.place, &peer.host.name, peer.at.ip()) == (join.place, &join.host.name, address);
+    peer.number == join.receiver || (!may_be_there && is_same_place)
+}
+
+/// A receiver whose host has failed is silent for so long before it is started again: others say how they fare ten times a second, or
+/// more seldom in groups of tens of thousands.
+const SILENT: Nanos = Nanos(2_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use farlink_wire::message::{Host, Text};
+
+    use super::*;
+
+    const AT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+    fn join(receiver: u64, place: Option<u64>) -> Join {
+        let (name, other) = (Text::from("b".to_owned()), Text::default());
+        let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
+        Join { host, receiver, place, again: None }
+    }
+
+    fn peer(join: Join) -> Peer {
+        Peer::new(join, SocketAddr::new(AT, 40_000), 0)
+    }
+
+    const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+
+    #[test]
+    fn a_receiver_that_comes_back_is_itself_also_where_its_connection_seems_to_be_there() {
+        for place in [None, Some(7)] {
+            for may_be_there in [false, true] {
+                assert!(is_again(&peer(join(1, place)), may_be_there, &join(1, place), AT));
+            }
+        }
+        // From another address too: it has two interfaces, or a translator between.
+        assert!(is_again(&peer(join(1, None)), false, &join(1, None), ELSEWHERE));
+    }
+
+    #[test]
+    fn one_that_is_started_again_is_known_by_its_directory() {
+        let lost = peer(join(1, Some(7)));
+        assert!(is_again(&lost, false, &join(2, Some(7)), AT));
+        assert!(!is_again(&lost, false, &join(2, Some(8)), AT), "another directory of the same host");
+        assert!(!is_again(&peer(join(1, None)), false, &join(2, None), AT), "nothing was kept");
+        assert!(!is_again(&lost, true, &join(2, Some(7)), AT), "the first is still there");
+        assert!(!is_again(&lost, false, &join(2, Some(7)), ELSEWHERE), "the same path on another host");
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Peer {
     pub(super) place: u32,
     /// What waits to be sent to it alone, by product: packets.
     pub(super) wanted: BTreeMap<u32, Spans>,
+    /// Products whose first packet may wait for it: what came of a product without its name may have to be dropped.
+    heads: BTreeSet<u32>,
     runs: usize,
     /// Most of them, and of those that are on their way.
     most_runs: usize,
@@ -57,6 +59,7 @@ impl Peer {
         Self {
             place,
             wanted: BTreeMap::new(),
+            heads: BTreeSet::new(),
             runs: 0,
             most_runs: MOST_RUNS,
             sent: BTreeMap::new(),
@@ -81,6 +84,9 @@ impl Peer {
         if self.is_full() || packets.is_empty() {
             return 0;
         }
+        if packets.start == 0 {
+            self.heads.insert(product);
+        }
         let spans = self.wanted.entry(product).or_default();
         let (runs, total) = (spans.runs(), spans.total());
         spans.insert(packets);
@@ -101,15 +107,19 @@ impl Peer {
         }
     }
 
-    /// Takes the next packets that wait for it, of the oldest product, at most `most`.
+    /// Takes the next packets that wait for it, at most `most`: the first packet of a product, or those of the oldest product.
     pub(super) fn next(&mut self, most: u64) -> Option<(u32, Range<u64>)> {
-        let mut first = self.wanted.first_entry()?;
-        let product = *first.key();
-        let runs = first.get().runs();
-        let run = first.get_mut().pop(most)?;
-        self.runs = self.runs + first.get().runs() - runs;
-        if first.get().is_empty() {
-            first.remove();
+        let starts = |spans: &Spans| !spans.missing(0..1).contains(&(0..1));
+        let head = std::iter::from_fn(|| self.heads.pop_first())
+            .find(|product| self.wanted.get(product).is_some_and(starts));
+        let oldest = self.wanted.keys().next().copied()?;
+        let product = head.unwrap_or(oldest);
+        let spans = self.wanted.get_mut(&product)?;
+        let runs = spans.runs();
+        let run = spans.pop(if product == oldest { most } else { 1 })?;
+        self.runs = self.runs + spans.runs() - runs;
+        if spans.is_empty() {
+            self.wanted.remove(&product);
         }
         Some((product, run))
     }
@@ -161,6 +171,21 @@ const ALL_RUNS: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_packet_of_a_product_goes_before_all_others() {
+        let mut peer = Peer::new(0);
+        peer.want(3, 5..9);
+        peer.want(8, 1..4);
+        peer.want(9, 0..6);
+        assert_eq!(peer.next(4), Some((9, 0..1)));
+        assert_eq!(peer.next(4), Some((3, 5..9)));
+        peer.want(4, 0..2);
+        peer.forget(4);
+        assert_eq!(peer.next(4), Some((8, 1..4)));
+        assert_eq!(peer.next(9), Some((9, 1..6)));
+        assert_eq!((peer.next(4), peer.runs), (None, 0));
+    }
 
     #[test]
     fn what_waits_is_bounded_and_comes_in_order() {

@@ -1,6 +1,9 @@
 //! A source as the user names it.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use farlink_wire::path::{RelativePath, bytes_of, readable};
 use serde::{Deserialize, Serialize};
@@ -37,6 +40,12 @@ impl SourcePath {
     #[must_use]
     pub fn base_name(&self) -> Option<&[u8]> {
         self.split().1
+    }
+
+    /// As a path of this host, where it is absolute.
+    #[must_use]
+    pub fn to_path(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.0))
     }
 
     /// The directory to open, relative to the root of what may be read, and the name in it; `None` where it is the directory itself.

@@ -17,7 +17,12 @@ fn frames() -> Vec<Control<'static>> {
         pace: Nanos(1_000_000),
     };
     vec![
-        Control::Words(Words::Join(Box::new(Join { host, again: Some(SessionId(8)) }))),
+        Control::Words(Words::Join(Box::new(Join {
+            host,
+            receiver: u64::MAX,
+            place: Some(1),
+            again: Some(SessionId(8)),
+        }))),
         Control::Words(Words::Welcome(Box::new(welcome))),
         Control::Words(Words::Refuse("no".to_owned().into())),
         Control::Words(Words::Pace(Nanos(50_000_000))),

@@ -1,0 +1,124 @@
+"""Does a slow receiver of `farlink cast` cost the others nothing, and how fast is it? Writes bench/cast.md.
+
+Every row of the page is measured by itself, ours and the peers' commands in turn over the same emulated
+hosts; what was measured stays under target/bench-cast, and an interrupted bench goes on where it was.
+
+usage: cast.py [--row NAME]... [--repetitions N] [--again] [--page]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from support import page
+from support.cast_fastest import Rates
+from support.cast_feed import Feed
+from support.cast_rates import Auto, Groups, Retransmission
+from support.cast_realtime import Realtime
+from support.cast_scale import Scale
+from support.cast_streams import KIB, MB, MIB, Stream, Study
+from support.casters import need
+from support.casting import WORK
+from support.copies import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from support.casting import Row
+
+REPETITIONS = 3
+ROWS: Sequence[Row] = (
+    Study(name="study", rate_bps=600 * MB, mtu=1500),
+    # Seven at the study's rate are more than two cores carry: what fits, in rate and in packets.
+    Study(name="study-400", rate_bps=400 * MB, mtu=1500),
+    Study(name="study-9000", rate_bps=600 * MB, mtu=9000),
+    Stream(
+        name="stream-16",
+        title="16 files of 8 MiB to four receivers, 380 Mb/s, the first with a receive buffer of 64 KiB",
+        count=16,
+        size=8 * MIB,
+    ),
+    Stream(
+        name="stream-300",
+        title="300 files of 40 KiB to four receivers, likewise",
+        count=300,
+        size=40 * KIB,
+    ),
+    Realtime(),
+    Retransmission(),
+    Auto(),
+    Groups(),
+    Groups(name="groups-4", receivers=4),
+    Feed(),
+    Rates(),
+    Scale(),
+)
+
+
+def write(results: Results, machine: str) -> None:
+    """The page, of all that was measured."""
+    parts = []
+    for row in ROWS:
+        if row.name == "scale" or results.of(row.name):
+            body = row.body(results)
+            parts += [f"## {row.title}", body] if body else []
+    page.write(
+        Path(__file__).with_suffix(".md"),
+        title="Does a slow receiver of farlink cast cost the others nothing, and how fast is it?",
+        question="Files to the receivers of a group over emulated hosts (short RTT), all hosts and the "
+        "emulator on the same cores, files in memory; ours (AES-256-GCM) and the peers' commands in "
+        "turn. A time is from the sender's first packet of data until the receiver says that its last "
+        "file is there; what comes before, which takes UFTP two seconds, does not count. Fast "
+        "receivers are all but the slow one. Medians and ranges; `n` is how many runs went well, "
+        "`late` in how many the emulator fell behind: they are counted with the others.",
+        command="make bench-cast",
+        machine=machine,
+        body="\n\n".join(parts),
+    )
+
+
+def main() -> None:
+    """Measures what is not measured yet, and writes the page."""
+    names = [row.name for row in ROWS]
+    parser = argparse.ArgumentParser(
+        description="Measure farlink cast beside its peers; write bench/cast.md."
+    )
+    parser.add_argument(
+        "--row", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
+    )
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page of what is there, and measure nothing"
+    )
+    asked = parser.parse_args()
+    chosen = asked.row or names
+    results = Results(path=WORK / "results.jsonl")
+    if asked.again:
+        forget(results, chosen)
+    kept_machine = WORK / "machine"
+    if not asked.page:
+        need()
+        WORK.mkdir(parents=True, exist_ok=True)
+        if not kept_machine.exists():
+            kept_machine.write_text(page.machine())
+        for row in ROWS:
+            if row.name in chosen:
+                row.run(results, asked.repetitions)
+    write(results, kept_machine.read_text() if kept_machine.exists() else page.machine())
+
+
+def forget(results: Results, names: Sequence[str]) -> None:
+    """Drops what was measured of the rows of these names."""
+    if results.path.exists():
+        runs = zip(results.path.read_text().splitlines(), results.read(), strict=True)
+        kept = [line for line, run in runs if run["row"] not in names]
+        results.path.write_text("".join(f"{line}\n" for line in kept))
+    if "scale" in names:
+        (WORK / "scale.csv").unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

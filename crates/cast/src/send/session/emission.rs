@@ -1,0 +1,99 @@
+//! What leaves: packets to the group, and frames to single receivers.
+
+use farlink_flow::cast::seal::FRONT;
+use farlink_flow::cast::sender::Send;
+use farlink_wire::cast::control::{Control, repair_header};
+use farlink_wire::cast::packet::{Data, Header, OVERHEAD, TAG};
+use farlink_wire::message::Text;
+
+use super::Session;
+use crate::error::CastError;
+use crate::send::sockets::refused;
+
+impl Session<'_> {
+    pub(super) fn send(&mut self, send: Send) -> Result<(), CastError> {
+        match send {
+            Send::Data { header, bytes } => self.send_data(header, bytes)?,
+            Send::Parity(parity) => {
+                let made = self.redundancy.parity_of(&parity)?;
+                let mut run = std::mem::take(&mut self.run);
+                run.clear();
+                run.resize(FRONT, 0);
+                run.extend_from_slice(made);
+                run.resize(run.len() + TAG, 0);
+                self.seal(&Header::Parity(parity), &mut run)?;
+                self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
+                self.run = run;
+            }
+            Send::Status(position) => {
+                let mut packet = [0; OVERHEAD];
+                self.seal(&Header::Status(position), &mut packet)?;
+                self.transmit(&packet, OVERHEAD as u16)?;
+            }
+            Send::Repair { receiver, product, shape, offset, bytes } => {
+                let mut content = std::mem::take(&mut self.bytes);
+                content.resize(bytes as usize, 0);
+                match self.products.read(product, offset..offset + bytes, false, &mut content) {
+                    Ok(()) => {
+                        let header = repair_header(product, shape, offset, content.len());
+                        let goes_on = self.outbox.post(receiver, |out| {
+                            out.extend(header);
+                            out.extend_from_slice(&content);
+                        });
+                        if !goes_on {
+                            self.machine.on_writable(receiver, false);
+                        }
+                    }
+                    Err(reason) => self.machine.on_unreadable(product, &Text::from(reason)),
+                }
+                self.bytes = content;
+            }
+            Send::Gone { receiver, runs } => {
+                self.outbox.say(receiver, &Control::Gone(runs));
+            }
+            Send::Lost { receiver, product, reason } => {
+                self.outbox.say(receiver, &Control::Lost { product, reason });
+            }
+            Send::Released { product } => self.products.release(product),
+        }
+        Ok(())
+    }
+
+    fn send_data(&mut self, header: Data, bytes: u64) -> Result<(), CastError> {
+        let mut content = std::mem::take(&mut self.bytes);
+        content.resize(bytes as usize, 0);
+        let range = header.offset..header.offset + bytes;
+        if let Err(reason) = self.products.read(header.product, range, !header.repair, &mut content) {
+            self.lacks = true;
+            self.machine.on_unreadable(header.product, &Text::from(reason));
+            self.bytes = content;
+            return Ok(());
+        }
+        let mut run = std::mem::take(&mut self.run);
+        run.clear();
+        let mut offset = header.offset;
+        for payload in content.chunks(self.payload.get().into()) {
+            let from = run.len();
+            run.resize(from + FRONT, 0);
+            run.extend_from_slice(payload);
+            run.resize(run.len() + TAG, 0);
+            self.seal(&Header::Data(Data { offset, ..header }), &mut run[from..])?;
+            if !header.repair {
+                self.redundancy.add(&header, offset, payload)?;
+            }
+            offset += payload.len() as u64;
+        }
+        self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
+        (self.run, self.bytes) = (run, content);
+        Ok(())
+    }
+
+    fn seal(&mut self, header: &Header, packet: &mut [u8]) -> Result<(), CastError> {
+        self.sealer.seal(header, packet).map_err(|error| CastError::Seal { reason: error.to_string() })
+    }
+
+    fn transmit(&self, run: &[u8], packet: u16) -> Result<(), CastError> {
+        let group = self.plan.group;
+        self.sockets.group.send(run, packet).map_err(|source| refused("send to", group, source))
+    }
+}

@@ -1,0 +1,83 @@
+//! The rate of a session: as it was named, or as it is found.
+
+use farlink_flow::cast::rate::RateFinder;
+use farlink_wire::cast::control::{Report, Want};
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+use crate::send::Rate;
+
+/// How fast the group is sent to.
+#[derive(Debug)]
+pub(super) enum Tempo {
+    Fixed(BitsPerSec),
+    Found {
+        finder: Box<RateFinder>,
+        /// Bytes to the group that the finder knows of.
+        told: u64,
+    },
+}
+
+impl Tempo {
+    pub(super) fn new(rate: Rate, now: Nanos) -> Self {
+        match rate {
+            Rate::Fixed(rate) => Self::Fixed(rate),
+            Rate::Found { most } => {
+                let rate = |bits| BitsPerSec::new(bits).unwrap_or(most);
+                let finder = RateFinder::new(rate(LEAST), rate(START), most, LAG, now);
+                Self::Found { finder: Box::new(finder), told: 0 }
+            }
+        }
+    }
+
+    /// The rate now.
+    pub(super) fn rate(&self) -> BitsPerSec {
+        match self {
+            Self::Fixed(rate) => *rate,
+            Self::Found { finder, .. } => finder.rate(),
+        }
+    }
+
+    /// So many bytes have been sent to the group in all: a new rate, where there is one.
+    pub(super) fn adjust(&mut self, now: Nanos, sent: u64) -> Option<BitsPerSec> {
+        let Self::Found { finder, told } = self else { return None };
+        finder.on_sent(sent - std::mem::replace(told, sent));
+        finder.poll(now)
+    }
+
+    /// A receiver says how it fares.
+    pub(super) fn on_report(&mut self, now: Nanos, receiver: u32, report: &Report) {
+        if let Self::Found { finder, .. } = self {
+            finder.on_report(now, receiver, report.packets, report.lost, report.rtt);
+        }
+    }
+
+    /// A receiver lacks something.
+    pub(super) fn on_nack(&mut self, receiver: u32, wants: &[Want]) {
+        if let Self::Found { finder, .. } = self {
+            let first = wants.iter().filter(|want| !want.again && !want.catch_up);
+            // Of a product of which it knows nothing it wants all that there may be.
+            let bytes =
+                first.flat_map(|want| &want.ranges).map(|(_, length)| (*length).min(MOST_UNKNOWN)).sum();
+            finder.on_nack(receiver, bytes);
+        }
+    }
+
+    /// A receiver is there no longer.
+    pub(super) fn on_leave(&mut self, receiver: u32) {
+        if let Self::Found { finder, .. } = self {
+            finder.on_leave(receiver);
+        }
+    }
+}
+
+/// The lowest rate that is sent at, bits per second.
+const LEAST: u64 = 1_000_000;
+
+/// The rate that the search begins with.
+const START: u64 = 100_000_000;
+
+/// How long reports lag behind what is sent, but for the round trip: their interval, and a queue of as long.
+const LAG: Nanos = Nanos(200_000_000);
+
+/// What a range counts for at most: a product of a feed.
+const MOST_UNKNOWN: u64 = 64 * 1024 * 1024;

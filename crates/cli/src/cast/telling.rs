@@ -1,0 +1,138 @@
+//! What a session tells, as people and programs read it.
+
+use farlink_cast::group::Group;
+use farlink_cast::send::{Finished, Notice, Peer};
+use farlink_host::scheduling::Scheduling;
+use farlink_wire::quantity::{BitsPerSec, Bytes};
+use serde_json::json;
+
+use super::table::Table;
+use crate::memory::print;
+
+/// Says it on standard error, or as objects on standard output.
+pub(super) struct Telling {
+    pub(super) json: bool,
+    pub(super) quiet: bool,
+    /// Whether there are several groups, which are named then.
+    pub(super) several: bool,
+    pub(super) table: Table,
+}
+
+impl Telling {
+    /// Something happened in the session of `group`.
+    pub(super) fn on(&mut self, group: Group, notice: &Notice<'_>) {
+        if self.json {
+            let mut object = object(notice);
+            if self.several {
+                object["group"] = group.to_string().into();
+            }
+            print(&(object.to_string() + "\n"));
+        }
+        match notice {
+            Notice::Ready { scheduling: Some(Scheduling::Other { reason }), .. } => {
+                self.table.say(&format!("farlink: the sending thread is an ordinary one: {reason}"));
+            }
+            Notice::Ready { at, .. } if !self.quiet && !self.json => {
+                self.table.say(&format!("receivers come to {at}"));
+            }
+            Notice::Joined(peer) if !self.quiet && !self.json => {
+                self.table.say(&format!("{} has joined", name(peer)));
+            }
+            Notice::Left(peer) if !self.json && peer.leave.is_none() => {
+                self.table.say(&format!("farlink: {} was lost", name(peer)));
+            }
+            Notice::Refused { from, reason } => {
+                self.table.say(&format!("farlink: {from} was not let in: {reason}"));
+            }
+            Notice::NotSent(not) => {
+                self.table.say(&format!("farlink: {}: not sent, {}", not.path, not.reason));
+            }
+            Notice::NotStored { peer, path, reason } => {
+                self.table.say(&format!("farlink: {} has not stored {path}: {reason}", name(peer)));
+            }
+            Notice::Ceased if !self.quiet && !self.json => {
+                self.table.say("nothing more is looked for: waiting until receivers have everything (Ctrl-C again to end at once)");
+            }
+            Notice::Progress(progress) => self.table.show(group, progress),
+            _ => {}
+        }
+    }
+}
+
+/// A notice as an object.
+fn object(notice: &Notice<'_>) -> serde_json::Value {
+    let peer_of =
+        |peer: &Peer| json!({"name": peer.host.name.to_string(), "address": peer.at.ip().to_string()});
+    match notice {
+        Notice::Ready { at, .. } => json!({"ready": {"at": at.to_string()}}),
+        Notice::Joined(peer) => json!({"joined": peer_of(peer)}),
+        Notice::Left(peer) => {
+            let mut object = peer_of(peer);
+            object["complete"] = (!peer.is_short && peer.failed == 0).into();
+            object["lost"] = peer.leave.is_none().into();
+            json!({"left": object})
+        }
+        Notice::Refused { from, reason } => {
+            json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
+        }
+        Notice::NotSent(not) => {
+            json!({"path": not.path, "outcome": if not.failed { "failed" } else { "skipped" }, "reason": not.reason})
+        }
+        Notice::NotStored { peer, path, reason } => {
+            let name = peer.host.name.to_string();
+            json!({"path": path, "outcome": "not stored", "receiver": name, "reason": reason})
+        }
+        Notice::Ceased => json!({"ceased": true}),
+        Notice::Progress(progress) => {
+            let receivers = progress.peers.values().map(|peer| {
+                let mut object = peer_of(peer);
+                object["products"] = peer.products.into();
+                object["failed"] = peer.failed.into();
+                object["behind"] = peer.behind.into();
+                object["bytes"] = peer.report.bytes.into();
+                object["lost_packets"] = peer.report.lost.into();
+                object["unicast_repair_bytes"] = peer.repaired.into();
+                object["there"] = peer.is_there.into();
+                object
+            });
+            json!({"progress": {
+                "seconds": progress.seconds,
+                "products": progress.products,
+                "rate_bps": progress.rate.map(BitsPerSec::get),
+                "first_pass_bytes": progress.totals.first_pass,
+                "multicast_repair_bytes": progress.totals.multicast_repair,
+                "unicast_repair_bytes": progress.totals.unicast_repair,
+                "receivers": receivers.collect::<Vec<_>>(),
+            }})
+        }
+    }
+}
+
+/// A receiver, as people know it.
+pub(super) fn name(peer: &Peer) -> String {
+    format!("{} ({})", peer.host.name, peer.at.ip())
+}
+
+/// What came of it.
+pub(super) fn summary(finished: &Finished) -> String {
+    let progress = &finished.progress;
+    let whole = progress.peers.values().filter(|peer| !peer.is_short && peer.failed == 0).count();
+    let mut text = format!(
+        "{} products, {} to {whole} of {} receivers",
+        progress.products,
+        Bytes(progress.bytes),
+        progress.peers.len()
+    );
+    if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
+        let rate = progress.bytes as f64 * 8.0 / seconds / 1e6;
+        text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
+    }
+    let repaired = progress.totals.multicast_repair + progress.totals.unicast_repair;
+    if repaired > 0 {
+        text += &format!(", {} sent again", Bytes(repaired));
+    }
+    if finished.interrupted {
+        text += " (interrupted)";
+    }
+    text + "\n"
+}

@@ -1,0 +1,223 @@
+//! Files that appear in a directory: inotify(7), for a whole tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+/// Watches a directory, and every directory beneath it.
+#[derive(Debug)]
+pub struct Watcher {
+    inotify: Inotify,
+    top: PathBuf,
+    /// Directories, from the top's own path on.
+    directories: BTreeMap<WatchDescriptor, PathBuf>,
+}
+
+/// What has appeared since it was asked before.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Appeared {
+    /// Files that were closed after somebody wrote to them, or that were moved to where they are: paths beneath the top, in the order in
+    /// which that happened, none of them twice.
+    pub files: Vec<PathBuf>,
+    /// Directories in which files may have appeared that are not among these, and why.
+    pub missed: Vec<(PathBuf, String)>,
+    /// Whether the top is no more.
+    pub is_over: bool,
+}
+
+impl Watcher {
+    /// Watches `top`. Names that begin with a dot are passed over, as those of files that are not complete often do.
+    ///
+    /// # Errors
+    /// The kernel's: no such directory, no right to read it, or more directories than one user may watch
+    /// (`fs.inotify.max_user_watches`).
+    pub fn new(top: &Path) -> io::Result<Self> {
+        // Whoever opens a file for writing while this looks whether somebody does, has that said by it.
+        // SAFETY: to ignore a signal runs no code of ours.
+        unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }?;
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
+        let mut watcher = Self { inotify, top: top.to_owned(), directories: BTreeMap::new() };
+        watcher.enter(Path::new(""), &mut |_| {})?;
+        Ok(watcher)
+    }
+
+    /// What has appeared; does not wait for anything.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&mut self) -> io::Result<Appeared> {
+        let mut appeared = Appeared::default();
+        let mut seen = BTreeSet::new();
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => return Ok(appeared),
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            for event in events {
+                let before = appeared.files.len();
+                self.take(&event, &mut appeared);
+                let new = appeared.files.split_off(before);
+                appeared.files.extend(new.into_iter().filter(|path| seen.insert(path.clone())));
+            }
+        }
+    }
+
+    fn take(&mut self, event: &InotifyEvent, appeared: &mut Appeared) {
+        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+            let reason = "more changed at once than the kernel keeps (fs.inotify.max_queued_events)";
+            appeared.missed.push((self.top.clone(), reason.to_owned()));
+            return;
+        }
+        if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+            let gone = self.directories.remove(&event.wd);
+            appeared.is_over |= gone.is_some_and(|path| path.as_os_str().is_empty());
+            return;
+        }
+        let (Some(directory), Some(name)) = (self.directories.get(&event.wd), &event.name) else { return };
+        if is_hidden(name) {
+            return;
+        }
+        let path = directory.join(name);
+        if !event.mask.contains(AddWatchFlags::IN_ISDIR) {
+            if event.mask.intersects(AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO) {
+                appeared.files.push(path);
+            }
+        } else if event.mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
+            let mut files = Vec::new();
+            match self.enter(&path, &mut |file| files.push(file)) {
+                Ok(()) => {}
+                // It was there for a moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => appeared.missed.push((self.top.join(&path), error.to_string())),
+            }
+            appeared.files.append(&mut files);
+        }
+    }
+
+    /// Watches a directory and those beneath it, and says which files are complete in them.
+    fn enter(&mut self, directory: &Path, tell: &mut dyn FnMut(PathBuf)) -> io::Result<()> {
+        let mask = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_ONLYDIR;
+        let at = self.top.join(directory);
+        let watch = self.inotify.add_watch(&at, mask)?;
+        self.directories.insert(watch, directory.to_owned());
+        // What comes from now on is told by the kernel.
+        let mut entries = fs::read_dir(&at)?.collect::<Result<Vec<_>, _>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries.iter().filter(|entry| !is_hidden(&entry.file_name())) {
+            let (path, kind) = (directory.join(entry.file_name()), entry.file_type()?);
+            if kind.is_dir() {
+                self.enter(&path, tell)?;
+            } else if kind.is_file() && !is_written(&entry.path()) {
+                tell(path);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Watcher {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".")
+}
+
+/// Whether somebody has a file open for writing: then there is no read lease (fcntl(2)). Where that cannot be told, nobody has.
+fn is_written(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    let lease = |kind: libc::c_int| {
+        // SAFETY: the descriptor is open for the whole call, which takes an integer.
+        let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+        Errno::result(status)
+    };
+    let is_refused = lease(libc::F_RDLCK) == Err(Errno::EAGAIN);
+    let _ = lease(libc::F_UNLCK);
+    is_refused
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A directory of its own, that is removed with this.
+    struct Top(PathBuf);
+
+    impl Top {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("farlink-watch-{name}-{}", std::process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Top {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn read(watcher: &mut Watcher) -> Vec<String> {
+        let appeared = watcher.read().unwrap();
+        assert_eq!(appeared.missed, []);
+        appeared.files.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_complete() {
+        let top = Top::new("file");
+        fs::write(top.0.join("old"), "before").unwrap();
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        let mut file = File::create(top.0.join("new")).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(read(&mut watcher), [""; 0]);
+        drop(file);
+        fs::write(top.0.join(".hidden"), "part").unwrap();
+        fs::rename(top.0.join(".hidden"), top.0.join("moved")).unwrap();
+        assert_eq!(read(&mut watcher), ["new", "moved"]);
+    }
+
+    #[test]
+    fn directories_are_watched_as_they_come() {
+        let top = Top::new("tree");
+        fs::create_dir(top.0.join("there")).unwrap();
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        fs::create_dir_all(top.0.join("a/b")).unwrap();
+        fs::write(top.0.join("a/b/one"), "1").unwrap();
+        fs::write(top.0.join("there/two"), "2").unwrap();
+        let half = File::create(top.0.join("a/half")).unwrap();
+        assert_eq!(read(&mut watcher), ["a/b/one", "there/two"]);
+        drop(half);
+        fs::write(top.0.join("a/b/one"), "again").unwrap();
+        assert_eq!(read(&mut watcher), ["a/half", "a/b/one"]);
+    }
+
+    #[test]
+    fn it_says_when_the_top_is_gone() {
+        let top = Top::new("gone");
+        let inner = top.0.join("inner");
+        fs::create_dir(&inner).unwrap();
+        let mut watcher = Watcher::new(&inner).unwrap();
+        fs::remove_dir(&inner).unwrap();
+        assert!(watcher.read().unwrap().is_over);
+        assert!(Watcher::new(&inner).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! How the sending end of a copy goes about it.
+
+use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::copy::Request;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+use crate::automatic;
+use crate::control::Control;
+
+/// How the sending end goes about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    /// Ask what is there before sending it.
+    pub(crate) resume: bool,
+    /// Hash what is sent.
+    pub(crate) verify: bool,
+    /// The secret of frames' tags, where they have some.
+    pub(crate) seal: Option<[u8; 32]>,
+    /// Choose the congestion control by the round trip.
+    pub(crate) automatic: bool,
+    /// Whether somebody chose the size of the buffers.
+    pub(crate) is_buffer_fixed: bool,
+    /// Whether the kernel may pace: no rate is held, and no buffer bounds the window.
+    pub(crate) may_pace: bool,
+    /// Most bits a second.
+    pub(crate) limit: Option<BitsPerSec>,
+    /// Whether what becomes of each name is of interest here.
+    pub(crate) report: bool,
+    /// How long a block may be on its way before an idle stream sends it too.
+    pub(crate) stale: Nanos,
+    /// Whether nobody chose how TCP is to send: over a short path as it does so best there.
+    pub(crate) follows_path: bool,
+    /// Most streams that are at work at a time over a short path, where nobody chose their number.
+    pub(crate) few: Option<usize>,
+}
+
+impl Manner {
+    /// As `request` asks for it.
+    pub(crate) fn of(request: &Request, seal: Option<[u8; 32]>, report: bool, control: &Control) -> Self {
+        Self {
+            resume: request.resume,
+            verify: request.verify,
+            seal,
+            automatic: automatic::is_asked(request.congestion.as_ref()),
+            is_buffer_fixed: request.buffer.is_some(),
+            may_pace: request.declared.is_none() && request.buffer.is_none(),
+            limit: request.limit,
+            report,
+            stale: stale_after(control),
+            follows_path: automatic::follows_path(request),
+            few: None,
+        }
+    }
+}
+
+/// How long a block may be on its way over the path of `control` before an idle stream sends it, too.
+pub(super) fn stale_after(control: &Control) -> Nanos {
+    let rtt =
+        control.channel().tcp().and_then(|tcp| TcpInfo::of(tcp).ok()).map_or(Nanos::ZERO, |info| info.srtt);
+    Nanos(rtt.0 * 8).max(Nanos(2_000_000_000))
+}

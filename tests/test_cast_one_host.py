@@ -1,0 +1,116 @@
+"""Several receivers on one host: each is itself when it comes back, and none takes another's place."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from casting import Running, kill, receiver, sender, wait_for
+from copying import leftovers
+from emulation import Emulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOST = "b"
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Emulation]:
+    """Three hosts around a core."""
+    with Emulation(options=("--hosts", "3", "--rate", "1gbit", "--rtt", "4ms", "--seed", "4")) as emulation:
+        yield emulation
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that takes a second or more at the rate of tests."""
+    path = tmp_path / "source" / "large.bin"
+    path.parent.mkdir()
+    path.write_bytes(random.Random(3).randbytes(60_000_000))
+    return path
+
+
+def under_way(running: Running) -> None:
+    """Wait until much of the file has come."""
+    while running.until("progress")["progress"]["bytes"] < 5_000_000:
+        pass
+
+
+def killed(star: Emulation, running: Running, into: Path) -> None:
+    """A receiver is killed that writes to `into`."""
+    kill(star, f"--into {into} ")
+    running.wait()
+
+
+def whole(record: dict[str, Any]) -> list[bool]:
+    """Of each receiver that took part, whether it has everything."""
+    return sorted(each["complete"] for each in record["cast"]["receivers"])
+
+
+def test_both_are_killed_and_come_back_as_themselves(star: Emulation, large: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with contextlib.ExitStack() as stack:
+        sending = stack.enter_context(sender(star, large, options=wait_for(2)))
+        running = {into: stack.enter_context(receiver(star, HOST, into)) for into in (one, two)}
+        for each in running.values():
+            under_way(each)
+        for into, each in running.items():
+            killed(star, each, into)
+        assert leftovers(one) != []
+        assert leftovers(two) != []
+        again = [stack.enter_context(receiver(star, HOST, into)) for into in (two, one)]
+        codes = [each.end()[0] for each in again]
+        status, record = sending.end()
+    assert (status, codes) == (0, [0, 0]), record
+    assert whole(record) == [True, True]
+    for into in (one, two):
+        assert (into / large.name).read_bytes() == large.read_bytes()
+        assert leftovers(into) == []
+
+
+def test_another_on_the_same_host_does_not_take_the_place_of_one_that_was_killed(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with (
+        sender(star, large, options=("--timeout", "2s")) as sending,
+        receiver(star, "c", "null:") as elsewhere,
+        receiver(star, HOST, one) as first,
+    ):
+        sending.until("joined")
+        sending.until("joined")
+        under_way(first)
+        killed(star, first, one)
+        with receiver(star, HOST, two) as second:
+            assert (second.end()[0], elsewhere.end()[0]) == (0, 0)
+        status, record = sending.end()
+        said = sending.complaints()
+    assert (two / large.name).read_bytes() == large.read_bytes()
+    assert not (one / large.name).exists()
+    # The sender does not believe that everybody has everything.
+    assert (status, whole(record)) == (1, [False, True, True])
+    assert "left before it had everything" in said
+
+
+def test_one_that_is_started_again_before_the_session_begins_counts_once(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with sender(star, large, options=wait_for(2)) as sending:
+        with receiver(star, HOST, one) as first:
+            sending.until("joined")
+            killed(star, first, one)
+        sending.until("left")
+        with receiver(star, HOST, one) as again:
+            sending.until("joined")
+            # So the session still waits for the second.
+            assert [sending.until("progress")["progress"]["products"] for _ in range(4)] == [0] * 4
+            with receiver(star, HOST, two) as second:
+                codes = [again.end()[0], second.end()[0]]
+        status, record = sending.end()
+    assert (status, codes, whole(record)) == (0, [0, 0], [True, True])

@@ -1,0 +1,212 @@
+"""What a session can be told to do: find its rate, send parity, watch a directory, serve classes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from casting import (
+    GROUP,
+    RECEIVERS,
+    SENDER,
+    Running,
+    files,
+    lossy,
+    receiver,
+    receivers,
+    sender,
+    tell,
+    wait_for,
+)
+from emulation import FARLINK, START_LIMIT_S, Emulation, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REFUSED = 2
+OTHER = "239.1.1.2:7001"
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Emulation]:
+    """Four hosts around a core."""
+    with Emulation(options=("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "3")) as emulation:
+        yield emulation
+
+
+def file_of(path: Path, size: int) -> Path:
+    """A file of so many random bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(random.Random(size).randbytes(size))
+    return path
+
+
+def test_parity_makes_up_for_what_is_lost_without_being_asked(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 8_000_000)
+    with (
+        lossy(star, "b", "3%"),
+        receivers(star, tmp_path) as each,
+        sender(star, source, options=(*wait_for(3), "--parity", "10%")) as sending,
+    ):
+        ends = [one.end() for one in each]
+        status, record = sending.end()
+    assert [status for status, _ in ends] == [0, 0, 0]
+    assert status == 0, record
+    for host in RECEIVERS:
+        assert files(tmp_path / host) == files_alone(source)
+    said = record["cast"]
+    assert 0.09 * said["first_pass_bytes"] < said["parity_bytes"] < 0.12 * said["first_pass_bytes"]
+    lost = next(one for one in said["receivers"] if one["lost"] > 0)
+    payload = said["payload_bytes"]
+    # A block of sixty packets rarely lost more than its six of parity.
+    again = said["multicast_repair_bytes"] + said["unicast_repair_bytes"]
+    assert lost["lost"] > 5
+    assert again < lost["lost"] * payload / 4
+
+
+def files_alone(source: Path) -> dict[str, tuple[bytes, int, int]]:
+    """One file as `files` has a directory's."""
+    status = source.stat()
+    return {source.name: (source.read_bytes(), status.st_mtime_ns, status.st_mode)}
+
+
+def test_nothing_is_kept_of_what_was_rebuilt_for_nobody(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 3_000_000)
+    hold = ("--hold", "1s", "--hold-factor", "0", "--repair-rate", "50mbit")
+    options = ("--parity", "5%", "--protect", "integrity", *hold)
+    with (
+        lossy(star, "b", "3%"),
+        receiver(star, "b", "null:") as receiving,
+        sender(star, source, options=options) as sending,
+    ):
+        status, mine = receiving.end()
+        assert (status, sending.end()[0]) == (0, 0)
+    assert mine["protection"] == "integrity"
+    assert mine["cast"]["repaired_bytes"] > 0
+
+
+def test_a_rate_is_found(star: Emulation, tmp_path: Path) -> None:
+    # Capacity is 100 Mb/s at one of the hosts: more than that, its queue loses.
+    star.change("--rate", "100mbit", target="/b")
+    try:
+        source = file_of(tmp_path / "source.bin", 60_000_000)
+        with receiver(star, "b", "null:") as receiving, sender(star, source, rate="auto") as sending:
+            assert receiving.end()[0] == 0
+            status, record = sending.end()
+    finally:
+        star.change("--rate", "1gbit", target="/b")
+    assert status == 0
+    assert "declared_bps" not in record
+    assert 60e6 < record["cast"]["rate_bps"] <= 104e6, record["cast"]
+
+
+def test_no_rate_is_looked_for_beyond_the_highest(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 2_000_000)
+    most = ("--max-rate", "20mbit")
+    with (
+        receiver(star, "b", "null:") as receiving,
+        sender(star, source, options=most, rate="auto") as sending,
+    ):
+        assert receiving.end()[0] == 0
+        status, record = sending.end()
+    assert status == 0
+    assert record["cast"]["rate_bps"] == 20_000_000
+
+
+def test_what_appears_in_a_directory_is_sent(star: Emulation, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    file_of(feed / "old", 10)
+    named = file_of(tmp_path / "named", 20_000)
+    watch = ("--watch", str(feed))
+    with (
+        receiver(star, "b", tmp_path / "b") as receiving,
+        sender(star, named, options=watch) as sending,
+    ):
+        assert stored(receiving) == "named"
+        file_of(tmp_path / "moved", 3000).rename(feed / "moved")
+        assert stored(receiving) == "feed/moved"
+        file_of(feed / "a/b/written", 700_000)
+        assert stored(receiving) == "feed/a/b/written"
+        with (feed / "slow").open("wb") as slow:
+            slow.write(b"half")
+            slow.flush()
+            file_of(feed / "meanwhile", 5)
+            assert stored(receiving) == "feed/meanwhile"
+        assert stored(receiving) == "feed/slow"
+        file_of(feed / ".hidden", 9)
+        file_of(feed / "slow", 99)
+        assert stored(receiving) == "feed/slow"
+        tell(star, "--watch", signal.SIGINT)
+        sending.until("ceased")
+        status, record = sending.end()
+        assert receiving.end()[0] == 0
+    assert status == 0
+    assert (record["outcome"], record["files"]) == ("ok", 6)
+    there = files(tmp_path / "b")
+    assert set(there) == {"named", "feed/moved", "feed/a/b/written", "feed/slow", "feed/meanwhile"}
+    assert there["feed/slow"][0] == (feed / "slow").read_bytes()
+
+
+def stored(receiving: Running) -> str:
+    """The name of the next file that a receiver stores."""
+    said = receiving.until("outcome")
+    assert said["outcome"] == "stored", said
+    return str(said["path"])
+
+
+def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 2_500_000)
+    command = (str(FARLINK), "cast", "send", "--no-auth", "--json", "--groups")
+    classes = f"{GROUP}=20mbit,{OTHER}=200mbit"
+    with (
+        receiver(star, "b", tmp_path / "b") as slow,
+        receiver(star, "c", tmp_path / "c", group=OTHER) as fast,
+        star.background(SENDER, *command, classes, str(source)) as sending,
+    ):
+        slow_record, fast_record = slow.end()[1], fast.end()[1]
+        assert sending.stdout is not None
+        said = [json.loads(line) for line in sending.stdout]
+        assert sending.wait() == 0
+    assert files(tmp_path / "b") == files(tmp_path / "c") == files_alone(source)
+    records = [one for one in said if "kind" in one]
+    assert [one["destination"] for one in records] == [GROUP, OTHER]
+    assert [one["declared_bps"] for one in records] == [20_000_000, 200_000_000]
+    assert {one["group"] for one in said if "joined" in one} == {GROUP, OTHER}
+    # At 20 Mb/s it takes a second; the other class does not wait for it.
+    assert slow_record["duration_s"] > 0.9
+    assert fast_record["bytes"] == source.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--group", GROUP, "--rate", "fast"), ("fast", "auto")),
+        (("--groups", f"{GROUP}=1gbit,239.1.1.2:7000=1gbit"), ("7000", "twice", "port")),
+        (("--groups", GROUP), (GROUP, "239.1.1.1:7000=95mbit")),
+        (("--groups", f"{GROUP}=1gbit", "--rate", "1gbit"), ("--groups", "--rate")),
+        (("--group", GROUP, "--rate", "1gbit", "--parity", "120%"), ("120%",)),
+        (("--group", GROUP, "--rate", "1gbit", "--hold-factor", "-1"), ("-1",)),
+        (("--group", GROUP, "--rate", "1gbit", "--protect", "clear"), ("clear", "integrity")),
+        (("--group", GROUP, "--rate", "1gbit", "--watch", "/no/such/feed"), ("/no/such/feed",)),
+    ],
+)
+def test_what_a_session_cannot_be_is_refused(
+    tmp_path: Path, asked: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    source = file_of(tmp_path / "source.bin", 10)
+    said = refused("cast", "send", "--no-auth", *asked, str(source))
+    assert all(word in said for word in words), said
+
+
+def test_a_directory_that_is_a_file_is_not_watched(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 10)
+    command = ("cast", "send", "--group", GROUP, "--rate", "1mbit", "--no-auth", "--watch", str(source))
+    with star.background(SENDER, str(FARLINK), *command) as process:
+        said = process.communicate(timeout=START_LIMIT_S)[1]
+    assert process.returncode == REFUSED
+    assert "Not a directory" in said

@@ -1,0 +1,87 @@
+"""How a copy sends where nobody says how: over a short path otherwise than over a long one."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from copying import BLOCK, MEDDLED_PORT, Ends, ends
+from emulation import ROOT, Emulation, next_line, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def short() -> Iterator[Ends]:
+    """Two hosts in one room, whose administrator has chosen a congestion control."""
+    with Emulation(options=["--rate", "500mbit", "--rtt", "0.4ms"]) as emulation, ends(emulation) as both:
+        run([*emulation.command("a"), "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"])
+        yield both
+
+
+@pytest.fixture(scope="module")
+def long() -> Iterator[Ends]:
+    """The same, and a country between them."""
+    with Emulation(options=["--rate", "500mbit", "--rtt", "20ms"]) as emulation, ends(emulation) as both:
+        run([*emulation.command("a"), "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"])
+        yield both
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file of some blocks."""
+    path = tmp_path / "file"
+    path.write_bytes(random.Random(5).randbytes(16 * BLOCK + 99))
+    return path
+
+
+def test_over_a_short_path_it_sends_with_cubic_and_says_why(
+    short: Ends, source: Path, tmp_path: Path
+) -> None:
+    record = short.copy(source, short.far(tmp_path / "copy")).record
+    assert (record["congestion"], record["streams"]) == ("cubic", 8)
+    assert "shorter than 5ms" in record["congestion_reason"]
+    assert "reno" in record["congestion_reason"]
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+
+
+def test_over_a_long_path_it_sends_as_the_host_does(long: Ends, source: Path, tmp_path: Path) -> None:
+    record = long.copy(source, long.far(tmp_path / "copy")).record
+    assert record["congestion"] == "reno"
+    assert "congestion_reason" not in record
+
+
+@pytest.mark.parametrize("named", [("--congestion", "reno"), ("--buffer", "1MiB")])
+def test_what_somebody_chose_is_kept(
+    short: Ends, source: Path, tmp_path: Path, named: tuple[str, str]
+) -> None:
+    record = short.copy(source, short.far(tmp_path / "copy"), *named).record
+    assert record["congestion"] == "reno"
+    assert "congestion_reason" not in record
+
+
+def test_a_choice_that_is_left_to_the_sender_begins_with_cubic(
+    short: Ends, source: Path, tmp_path: Path
+) -> None:
+    record = short.copy(source, short.far(tmp_path / "copy"), "--congestion", "auto").record
+    assert record["congestion"] == "cubic"
+
+
+def test_an_idle_stream_takes_the_place_of_one_that_breaks(short: Ends, source: Path, tmp_path: Path) -> None:
+    there = tmp_path / "copy"
+    program = ROOT / "tests" / "programs" / "meddler.py"
+    address = short.emulation.address("b")
+    words = [sys.executable, str(program), address, str(MEDDLED_PORT), str(short.port), "kill", str(BLOCK)]
+    with short.emulation.background("b", *words) as meddler:
+        assert meddler.stdout is not None
+        assert next_line(meddler.stdout, meddler) == "listening\n"
+        with short.copying(str(source), f"farlink://{address}:{MEDDLED_PORT}{there}") as copying:
+            copied = copying.ended()
+        assert next_line(meddler.stdout, meddler).startswith("kill")
+    assert copied.status == 0, copied
+    assert there.read_bytes() == source.read_bytes()
