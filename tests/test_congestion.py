@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulation import Emulation, farlink
+from emulation import FARLINK, Emulation, farlink, run
 from test_memory import moved, serving
 
 if TYPE_CHECKING:
@@ -49,6 +52,25 @@ def test_an_unknown_one_is_refused_with_those_that_there_are() -> None:
     assert ended.status == 2
     assert ended.stderr.startswith('farlink: there is no congestion control "vegan": available are ')
     assert "cubic" in ended.stderr
+
+
+def test_an_ordinary_user_is_told_what_loading_takes() -> None:
+    for name in OURS:
+        needs_loading(name)
+    directory = Path(tempfile.mkdtemp(prefix="ordinary-user-"))
+    try:
+        directory.chmod(0o755)
+        shutil.copy2(FARLINK, directory / "farlink")
+        become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        ended = run([*become, str(directory / "farlink"), "congestion", "--json"])
+    finally:
+        shutil.rmtree(directory)
+    entries = {entry["name"]: entry for entry in json.loads(ended.stdout)}
+    assert entries["reno"]["state"] == "available"
+    for name in OURS:
+        assert entries[name]["state"] == "unavailable"
+        assert "CAP_BPF" in entries[name]["reason"]
+        assert "origin" not in entries[name]
 
 
 @pytest.fixture(scope="module")
