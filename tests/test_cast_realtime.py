@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,10 +44,14 @@ def policies(emulation: Emulation) -> list[tuple[str, int]]:
 
 def threads(process: int) -> list[tuple[str, int]]:
     """Name and scheduling policy of each thread that `process` has now."""
-    tasks = [int(task.name) for task in Path(f"/proc/{process}/task").iterdir()]
-    names = [Path(f"/proc/{process}/task/{task}/comm").read_text().strip() for task in tasks]
-    found = [os.sched_getscheduler(task) & ~os.SCHED_RESET_ON_FORK for task in tasks]
-    return list(zip(names, found, strict=True))
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        # A thread may end between the listing and the reading.
+        with contextlib.suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            policy = os.sched_getscheduler(int(task.name)) & ~os.SCHED_RESET_ON_FORK
+            found.append((name, policy))
+    return found
 
 
 def all_arrives(star: Emulation, sending: Running, source: Path, into: Path) -> None:

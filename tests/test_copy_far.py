@@ -12,6 +12,7 @@ import pytest
 import odd_tree
 from copying import BLOCK, REFUSED, SOME_FAILED, Ends, Keys, differences, ends, leftovers
 from emulation import FARLINK, Emulation, farlink, run
+from test_auto import saved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,6 +126,47 @@ def test_the_limit_is_kept_within_two_in_a_hundred(tmp_path: Path, way: str) -> 
         places = (source, both.far(there)) if way == "push" else (both.far(source), there)
         record = both.copy(*places, "--limit", "50mbit").record
     assert record["bytes"] * 8 / record["duration_s"] == pytest.approx(50e6, rel=0.02)
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_a_declared_rate_is_held_by_two_streams_to_the_disk(clear: Ends, tmp_path: Path, way: str) -> None:
+    states = {each["name"]: each["state"] for each in json.loads(farlink("congestion", "--json").stdout)}
+    if states["circuit"] == "unavailable":
+        pytest.skip("nobody may load a congestion control here")
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(3).randbytes(8 * BLOCK))
+    places = (source, clear.far(there)) if way == "push" else (clear.far(source), there)
+    record = clear.copy(*places, "--circuit", "150mbit", "--fsync").record
+    assert there.read_bytes() == source.read_bytes()
+    assert (record["congestion"], record["declared_bps"], record["streams"]) == ("circuit", 150e6, 2)
+    assert record["bytes"] * 8 / record["duration_s"] <= 150e6
+
+
+def test_a_profile_model_chooses_for_files_too(clear: Ends, tmp_path: Path) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(6).randbytes(2 * BLOCK))
+    record = clear.copy(source, clear.far(there), f"--auto={saved(tmp_path)}").record
+    assert there.read_bytes() == source.read_bytes()
+    assert (record["congestion"], record["streams"], record["buffer_bytes"]) == ("reno", 3, 1 << 20)
+    assert "the profile model of 2026-11-21" in record["congestion_reason"]
+
+
+def test_connections_come_from_the_address_that_was_named(
+    near: Emulation, keys: Keys, tmp_path: Path
+) -> None:
+    source, there, other = tmp_path / "file", tmp_path / "copy", "198.18.0.77"
+    source.write_bytes(random.Random(7).randbytes(4 * BLOCK))
+    (device,) = set(near.output("a", "ls", "/sys/class/net").split()) - {"lo"}
+    near.output("a", "ip", "address", "add", f"{other}/32", "dev", device)
+    with ends(near, keys=keys, protect="encrypt") as both:
+        words = ("--bind", other, "--limit", "50mbit", "--streams", "2")
+        with both.copying(source, both.far(there), *words) as copying:
+            copying.wait_for(BLOCK)
+            shown = near.output("a", "ss", "-tnHO", "state", "established", "dport", f"= :{both.port}")
+            assert copying.ended().status == 0
+    # Control and two of data.
+    assert [line.split()[2].rpartition(":")[0] for line in shown.splitlines()] == [other] * 3
+    assert there.read_bytes() == source.read_bytes()
 
 
 def test_sources_on_a_far_host_may_be_several(clear: Ends, tmp_path: Path) -> None:

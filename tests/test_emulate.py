@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emulation import FARLINK, ROOT, Emulation, farlink, next_line, refused, run
+from emulation import FARLINK, ROOT, Emulation, farlink, next_line, refused, round_trips_ms, run
 
 STREAM = str(ROOT / "tests" / "programs" / "stream.py")
 # A ping that takes longer than this over what was asked is no busy machine but a fault.
@@ -146,6 +147,30 @@ def test_a_stream_takes_at_least_its_time_at_the_rate() -> None:
     assert took >= length * 8 / 20e6
 
 
+def test_other_traffic_shares_the_queue_and_what_finds_no_place_is_counted() -> None:
+    options = ["--rate", "40mbit", "--rtt", "1ms", "--queue", "30kB", "--background", "20mbit,on-off:50ms"]
+    with Emulation(options=options) as emulation:
+        sent, got = received(emulation, length=1_000_000)
+        shown = emulation.show()
+    assert sent == got
+    # Mean of a load that is there half of the time.
+    assert shown["background_bps"] in (10_000_000, 20_000_000)
+    there = link_of(shown, "a", "b")
+    assert there["background_packets"] > 0
+    assert there["dropped"]["queue"] > 0, there
+    assert there["queue_max_bytes"] <= 30_000
+
+
+def test_jitter_makes_round_trips_shorter_and_longer_and_keeps_their_order() -> None:
+    with Emulation(options=["--rtt", "20ms", "--jitter", "5ms"]) as emulation:
+        ended = emulation.ping("a", emulation.address("b"), "-c", "30", "-i", "0.002", "-W", "5")
+    found = round_trips_ms(ended.stdout)
+    assert len(found) == 30
+    assert 10 - CREDIT_MS <= min(found) < 19
+    numbers = [int(each) for each in re.findall(r"icmp_seq=(\d+)", ended.stdout)]
+    assert numbers == sorted(numbers)
+
+
 def test_a_cut_connection_carries_nothing_until_it_is_restored() -> None:
     with Emulation(options=["--rtt", "1ms"]) as emulation:
         address = emulation.address("b")
@@ -260,6 +285,10 @@ def test_a_star_joins_every_pair_and_one_pair_can_be_cut() -> None:
 
 def test_one_access_link_changes_alone() -> None:
     with Emulation(options=["--hosts", "3", "--rtt", "4ms"]) as emulation:
+        emulation.change("--rate", "1gbit", "--loss", "5%", target="/c")
+        for each in emulation.show()["links"]:
+            changed = "c" in (each["from"], each["to"])
+            assert (each["rate_bps"], each["loss"]) == ((1e9, 0.05) if changed else (1e10, 0.0))
         emulation.change("--loss", "100%", target="/c")
         assert emulation.ping("a", emulation.address("c"), "-c", "1", "-W", "1").status == 1
         assert emulation.ping("a", emulation.address("b"), "-c", "1", "-W", "5").status == 0
@@ -297,8 +326,27 @@ def test_a_host_can_ask_for_its_own_connection(pair: Emulation) -> None:
     assert f'"name":"{pair.name}"' in inside.replace(": ", ":")
 
 
-def test_kernel_memory_is_touched_beforehand_where_that_was_asked() -> None:
+def settings() -> dict[str, str]:
+    """What this machine's kernel is set to, of what an emulation might want otherwise."""
+    found = {}
+    for directory in ("net/core", "net/ipv4", "vm"):
+        for path in Path("/proc/sys", directory).iterdir():
+            # Whoever loads a congestion control changes the list of them; some files can only be written to.
+            if path.is_file() and "congestion" not in path.name:
+                with contextlib.suppress(OSError):
+                    found[str(path)] = path.read_text()
+    return found
+
+
+def test_hosts_have_buffers_for_a_full_connection_and_this_machine_stays_as_it_is() -> None:
+    before = settings()
     with Emulation(options=["--prefault", "64MiB"]) as emulation:
+        for name in ("tcp_rmem", "tcp_wmem"):
+            for host in "ab":
+                most = int(emulation.output(host, "cat", f"/proc/sys/net/ipv4/{name}").split()[2])
+                # 10 Gb/s for 366 ms, and the kernel's own structures as much again.
+                assert most >= 2 * 457_500_000, name
+        assert settings() == before
         shown = emulation.show()
         assert shown["asked"]["prefault"] == "64MiB"
         assert not [note for note in shown["notes"] if "prefault" in note]

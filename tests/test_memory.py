@@ -106,6 +106,14 @@ def test_many_streams_share_the_bytes(served: Emulation) -> None:
     assert moved(served, "--bytes", f"{length}B", "--streams", "32")["bytes"] == length
 
 
+@pytest.mark.parametrize("zero_copy", ["yes", "no"])
+def test_blocks_threads_and_copies_are_as_asked(served: Emulation, zero_copy: str) -> None:
+    asked = ["--block", "64KiB", "--threads", "2", "--zero-copy", zero_copy]
+    record = moved(served, "--bytes", "8MiB", "--streams", "3", *asked)
+    assert (record["bytes"], record["block_bytes"]) == (8 << 20, 64 << 10)
+    assert record["zero_copy"] == (zero_copy == "yes")
+
+
 def test_transfers_at_the_same_time_are_kept_apart(served: Emulation) -> None:
     lengths = [1_000_001, 2_000_003, 4_000_007]
     command = [str(FARLINK), "memory", "b", "--json", "--quiet", "--bytes"]

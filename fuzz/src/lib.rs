@@ -5,8 +5,10 @@
 //! again, and a machine must keep its promises.
 #![forbid(unsafe_code)]
 
+use farlink_link::background::Background;
+use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::link::{Link, Segments};
-use farlink_link::{Conditions, Loss};
+use farlink_link::{Conditions, Framing, Loss};
 use farlink_wire::bootstrap::{Answer, Invitation, Ports};
 use farlink_wire::cast::control::Control;
 use farlink_wire::cast::packet::{Clear, Header, OVERHEAD, TAG};
@@ -43,6 +45,20 @@ pub fn quantity(data: &[u8]) {
     }
     if let Ok(loss) = text.parse::<Loss>() {
         assert!((0.0..=1.0).contains(&loss.mean()), "{text}");
+    }
+    if let Ok(limit) = text.parse::<QueueLimit>() {
+        let is_none = matches!(limit, QueueLimit::Time(Nanos::ZERO) | QueueLimit::Bytes(Bytes(0)));
+        assert!(is_none || limit.to_string().parse::<QueueLimit>().is_ok(), "{limit}");
+    }
+    if let Ok(reorder) = text.parse::<Reorder>() {
+        let is_none = reorder.extra == Nanos::ZERO;
+        assert!(is_none || reorder.to_string().parse::<Reorder>().is_ok(), "{reorder}");
+    }
+    if let Ok(load) = text.parse::<Background>() {
+        assert!(load.to_string().parse::<Background>().is_ok(), "{load}");
+    }
+    if let Ok(framing) = text.parse::<Framing>() {
+        assert_eq!(framing.to_string().parse(), Ok(framing));
     }
 }
 

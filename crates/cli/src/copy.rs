@@ -211,8 +211,20 @@ impl Copy {
         };
         let far_location = if way == Way::Forward { &destination } else { &sources[0] };
         let far = far_location.far(&reach)?;
-        if far.is_local() && self.circuit.is_some() {
-            bail!("--circuit is the rate of a connection, and both sides are here");
+        let of_connections = [
+            ("--circuit", self.circuit.is_some()),
+            ("--congestion", self.congestion.is_some()),
+            ("--buffer", self.buffer.is_some()),
+            ("--auto", self.auto.is_some()),
+            ("--bind", self.bind.is_some()),
+        ];
+        if far.is_local()
+            && let Some((option, _)) = of_connections.iter().find(|(_, is_given)| *is_given)
+        {
+            bail!("{option} is of a connection, and both sides are here: leave it out");
+        }
+        if reach.ports.is_some() && !matches!(far, Far::Ssh(_)) {
+            bail!("--ports is for a far end that ssh starts: name it as HOST:PATH, or leave --ports out");
         }
         if self.protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");

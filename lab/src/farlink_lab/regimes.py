@@ -161,10 +161,17 @@ def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], null: Straight)
     root = np.sqrt(null.runs) / means
     inner = len(rtt_s) - 2
     measured = _Projection(u, root / null.spread)
-    dealt = [
-        (_Projection(u, root / spread), means * deviation)
-        for deviation, spread in zip(null.deviations, null.spreads, strict=True)
-    ]
+    bent = measured.bent(means)
+    if (np.ptp(null.spreads, axis=1) == 0).all():
+        # All RTTs have one spread: the standard errors of deals differ by a factor alone.
+        shared = _Projection(u, root)
+        dealt = [(shared, each) for each in shared.bent(means * null.deviations / null.spreads)]
+    else:
+        own = [_Projection(u, root / spread) for spread in null.spreads]
+        dealt = [
+            (projection, projection.bent(means * deviation))
+            for projection, deviation in zip(own, null.deviations, strict=True)
+        ]
 
     def signs(turn: int, first: int) -> Array:
         """Bends by `first` (1 convex, −1 concave) at `turn` inner RTTs, then by the other."""
@@ -172,19 +179,20 @@ def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], null: Straight)
 
     def allowed(first: int) -> float:
         """How far all but `LEVEL`/2 of straight lines lie from bending so throughout."""
-        made = sorted(projection.distance(noise, signs(inner, first)) for projection, noise in dealt)
+        throughout = signs(inner, first)
+        made = sorted(projection.distance(noise, throughout) for projection, noise in dealt)
         # The profile itself counts as one of them, which makes the level exact.
         return made[math.ceil((len(made) + 1) * (1 - LEVEL / 2)) - 1]
 
     convex_within, concave_within = allowed(1), allowed(-1)
-    convex = measured.distance(means, signs(inner, 1)) <= convex_within
-    concave = measured.distance(means, signs(inner, -1)) <= concave_within
+    convex = measured.distance(bent, signs(inner, 1)) <= convex_within
+    concave = measured.distance(bent, signs(inner, -1)) <= concave_within
     if convex or concave:
         return "undecided" if convex and concave else "all convex" if convex else "all concave"
     within = max(convex_within, concave_within)
-    if min(measured.distance(means, signs(turn, -1)) for turn in range(1, inner)) <= within:
+    if min(measured.distance(bent, signs(turn, -1)) for turn in range(1, inner)) <= within:
         return "concave then convex"
-    if min(measured.distance(means, signs(turn, 1)) for turn in range(1, inner)) <= within:
+    if min(measured.distance(bent, signs(turn, 1)) for turn in range(1, inner)) <= within:
         return "convex then concave"
     return "several turns"
 
@@ -196,17 +204,17 @@ class _Projection:
         """At RTTs `u`, shape (k,), with deviations times `scale` in standard errors, shape (k,)."""
         self._scale = scale
         self._line, _ = np.linalg.qr(np.stack([scale, scale * u], axis=1))
-        hinges = np.maximum(u[:, None] - u[None, 1:-1], 0) * scale[:, None]
-        self._bent = self._beside(hinges)
+        self._hinges = self.bent(np.maximum(u[None, :] - u[1:-1, None], 0)).T
 
-    def distance(self, profile: Array, signs: Array) -> float:
-        """Of a profile, shape (k,), to those that bend by `signs`, shape (k − 2,), or not at all."""
-        return float(nnls(self._bent * signs, self._beside(profile * self._scale))[1])
-
-    def _beside(self, what: Array) -> Array:
-        """What of it no straight line explains."""
-        left: Array = what - self._line @ (self._line.T @ what)
+    def bent(self, profiles: Array) -> Array:
+        """What no straight line explains of profiles, in standard errors, both of shape (..., k)."""
+        scaled = profiles * self._scale
+        left: Array = scaled - (scaled @ self._line) @ self._line.T
         return left
+
+    def distance(self, bent: Array, signs: Array) -> float:
+        """Of a profile, as `bent` gives it, to those that bend by `signs`, shape (k − 2,), or not at all."""
+        return float(nnls(self._hinges * signs, bent)[1])
 
 
 def _no_transition(whole: Regime) -> str:

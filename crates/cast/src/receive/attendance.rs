@@ -9,7 +9,7 @@ use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::multicast::{GroupReceiver, MOST_AT_ONCE};
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
-use farlink_host::readiness::{Interest, Wake, wait_for};
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::cast::Announcement;
 use farlink_wire::cast::control::{Control, Leave, Repair, Welcome, Words};
 use farlink_wire::cast::packet::{Data, Header};
@@ -333,7 +333,10 @@ impl Attendance {
         early
     }
 
-    /// Says what came of it, and waits a moment for that to leave.
+    /// Says what came of it, and waits a moment for the sender to hear it, which ends the connection then.
+    ///
+    /// Closed before, a connection on which something still comes is reset, and the kernel forgets what was not yet acknowledged: where
+    /// that is these last words, the sender goes on waiting for a receiver that is gone.
     fn leave(&mut self, line: &mut Line, stop: &Wake) {
         self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
         line.push(&Control::Report(self.machine.report()));
@@ -353,6 +356,14 @@ impl Attendance {
             }
         }
         line.finish();
+        while !matches!(line.fill(), Ok(Filled::Ended) | Err(_)) {
+            while let Ok(Some(_)) = line.next() {}
+            let left = until.since(monotonic());
+            match wait_for(line.channel(), Interest::Read, stop, left) {
+                Ok(Waited::Ready) if left > Nanos::ZERO => {}
+                _ => break,
+            }
+        }
     }
 }
 
@@ -376,6 +387,11 @@ const FAREWELL: Nanos = Nanos(2_000_000_000);
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use farlink_mover::channel::Channel;
     use farlink_mover::facts;
     use farlink_wire::cast::{Payload, Position, SessionId, Shape};
     use farlink_wire::entry::Digest;
@@ -397,6 +413,34 @@ mod tests {
             pace: Nanos(1_000_000),
         };
         Attendance::new(&welcome).unwrap()
+    }
+
+    #[test]
+    fn who_leaves_is_there_until_the_sender_has_heard_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let leaving = thread::spawn(move || {
+            let mut line = Line::new(Channel::over_tcp(ours).unwrap());
+            attendance().leave(&mut line, &Wake::new().unwrap());
+        });
+        let mut heard = Vec::new();
+        sender.read_to_end(&mut heard).unwrap();
+        let mut last = None;
+        while let Some((control, length)) = Control::decode(&heard).unwrap() {
+            last = Some(matches!(control, Control::Words(Words::Leave(_))));
+            heard.drain(..length);
+        }
+        assert_eq!(last, Some(true));
+        // What a sender says until it has heard it: a connection that was closed answers with a reset.
+        let mut echo = Vec::new();
+        Control::Echo { answer: true, stamp: 1 }.encode(&mut echo);
+        for _ in 0..100 {
+            sender.write_all(&echo).unwrap();
+            thread::yield_now();
+        }
+        drop(sender);
+        leaving.join().unwrap();
     }
 
     #[test]

@@ -188,7 +188,9 @@ fn remark(event: &FileEvent) -> String {
 /// What came of it.
 pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     let seconds = record.duration_s.unwrap_or(0.0);
-    let mut text = format!("{} names, {}", summary.entries, Bytes(summary.bytes));
+    let names = |count: u64| if count == 1 { "1 name".to_owned() } else { format!("{count} names") };
+    let were = |count: u64| if count == 1 { "was" } else { "were" };
+    let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
     if seconds > 0.0 {
         text += &format!(" in {seconds:.3} s: {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
     }
@@ -202,10 +204,10 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
         text += &format!(", bound by {}", bottleneck.words());
     }
     if summary.failed > 0 {
-        text += &format!("; {} names were not copied", summary.failed);
+        text += &format!("; {} {} not copied", names(summary.failed), were(summary.failed));
     }
     if summary.skipped > 0 {
-        text += &format!("; {} were skipped", summary.skipped);
+        text += &format!("; {} {} skipped", summary.skipped, were(summary.skipped));
     }
     if record.emulator.is_some_and(|health| health.overrun) {
         text += ", the emulator fell behind";

@@ -1,0 +1,110 @@
+"""Copies to and from a host that a real sshd lets in, where nothing else listens before or afterwards."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ssh
+from copying import BLOCK, Copied, copy, differences, leftovers
+from emulation import Emulation, wait_until
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FIRST_PORT, LAST_PORT = 46410, 46490
+
+
+@pytest.fixture(scope="module")
+def reached(near: Emulation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ssh.Sshd]:
+    """An sshd on host b."""
+    if reason := ssh.missing():
+        pytest.skip(reason)
+    with ssh.sshd(near, "b", tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tree with a file in blocks, a small one, a link and an empty directory."""
+    tree = tmp_path / "source"
+    (tree / "empty").mkdir(parents=True)
+    (tree / "large").write_bytes(random.Random(16).randbytes(3 * BLOCK + 5))
+    (tree / "small").write_bytes(b"small")
+    (tree / "link").symlink_to("small")
+    return tree
+
+
+def places(way: str, source: Path, there: Path) -> tuple[str, str]:
+    """Source and destination of a copy of a tree to or from b."""
+    return (f"{source}/", f"b:{there}") if way == "push" else (f"b:{source}/", str(there))
+
+
+def copied(emulation: Emulation, command: str, *words: str | os.PathLike[str], host: str = "a") -> Copied:
+    """A copy by `command` in place of ssh, run to its end on `host`."""
+    return copy(*words, "--ssh", command, through=emulation.command(host))
+
+
+def listening(emulation: Emulation) -> set[int]:
+    """The ports on which something listens on b."""
+    shown = emulation.output("b", "ss", "--no-header", "--listening", "--tcp", "--numeric")
+    return {int(line.split()[3].rpartition(":")[2]) for line in shown.splitlines()}
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_a_tree_goes_to_a_port_that_was_named_and_nothing_listens_afterwards(
+    near: Emulation, reached: ssh.Sshd, source: Path, tmp_path: Path, way: str
+) -> None:
+    before, there = listening(near), tmp_path / "there"
+    ports = ("--ports", f"{FIRST_PORT}-{LAST_PORT}", "--limit", "50mbit")
+    done = copied(near, reached.command, *places(way, source, there), *ports)
+    assert differences(source, there) == []
+    assert leftovers(there) == []
+    assert done.stderr == ""
+    record = done.record
+    assert (record["protection"], record["outcome"]) == ("encrypted", "ok")
+    assert (record["source"], record["destination"]) == (("a", "b") if way == "push" else ("b", "a"))
+    wait_until(lambda: listening(near) == before)
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_where_no_port_is_reached_data_go_through_ssh_and_that_is_said(
+    near: Emulation, reached: ssh.Sshd, source: Path, tmp_path: Path, way: str
+) -> None:
+    # Its address leads nowhere: ssh goes through another host, as through a gateway.
+    inner = tmp_path / "ssh_config"
+    through = f"ssh -F {reached.home}/ssh_config -W {near.address('b')}:22 b"
+    inner.write_text(
+        f"Host b\nHostName 192.0.2.1\nProxyCommand {through}\nInclude {reached.home}/ssh_config\n"
+    )
+    there = tmp_path / "there"
+    done = copied(near, f"ssh -F {inner}", *places(way, source, there), "--streams", "2")
+    assert differences(source, there) == []
+    (said,) = done.stderr.splitlines()
+    assert all(words in said for words in ("cannot be reached", "going through ssh", "--ports")), said
+    assert done.record["protection"] == "encrypted"
+
+
+def test_a_host_without_farlink_is_sent_it_once(
+    near: Emulation, source: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if reason := ssh.missing():
+        pytest.skip(reason)
+    home = tmp_path / "home"
+    home.mkdir()
+    # On the other host, whose port nobody has.
+    bare = ssh.sshd(near, "a", tmp_path_factory.mktemp("sshd"), has_farlink=False, env={"HOME": str(home)})
+    with bare as running:
+        said = [
+            copied(near, running.command, f"{source}/", f"a:{tmp_path / name}", host="b").stderr
+            for name in ("first", "second")
+        ]
+    assert "there is no farlink on a: sending this one" in said[0]
+    assert said[1] == ""
+    assert [path.parent for path in home.rglob("farlink*") if path.is_file()] == [home / ".cache" / "farlink"]
+    for name in ("first", "second"):
+        assert differences(source, tmp_path / name) == []
