@@ -173,7 +173,7 @@ def test_a_person_gets_a_summary_and_a_quiet_one_nothing(tmp_path: Path) -> None
     words = ["copy", str(tmp_path / "file"), str(tmp_path / "copy")]
     said = farlink(*words)
     assert said.status == 0
-    assert "1 names" in said.stdout
+    assert said.stdout.startswith("1 name, 3MiB")
     # Within one process there is no network that could bind.
     assert "bound by network" not in said.stdout
     assert said.stderr == ""
