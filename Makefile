@@ -76,13 +76,17 @@ layering: $(venv)/.installed ## the invariants of the design: dependencies, puri
 doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(CARGO_FLAGS) --quiet
 
+# They compute all the time: as many at a time as there are processors, and no threads of the matrix library beside them.
 .PHONY: lab-test
 lab-test: $(venv)/.installed
-	cd lab && ../$(venv)/pytest --quiet
+	cd lab && OPENBLAS_NUM_THREADS=1 ../$(venv)/pytest --quiet --numprocesses=auto --dist=worksteal
 
+# Most of them wait most of the time, for a packet or for another program: three at a time fill half of two processors.
+# Those that are marked `alone` go after the others, one by one.
 .PHONY: end-to-end
 end-to-end: build $(venv)/.installed ## the tests that drive the release binary over emulated hosts
-	$(venv)/pytest --quiet tests
+	$(venv)/pytest --quiet --numprocesses=3 --dist=worksteal -m 'not alone' tests
+	$(venv)/pytest --quiet -m alone tests
 
 .PHONY: docs
 docs: build doc ## API pages, man pages and shell completions, under target/

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.alone
+
 STAR = ("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "7")
 
 

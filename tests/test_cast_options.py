@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.alone
+
 REFUSED = 2
 OTHER = "239.1.1.2:7001"
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.alone
+
 SEND = ("cast", "send", "--group", GROUP, "--rate", "100mbit")
 RECEIVE = ("cast", "receive", "--group", GROUP)
 

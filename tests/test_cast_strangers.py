@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.alone
+
 PROGRAM = (sys.executable, str(Path(__file__).parent / "programs" / "eavesdropper.py"))
 ADDRESS, PORT = GROUP.split(":")
 # Somebody who can hear the group and send to it, and takes no part.

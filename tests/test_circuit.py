@@ -20,6 +20,8 @@ from test_memory import moved, serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.alone
+
 RATE = 300e6
 NOBODY = 65534
 BUFFER = 1023 << 20

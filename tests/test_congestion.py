@@ -21,6 +21,8 @@ from test_memory import moved, serving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.alone
+
 OURS = ("htcp", "scalable")
 # H-TCP's arithmetic, as in the kernel's tcp_htcp.c.
 BETA_MIN, BETA_MAX = 64 / 128, 102 / 128

@@ -117,6 +117,7 @@ def test_a_sender_that_may_choose_its_congestion_control_says_why(
     assert "the round trip of" in record["congestion_reason"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("way", ["push", "pull"])
 def test_the_limit_is_kept_within_two_in_a_hundred(tmp_path: Path, way: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"

@@ -19,6 +19,8 @@ from emulation import FARLINK, Emulation, Ended, farlink, run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.alone
+
 KEYS = frozenset(
     {
         "name",

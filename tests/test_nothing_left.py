@@ -20,6 +20,8 @@ from emulation import FARLINK, MARK, Emulation, farlink, marked, next_line, wait
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+pytestmark = pytest.mark.alone
+
 # Where programs of this kind leave things.
 PLACES = ("/run", "/run/netns", "/run/lock", "/tmp", "/dev/shm", "/var/lib", "/var/tmp")
 
