@@ -66,8 +66,8 @@ def test_little_memory_gives_the_same_answers(tmp_path):
     found = []
     for memory, threads in (("2GB", 2), ("120MB", 1)):
         with open_logs(tmp_path / "d", memory=memory, threads=threads) as logs:
-            edges = sessions.edges(logs)
-            found.append(logs.rows(sessions.named(edges, sessions.sessions(edges, gap_s=60))))
+            gathered = sessions.gather(logs, gaps_s=[60])
+            found.append(logs.rows(sessions.named(gathered, sessions.sessions(gathered, gap_s=60))))
     assert found[0] == found[1]
 
 

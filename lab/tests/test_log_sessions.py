@@ -42,9 +42,9 @@ def stored(directory, *parts):
 
 def found(directory, gap_s, *, by=sessions.HOSTS, min_bytes=0):
     with open_logs(directory) as logs:
-        edges = sessions.edges(logs, by=by)
-        table = sessions.sessions(edges, gap_s=gap_s, min_bytes=min_bytes)
-        return logs.rows(sessions.named(edges, table))
+        gathered = sessions.gather(logs, gaps_s=[gap_s], by=by)
+        table = sessions.sessions(gathered, gap_s=gap_s, min_bytes=min_bytes)
+        return logs.rows(sessions.named(gathered, table))
 
 
 def by_brute_force(rows, gap_s):
@@ -112,7 +112,7 @@ def test_small_sessions_are_left_out_where_asked(tmp_path):
 def test_the_summary_is_that_of_the_sessions(tmp_path):
     rows = [(at * 1000, at * 1000 + 10 * (at + 1), 10**6 * (at + 1), "a", "b") for at in range(5)]
     with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
-        (summary,) = sessions.summaries(logs, sessions.edges(logs), gaps_s=[60])
+        (summary,) = sessions.summaries(logs, sessions.gather(logs, gaps_s=[60]), gaps_s=[60])
         rate = sessions.transfer_throughput(logs)
     size = summary.size_bytes
     assert (size.min, size.q1, size.median, size.mean, size.q3, size.max) == (1e6, 2e6, 3e6, 3e6, 4e6, 5e6)
@@ -123,11 +123,10 @@ def test_the_summary_is_that_of_the_sessions(tmp_path):
 def test_withheld_ends_make_no_session_and_are_counted(tmp_path):
     rows = [(0, 1, 1, "a", None), (0, 1, 1, "a", "b"), (0, 1, 1, None, "b")]
     with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
-        edges = sessions.edges(logs)
-        assert edges.left_out == 2
+        assert sessions.gather(logs, gaps_s=[60]).left_out == 2
     with open_logs(stored(tmp_path / "e", table_of(rows[:1]))) as logs:
         with pytest.raises(LogError, match="withheld"):
-            sessions.edges(logs)
+            sessions.gather(logs, gaps_s=[60])
         assert sessions.transfer_throughput(logs).count == 1
 
 
@@ -163,11 +162,11 @@ def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path):
     rng = np.random.default_rng(2)
     rows = planted(rng, long=30, short=70, members=10)
     with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
-        edges = sessions.edges(logs)
-        table = circuits.share_table(logs, edges, rate_bps=1e9)
-        moved = circuits.sensitivity(
-            logs, edges, throughput=sessions.transfer_throughput(logs), rate_bps=1e9, setup_s=60, gap_s=60
-        )
+        throughput = sessions.transfer_throughput(logs)
+        gathered = sessions.gather(logs, gaps_s=[*circuits.GAPS_S, *circuits.MORE_GAPS_S])
+        table = circuits.share_table(logs, gathered, rate_bps=1e9)
+        base = circuits.Case(gap_s=60, setup_s=60, factor=10, rate_bps=1e9)
+        moved = circuits.sensitivity(logs, gathered, throughput=throughput, base=base)
     shares = {(each.gap_s, each.setup_s): each for each in table}
     assert {key: (each.sessions, each.of_sessions) for key, each in shares.items()} == {
         (0, 60): (1000, 0.0),

@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 
 from farlink_lab import __version__
-from farlink_lab.demo import demo_plan, profile_table, sentences
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
 from farlink_lab.logs.command import app as logs
@@ -239,6 +238,8 @@ def demo(
     ] = False,
 ) -> None:
     """Measure seven RTTs in at most eight minutes, and explain them."""
+    from farlink_lab.demo import demo_plan, profile_table, sentences  # noqa: PLC0415
+
     with demo_plan() as plan:
         if fresh:
             _clear(out)

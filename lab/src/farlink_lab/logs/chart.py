@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from farlink_lab.logs.planner.prefixes import Month
     from farlink_lab.logs.planner.replay import Outcome
     from farlink_lab.logs.service import Decision
-    from farlink_lab.logs.sessions import Edges
+    from farlink_lab.logs.sessions import Gathered
     from farlink_lab.logs.uneven import Uneven
 
 # Of a histogram of sizes: half a doubling each.
@@ -48,16 +48,15 @@ class Chart:
     y_log: bool = False
 
 
-def session_chart(logs: Logs, found: Edges, *, gaps_s: Sequence[float], min_bytes: int) -> Chart:
+def session_chart(logs: Logs, found: Gathered, *, gaps_s: Sequence[float], min_bytes: int) -> Chart:
     """How many sessions there are of each size, for each gap."""
     from farlink_lab.logs.sessions import sessions  # noqa: PLC0415
+    from farlink_lab.logs.summary import size_class  # noqa: PLC0415
 
     series = []
     for gap_s in gaps_s:
         table = sessions(found, gap_s=gap_s, min_bytes=min_bytes)
-        marked = table.mutate(
-            size_class=(table.bytes.cast("float64").log2() * _CLASSES_A_DOUBLING).floor().cast("int64")
-        )
+        marked = table.mutate(size_class=size_class(table.bytes, _CLASSES_A_DOUBLING))
         rows = logs.rows(marked.group_by("size_class").agg(sessions=marked.count()).order_by("size_class"))
         series.append(
             Series(

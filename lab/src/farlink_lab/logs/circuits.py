@@ -9,15 +9,20 @@ short, so the test is conservative.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from farlink_lab.logs.sessions import Edges, sessions
+import ibis
+
+from farlink_lab.logs.transfer import US
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.logs.engine import Logs
+    from farlink_lab.logs.sessions import Gathered
     from farlink_lab.logs.summary import Summary
 
 # Provisioning by batch today, and hardware signalling over a cross-country round trip.
@@ -28,6 +33,21 @@ FACTOR = 10.0
 FACTORS = (2.0, 5.0, 10.0, 20.0, 50.0)
 MORE_SETUPS_S = (0.05, 1.0, 10.0, 60.0, 300.0)
 MORE_GAPS_S = (0.0, 10.0, 60.0, 120.0, 600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One set of parameters."""
+
+    gap_s: float
+    setup_s: float
+    factor: float
+    rate_bps: float
+
+    @property
+    def threshold_bytes(self) -> int:
+        """The least session that is long enough."""
+        return threshold_bytes(setup_s=self.setup_s, factor=self.factor, rate_bps=self.rate_bps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,51 +99,49 @@ def rate_named(word: str, throughput: Summary) -> float:
     return rate
 
 
-def shares(
-    logs: Logs,
-    found: Edges,
-    *,
-    gap_s: float,
-    cases: Sequence[tuple[float, float, float]],
-    min_bytes: int = 0,
-) -> list[Share]:
-    """The shares under several (setup_s, factor, rate_bps), by one pass over the sessions of a gap."""
-    table = sessions(found, gap_s=gap_s, min_bytes=min_bytes)
-    asked = {
-        "sessions": table.count(),
-        "transfers": table.transfers.sum().cast("int64"),
-        "bytes": table.bytes.sum().cast("int64"),
-    }
-    least = [threshold_bytes(setup_s=setup, factor=factor, rate_bps=rate) for setup, factor, rate in cases]
-    for number, size in enumerate(least):
-        fits = table.bytes >= size
-        asked |= {
-            f"sessions_{number}": fits.cast("int64").sum(),
-            f"transfers_{number}": table.transfers.sum(where=fits).cast("int64"),
-            f"bytes_{number}": table.bytes.sum(where=fits).cast("int64"),
-        }
-    row = {name: int(value or 0) for name, value in logs.rows(table.agg(**asked))[0].items()}
-    return [
-        Share(
-            gap_s=gap_s,
-            setup_s=setup,
-            factor=factor,
-            rate_bps=rate,
-            threshold_bytes=size,
-            sessions=row["sessions"],
-            suitable_sessions=row[f"sessions_{number}"],
-            transfers=row["transfers"],
-            suitable_transfers=row[f"transfers_{number}"],
-            bytes=row["bytes"],
-            suitable_bytes=row[f"bytes_{number}"],
-        )
-        for number, ((setup, factor, rate), size) in enumerate(zip(cases, least, strict=True))
-    ]
+def shares(logs: Logs, found: Gathered, cases: Sequence[Case], *, min_bytes: int = 0) -> list[Share]:
+    """The shares in each case, by one pass over the sessions: a case counts those of its classes of size."""
+    edges = sorted({min_bytes, *(max(min_bytes, case.threshold_bytes) for case in cases)})
+    table = found.table.filter(found.table.bytes >= min_bytes)
+    # Which edge a session reaches; it reaches the first.
+    reached = sum((ibis.ifelse(table.bytes >= edge, 1, 0) for edge in edges[1:]), ibis.literal(0, "int64"))
+    marked = table.select("gap_us", "bytes", "transfers", size_class=reached.cast("int64"))
+    grouped = marked.group_by("gap_us", "size_class").agg(
+        sessions=marked.count().cast("int64"),
+        transfers=marked.transfers.sum().cast("int64"),
+        bytes=marked.bytes.sum().cast("int64"),
+    )
+    classes: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    for row in logs.rows(grouped):
+        sums = row["sessions"], row["transfers"], row["bytes"]
+        classes[row["gap_us"]].append((row["size_class"], *map(int, sums)))
+    return [_share(case, classes[round(case.gap_s * US)], edges) for case in cases]
+
+
+def _share(case: Case, classes: Sequence[tuple[int, int, int, int]], edges: Sequence[int]) -> Share:
+    """A case, by sessions, transfers and bytes of each class of size."""
+    least = bisect_left(edges, case.threshold_bytes)
+    whole, fits = (
+        [sum(each[at] for each in classes if each[0] >= first) for at in (1, 2, 3)] for first in (0, least)
+    )
+    return Share(
+        gap_s=case.gap_s,
+        setup_s=case.setup_s,
+        factor=case.factor,
+        rate_bps=case.rate_bps,
+        threshold_bytes=case.threshold_bytes,
+        sessions=whole[0],
+        suitable_sessions=fits[0],
+        transfers=whole[1],
+        suitable_transfers=fits[1],
+        bytes=whole[2],
+        suitable_bytes=fits[2],
+    )
 
 
 def share_table(
     logs: Logs,
-    found: Edges,
+    found: Gathered,
     *,
     rate_bps: float,
     setups_s: Sequence[float] = SETUPS_S,
@@ -132,37 +150,30 @@ def share_table(
     min_bytes: int = 0,
 ) -> list[Share]:
     """Every setup under every gap."""
-    cases = [(setup, factor, rate_bps) for setup in setups_s]
-    return [
-        share
+    cases = [
+        Case(gap_s=gap_s, setup_s=setup_s, factor=factor, rate_bps=rate_bps)
         for gap_s in gaps_s
-        for share in shares(logs, found, gap_s=gap_s, cases=cases, min_bytes=min_bytes)
+        for setup_s in setups_s
     ]
+    return shares(logs, found, cases, min_bytes=min_bytes)
 
 
 def sensitivity(
     logs: Logs,
-    found: Edges,
+    found: Gathered,
     *,
     throughput: Summary,
-    rate_bps: float,
-    setup_s: float,
-    gap_s: float,
-    factor: float = FACTOR,
+    base: Case,
     min_bytes: int = 0,
 ) -> dict[str, list[Share]]:
-    """The shares with one parameter moved at a time: `factor`, `setup`, `rate`, `gap`."""
+    """The shares with one parameter moved at a time: `factor`, `setup`, `rate`, `gap` (`MORE_GAPS_S`)."""
     rates = (throughput.q1, throughput.median, throughput.q3, throughput.max)
-    groups: dict[str, list[tuple[float, float, float]]] = {
-        "factor": [(setup_s, each, rate_bps) for each in FACTORS],
-        "setup": [(each, factor, rate_bps) for each in MORE_SETUPS_S],
-        "rate": [(setup_s, factor, each) for each in rates],
+    groups = {
+        "factor": [replace(base, factor=each) for each in FACTORS],
+        "setup": [replace(base, setup_s=each) for each in MORE_SETUPS_S],
+        "rate": [replace(base, rate_bps=each) for each in rates],
+        "gap": [replace(base, gap_s=each) for each in MORE_GAPS_S],
     }
     cases = [case for group in groups.values() for case in group]
-    together = iter(shares(logs, found, gap_s=gap_s, cases=cases, min_bytes=min_bytes))
-    moved = {name: [next(together) for _ in group] for name, group in groups.items()}
-    base = [(setup_s, factor, rate_bps)]
-    moved["gap"] = [
-        shares(logs, found, gap_s=each, cases=base, min_bytes=min_bytes)[0] for each in MORE_GAPS_S
-    ]
-    return moved
+    together = iter(shares(logs, found, cases, min_bytes=min_bytes))
+    return {name: [next(together) for _ in group] for name, group in groups.items()}

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import pyarrow as pa
 
-from farlink_lab.logs.store import part_paths
+from farlink_lab.logs.store import Part, counted_parts
 from farlink_lab.logs.transfer import NAMES, LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 DUCKDB = "duckdb"
 # What DuckDB may hold; beyond that it goes to disk. Of 8 GiB it leaves room for everything else.
 MEMORY_LIMIT = "2GB"
-# Rows of a stream that are in hand at once.
-_BATCH_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +31,15 @@ class Logs:
         backend: Ibis's.
         transfers: The table of `transfer.SCHEMA`.
         name: The engine, as it was asked for.
+        directory: Where the files of `parts` are.
+        parts: The files that count.
     """
 
     backend: Any
     transfers: Any
     name: str
+    directory: Path
+    parts: tuple[Part, ...]
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def kept(self, expression: Any) -> Any:
@@ -47,22 +49,19 @@ class Logs:
             return self.backend.create_table(f"kept_{next(self._numbers)}", expression)
         return expression.cache()
 
-    def streamed(
-        self,
-        expression: Any,
-        through: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-        schema: pa.Schema,
-    ) -> Any:
-        """What a function makes of an expression's rows, kept; for DuckDB, which need not hold them all."""
+    def taken(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Any:
+        """Rows that were made in this process, kept as a table; for DuckDB."""
         name = f"kept_{next(self._numbers)}"
-        relation = self.backend.con.sql(self.backend.compile(expression))
-        reader = relation.to_arrow_reader(_BATCH_ROWS)
-        # A connection reads one result at a time: what is made of it goes back by another.
-        with self.backend.con.cursor() as writer:
-            made = pa.RecordBatchReader.from_batches(schema, through(iter(reader)))
-            writer.register("made", made)
-            writer.execute(f"CREATE TABLE {name} AS SELECT * FROM made")
+        connection = self.backend.con
+        connection.register("made", pa.RecordBatchReader.from_batches(schema, iter(batches)))
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM made")
+        connection.unregister("made")
         return self.backend.table(name)
+
+    @property
+    def count(self) -> int:
+        """How many transfers there are."""
+        return sum(part.rows for part in self.parts)
 
     def rows(self, expression: Any) -> list[dict[str, Any]]:
         """A small result, row by row."""
@@ -89,11 +88,13 @@ def open_logs(
     Raises:
         LogError: where there are none, or the engine cannot be had.
     """
-    paths = [str(path.resolve()) for path in part_paths(directory)]
+    where = directory.resolve()
+    parts = counted_parts(where)
     if engine != DUCKDB:
-        with _spark(paths, engine) as logs:
+        with _spark(where, parts, engine) as logs:
             yield logs
         return
+    paths = [str(where / part.path) for part in parts]
     settings: dict[str, Any] = {} if threads is None else {"threads": threads}
     with tempfile.TemporaryDirectory(prefix="farlink-logs-") as spill:
         backend = ibis.duckdb.connect(
@@ -102,13 +103,15 @@ def open_logs(
         backend.raw_sql("SET enable_progress_bar = false")
         table = backend.read_parquet(paths, table_name="transfers", hive_partitioning=False)
         try:
-            yield Logs(backend=backend, transfers=table.select(*NAMES), name=engine)
+            yield Logs(
+                backend=backend, transfers=table.select(*NAMES), name=engine, directory=where, parts=parts
+            )
         finally:
             backend.disconnect()
 
 
 @contextlib.contextmanager
-def _spark(paths: Sequence[str], address: str) -> Iterator[Logs]:
+def _spark(directory: Path, parts: tuple[Part, ...], address: str) -> Iterator[Logs]:
     if not address.startswith(("spark://", "local")):
         raise LogError(f'--engine: "{address}" is no engine: duckdb, or spark://HOST:PORT')
     try:
@@ -117,8 +120,10 @@ def _spark(paths: Sequence[str], address: str) -> Iterator[Logs]:
         raise LogError(
             "--engine: PySpark is not installed: pip install 'farlink-lab[spark]' beside the lab, and Java 17"
         ) from error
+    # Who has a session already, as a notebook of a cluster has, keeps it.
+    theirs = SparkSession.getActiveSession()
     try:
-        session = (
+        session = theirs or (
             SparkSession.builder.master(address)
             .appName("farlink lab logs")
             .config("spark.sql.session.timeZone", "UTC")
@@ -132,7 +137,11 @@ def _spark(paths: Sequence[str], address: str) -> Iterator[Logs]:
         ) from error
     try:
         backend = ibis.pyspark.connect(session)
-        session.read.parquet(*paths).createOrReplaceTempView("transfers")
-        yield Logs(backend=backend, transfers=backend.table("transfers").select(*NAMES), name=address)
+        session.read.parquet(*(str(directory / part.path) for part in parts)).createOrReplaceTempView(
+            "transfers"
+        )
+        table = backend.table("transfers").select(*NAMES)
+        yield Logs(backend=backend, transfers=table, name=address, directory=directory, parts=parts)
     finally:
-        session.stop()
+        if theirs is None:
+            session.stop()

@@ -77,26 +77,26 @@ def sessions(
 ) -> None:
     """Gather transfers into sessions, and tell their sizes, durations and throughputs."""
     from farlink_lab.logs import account, chart, telling  # noqa: PLC0415
-    from farlink_lab.logs import sessions as found  # noqa: PLC0415
+    from farlink_lab.logs import sessions as of  # noqa: PLC0415
 
     gaps = [option("--gap", each, parse_time) for each in gap or ["1m"]]
     least_bytes = _size("--min-bytes", least)
     with _opened(directory, engine, memory) as logs:
-        edges = found.edges(logs, by=by.value, least_gap_s=min(gaps))
+        found = of.gather(logs, gaps_s=gaps[:1] if listed else gaps, by=by.value)
         if listed:
-            table = found.sessions(edges, gap_s=gaps[0], min_bytes=least_bytes)
-            for batch in logs.table(found.named(edges, table)).to_batches():
+            table = of.sessions(found, gap_s=gaps[0], min_bytes=least_bytes)
+            for batch in logs.table(of.named(found, table)).to_batches():
                 for row in batch.to_pylist():
                     say(json.dumps(row, ensure_ascii=False))
             return
-        told = found.summaries(logs, edges, gaps_s=gaps, min_bytes=least_bytes)
-        throughput = found.transfer_throughput(logs)
+        told = of.summaries(logs, found, gaps_s=gaps, min_bytes=least_bytes)
+        throughput = of.transfer_throughput(logs)
         if figure is not None:
-            _draw(chart.session_chart(logs, edges, gaps_s=gaps, min_bytes=least_bytes), figure)
+            _draw(chart.session_chart(logs, found, gaps_s=gaps, min_bytes=least_bytes), figure)
     if as_json:
-        _object(account.of_sessions(told, throughput=throughput, left_out=edges.left_out))
+        _object(account.of_sessions(told, throughput=throughput, left_out=found.left_out))
     else:
-        _lines(telling.session_lines(told, throughput=throughput, left_out=edges.left_out, unit=unit.value))
+        _lines(telling.session_lines(told, throughput=throughput, left_out=found.left_out, unit=unit.value))
 
 
 def circuits(
@@ -121,8 +121,8 @@ def circuits(
 ) -> None:
     """Say how many sessions, and transfers in them, are long enough for dynamic circuits."""
     from farlink_lab.logs import account, chart, telling  # noqa: PLC0415
-    from farlink_lab.logs import circuits as found  # noqa: PLC0415
-    from farlink_lab.logs.sessions import edges, transfer_throughput  # noqa: PLC0415
+    from farlink_lab.logs import circuits as of  # noqa: PLC0415
+    from farlink_lab.logs.sessions import gather, transfer_throughput  # noqa: PLC0415
 
     setups = [option("--setup", each, parse_time) for each in setup or ["1m", "50ms"]]
     gaps = [option("--gap", each, parse_time) for each in gap or ["0s", "1m", "2m"]]
@@ -131,26 +131,19 @@ def circuits(
     with _opened(directory, engine, memory) as logs:
         throughput = transfer_throughput(logs)
         rate_bps, word = _rate(rate, throughput)
-        seen = edges(logs, by=by.value)
-        table = found.share_table(
-            logs, seen, rate_bps=rate_bps, setups_s=setups, gaps_s=gaps, factor=factor, min_bytes=least_bytes
+        found = gather(logs, gaps_s=[*gaps, *of.MORE_GAPS_S], by=by.value)
+        table = of.share_table(
+            logs, found, rate_bps=rate_bps, setups_s=setups, gaps_s=gaps, factor=factor, min_bytes=least_bytes
         )
-        moved = found.sensitivity(
-            logs,
-            seen,
-            throughput=throughput,
-            rate_bps=rate_bps,
-            setup_s=setups[0],
-            gap_s=gaps[len(gaps) // 2],
-            factor=factor,
-            min_bytes=least_bytes,
-        )
+        middle = gaps[len(gaps) // 2]
+        base = of.Case(gap_s=middle, setup_s=setups[0], factor=factor, rate_bps=rate_bps)
+        moved = of.sensitivity(logs, found, throughput=throughput, base=base, min_bytes=least_bytes)
     if figure is not None:
         _draw(chart.circuit_chart(table), figure)
     if as_json:
-        _object(account.of_circuits(table, moved, left_out=seen.left_out))
+        _object(account.of_circuits(table, moved, left_out=found.left_out))
     else:
-        _lines(telling.circuit_lines(table, moved, rate_word=word, left_out=seen.left_out))
+        _lines(telling.circuit_lines(table, moved, rate_word=word, left_out=found.left_out))
 
 
 def plan(

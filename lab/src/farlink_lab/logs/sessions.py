@@ -5,7 +5,6 @@ and begins a new session else. So a session lasts from its first start to its la
 [Liu, Veeraraghavan et al., SC 2012 companion, and the project's review of March 2012; see docs/logs.md]
 
 One sort serves all gaps: it gives each transfer E before it, and the bytes and transfers before it.
-Transfers that begin no session with a gap of 0 begin none with a longer one, so what is left is small.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ibis
+import pyarrow as pa
 
 from farlink_lab.logs import sweep
+from farlink_lab.logs.days import stretches
 from farlink_lab.logs.engine import DUCKDB
-from farlink_lab.logs.summary import Summary, summary_columns, summary_of
+from farlink_lab.logs.summary import Summary, summaries_by
 from farlink_lab.logs.transfer import US, LogError
 
 if TYPE_CHECKING:
@@ -30,19 +31,20 @@ _KEYS = {HOSTS: ("source", "destination"), HOSTS_AND_USER: ("source", "destinati
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
-    """What all sessions are made of.
+class Gathered:
+    """The sessions of several gaps.
 
     Attributes:
-        starts: Ibis table: `pair`, `start_us`, and of all transfers of the pair before it the latest end
-            `before_us`, and `bytes_before`, `transfers_before`; none of them for the first.
-        pairs: Ibis table: `pair`, its keys, `pair_end_us`, `pair_bytes`, `pair_transfers`.
+        gaps_s: Which.
+        table: Ibis table, a row a session: `gap_us`, `pair`, `start_us`, `end_us`, `bytes`, `transfers`.
+        pairs: Ibis table: `pair` and its keys.
         keys: Of a pair.
         left_out: Transfers without source or destination.
         transfers: All that were counted.
     """
 
-    starts: Any
+    gaps_s: tuple[float, ...]
+    table: Any
     pairs: Any
     keys: tuple[str, ...]
     left_out: int
@@ -61,16 +63,47 @@ class SessionSummary:
     throughput_bps: Summary | None
 
 
-def edges(logs: Logs, *, by: str = HOSTS, least_gap_s: float = 0.0) -> Edges:
-    """Where sessions of a gap of at least `least_gap_s` may begin.
+def gather(logs: Logs, *, gaps_s: Sequence[float], by: str = HOSTS) -> Gathered:
+    """The sessions of each of these gaps, by one sort of the transfers.
 
     Raises:
         LogError: where no transfer names both its ends.
     """
     keys = _KEYS[by]
+    gaps_us = sorted({_micros(gap_s) for gap_s in gaps_s})
+    made = _swept if logs.name == DUCKDB else _windowed
+    table, pairs, counted = made(logs, keys, gaps_us)
+    if not counted:
+        raise LogError(
+            f"no session can be formed: none of {logs.count:,} transfers names both its ends "
+            "(withheld for privacy?): variance stands, which needs single transfers alone"
+        )
+    return Gathered(
+        gaps_s=tuple(gaps_s),
+        table=table,
+        pairs=pairs,
+        keys=keys,
+        left_out=logs.count - counted,
+        transfers=logs.count,
+    )
+
+
+def _swept(logs: Logs, keys: tuple[str, ...], gaps_us: Sequence[int]) -> tuple[Any, Any, int]:
+    """Sessions, pairs, and how many transfers they have, by a pass in this process."""
+    found = sweep.Sweep(gaps_us)
+    days = stretches(logs.directory, logs.parts, keys=keys)
+    table = logs.taken(sweep.sessions(days, found), sweep.SCHEMA)
+    names = list(zip(*found.numbers, strict=True)) or [()] * len(keys)
+    columns = {key: pa.array(words, pa.string()) for key, words in zip(keys, names, strict=True)}
+    pairs = pa.table({"pair": pa.array(found.numbers.values(), pa.int32()), **columns})
+    return table, logs.taken(pairs.to_batches(), pairs.schema), found.transfers
+
+
+def _windowed(logs: Logs, keys: tuple[str, ...], gaps_us: Sequence[int]) -> tuple[Any, Any, int]:
+    """The same by windows, which a cluster computes where the transfers are."""
     transfers = logs.transfers
     named = transfers.filter(transfers.source.notnull() & transfers.destination.notnull())
-    if by == HOSTS_AND_USER:
+    if "user" in keys:
         # Where a log names no user, all transfers of two hosts are of one nobody.
         named = named.mutate(user=named.user.fill_null(""))
     pairs = named.group_by(*keys).agg(
@@ -81,31 +114,9 @@ def edges(logs: Logs, *, by: str = HOSTS, least_gap_s: float = 0.0) -> Edges:
     order = ibis.window(order_by=[pairs[key] for key in keys])
     pairs = logs.kept(pairs.mutate(pair=ibis.row_number().over(order).cast("int32")))
     counted = logs.rows(pairs.agg(transfers=pairs.pair_transfers.sum().cast("int64")))[0]["transfers"]
-    total = logs.rows(transfers.agg(rows=transfers.count()))[0]["rows"]
-    if not counted:
-        raise LogError(
-            f"no session can be formed: none of {total:,} transfers names both its ends "
-            "(withheld for privacy?): variance stands, which needs single transfers alone"
-        )
     numbered = named.join(pairs, list(keys)).select(
         pair=pairs.pair, start_us=named.start_us, end_us=named.end_us, bytes=named.bytes
     )
-    return Edges(
-        starts=_starts(logs, numbered, least_gap_us=round(least_gap_s * US)),
-        pairs=pairs,
-        keys=keys,
-        left_out=int(total) - int(counted),
-        transfers=int(total),
-    )
-
-
-def _starts(logs: Logs, numbered: Any, *, least_gap_us: int) -> Any:
-    """`Edges.starts` of transfers whose pairs have numbers."""
-    if logs.name == DUCKDB:
-        ordered = numbered.order_by("pair", "start_us")
-        return logs.streamed(
-            ordered, lambda batches: sweep.starts(batches, least_gap_us=least_gap_us), sweep.SCHEMA
-        )
     before = ibis.rows_window(preceding=(None, 1), group_by=numbered.pair, order_by=numbered.start_us)
     run = numbered.select(
         "pair",
@@ -114,27 +125,27 @@ def _starts(logs: Logs, numbered: Any, *, least_gap_us: int) -> Any:
         bytes_before=numbered.bytes.sum().over(before).cast("int64"),
         transfers_before=numbered.bytes.count().over(before).cast("int64"),
     )
-    return logs.kept(run.filter(run.before_us.isnull() | (run.start_us - run.before_us > least_gap_us)))
+    # What begins no session of the shortest gap begins none of a longer one.
+    starts = logs.kept(_beginnings(run, gaps_us[0]))
+    tables = [_between(_beginnings(starts, gap_us), pairs, gap_us) for gap_us in gaps_us]
+    return logs.kept(ibis.union(*tables)), pairs.select("pair", *keys), int(counted or 0)
 
 
-def sessions(found: Edges, *, gap_s: float, min_bytes: int = 0) -> Any:
-    """The sessions of a gap, an Ibis table.
+def _beginnings(table: Any, gap_us: int) -> Any:
+    return table.filter(table.before_us.isnull() | (table.start_us - table.before_us > gap_us))
 
-    Returns:
-        `pair`, `start_us`, `end_us`, `bytes`, `transfers`, `duration_s`, a row a session.
-    """
-    starts = found.starts.filter(
-        found.starts.before_us.isnull() | (found.starts.start_us - found.starts.before_us > round(gap_s * US))
-    )
+
+def _between(starts: Any, pairs: Any, gap_us: int) -> Any:
+    """Sessions, each from its beginning to that which follows it, or to the end of its pair."""
     following = ibis.window(group_by=starts.pair, order_by=starts.start_us)
     bounded = starts.mutate(
         next_end_us=starts.before_us.lead().over(following),
         next_bytes=starts.bytes_before.lead().over(following),
         next_transfers=starts.transfers_before.lead().over(following),
     )
-    pairs = found.pairs.select("pair", "pair_end_us", "pair_bytes", "pair_transfers")
-    whole = bounded.join(pairs, "pair")
-    made = whole.select(
+    whole = bounded.join(pairs.select("pair", "pair_end_us", "pair_bytes", "pair_transfers"), "pair")
+    return whole.select(
+        gap_us=ibis.literal(gap_us, "int64"),
         pair=whole.pair,
         start_us=whole.start_us,
         end_us=ibis.coalesce(whole.next_end_us, whole.pair_end_us),
@@ -142,44 +153,68 @@ def sessions(found: Edges, *, gap_s: float, min_bytes: int = 0) -> Any:
         transfers=ibis.coalesce(whole.next_transfers, whole.pair_transfers)
         - whole.transfers_before.fill_null(0),
     )
-    made = made.mutate(duration_s=(made.end_us - made.start_us).cast("float64") / US)
-    return made.filter(made.bytes >= min_bytes) if min_bytes else made
 
 
-def named(found: Edges, table: Any) -> Any:
+def sessions(found: Gathered, *, gap_s: float, min_bytes: int = 0) -> Any:
+    """The sessions of one of the gaps, an Ibis table.
+
+    Returns:
+        `pair`, `start_us`, `end_us`, `bytes`, `transfers`, `duration_s`, a row a session.
+    """
+    return _timed(found, [gap_s], min_bytes).drop("gap_us")
+
+
+def _timed(found: Gathered, gaps_s: Sequence[float], min_bytes: int) -> Any:
+    table = found.table
+    asked = {_micros(gap_s) for gap_s in gaps_s}
+    missing = asked - {_micros(gap_s) for gap_s in found.gaps_s}
+    if missing:
+        raise ValueError(f"sessions were not gathered for gaps of {sorted(missing)} µs")
+    table = table.filter(table.gap_us.isin(sorted(asked)))
+    if min_bytes:
+        table = table.filter(table.bytes >= min_bytes)
+    return table.mutate(duration_s=(table.end_us - table.start_us).cast("float64") / US)
+
+
+def _micros(gap_s: float) -> int:
+    return round(gap_s * US)
+
+
+def named(found: Gathered, table: Any) -> Any:
     """Sessions with the names of their ends, in the order of their starts."""
-    joined = table.join(found.pairs.select("pair", *found.keys), "pair").drop("pair")
+    joined = table.join(found.pairs, "pair").drop("pair")
     ordered = [*found.keys, "start_us", "end_us", "duration_s", "bytes", "transfers"]
     return joined.select(*ordered).order_by("start_us", *found.keys)
 
 
 def summaries(
-    logs: Logs, found: Edges, *, gaps_s: Sequence[float], min_bytes: int = 0
+    logs: Logs, found: Gathered, *, gaps_s: Sequence[float], min_bytes: int = 0
 ) -> list[SessionSummary]:
     """Sizes, durations and throughputs of the sessions of each gap."""
+    table = _timed(found, gaps_s, min_bytes)
+    rate = ibis.ifelse(
+        table.duration_s > 0, 8 * table.bytes.cast("float64") / table.duration_s, ibis.null("float64")
+    )
+    grouped = table.group_by("gap_us").agg(
+        sessions=table.count().cast("int64"), transfers=table.transfers.sum().cast("int64")
+    )
+    rows = {row["gap_us"]: row for row in logs.rows(grouped)}
+    size, duration, throughput = (
+        summaries_by(logs, table, value, group=table.gap_us)
+        for value in (table.bytes, table.duration_s, rate)
+    )
     made = []
     for gap_s in gaps_s:
-        table = sessions(found, gap_s=gap_s, min_bytes=min_bytes)
-        rate = ibis.ifelse(
-            table.duration_s > 0, 8 * table.bytes.cast("float64") / table.duration_s, ibis.null("float64")
-        )
-        row = logs.rows(
-            table.agg(
-                sessions=table.count(),
-                transfers=table.transfers.sum().cast("int64"),
-                **summary_columns(table.bytes.cast("float64"), "size"),
-                **summary_columns(table.duration_s, "duration"),
-                **summary_columns(rate, "throughput"),
-            )
-        )[0]
+        gap_us = _micros(gap_s)
+        row = rows.get(gap_us, {"sessions": 0, "transfers": 0})
         made.append(
             SessionSummary(
                 gap_s=gap_s,
                 sessions=int(row["sessions"]),
-                transfers=int(row["transfers"] or 0),
-                size_bytes=summary_of(row, "size"),
-                duration_s=summary_of(row, "duration"),
-                throughput_bps=summary_of(row, "throughput"),
+                transfers=int(row["transfers"]),
+                size_bytes=size.get(gap_us),
+                duration_s=duration.get(gap_us),
+                throughput_bps=throughput.get(gap_us),
             )
         )
     return made
@@ -194,7 +229,7 @@ def transfer_throughput(logs: Logs) -> Summary:
     table = logs.transfers
     took = (table.end_us - table.start_us).cast("float64")
     rate = ibis.ifelse(took > 0, 8e6 * table.bytes.cast("float64") / took, ibis.null("float64"))
-    found = summary_of(logs.rows(table.agg(**summary_columns(rate, "rate")))[0], "rate")
+    found = summaries_by(logs, table, rate, group=ibis.literal(0)).get(0)
     if found is None:
         raise LogError("no transfer took any time: the log's clock is too coarse to tell throughputs")
     return found

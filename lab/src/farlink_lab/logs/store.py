@@ -121,7 +121,7 @@ def read_ledger(directory: Path) -> Ledger:
         raise LogError(f"{path}: no ledger of imported logs ({error}): import the logs again") from error
 
 
-def part_paths(directory: Path) -> list[Path]:
+def counted_parts(directory: Path) -> tuple[Part, ...]:
     """The files of transfers that count.
 
     Raises:
@@ -130,11 +130,20 @@ def part_paths(directory: Path) -> list[Path]:
     ledger = read_ledger(directory)
     if not ledger.rows:
         raise LogError(f"{directory}: no transfer in it: {REFUSED} there has the lines that were refused")
-    paths = [directory / part.path for part in ledger.parts]
-    for path in paths:
+    for part in ledger.parts:
+        path = directory / part.path
         if not path.exists():
             raise LogError(f"{path}: named in the ledger and not there: import the logs again")
-    return paths
+    return tuple(ledger.parts)
+
+
+def part_paths(directory: Path) -> list[Path]:
+    """Where the files of transfers that count are.
+
+    Raises:
+        LogError: where there are none, or one is gone.
+    """
+    return [directory / part.path for part in counted_parts(directory)]
 
 
 class Store:

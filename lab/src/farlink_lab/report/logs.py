@@ -93,16 +93,17 @@ def _imported(directory: Path) -> str:
 
 def _circuits(logs: Logs, drawn: list[Chart]) -> list[str]:
     throughput = sessions.transfer_throughput(logs)
-    edges = sessions.edges(logs)
     gaps = circuits.GAPS_S
-    table = circuits.share_table(logs, edges, rate_bps=throughput.q3)
-    moved = circuits.sensitivity(
-        logs, edges, throughput=throughput, rate_bps=throughput.q3, setup_s=circuits.SETUPS_S[0], gap_s=GAP_S
+    found = sessions.gather(logs, gaps_s=[*gaps, *circuits.MORE_GAPS_S, GAP_S])
+    table = circuits.share_table(logs, found, rate_bps=throughput.q3)
+    base = circuits.Case(
+        gap_s=GAP_S, setup_s=circuits.SETUPS_S[0], factor=circuits.FACTOR, rate_bps=throughput.q3
     )
-    summary = sessions.summaries(logs, edges, gaps_s=[GAP_S])[0]
+    moved = circuits.sensitivity(logs, found, throughput=throughput, base=base)
+    summary = sessions.summaries(logs, found, gaps_s=[GAP_S])[0]
     today = next(each for each in table if each.gap_s == GAP_S and each.setup_s == circuits.SETUPS_S[0])
     drawn += [
-        chart.session_chart(logs, edges, gaps_s=gaps, min_bytes=0),
+        chart.session_chart(logs, found, gaps_s=gaps, min_bytes=0),
         chart.circuit_chart(table),
     ]
     return [
@@ -117,7 +118,7 @@ def _circuits(logs: Logs, drawn: list[Chart]) -> list[str]:
                     f"are long enough for a dynamic circuit; they have {telling.share(today.of_transfers)} "
                     f"of the transfers and {telling.share(today.of_bytes)} of the bytes."
                 ),
-                *telling.left_out_lines(edges.left_out),
+                *telling.left_out_lines(found.left_out),
             ],
             kind="headlines",
         ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from farlink_lab.logs.circuits import threshold_bytes
 from farlink_lab.logs.planner.prefixes import ALPHA_BYTES, Month, daily, months, redirected
 from farlink_lab.logs.planner.replay import Demand, Outcome, always_on, per_session
-from farlink_lab.logs.sessions import HOSTS, edges, sessions
+from farlink_lab.logs.sessions import HOSTS, gather, sessions
 from farlink_lab.logs.transfer import LogError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def planned(
     Raises:
         LogError: where no session can be formed, or there are too many.
     """
-    found = edges(logs, by=by, least_gap_s=gap_s)
+    found = gather(logs, gaps_s=[gap_s], by=by)
     least = threshold_bytes(setup_s=terms.setup_s, factor=factor, rate_bps=terms.rate_bps)
     every = sessions(found, gap_s=gap_s)
     asking = every.filter(every.bytes >= least)
@@ -60,7 +60,9 @@ def planned(
         raise LogError(
             f"{count:,} sessions ask for circuits, more than {MOST_SESSIONS:,}: raise --factor or --gap"
         )
-    table = logs.table(asking.order_by("start_us", "pair").select("pair", "start_us", "end_us", "bytes"))
+    # Engines number pairs differently: where sessions start at once, their names say which is first.
+    ordered = asking.join(found.pairs, "pair").order_by("start_us", *found.keys)
+    table = logs.table(ordered.select("pair", "start_us", "end_us", "bytes"))
     outcomes: list[Outcome] = []
     if count:
         demand = Demand(**{name: table[name].cast("int64").to_numpy() for name in table.column_names})

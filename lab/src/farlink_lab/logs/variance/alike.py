@@ -9,7 +9,7 @@ import ibis
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.logs.summary import Summary, summarised
+from farlink_lab.logs.summary import Summary, size_class, summarised
 from farlink_lab.logs.transfer import US, LogError
 
 if TYPE_CHECKING:
@@ -140,4 +140,4 @@ def _size_class(table: Any, choice: Choice) -> Any:
     """One class where sizes are given; else half a power of two each."""
     if choice.low_bytes is not None or choice.high_bytes is not None:
         return ibis.literal(0, "int64")
-    return (table.bytes.cast("float64").log2() * CLASSES_A_DOUBLING).floor().cast("int64")
+    return size_class(table.bytes, CLASSES_A_DOUBLING)

@@ -1,0 +1,193 @@
+"""Transfers some days at a time, by pair and start: what `sweep` goes over.
+
+An import lays transfers by the day of their start. So the one sort that sessions need is of a few days at a
+time, on every processor, and nothing of a log need be held but those.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from farlink_lab.logs.transfer import DAY_US, US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from farlink_lab.logs.store import Part
+    from farlink_lab.logs.transfer import Whole
+
+# Of a stretch: enough that what is done once for each costs nothing, little enough for a processor's cache.
+STRETCH_ROWS = 400_000
+# Stretches that are being read beside the one in hand: their memory is bounded.
+_AHEAD = 3
+_TIMES = ("start_us", "end_us", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Transfers between two moments, by pair and start.
+
+    Attributes:
+        pairs: The keys of each pair that has any, in their order.
+        heads: Shape (pairs + 1,): where the transfers of each pair begin, and where the last end.
+        start_us, end_us, bytes: Shape (transfers,).
+    """
+
+    pairs: list[tuple[str, ...]]
+    heads: Whole
+    start_us: Whole
+    end_us: Whole
+    bytes: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """The files of some days, and where a day has too many transfers, from and until which moment."""
+
+    paths: tuple[Path, ...]
+    bounds: tuple[int, int] | None = None
+
+
+def stretches(
+    directory: Path, parts: Sequence[Part], *, keys: tuple[str, ...], most_rows: int = STRETCH_ROWS
+) -> Iterator[Stretch]:
+    """The transfers that name both their ends, stretch by stretch in the order of time.
+
+    Args:
+        directory: As `importing` wrote it.
+        parts: Of its ledger.
+        keys: What makes a pair: columns of text. Without an end a transfer is left out, without a user not.
+        most_rows: Of a stretch; a day of many more is read in several.
+    """
+    waiting: deque[Future[Stretch]] = deque()
+    with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as workers:
+        for window in _windows(directory, parts, most_rows):
+            waiting.append(workers.submit(_read, window, keys))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _windows(directory: Path, parts: Sequence[Part], most_rows: int) -> Iterator[_Window]:
+    days: dict[str, list[Part]] = {}
+    for part in sorted(parts, key=lambda part: (part.day, part.path)):
+        days.setdefault(part.day, []).append(part)
+    gathered: list[Part] = []
+    for day, of_day in days.items():
+        rows = sum(part.rows for part in of_day)
+        if gathered and sum(part.rows for part in gathered) + rows > most_rows:
+            yield _Window(paths=_paths(directory, gathered))
+            gathered = []
+        if rows > 2 * most_rows:
+            first = int(datetime.fromisoformat(f"{day}T00:00:00Z").astimezone(UTC).timestamp()) * US
+            cuts = np.linspace(first, first + DAY_US, -(-rows // most_rows) + 1).astype(np.int64)
+            for low, high in pairwise(cuts.tolist()):
+                yield _Window(paths=_paths(directory, of_day), bounds=(low, high))
+        else:
+            gathered += of_day
+    if gathered:
+        yield _Window(paths=_paths(directory, gathered))
+
+
+def _paths(directory: Path, parts: Sequence[Part]) -> tuple[Path, ...]:
+    return tuple(directory / part.path for part in parts)
+
+
+def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
+    read = [table for path in window.paths for table in _tables(path, keys, window.bounds)]
+    table = pa.concat_tables(read).unify_dictionaries() if read else None
+    if table is None or not table.num_rows:
+        nothing = np.empty(0, dtype=np.int64)
+        return Stretch(pairs=[], heads=np.zeros(1, np.int64), start_us=nothing, end_us=nothing, bytes=nothing)
+    start, end, size = (table[name].to_numpy() for name in _TIMES)
+    named = [_encoded(table[key]) for key in keys]
+    order = _order([codes for codes, _ in named], [len(words) for _, words in named], start)
+    codes = [each[order] for each, _ in named]
+    changes = np.zeros(len(order), dtype=np.bool_)
+    changes[0] = True
+    for each in codes:
+        changes[1:] |= each[1:] != each[:-1]
+    heads = np.flatnonzero(changes)
+    words = (
+        [all_words[at] for at in each[heads].tolist()]
+        for each, (_, all_words) in zip(codes, named, strict=True)
+    )
+    return Stretch(
+        pairs=list(zip(*words, strict=True)),
+        heads=np.append(heads, len(order)),
+        start_us=start[order],
+        end_us=end[order],
+        bytes=size[order],
+    )
+
+
+def _tables(path: Path, keys: tuple[str, ...], bounds: tuple[int, int] | None) -> Iterator[pa.Table]:
+    """What a file has of a window, row group by row group; those without any of it are not read."""
+    with pq.ParquetFile(path, read_dictionary=list(keys)) as file:
+        for number in range(file.num_row_groups):
+            if bounds is not None and not _overlaps(file.metadata.row_group(number).column(0), bounds):
+                continue
+            table = file.read_row_group(number, columns=[*_TIMES, *keys], use_threads=False)
+            for key in keys[:2]:
+                if table[key].null_count:
+                    table = table.filter(table[key].is_valid())
+            if bounds is not None:
+                start = table["start_us"].to_numpy()
+                table = table.filter(pa.array((start >= bounds[0]) & (start < bounds[1])))
+            yield table
+
+
+def _overlaps(column: pq.ColumnChunkMetaData, bounds: tuple[int, int]) -> bool:
+    """Whether a row group may have starts of a window: its first column is that of the starts."""
+    known = column.statistics
+    if known is None or not known.has_min_max:
+        return True
+    return bool(known.min < bounds[1] and known.max >= bounds[0])
+
+
+def _encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
+    """Texts as numbers, and what they stand for; what is missing is an empty one."""
+    whole = column.combine_chunks()
+    words: list[str] = whole.dictionary.to_pylist()
+    codes = whole.indices
+    if codes.null_count:
+        if "" not in words:
+            words.append("")
+        codes = codes.fill_null(words.index(""))
+    found: NDArray[np.int32] = codes.to_numpy(zero_copy_only=False)
+    return found, words
+
+
+def _order(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int], start: Whole) -> NDArray[np.intp]:
+    """By codes, then by start: as one number where it fits, which a processor sorts many of at once."""
+    since = start - start.min()
+    bits = int(since.max()).bit_length()
+    width = 1
+    for size in sizes:
+        width *= size
+    if width.bit_length() + bits > _BITS:
+        keys: list[NDArray[np.int64] | NDArray[np.int32]] = [start, *reversed(codes)]
+        return np.lexsort(keys)
+    packed = np.zeros(len(start), dtype=np.int64)
+    for each, size in zip(codes, sizes, strict=True):
+        packed = packed * size + each
+    return np.argsort((packed << bits) | since)
+
+
+# Of a whole number that is not negative.
+_BITS = 63
