@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support import page
-from support.cast_fastest import Rates
-from support.cast_feed import Feed
-from support.cast_rates import Auto, Groups, Retransmission
-from support.cast_realtime import Realtime
-from support.cast_scale import Scale
-from support.cast_streams import KIB, MB, MIB, Stream, Study
-from support.casters import need
-from support.casting import WORK
+from support.cast.casters import need
+from support.cast.casting import WORK
+from support.cast.fastest import Rates
+from support.cast.feed import Feed
+from support.cast.rates import Auto, Groups, Retransmission
+from support.cast.realtime import Realtime
+from support.cast.scale import Scale
+from support.cast.streams import KIB, MB, MIB, Stream, Study
 from support.copies import Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from support.casting import Row
+    from support.cast.casting import Row
 
 REPETITIONS = 3
 ROWS: Sequence[Row] = (

@@ -89,12 +89,13 @@ def sender(
     rate: str = RATE,
     group: str = GROUP,
     through: tuple[str, ...] = (),
+    host: str = SENDER,
 ) -> Iterator[Running]:
-    """A sender that is ready for receivers; `through` is what it is run by."""
+    """A sender on `host` that is ready for receivers; `through` is what it is run by."""
     trust = () if keyed else ("--no-auth",)
     words = ("send", "--group", group, "--rate", rate, "--json", *trust, *options)
     command = (*through, str(FARLINK), "cast", *words, *map(str, sources))
-    with emulation.background(SENDER, *command) as process:
+    with emulation.background(host, *command) as process:
         running = Running(process=process)
         running.until("ready")
         yield running

@@ -141,7 +141,9 @@ def test_a_wrong_key_is_refused_at_both_ends(star: Emulation, source: Path, tmp_
     keyed(star, others)
 
     def attempt(*credentials: str) -> Ended:
-        words = (*RECEIVE, "--into", "null:", "--once", "--quiet", *credentials)
+        # Who is only heard of ends nothing: the sender is named.
+        named = ("--from", star.address(SENDER))
+        words = (*RECEIVE, "--into", "null:", "--once", "--quiet", *named, *credentials)
         return star.on("b", str(FARLINK), *words)
 
     with sender(star, source, options=options, keyed=True) as sending:

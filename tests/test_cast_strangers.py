@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, SENDER, receiver, receivers, sender, wait_for
-from copying import leftovers
-from emulation import START_LIMIT_S, Emulation, next_line
+from casting import GROUP, SENDER, Running, receiver, receivers, sender, wait_for
+from copying import Keys, leftovers
+from emulation import FARLINK, START_LIMIT_S, Emulation, next_line
 
 if TYPE_CHECKING:
     import subprocess
@@ -31,8 +31,13 @@ CLEAR = struct.Struct(">BBHIQ")
 VERSION = 0xC1
 OVERHEAD = 16 + 24 + 16
 
-# A session gives way to an older one for 2.5 s; it tells its progress each 0.2 s at most.
-TELLINGS_OF_A_YOUNG_SESSION = 14
+# Opens connections to an address and port, and says nothing over any of them.
+SILENT = """
+import socket, sys, time
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(300)]
+print("ready", flush=True)
+time.sleep(60)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +76,9 @@ def datagrams(file: Path) -> list[bytes]:
 
 
 def inject(emulation: Emulation, file: Path, packets: list[bytes]) -> None:
-    """The stranger sends `packets` to the group."""
+    """The stranger sends `packets` to the group, from the port that a session's come from."""
     file.write_bytes(b"".join(struct.pack(">H", len(packet)) + packet for packet in packets))
-    emulation.output(STRANGER, *PROGRAM, "send", ADDRESS, PORT, str(file))
+    emulation.output(STRANGER, *PROGRAM, "send", ADDRESS, PORT, str(file), PORT)
 
 
 def forged(session: int, number: int, payload: bytes) -> bytes:
@@ -116,11 +121,11 @@ def test_what_strangers_send_is_counted_and_everything_arrives(
         seals = [
             forged(session, (1 << 40) + number, draw.randbytes(OVERHEAD + 800 - 16)) for number in range(50)
         ]
-        for _ in range(TELLINGS_OF_A_YOUNG_SESSION):
-            sending.until("progress")
         strange = [*noise, *seals, *older, *own]
         draw.shuffle(strange)
+        # The session is young: it would give way to another.
         inject(star, tmp_path / "strange", strange)
+        assert sending.until("others")["others"]["address"] == star.address(STRANGER)
         # Nothing but a third receiver was waited for.
         with receiver(star, "d", tmp_path / "d", "--from", star.address(SENDER)) as last:
             ends = [each.end() for each in there]
@@ -167,3 +172,64 @@ def test_a_forger_that_was_there_first_only_delays(star: Emulation, source: Path
         with sender(star, source) as sending:
             assert (receiving.end()[0], sending.end()[0]) == (0, 0)
     assert (tmp_path / "b" / source.name).read_bytes() == source.read_bytes()
+
+
+def test_one_session_after_the_other_is_taken_whatever_a_stranger_sends_between(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    second = source.with_name("second.bin")
+    second.write_bytes(source.read_bytes()[::-1])
+    into = tmp_path / "b"
+    words = ("receive", "--group", GROUP, "--into", str(into), "--no-auth", "--json")
+    with star.background("b", str(FARLINK), "cast", *words, "--from", star.address(SENDER)) as process:
+        receiving = Running(process=process)
+        receiving.until("ready")
+        for file in (source, second):
+            inject(star, tmp_path / "strange", [forged(77, 0, bytes(OVERHEAD - 16))])
+            with sender(star, file) as sending:
+                assert receiving.until("path")["path"] == file.name
+                assert sending.end()[0] == 0
+            assert receiving.until("schema")["outcome"] == "ok"
+    assert (into / second.name).read_bytes() == second.read_bytes()
+
+
+def test_connections_that_say_nothing_keep_nobody_out(star: Emulation, source: Path, tmp_path: Path) -> None:
+    with (
+        sender(star, source) as sending,
+        star.background("c", sys.executable, "-I", "-c", SILENT, star.address(SENDER), PORT) as silent,
+    ):
+        assert silent.stdout is not None
+        assert next_line(silent.stdout, silent) == "ready\n"
+        with receiver(star, "b", tmp_path / "b") as receiving:
+            assert (receiving.end()[0], sending.end()[0]) == (0, 0)
+
+
+def test_a_session_gives_way_only_to_one_that_proves_itself(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs").mkdir()
+    ours, theirs = Keys(tmp_path / "ours"), Keys(tmp_path / "theirs")
+    ours.make_known(star.address(SENDER), int(PORT))
+    with (
+        sender(star, source, options=tuple(theirs.serve_options), keyed=True, host=STRANGER),
+        receiver(star, "b", tmp_path / "b", *ours.copy_options, keyed=True) as waiting,
+    ):
+        # It hears the stranger's session first, does not trust it, and goes on listening.
+        reason = waiting.until("waiting")["waiting"]["reason"]
+        assert star.address(STRANGER) in reason
+        assert str(ours.known) in reason
+        options = (*ours.serve_options, *wait_for(2))
+        with sender(star, source, options=options, keyed=True) as sending:
+            assert sending.until("others")["others"]["address"] == star.address(STRANGER)
+            words = ("send", "--group", GROUP, "--rate", "100mbit", "--quiet", *ours.serve_options)
+            younger = star.on("c", str(FARLINK), "cast", *words, str(source))
+            assert younger.status == 2
+            assert "in use" in younger.stderr
+            assert star.address(SENDER) in younger.stderr
+            named = (*ours.copy_options, "--from", star.address(SENDER))
+            with receiver(star, "d", tmp_path / "d", *named, keyed=True) as second:
+                codes = [second.end()[0], waiting.end()[0]]
+            assert (codes, sending.end()[0]) == ([0, 0], 0)
+    for host in ("b", "d"):
+        assert (tmp_path / host / source.name).read_bytes() == source.read_bytes()

@@ -1,12 +1,13 @@
 """Keeps datagrams of a multicast group, and sends such to it.
 
 usage: eavesdropper.py keep GROUP PORT COUNT FILE
-       eavesdropper.py send GROUP PORT FILE
+       eavesdropper.py send GROUP PORT FILE FROM_PORT
        eavesdropper.py repeat GROUP PORT
 
 `keep` joins the group, prints a line when it is there, and ends when it has written COUNT datagrams to FILE,
-each behind its length (two bytes, big endian). `send` sends those of a FILE. `repeat` joins, prints a line
-when it is there, sends each datagram that it hears once more, and prints a line.
+each behind its length (two bytes, big endian). `send` sends those of a FILE, from a port of this host.
+`repeat` joins, prints a line when it is there, sends each datagram that it hears once more, and prints a
+line.
 """
 
 import socket
@@ -45,10 +46,11 @@ def keep(group: str, port: int, count: int, file: Path) -> None:
     file.write_bytes(b"".join(LENGTH.pack(len(datagram)) + datagram for datagram in datagrams))
 
 
-def send(group: str, port: int, file: Path) -> None:
+def send(group: str, port: int, file: Path, from_port: int) -> None:
     """Send what is in `file`."""
     rest = file.read_bytes()
     with sending() as sender:
+        sender.bind(("", from_port))
         while rest:
             (length,) = LENGTH.unpack_from(rest)
             sender.sendto(rest[LENGTH.size : LENGTH.size + length], (group, port))
@@ -67,8 +69,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["keep", group, port, count, file]:
             keep(group, int(port), int(count), Path(file))
-        case ["send", group, port, file]:
-            send(group, int(port), Path(file))
+        case ["send", group, port, file, from_port]:
+            send(group, int(port), Path(file), int(from_port))
         case ["repeat", group, port]:
             repeat(group, int(port))
         case _:

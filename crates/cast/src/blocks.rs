@@ -63,6 +63,11 @@ impl Blocks {
         length.min((self.block - at % self.block) as usize)
     }
 
+    /// Whether a block ends before this byte.
+    pub(crate) const fn is_end(&self, at: u64) -> bool {
+        at.is_multiple_of(self.block) || at == self.size
+    }
+
     /// Whether the block of a byte is whole.
     pub(crate) fn is_whole(&self, at: u64) -> bool {
         self.digests.get((at / self.block) as usize).is_none_or(Option::is_some)

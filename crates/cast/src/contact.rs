@@ -4,11 +4,12 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use farlink_host::clock::monotonic;
-use farlink_host::multicast::{GroupReceiver, MOST_AT_ONCE};
+use farlink_host::datagram::MOST_AT_ONCE;
+use farlink_host::multicast::GroupReceiver;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::socket;
 use farlink_mover::channel::{Channel, ChannelError};
-use farlink_mover::secure::{Credentials, Trusted};
+use farlink_mover::secure::Trusted;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Welcome, Words};
 use farlink_wire::cast::packet::Clear;
@@ -24,11 +25,12 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CastError> {
     (host, port).to_socket_addrs().map_err(failed)?.next().ok_or_else(nowhere)
 }
 
-/// Waits for a packet of a session other than `after`: where it comes from is where the control connection goes. `None` where `stop` was
-/// raised first.
+/// Waits for a packet of a session other than `after`, from an address that is `wanted`: where it comes from is where the control connection
+/// goes. `None` where `stop` was raised first.
 pub(crate) fn overhear(
     socket: &GroupReceiver,
     after: Option<SessionId>,
+    wanted: &dyn Fn(SocketAddr) -> bool,
     stop: &Wake,
 ) -> Result<Option<SocketAddr>, CastError> {
     let mut buffer = vec![0; MOST_AT_ONCE];
@@ -41,6 +43,7 @@ pub(crate) fn overhear(
             let first = received.bytes.min(received.packet);
             if let Ok(clear) = Clear::decode(&buffer[..first])
                 && Some(clear.session) != after
+                && wanted(received.from)
             {
                 return Ok(Some(received.from));
             }
@@ -48,16 +51,15 @@ pub(crate) fn overhear(
     }
 }
 
-/// Connects to the sender at `at` and asks to join its session. `None` where `stop` was raised first.
+/// Connects to the sender at `at`, which is `trusted` where there are keys, and asks to join its session. `None` where `stop` was raised
+/// first.
 pub(crate) fn join(
     at: SocketAddr,
-    host: &str,
-    credentials: Option<&Credentials>,
+    trusted: Option<&Trusted>,
     request: Join,
     patience: Nanos,
     stop: &Wake,
 ) -> Result<Option<(Line, Box<Welcome>)>, CastError> {
-    let trusted = credentials.map(|credentials| credentials.trust(host, at.port())).transpose()?;
     let failed = |source| CastError::Connect { at, source };
     let until = monotonic().after(patience);
     let stream = socket::unconnected(at).map_err(failed)?;
@@ -70,11 +72,11 @@ pub(crate) fn join(
     socket::connected(&stream).map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
     let mut channel = Channel::over_tcp(stream).map_err(failed)?;
-    if let Some(trusted) = &trusted {
+    if let Some(trusted) = trusted {
         channel.seal_as_client(trusted.trust.config(), &[]).map_err(failed)?;
     }
     let mut line = Line::new(channel);
-    let talk = |source| told(at, trusted.as_ref(), source);
+    let talk = |source| told(at, trusted, source);
     // The handshake first: a request before it would go to whoever is there.
     while !line.shake_hands().map_err(talk)? {
         if !wait(&line, at, until, stop)? {

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_mover::channel::Channel;
+use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
+use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 use rustls::ServerConfig;
 
@@ -44,6 +46,8 @@ pub(crate) struct Door {
     pub(crate) listeners: Vec<TcpListener>,
     /// Keys; everything is in clear where that is absent.
     pub(crate) config: Option<Arc<ServerConfig>>,
+    /// Which session it is the door of.
+    pub(crate) session: SessionId,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) heard: Sender<(u32, Heard)>,
     /// Raised after something was told.
@@ -129,7 +133,8 @@ impl Door {
     ) {
         while let Ok((stream, from)) = listener.accept() {
             if guests.values().filter(|guest| !guest.has_joined).count() >= MOST_STRANGERS {
-                continue;
+                let Some(other) = superfluous(guests, from.ip()) else { continue };
+                self.show_out(other, guests, poller, None, "too many came from there".to_owned());
             }
             let open = || {
                 stream.set_nodelay(true)?;
@@ -181,6 +186,11 @@ impl Door {
                     return Err("it said something else before it had joined".to_owned());
                 }
                 let heard = match control {
+                    Control::Words(Words::Join(join)) if join.ended == Some(self.session) => {
+                        let reason = "it had all of this session before";
+                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.to_owned()))));
+                        return Err(reason.to_owned());
+                    }
                     Control::Words(Words::Join(join)) if !guest.has_joined => {
                         guest.has_joined = true;
                         self.outbox.open(number);
@@ -260,6 +270,18 @@ impl Door {
         let heard = if guest.has_joined { Heard::Left(leave) } else { Heard::Refused(guest.from, reason) };
         self.tell(number, heard);
     }
+}
+
+/// Of the connections that have not joined, the oldest from the address that has most of them: where that has many more than `newcomer`, it
+/// would keep others out.
+fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
+    let mut from: BTreeMap<IpAddr, (usize, u32)> = BTreeMap::new();
+    for (number, guest) in guests.iter().filter(|(_, guest)| !guest.has_joined) {
+        from.entry(guest.from.ip()).or_insert((0, *number)).0 += 1;
+    }
+    let own = from.get(&newcomer).map_or(0, |(count, _)| *count);
+    let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
+    (count > own + 1).then_some(oldest)
 }
 
 /// How long a connection may take to join.

@@ -15,6 +15,7 @@ mod attendance;
 mod recent;
 mod reception;
 mod record;
+mod strangers;
 
 pub use reception::run;
 

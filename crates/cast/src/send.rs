@@ -1,7 +1,7 @@
 //! A session of a sender: what somebody wants of it, what it tells, and what came of it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use farlink_flow::cast::sender::Totals;
@@ -93,6 +93,11 @@ pub enum Notice<'a> {
         from: SocketAddr,
         /// Why.
         reason: String,
+    },
+    /// Somebody sends packets like a session's to the group, and no session was proven to be there: this one goes on.
+    Others {
+        /// From where they seem to come.
+        by: IpAddr,
     },
     /// Something that was named is not sent.
     NotSent(NotSent),

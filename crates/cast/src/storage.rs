@@ -1,5 +1,7 @@
 //! Where a receiver's products go: to files beneath a directory, or nowhere.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -12,18 +14,23 @@ use farlink_mover::copy::store::Store;
 use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
 use farlink_wire::cast::Announcement;
 use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::path::RelativePath;
 
 use crate::blocks::Blocks;
 use crate::error::CastError;
 use crate::group::Group;
+
+mod large;
+
+use large::Large;
 
 /// Where content goes.
 #[derive(Debug)]
 pub(crate) enum Storage {
     /// Its digest is compared, and that is all.
     Nowhere,
-    /// Beneath a directory.
-    Beneath(Box<Target>),
+    /// Beneath a directory, and in which directories there.
+    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>),
 }
 
 /// A product that is being stored.
@@ -39,10 +46,8 @@ pub(crate) struct Item {
 enum Content {
     /// Little enough to be kept here until it is whole.
     Small(Vec<u8>),
-    /// A file, and what came behind the last write to it.
-    File { store: Box<Store>, blocks: Blocks, waiting: Vec<u8>, waiting_at: u64 },
-    /// Nothing is kept but what cannot be hashed yet.
-    Hashed(Blocks),
+    /// More than that.
+    Large(Large),
 }
 
 impl Storage {
@@ -55,7 +60,15 @@ impl Storage {
         key.copy_from_slice(&blake3::hash(format!("farlink cast {group}").as_bytes()).as_bytes()[..16]);
         let destination = Destination { path: path.to_vec(), several: true };
         let options = TargetOptions::default();
-        Ok(Self::Beneath(Box::new(Target::open(&Arc::new(root), &destination, key, options)?)))
+        let target = Target::open(&Arc::new(root), &destination, key, options)?;
+        Ok(Self::Beneath(Box::new(target), RefCell::default()))
+    }
+
+    /// Removes what a receiver of this group that was killed left under temporary names, where products have gone to since the last time.
+    pub(crate) fn remove_leftovers(&self) {
+        if let Self::Beneath(target, directories) = self {
+            target.remove_leftovers_in(directories.take().into_iter());
+        }
     }
 
     /// Begins to store a product; says which of its content is there from before, too.
@@ -69,10 +82,18 @@ impl Storage {
         let item = |entry, block, content| Item { entry, size, block, content };
         let target = match self {
             Self::Nowhere => {
-                let blocks = Blocks::new(size, HASHED_BLOCK);
-                return Ok((item(entry, HASHED_BLOCK, Content::Hashed(blocks)), Vec::new()));
+                let content = Content::Large(Large::new(None, Blocks::new(size, HASHED_BLOCK)));
+                return Ok((item(entry, HASHED_BLOCK, content), Vec::new()));
             }
-            Self::Beneath(target) => target,
+            Self::Beneath(target, directories) => {
+                let mut directories = directories.borrow_mut();
+                if let Some(parent) = entry.path.parent()
+                    && directories.len() < MOST_DIRECTORIES
+                {
+                    directories.insert(parent);
+                }
+                target
+            }
         };
         let block = block_bytes(size);
         let held = target.held(&entry, block).filter(|held| held.has_time_of(&entry.metadata));
@@ -91,8 +112,7 @@ impl Storage {
             let (from, end) = blocks.span(index);
             found.push(from..end);
         }
-        let content = Content::File { store: Box::new(store), blocks, waiting: Vec::new(), waiting_at: 0 };
-        Ok((item(entry, block, content), found))
+        Ok((item(entry, block, Content::Large(Large::new(Some(Box::new(store)), blocks))), found))
     }
 
     /// Writes bytes of the content that had not come before.
@@ -102,31 +122,13 @@ impl Storage {
                 content[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
                 Ok(())
             }
-            Content::Hashed(blocks) => {
-                blocks.take(at, bytes, true);
-                Ok(())
-            }
-            Content::File { store, blocks, waiting, waiting_at } => {
-                let Self::Beneath(target) = self else { return Ok(()) };
+            Content::Large(large) => {
                 let (mut at, mut rest) = (at, bytes);
                 while !rest.is_empty() {
-                    let (part, behind) = rest.split_at(blocks.within_block(at, rest.len()));
+                    let (part, behind) = rest.split_at(large.blocks.within_block(at, rest.len()));
                     // What was proven stays as it is: also where a packet brings a part of it again.
-                    if !blocks.is_whole(at) {
-                        if *waiting_at + waiting.len() as u64 != at || waiting.len() >= WRITE {
-                            flush(target, store, waiting, *waiting_at)?;
-                            *waiting_at = at;
-                        }
-                        waiting.extend_from_slice(part);
-                        for finished in blocks.take(at, part, false) {
-                            flush(target, store, waiting, *waiting_at)?;
-                            let digest = match finished.digest {
-                                Some(digest) => digest,
-                                None => read_again(store, blocks, finished.index)?,
-                            };
-                            blocks.set(finished.index, digest);
-                            store.note(finished.index, digest)?;
-                        }
+                    if !large.blocks.is_whole(at) {
+                        large.add(self, at, part)?;
                     }
                     at += part.len() as u64;
                     rest = behind;
@@ -139,23 +141,24 @@ impl Storage {
     /// Everything came: gives the product its name, if it has this digest; says whether it has.
     pub(crate) fn finish(&self, item: &mut Item, digest: Digest) -> Result<bool, TargetError> {
         match (&mut item.content, self) {
-            (Content::Hashed(blocks), _) => Ok(blocks.digest() == Some(digest)),
-            (Content::Small(content), Self::Beneath(target)) => {
+            (Content::Small(content), Self::Beneath(target, _)) => {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);
                 }
                 target.put(&item.entry, content)?;
                 Ok(true)
             }
-            (Content::File { store, blocks, waiting, waiting_at }, Self::Beneath(target)) => {
-                flush(target, store, waiting, *waiting_at)?;
-                if blocks.digest() != Some(digest) {
+            (Content::Large(large), _) => {
+                large.flush(self)?;
+                if large.blocks.digest() != Some(digest) {
                     return Ok(false);
                 }
-                store.finish(target, &item.entry)?;
+                if let (Some(store), Self::Beneath(target, _)) = (&large.store, self) {
+                    store.finish(target, &item.entry)?;
+                }
                 Ok(true)
             }
-            (_, Self::Nowhere) => Ok(false),
+            (Content::Small(_), Self::Nowhere) => Ok(false),
         }
     }
 
@@ -163,17 +166,13 @@ impl Storage {
     pub(crate) fn begin_again(item: &mut Item) {
         match &mut item.content {
             Content::Small(_) => {}
-            Content::Hashed(blocks) => *blocks = Blocks::new(item.size, item.block),
-            Content::File { blocks, waiting, .. } => {
-                waiting.clear();
-                *blocks = Blocks::new(item.size, item.block);
-            }
+            Content::Large(large) => large.begin_again(Blocks::new(item.size, item.block)),
         }
     }
 
     /// The product is not stored after all.
     pub(crate) fn abandon(item: &Item) {
-        if let Content::File { store, .. } = &item.content {
+        if let Content::Large(Large { store: Some(store), .. }) = &item.content {
             store.abandon();
         }
     }
@@ -205,32 +204,6 @@ pub(crate) fn reason(error: &TargetError) -> String {
     chain(error)
 }
 
-/// Writes what waits.
-fn flush(target: &Target, store: &Store, waiting: &mut Vec<u8>, at: u64) -> Result<(), TargetError> {
-    if !waiting.is_empty() {
-        store.write_at(target, at, waiting)?;
-        waiting.clear();
-    }
-    Ok(())
-}
-
-/// The digest of a block that did not come in order.
-fn read_again(store: &Store, blocks: &Blocks, index: u32) -> Result<Digest, TargetError> {
-    let (mut from, end) = blocks.span(index);
-    let mut hasher = blocks.hasher(index);
-    let mut buffer = vec![0; WRITE];
-    while from < end {
-        let part = buffer.len().min((end - from) as usize);
-        let read = store.read_at(from, &mut buffer[..part])?;
-        if read == 0 {
-            break;
-        }
-        hasher.update(&buffer[..read]);
-        from += read as u64;
-    }
-    Ok(hasher.finish())
-}
-
 /// Bytes of a block: what is proven and sent again as a whole after a break, and a million of them at most.
 fn block_bytes(size: u64) -> u64 {
     (size >> 20).next_power_of_two().max(1 << 20)
@@ -239,11 +212,11 @@ fn block_bytes(size: u64) -> u64 {
 /// Products that are kept in memory until they are whole, bytes: most of those of a feed.
 const MOST_SMALL: u64 = 256 * 1024;
 
+/// Directories that are looked through at the end of a session.
+const MOST_DIRECTORIES: usize = 65_536;
+
 /// Bytes of a block where nothing is kept: of those with a hole, what came behind it waits in memory.
 const HASHED_BLOCK: u64 = 8 * 1024;
-
-/// Bytes that are written at once.
-const WRITE: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -252,7 +225,6 @@ mod tests {
     use std::path::PathBuf;
 
     use farlink_wire::entry::Metadata;
-    use farlink_wire::path::RelativePath;
 
     use super::*;
 
@@ -399,6 +371,25 @@ mod tests {
         storage.write(&mut item, 1 << 20, &content[1 << 20..]).unwrap();
         assert!(storage.finish(&mut item, farlink_flow::digest::whole(&content)).unwrap());
         assert_eq!(fs::read(scratch.at("in/x")).unwrap(), content);
+    }
+
+    #[test]
+    fn what_a_killed_receiver_was_writing_is_removed_at_the_end() {
+        let scratch = Scratch::new("leftover");
+        let storage = scratch.storage();
+        assert!(right(&storage, "a/b/c", &content(1000)).unwrap());
+        fs::create_dir(scratch.at("in/a/b/d")).unwrap();
+        let Storage::Beneath(target, _) = &storage else { panic!("it goes nowhere") };
+        let temporary = format!("{}00000000.tmp", target.temporary_prefix());
+        for directory in ["in", "in/a/b", "in/a/b/d"] {
+            fs::write(scratch.at(directory).join(&temporary), "half").unwrap();
+        }
+        fs::write(scratch.at("in/a/b/.farlink-0123456700000000.tmp"), "somebody else's").unwrap();
+        storage.remove_leftovers();
+        let there = |directory: &str| scratch.at(directory).join(&temporary).exists();
+        assert!(!there("in") && !there("in/a/b"));
+        assert!(there("in/a/b/d"), "nothing was stored there");
+        assert!(scratch.at("in/a/b/.farlink-0123456700000000.tmp").exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 mod class;
+mod end;
 mod receive;
 mod send;
 mod table;

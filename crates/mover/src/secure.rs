@@ -14,7 +14,7 @@ pub use authorized::{Admission, KeysError};
 pub use identity::{Identity, IdentityError};
 pub use known::{KnownHosts, KnownHostsError};
 pub use places::Places;
-pub use tls::server;
+pub use tls::{server, server_with_claim};
 pub use trust::{Credentials, CredentialsError, Trust, Trusted};
 
 pub(crate) use tls::{PROTOCOL, shown};

@@ -1,5 +1,6 @@
 //! A receiver from its start to its end: it finds sessions, takes part in them, and comes back to those that it was cut off from.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use farlink_host::clock::{monotonic, rfc3339_now};
@@ -9,6 +10,7 @@ use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
+use farlink_mover::secure::Trusted;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Welcome};
 use farlink_wire::quantity::Nanos;
@@ -16,6 +18,7 @@ use farlink_wire::record::{Outcome, Record};
 
 use super::attendance::{Attendance, Departure};
 use super::record::Course;
+use super::strangers::Strangers;
 use super::{Finished, Notice, Plan, Progress};
 use crate::contact::{join, overhear, resolve};
 use crate::error::CastError;
@@ -61,6 +64,7 @@ struct Reception<'a> {
     place: Option<u64>,
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
+    strangers: Strangers,
 }
 
 /// A session that was joined, and where.
@@ -80,7 +84,7 @@ impl<'a> Reception<'a> {
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let place = plan.into.as_deref().map(place);
-        Ok(Self { plan, stop, socket, storage, number, place, ended: None })
+        Ok(Self { plan, stop, socket, storage, number, place, ended: None, strangers: Strangers::default() })
     }
 
     /// One session: its record, and how it ended.
@@ -90,10 +94,14 @@ impl<'a> Reception<'a> {
         let cpu = process::cpu_of_process();
         let mut attendance = None;
         let done = self.attend(&mut attendance, tell);
+        self.storage.remove_leftovers();
         let (progress, welcome, times) = match &attendance {
             Some(attendance) => (attendance.progress(), Some(&attendance.welcome), attendance.times()),
             None => (Progress::default(), None, None),
         };
+        if let (Ok(true), Some(attendance)) = (&done, &attendance) {
+            self.ended = Some(attendance.welcome.session);
+        }
         let (interrupted, error) = match done {
             Ok(true) => (false, None),
             Ok(false) => (true, None),
@@ -127,9 +135,6 @@ impl<'a> Reception<'a> {
             before: emulated.as_ref(),
         }
         .record();
-        if let Some(attendance) = &attendance {
-            self.ended = Some(attendance.welcome.session);
-        }
         Finished { record, progress, interrupted, error }
     }
 
@@ -169,55 +174,78 @@ impl<'a> Reception<'a> {
         }
     }
 
+    /// Where the sender is: `again` where it was, or the one that was named, or one that is heard. `None` where the user ended it.
+    fn whereabouts(&self, again: Option<(SessionId, SocketAddr)>) -> Result<Option<SocketAddr>, CastError> {
+        if let Some((_, at)) = again {
+            return Ok(Some(at));
+        }
+        let Some(from) = &self.plan.from else {
+            // A session's packets leave from the port of its control connections, which is the group's.
+            let port = self.plan.group.address().port();
+            let wanted = |from: SocketAddr| {
+                from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
+            };
+            return overhear(&self.socket, self.ended, &wanted, self.stop);
+        };
+        // A session that has ended may still be there, for others.
+        if self.ended.is_some() && overhear(&self.socket, self.ended, &|_| true, self.stop)?.is_none() {
+            return Ok(None);
+        }
+        resolve(from, self.plan.group.address().port()).map(Some)
+    }
+
     /// Joins a session: `again` the one that it was cut off from, or its sender's next. `None` where the user ended it.
     fn find(
-        &self,
+        &mut self,
         again: Option<(SessionId, SocketAddr)>,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<Option<Joined>, CastError> {
         let plan = self.plan;
-        let mut told = String::new();
+        // Anybody can send packets that seem to come from anywhere: one that is only heard of ends nothing, whatever it says.
+        let is_heard = again.is_none() && plan.from.is_none();
+        let patience = if is_heard { plan.patience.min(HEARD) } else { plan.patience };
+        let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
-            let at = match (&plan.from, again) {
-                (_, Some((_, at))) => at,
-                // A session that has ended may still be there, for others.
-                (Some(_), None) if self.ended.is_some() => {
-                    let Some(at) = overhear(&self.socket, self.ended, self.stop)? else { return Ok(None) };
-                    at
-                }
-                (Some(from), None) => resolve(from, plan.group.address().port())?,
-                (None, None) => {
-                    let Some(at) = overhear(&self.socket, self.ended, self.stop)? else { return Ok(None) };
-                    at
-                }
-            };
+            let Some(at) = self.whereabouts(again)? else { return Ok(None) };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
                 host: facts::host(),
                 receiver: self.number,
                 place: self.place,
                 again: again.map(|(session, _)| session),
+                ended: self.ended,
             };
-            match join(at, &host, plan.credentials.as_ref(), request, plan.patience, self.stop) {
+            let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose()?;
+            let is_known = trusted.as_ref().is_none_or(Trusted::is_known);
+            if is_heard && !self.strangers.may_be_asked(monotonic(), at.ip(), is_known) {
+                continue;
+            }
+            let mut pause = AGAIN;
+            match join(at, trusted.as_ref(), request, patience, self.stop) {
                 Ok(None) => return Ok(None),
                 Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
-                Err(error) if !error.is_passing() => return Err(error),
+                Err(error @ CastError::Wait(_)) => return Err(error),
+                // It was that session's sender that was heard, or nobody.
+                Err(CastError::Refused { .. }) if self.ended.is_some() => pause = ENDED,
+                Err(error) if !error.is_passing() && !is_heard => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {
                     let reason = chain(&error);
-                    if again.is_none() && reason != told {
-                        told.clone_from(&reason);
+                    if again.is_none() && told.len() < MOST_TOLD && told.insert(reason.clone()) {
                         tell(Notice::Waiting { reason });
                     }
                 }
+            }
+            if is_heard {
+                self.strangers.add(monotonic(), at.ip());
             }
             if let Some((at, until)) = gone
                 && monotonic() >= until
             {
                 return Err(CastError::Gone { at, after: plan.patience });
             }
-            match wait_for(self.stop, Interest::Read, self.stop, AGAIN).map_err(CastError::Wait)? {
+            match wait_for(self.stop, Interest::Read, self.stop, pause).map_err(CastError::Wait)? {
                 Waited::Over => {}
                 Waited::Ready | Waited::Stopped => return Ok(None),
             }
@@ -227,3 +255,12 @@ impl<'a> Reception<'a> {
 
 /// Between two attempts to reach a sender.
 const AGAIN: Nanos = Nanos(200_000_000);
+
+/// And where a sender is still busy with the session that has ended for this end.
+const ENDED: Nanos = Nanos(2_000_000_000);
+
+/// How long a host that was only heard of may take to let this end in: a few round trips of the longest paths.
+const HEARD: Nanos = Nanos(5_000_000_000);
+
+/// Reasons that are told.
+const MOST_TOLD: usize = 16;

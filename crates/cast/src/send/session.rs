@@ -13,7 +13,7 @@ use farlink_flow::cast::seal::Sealer;
 use farlink_flow::cast::sender::{Config, Send, Sender};
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_now};
-use farlink_host::multicast::MOST_AT_ONCE;
+use farlink_host::datagram::MOST_AT_ONCE;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
@@ -22,7 +22,6 @@ use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
 use farlink_wire::cast::control::{Control, Words};
-use farlink_wire::cast::packet::Clear;
 use farlink_wire::cast::{Payload, SessionId};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::Secret;
@@ -41,9 +40,11 @@ use crate::record::Frame;
 mod emission;
 mod receivers;
 mod redundancy;
+mod rivals;
 mod tempo;
 
 use redundancy::Redundancy;
+use rivals::Rivals;
 use tempo::Tempo;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
@@ -104,7 +105,12 @@ fn carry_out(
     finished: &mut Finished,
     times: &mut Times,
 ) -> Result<(), CastError> {
-    let sockets = Sockets::open(plan)?;
+    let random = || process::random().map_err(CastError::Wait);
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+    // Each receiver has a connection; where no more are allowed there are as many as that.
+    let _ = process::raise_descriptor_limit();
+    let sockets = Sockets::open(plan, id)?;
     let mtu = sockets.group.mtu();
     let payload = Payload::within(mtu, plan.group.headers()).ok_or(CastError::Mtu { mtu })?;
     times.payload = payload.get();
@@ -127,6 +133,7 @@ fn carry_out(
             .collect::<Result<_, _>>()
             .map_err(CastError::Wait)?,
         config: sockets.config.clone(),
+        session: id,
         outbox: Arc::clone(&outbox),
         heard,
         wake: wake.clone(),
@@ -139,7 +146,7 @@ fn carry_out(
         let scheduling = plan.realtime.then(urgent_in_turn);
         wake_on_time();
         tell(Notice::Ready { at: sockets.address(plan), scheduling });
-        let session = Session::new(plan, &sockets, products, payload, outbox, (hearing, wake));
+        let session = Session::new(plan, &sockets, id, products, payload, outbox, (hearing, wake));
         let done = session.and_then(|mut session| {
             let done = session.work(stop, tell, times);
             session.conclude(finished);
@@ -154,6 +161,7 @@ fn carry_out(
 struct Session<'a> {
     plan: &'a Plan,
     sockets: &'a Sockets,
+    rivals: Rivals,
     id: SessionId,
     key: Secret,
     sealer: Sealer,
@@ -186,15 +194,14 @@ impl<'a> Session<'a> {
     fn new(
         plan: &'a Plan,
         sockets: &'a Sockets,
+        id: SessionId,
         products: Products<'a>,
         payload: Payload,
         outbox: Arc<Outbox>,
         (hearing, wake): (Receiver<(u32, Heard)>, Wake),
     ) -> Result<Self, CastError> {
         let random = || process::random().map_err(CastError::Wait);
-        let (name, left, right) = (random()?, random()?, random()?);
-        let [a, b, c, d, e, f, g, h, ..] = name;
-        let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+        let (left, right) = (random()?, random()?);
         let mut secret = [0; 32];
         secret[..16].copy_from_slice(&left);
         secret[16..].copy_from_slice(&right);
@@ -218,6 +225,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             plan,
             sockets,
+            rivals: Rivals::new(plan.group, plan.keys.clone(), wake.clone()),
             id,
             key,
             sealer,
@@ -258,8 +266,10 @@ impl<'a> Session<'a> {
                 self.hear(receiver, heard, tell);
                 has_heard = true;
             }
-            // Who is there already is heard before anything is sent.
-            let is_quiet = monotonic() < quiet_until;
+            self.hear_rivals(tell)?;
+            // Who is there already is heard before anything is sent, and asked whether it is a session.
+            let now = monotonic();
+            let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
             if self.joined >= self.plan.receivers && !is_quiet {
                 if times.first.is_none() {
                     times.started = rfc3339_now();
@@ -277,11 +287,12 @@ impl<'a> Session<'a> {
                 self.send(send)?;
             }
             let now = monotonic();
-            if has_heard && let Some(rate) = self.tempo.adjust(now, self.machine.totals().group_wire) {
+            let sent = self.machine.totals().group_wire;
+            if has_heard && let Some(rate) = self.tempo.adjust(now, sent, self.machine.idle_at()) {
                 self.machine.set_rate(rate);
             }
             let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
-            if (is_alone || now < young_until) && now >= beacon_at {
+            if !is_quiet && (is_alone || now < young_until) && now >= beacon_at {
                 // So that receivers find this host, and a session that begins now finds the group in use.
                 self.send(Send::Status(self.machine.position()))?;
                 beacon_at = now.after(BEACON);
@@ -302,11 +313,13 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
             let mut deadline = shown_at;
-            if is_alone || now < young_until {
-                deadline = deadline.min(beacon_at);
-            }
-            if !is_quiet {
+            if is_quiet {
+                deadline = deadline.min(if self.rivals.is_asking() { young_until } else { quiet_until });
+            } else {
                 deadline = deadline.min(self.machine.deadline().unwrap_or(Nanos::MAX));
+                if is_alone || now < young_until {
+                    deadline = deadline.min(beacon_at);
+                }
             }
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
             // Once it has been heeded, the user's word is not waited for again.
@@ -332,20 +345,9 @@ impl<'a> Session<'a> {
             }
             self.wake.lower();
             if ready.get(2) == Some(&true) {
-                self.overhear(&mut others, now < young_until)?;
+                self.overhear(&mut others, now < young_until, tell)?;
             }
         }
-    }
-
-    /// Another session's packets: the younger of the two gives way.
-    fn overhear(&self, buffer: &mut [u8], is_young: bool) -> Result<(), CastError> {
-        while let Some(received) = self.sockets.others.receive(buffer).map_err(CastError::Wait)? {
-            let first = received.bytes.min(received.packet);
-            if is_young && Clear::decode(&buffer[..first]).is_ok_and(|clear| clear.session != self.id) {
-                return Err(CastError::InUse { group: self.plan.group, by: received.from.ip() });
-            }
-        }
-        Ok(())
     }
 
     /// Has products wait for their turn.

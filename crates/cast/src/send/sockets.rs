@@ -8,6 +8,7 @@ use farlink_host::multicast::{GroupReceiver, GroupSender, interface};
 use farlink_host::socket;
 use farlink_mover::secure;
 use farlink_mover::server::places;
+use farlink_wire::cast::SessionId;
 use rustls::ServerConfig;
 
 use super::Plan;
@@ -25,7 +26,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    pub(super) fn open(plan: &Plan) -> Result<Self, CastError> {
+    pub(super) fn open(plan: &Plan, session: SessionId) -> Result<Self, CastError> {
         let group = plan.group;
         let index = index(plan.interface.as_deref())?;
         let port = group.address().port();
@@ -49,7 +50,7 @@ impl Sockets {
             }
         }
         let config = plan.keys.as_ref().map(|(identity, admission)| {
-            secure::server(identity, Arc::clone(admission))
+            secure::server_with_claim(identity, Arc::clone(admission), &claim(group, session))
                 .map_err(|error| CastError::Key(std::io::Error::other(error)))
         });
         Ok(Self { group: sender, others, listeners, config: config.transpose()? })
@@ -59,6 +60,13 @@ impl Sockets {
     pub(super) fn address(&self, plan: &Plan) -> SocketAddr {
         SocketAddr::new(self.group.source(), plan.group.address().port())
     }
+}
+
+/// What a session says of itself to whoever asks: nobody can take it for that of another session, or of another group.
+pub(super) fn claim(group: Group, session: SessionId) -> String {
+    let address = group.address();
+    // Without a scope, which is each host's own.
+    format!("farlink-cast/1 {} {session}", SocketAddr::new(address.ip(), address.port()))
 }
 
 /// The index of the interface that was named.

@@ -1,7 +1,6 @@
 //! `farlink cast receive`: what a group's sessions bring.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,13 +12,14 @@ use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
 use farlink_host::signal;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::Credentials;
-use farlink_wire::message::{Buffer, Patience};
+use farlink_wire::message::Buffer;
 use farlink_wire::quantity::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
+use super::end::End;
 use super::{BROKEN, INTERRUPTED, SOME};
-use crate::memory::{buffer, patience, print};
+use crate::memory::{buffer, print};
 
 /// Receive what is sent to a group.
 ///
@@ -36,50 +36,31 @@ pub(super) struct Receive {
     /// The sender's host; the one that packets come from otherwise
     #[arg(long, value_name = "HOST")]
     from: Option<String>,
-    /// Join on this interface; the routes say which otherwise
-    #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
     /// End with the sender's session
     #[arg(long)]
     once: bool,
     /// Receive buffer of the group's socket, as in 8MiB: 50 ms of the rate
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
     buffer: Buffer,
-    /// The key to show; the one in ~/.config/farlink/identity otherwise
-    #[arg(long, value_name = "FILE")]
-    identity: Option<PathBuf>,
     /// The keys of senders; those in ~/.config/farlink/known_hosts otherwise
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     known_hosts: Option<PathBuf>,
-    /// Show no key: `farlink cast send --no-auth` on an emulated host lets that in
-    #[arg(long, conflicts_with_all = ["identity", "known_hosts"])]
-    no_auth: bool,
-    /// Give up when the sender has been silent, or away, for this long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
-    timeout: Patience,
-    /// Append each session's record to this file
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-    /// Print what happens, progress, and the record on standard output, one JSON object a line
-    #[arg(long)]
-    json: bool,
-    /// Print no progress and no summary
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    end: End,
 }
 
 impl Receive {
     /// Receives, and leaves a record of each session however it ended.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let plan = self.plan()?;
-        let file = self.record.as_deref().map(RecordFile::open).transpose()?;
+        let file = self.end.records()?;
         let stop = signal::on_termination().context("catch signals")?;
-        let bar = (!self.quiet && !self.json && io::stderr().is_terminal()).then(|| {
+        let bar = self.end.is_watched().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        let mut telling = Telling { json: self.json, quiet: self.quiet, bar, file, unkept: None };
+        let mut telling = Telling { json: self.end.json, quiet: self.end.quiet, bar, file, unkept: None };
         let finished = receive::run(&plan, &stop, &mut |notice| telling.on(notice));
         telling.keep(&finished);
         if let Some(error) = telling.unkept.take() {
@@ -100,7 +81,7 @@ impl Receive {
     fn plan(&self) -> anyhow::Result<Plan> {
         let usual = Credentials::of_user();
         let credentials = Credentials {
-            identity: self.identity.clone().unwrap_or(usual.identity),
+            identity: self.end.identity.clone().unwrap_or(usual.identity),
             known_hosts: self.known_hosts.clone().unwrap_or(usual.known_hosts),
         };
         let into = if self.into == OsStr::new("null:") {
@@ -112,13 +93,13 @@ impl Receive {
         };
         Ok(Plan {
             group: self.group,
-            interface: self.interface.clone(),
+            interface: self.end.interface.clone(),
             into,
             from: self.from.clone(),
             once: self.once,
-            credentials: Some(credentials).filter(|_| !self.no_auth),
+            credentials: Some(credentials).filter(|_| !self.end.no_auth),
             buffer: self.buffer.get(),
-            patience: self.timeout.get(),
+            patience: self.end.timeout.get(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -17,19 +17,18 @@ use farlink_cast::send::{self, Finished, Hold, Piped, Plan, Rate};
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::copy::source::SourcePath;
-use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::{Admission, Identity, Places};
-use farlink_wire::message::Patience;
 use farlink_wire::message::copy::Protect;
 use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
 
 use super::class::{Class, Pace, class, pace};
+use super::end::End;
 use super::table::Table;
 use super::telling::{Telling, name, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
 use crate::copy::protect;
-use crate::memory::{patience, print};
+use crate::memory::print;
 
 /// Send files and trees to the receivers of a group.
 ///
@@ -71,9 +70,6 @@ pub(super) struct Send {
     /// How packets are protected: encrypt, or integrity (authenticated, not encrypted)
     #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
     protect: Protect,
-    /// Send over this interface; the routes say which otherwise
-    #[arg(long, value_name = "NAME")]
-    interface: Option<String>,
     /// The name of what comes by standard input
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     name: String,
@@ -87,26 +83,10 @@ pub(super) struct Send {
     #[arg(long)]
     realtime: bool,
     /// Let in whom this file lists instead of authorized_keys in ~/.config/farlink, or in /etc/farlink for root
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     keys: Option<PathBuf>,
-    /// Show the key in this file instead of identity in ~/.config/farlink, or in /etc/farlink for root
-    #[arg(long, value_name = "FILE")]
-    identity: Option<PathBuf>,
-    /// Let emulated hosts in, which have no keys
-    #[arg(long, conflicts_with_all = ["keys", "identity"])]
-    no_auth: bool,
-    /// Wait so long for a receiver that is silent, or that was lost
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
-    timeout: Patience,
-    /// Append the session's record to this file
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
-    /// Print what happens, progress, and the record on standard output, one JSON object a line
-    #[arg(long)]
-    json: bool,
-    /// Print no progress and no summary
-    #[arg(long, short)]
-    quiet: bool,
+    #[command(flatten)]
+    end: End,
 }
 
 impl Send {
@@ -114,11 +94,11 @@ impl Send {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let classes = self.classes()?;
         let plans = self.plans(&classes)?;
-        let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
+        let mut file = self.end.records()?;
         let stop = signal::on_termination().context("catch signals")?;
-        let table = Table::new(!self.quiet && !self.json && io::stderr().is_terminal());
-        let telling =
-            Mutex::new(Telling { json: self.json, quiet: self.quiet, several: plans.len() > 1, table });
+        let table = Table::new(self.end.is_watched());
+        let (json, quiet) = (self.end.json, self.end.quiet);
+        let telling = Mutex::new(Telling { json, quiet, several: plans.len() > 1, table });
         let finished = run_all(&plans, &stop, &telling);
         telling.lock().unwrap_or_else(PoisonError::into_inner).table.close();
         // The worst of them is the answer.
@@ -127,7 +107,7 @@ impl Send {
         let mut error = None;
         for (plan, finished) in plans.iter().zip(finished) {
             let kept = file.as_mut().map(|file| file.append(&finished.record)).transpose();
-            if self.json || kept.is_err() {
+            if json || kept.is_err() {
                 // Nothing that was measured is lost.
                 print(&finished.record.line());
             }
@@ -156,10 +136,10 @@ impl Send {
 
     /// Says what came of a session.
     fn conclude(&self, plan: &Plan, finished: &Finished, several: bool) {
-        if finished.error.is_some() || self.quiet {
+        if finished.error.is_some() || self.end.quiet {
             return;
         }
-        if !self.json {
+        if !self.end.json {
             let of = if several { format!("{}: ", plan.group) } else { String::new() };
             print(&(of + &summary(finished)));
         }
@@ -194,7 +174,7 @@ impl Send {
         let plan = |class: &Class| {
             anyhow::Ok(Plan {
                 group: class.group,
-                interface: self.interface.clone(),
+                interface: self.end.interface.clone(),
                 ttl: self.ttl,
                 rate: match class.pace {
                     Pace::Fixed(rate) => Rate::Fixed(rate),
@@ -210,7 +190,7 @@ impl Send {
                 sources: sources.clone(),
                 watch: watch.clone(),
                 keys: self.keys()?,
-                patience: self.timeout.get(),
+                patience: self.end.timeout.get(),
             })
         };
         classes.iter().map(plan).collect()
@@ -248,12 +228,12 @@ impl Send {
     }
 
     fn keys(&self) -> anyhow::Result<Option<(Identity, Arc<Admission>)>> {
-        if self.no_auth {
+        if self.end.no_auth {
             return Ok(None);
         }
         let usual = Places::of_server();
         let keys = self.keys.clone().unwrap_or_else(|| usual.authorized_keys());
-        let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
+        let identity = Identity::load(&self.end.identity.clone().unwrap_or_else(|| usual.identity()))?;
         Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
     }
 }

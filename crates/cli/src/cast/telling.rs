@@ -44,6 +44,11 @@ impl Telling {
             Notice::Refused { from, reason } => {
                 self.table.say(&format!("farlink: {from} was not let in: {reason}"));
             }
+            Notice::Others { by } => {
+                self.table.say(&format!(
+                    "farlink: {by} sends to {group} too, and did not prove to have a session there: going on"
+                ));
+            }
             Notice::NotSent(not) => {
                 self.table.say(&format!("farlink: {}: not sent, {}", not.path, not.reason));
             }
@@ -75,6 +80,7 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
         Notice::Refused { from, reason } => {
             json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
         }
+        Notice::Others { by } => json!({"others": {"address": by.to_string()}}),
         Notice::NotSent(not) => {
             json!({"path": not.path, "outcome": if not.failed { "failed" } else { "skipped" }, "reason": not.reason})
         }

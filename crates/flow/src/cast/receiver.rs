@@ -84,6 +84,13 @@ pub enum Event {
         /// Why.
         failure: Failure,
     },
+    /// A product that [failed](Event::Failed) before. Tell the sender, which may not have heard of it.
+    StillFailed {
+        /// What.
+        product: u32,
+        /// Why.
+        reason: Text,
+    },
 }
 
 /// A block that can be rebuilt.
@@ -164,6 +171,8 @@ pub struct Receiver {
     items: BTreeMap<u32, Item>,
     /// Products that are stored or never will be.
     done: Numbers,
+    /// Those of them that will not be, and why as far as that is kept; nothing where the sender said so.
+    failed: BTreeMap<u32, Option<Text>>,
     /// How far the first pass is known to be: product and packet.
     frontier: (u32, u64),
     /// How far it was looked through for gaps.
@@ -198,6 +207,7 @@ impl Receiver {
             config,
             items: BTreeMap::new(),
             done: Numbers::default(),
+            failed: BTreeMap::new(),
             frontier: first,
             scanned: first,
             gaps: Gaps::default(),
@@ -346,7 +356,10 @@ impl Receiver {
     /// The control connection was lost, and there is a new one of the same session: everything is said once more.
     pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos) {
         self.config.pace = pace;
-        self.unsaid.extend(self.done.iter());
+        let stored = self.done.iter().filter(|product| !self.failed.contains_key(product));
+        self.unsaid.extend(stored);
+        let failed = self.failed.iter().filter_map(|(product, reason)| Some((*product, reason.clone()?)));
+        self.events.extend(failed.map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);
     }
 
@@ -487,6 +500,12 @@ impl Receiver {
         }
         self.tally.failed += 1;
         self.settle(product);
+        let reason = match &failure {
+            Failure::Lost(_) => None,
+            _ if self.failed.len() >= MOST_REASONS => Some(Text::default()),
+            other => Some(Text::from(other.to_string())),
+        };
+        self.failed.insert(product, reason);
         self.events.push_back(Event::Failed { product, failure });
     }
 
@@ -531,6 +550,9 @@ impl Receiver {
 
 /// Bytes of parity that are kept for blocks that lack more than came of it.
 const MOST_PARITY: usize = 32 << 20;
+
+/// Reasons that are kept.
+const MOST_REASONS: usize = 4096;
 
 /// The round trip before any is known.
 const LIKELY_RTT: Nanos = Nanos(100_000_000);

@@ -369,6 +369,12 @@ impl Sender {
             && self.peers.values().all(|peer| peer.owed.is_empty())
     }
 
+    /// When nothing waited for its first pass last.
+    #[must_use]
+    pub const fn idle_at(&self) -> Nanos {
+        self.idle_at
+    }
+
     /// Where the first pass is: what a receiver that joins is told.
     #[must_use]
     pub fn position(&self) -> Position {

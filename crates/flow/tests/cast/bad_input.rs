@@ -173,6 +173,25 @@ fn a_full_disk_is_the_matter_of_its_host_alone() {
 }
 
 #[test]
+fn what_could_not_be_stored_is_not_said_to_be_there_after_the_connection_was_cut() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0, 1].map(|_| simulation.join(Path::new(Nanos(5 * MS), 0.0)));
+    simulation.hosts[0].full_for.extend([3, 4]);
+    stream(&mut simulation, 10);
+    simulation.sender.on_unreadable(5, &"it was deleted".to_owned().into());
+    simulation.run_for(Nanos(100 * MS));
+    assert_eq!(simulation.hosts[0].failed.len(), 3);
+    simulation.reconnect(hosts[0]);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    let progress = simulation.sender.progress(0).unwrap();
+    // What the sender itself could not send needs no word.
+    assert_eq!((progress.products, progress.failed, progress.behind), (7, 2, 0));
+    assert_eq!(simulation.sender.progress(1).unwrap().products, 9);
+}
+
+#[test]
 fn a_product_that_cannot_be_read_any_more_is_said_to_be_lost() {
     let mut simulation = Simulation::new(config(20_000_000), true);
     let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));

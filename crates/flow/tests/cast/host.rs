@@ -224,6 +224,9 @@ impl Simulation {
                     self.write(host, &data, &bytes[..len]);
                 }
             }
+            Event::StillFailed { product, reason } => {
+                self.say(host, &Control::Failed { product, reason });
+            }
             Event::Failed { product, failure } => {
                 if !matches!(failure, Failure::Lost(_)) {
                     let reason = failure.to_string().into();

@@ -156,6 +156,17 @@ impl Simulation {
         self.set_wake(host, Nanos::MAX);
     }
 
+    /// Cuts a host's control connection, which comes back at once.
+    pub(crate) fn reconnect(&mut self, host: usize) {
+        let first = self.sender.oldest();
+        self.sender.on_join(self.now, host as u32, first);
+        let pace = self.sender.pace();
+        if let Some(machine) = &mut self.hosts[host].machine {
+            machine.on_reconnected(self.now, pace);
+        }
+        self.set_wake(host, self.now);
+    }
+
     /// Kills the sender and starts another, whose session has the same products.
     pub(crate) fn restart_sender(&mut self) {
         self.session += 1;

@@ -118,9 +118,21 @@ impl Target {
         format!("{}{number:08x}{TEMPORARY}", self.prefix).into_bytes()
     }
 
+    /// What the names of this command's temporary files begin with.
+    #[must_use]
+    pub fn temporary_prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Removes what an earlier run of the same command, or this one, left under temporary names in the directories that were said so far
     /// and is not being written by anyone. Call it before [`Self::finish_directories`]. Returns how much it was.
     pub fn remove_leftovers(&self) -> usize {
+        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        self.remove_leftovers_in(directories.paths())
+    }
+
+    /// As [`Self::remove_leftovers`], at the destination and in these directories beneath it.
+    pub fn remove_leftovers_in(&self, directories: impl Iterator<Item = RelativePath>) -> usize {
         let leftover = |name: &[u8]| {
             let middle = name
                 .strip_prefix(self.prefix.as_bytes())
@@ -128,8 +140,7 @@ impl Target {
             middle.is_some_and(|number| number.len() == 8)
         };
         let mut removed = 0;
-        let directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
-        self.placing.each_directory(directories.paths(), |directory| {
+        self.placing.each_directory(directories, |directory| {
             let Ok(names) = directory.list() else { return };
             let found = names.iter().filter(|name| leftover(name));
             removed += found.filter(|name| remove_unused(directory, name)).count();

@@ -24,11 +24,30 @@ use super::{Admission, Identity};
 /// What both ends say that they speak (RFC 7301).
 pub(crate) const PROTOCOL: &[u8] = b"farlink/1";
 
+/// Which key a server must show.
+#[derive(Debug)]
+pub(crate) enum Expected {
+    /// This one; no server is trusted where it is absent.
+    Key(Option<PublicKey>),
+    /// One's own, or one that is let in.
+    Friend(PublicKey, Arc<Admission>),
+}
+
+impl Expected {
+    fn is(&self, shown: PublicKey) -> bool {
+        match self {
+            Self::Key(key) => *key == Some(shown),
+            Self::Friend(own, admission) => *own == shown || admission.grant(shown).is_some(),
+        }
+    }
+}
+
 /// The key that a server must show, and the one that it did.
 #[derive(Debug)]
 pub(crate) struct Pin {
-    expected: Option<PublicKey>,
+    expected: Expected,
     shown: OnceLock<PublicKey>,
+    proved: OnceLock<()>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -37,16 +56,22 @@ impl Pin {
     pub(crate) fn refused(&self) -> Option<PublicKey> {
         self.shown.get().copied()
     }
+
+    /// Whether a server has shown the key that it must show, and signed this handshake with it.
+    pub(crate) fn is_proved(&self) -> bool {
+        self.proved.get().is_some()
+    }
 }
 
-/// What a client uses that shows `identity` and trusts a server that shows `expected`; where that is absent no server is
-/// trusted, and the pin tells which key it showed.
+/// What a client uses that shows `identity`, trusts a server that shows what is `expected`, and speaks `protocol`. The pin tells which
+/// key another server showed.
 pub(crate) fn client(
     identity: &Identity,
-    expected: Option<PublicKey>,
+    expected: Expected,
+    protocol: &[u8],
 ) -> Result<(Arc<ClientConfig>, Arc<Pin>), Error> {
     let algorithms = identity.provider.signature_verification_algorithms;
-    let pin = Arc::new(Pin { expected, shown: OnceLock::new(), algorithms });
+    let pin = Arc::new(Pin { expected, shown: OnceLock::new(), proved: OnceLock::new(), algorithms });
     let mut config = ClientConfig::builder_with_provider(Arc::clone(&identity.provider))
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
@@ -54,7 +79,7 @@ pub(crate) fn client(
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
             &identity.certified,
         ))));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     config.enable_sni = false;
     Ok((Arc::new(config), pin))
@@ -65,6 +90,27 @@ pub(crate) fn client(
 /// # Errors
 /// Where the key cannot be used.
 pub fn server(identity: &Identity, admission: Arc<Admission>) -> Result<Arc<ServerConfig>, Error> {
+    serving(identity, admission, Vec::new())
+}
+
+/// As [`server`], and claims what `claim` says to whoever [asks](super::Trust::question), also one that it does not let in.
+///
+/// # Errors
+/// Where the key cannot be used.
+pub fn server_with_claim(
+    identity: &Identity,
+    admission: Arc<Admission>,
+    claim: &str,
+) -> Result<Arc<ServerConfig>, Error> {
+    serving(identity, admission, vec![claim.as_bytes().to_vec()])
+}
+
+fn serving(
+    identity: &Identity,
+    admission: Arc<Admission>,
+    mut protocols: Vec<Vec<u8>>,
+) -> Result<Arc<ServerConfig>, Error> {
+    protocols.insert(0, PROTOCOL.to_vec());
     let algorithms = identity.provider.signature_verification_algorithms;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&identity.provider))
         .with_protocol_versions(&[&TLS13])?
@@ -72,7 +118,7 @@ pub fn server(identity: &Identity, admission: Arc<Admission>) -> Result<Arc<Serv
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(
             &identity.certified,
         ))));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = protocols;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
@@ -136,7 +182,7 @@ impl ServerCertVerifier for Pin {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(shown) = key_of(end_entity) else { return Err(CertificateError::BadEncoding.into()) };
-        if Some(shown) == self.expected {
+        if self.expected.is(shown) {
             return Ok(ServerCertVerified::assertion());
         }
         let _ = self.shown.set(shown);
@@ -158,7 +204,9 @@ impl ServerCertVerifier for Pin {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        proved(message, cert, dss, &self.algorithms)
+        let proved = proved(message, cert, dss, &self.algorithms)?;
+        let _ = self.proved.set(());
+        Ok(proved)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -247,6 +295,37 @@ mod tests {
         }
         identity.provider = Arc::new(provider);
         identity
+    }
+
+    /// Whether `asker`, who trusts its own key and those of `friends`, is convinced that a server with `identity` claims "x".
+    fn is_convinced(asker: &Identity, friends: &Arc<Admission>, identity: &Identity, claims: bool) -> bool {
+        let nobody = Arc::new(Admission::of_one(Identity::generate().unwrap().public(), Grant::default()));
+        let serving = if claims {
+            server_with_claim(identity, nobody, "x").unwrap()
+        } else {
+            server(identity, nobody).unwrap()
+        };
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = (Channel::over_unix(near).unwrap(), Channel::over_unix(far).unwrap());
+        let question = Trust::question(asker, Arc::clone(friends), "x").unwrap();
+        near.seal_as_client(question.config(), &[]).unwrap();
+        far.seal_as_server(serving, &[]).unwrap();
+        for _ in 0..4 {
+            let _ = (near.shake_hands(), far.shake_hands());
+        }
+        question.is_proved()
+    }
+
+    #[test]
+    fn a_claim_is_proved_by_a_trusted_key_also_to_one_that_is_not_let_in() {
+        let (own, friend, stranger) =
+            (Identity::generate().unwrap(), Identity::generate().unwrap(), Identity::generate().unwrap());
+        let friends = Arc::new(Admission::of_one(friend.public(), Grant::default()));
+        for trusted in [&own, &friend] {
+            assert!(is_convinced(&own, &friends, trusted, true));
+            assert!(!is_convinced(&own, &friends, trusted, false), "it claims nothing");
+        }
+        assert!(!is_convinced(&own, &friends, &stranger, true));
     }
 
     #[test]

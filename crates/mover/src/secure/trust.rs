@@ -7,8 +7,8 @@ use std::sync::Arc;
 use farlink_wire::key::PublicKey;
 use rustls::ClientConfig;
 
-use super::tls::{self, Pin};
-use super::{Identity, IdentityError, KnownHosts, KnownHostsError, Places};
+use super::tls::{self, Expected, PROTOCOL, Pin};
+use super::{Admission, Identity, IdentityError, KnownHosts, KnownHostsError, Places};
 
 /// What a client shows, and the one key that it trusts.
 #[derive(Clone, Debug)]
@@ -24,7 +24,20 @@ impl Trust {
     /// # Errors
     /// Where the key cannot be used.
     pub fn new(identity: &Identity, server: Option<PublicKey>) -> io::Result<Self> {
-        let (config, pin) = tls::client(identity, server).map_err(io::Error::other)?;
+        Self::of(identity, Expected::Key(server), PROTOCOL)
+    }
+
+    /// Asks a far end whether it makes a claim ([`server_with_claim`](super::server_with_claim)), trusting the key of `identity` itself and
+    /// those that `friends` lists. [`is_proved`](Self::is_proved) has the answer, whatever becomes of the handshake after that.
+    ///
+    /// # Errors
+    /// Where the key cannot be used.
+    pub fn question(identity: &Identity, friends: Arc<Admission>, claim: &str) -> io::Result<Self> {
+        Self::of(identity, Expected::Friend(identity.public(), friends), claim.as_bytes())
+    }
+
+    fn of(identity: &Identity, expected: Expected, protocol: &[u8]) -> io::Result<Self> {
+        let (config, pin) = tls::client(identity, expected, protocol).map_err(io::Error::other)?;
         Ok(Self { config, pin, public: identity.public() })
     }
 
@@ -44,6 +57,12 @@ impl Trust {
     #[must_use]
     pub fn refused(&self) -> Option<PublicKey> {
         self.pin.refused()
+    }
+
+    /// Whether a far end has proved to have the key that is trusted, and to speak the protocol that was offered.
+    #[must_use]
+    pub fn is_proved(&self) -> bool {
+        self.pin.is_proved()
     }
 }
 
@@ -88,6 +107,12 @@ pub struct Trusted {
 }
 
 impl Trusted {
+    /// Whether any key of the far end is known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known.key(&self.host, self.port).is_some()
+    }
+
     /// What to tell the user where the far end showed `shown` instead.
     #[must_use]
     pub fn complaint(&self, shown: PublicKey) -> CredentialsError {

@@ -51,7 +51,7 @@ pub enum Control<'a> {
     Failed {
         /// The product.
         product: u32,
-        /// Why.
+        /// Why, as far as it remembers where it says so again over another connection.
         reason: Text,
     },
     /// Sender: bytes of a product's stream, to this receiver alone.
@@ -143,6 +143,9 @@ pub struct Join {
     /// The session that it was in before its connection broke; it has products of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<SessionId>,
+    /// The session that it had to its end: it wants another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<SessionId>,
 }
 
 /// A sender's consent: all that a receiver must know to take part.

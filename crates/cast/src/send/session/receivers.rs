@@ -20,7 +20,9 @@ impl Session<'_> {
         if !is_new && !self.progress.peers.get(&receiver).is_some_and(|peer| peer.is_there) {
             return;
         }
-        self.heard_at.insert(receiver, now);
+        if !matches!(heard, Heard::Refused(..)) {
+            self.heard_at.insert(receiver, now);
+        }
         match heard {
             Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
             Heard::Nack(wants) => {
@@ -189,7 +191,7 @@ mod tests {
     fn join(receiver: u64, place: Option<u64>) -> Join {
         let (name, other) = (Text::from("b".to_owned()), Text::default());
         let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
-        Join { host, receiver, place, again: None }
+        Join { host, receiver, place, again: None, ended: None }
     }
 
     fn peer(join: Join) -> Peer {

@@ -37,9 +37,11 @@ impl Tempo {
         }
     }
 
-    /// So many bytes have been sent to the group in all: a new rate, where there is one.
-    pub(super) fn adjust(&mut self, now: Nanos, sent: u64) -> Option<BitsPerSec> {
+    /// So many bytes have been sent to the group in all, and nothing waited for its first pass last at `idle_at`: a new rate, where there
+    /// is one.
+    pub(super) fn adjust(&mut self, now: Nanos, sent: u64, idle_at: Nanos) -> Option<BitsPerSec> {
         let Self::Found { finder, told } = self else { return None };
+        finder.on_idle(idle_at);
         finder.on_sent(sent - std::mem::replace(told, sent));
         finder.poll(now)
     }

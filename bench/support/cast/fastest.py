@@ -7,16 +7,16 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from support import page
-from support.cast_streams import MB, counted, in_turn, keep, spread, well
-from support.casters import NULL, Job, offers, ours, udpcast, uftp
-from support.casting import INTO, SOURCE, Case, make_file, measure
-from support.multicast import Star
+from support.cast.casters import NULL, Job, offers, ours, udpcast, uftp
+from support.cast.casting import INTO, SOURCE, Case, make_file, measure
+from support.cast.star import Star
+from support.cast.streams import MB, counted, in_turn, keep, spread, well
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from support.casters import Caster
-    from support.casting import Run
+    from support.cast.casters import Caster
+    from support.cast.casting import Run
     from support.copies import Results
 
 SIZE = 1 << 30

@@ -8,14 +8,14 @@ from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
 
 from support import page
-from support.casters import NULL, Caster, Job, offers, ours, udpcast, uftp
-from support.casting import INTO, SOURCE, Case, fast, make_file, make_tree, measure
-from support.multicast import LOSING, NOBODY, STOPPED, Star, ceiling_bps
+from support.cast.casters import NULL, Caster, Job, offers, ours, udpcast, uftp
+from support.cast.casting import INTO, SOURCE, Case, fast, make_file, make_tree, measure
+from support.cast.star import LOSING, NOBODY, STOPPED, Star, ceiling_bps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from support.casting import Run
+    from support.cast.casting import Run
     from support.copies import Results
 
 MB, GB = 10**6, 10**9

@@ -10,17 +10,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from support import page
-from support.cast_streams import MB, STUDY_SIZES, counted, in_turn, keep, spread, well
-from support.casters import GROUP, NULL, Caster, Job, offers, ours
-from support.casting import SOURCE, Case, make_file, measure, record_of
+from support.cast.casters import GROUP, NULL, Caster, Job, offers, ours
+from support.cast.casting import SOURCE, Case, make_file, measure, record_of
+from support.cast.star import Star, ceiling_bps, latest
+from support.cast.streams import MB, STUDY_SIZES, counted, in_turn, keep, spread, well
 from support.connection import FARLINK, served
-from support.multicast import Star, ceiling_bps, latest
 from support.watching import LateError, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from support.casting import Run
+    from support.cast.casting import Run
     from support.copies import Results
 
 MTU = 1500

@@ -13,17 +13,17 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from support import page
-from support.cast_streams import MB, counted, in_turn, keep, well
-from support.casters import NULL, Job, ours
-from support.casting import SOURCE, WORK, Case, make_file, measure
+from support.cast.casters import NULL, Job, ours
+from support.cast.casting import SOURCE, WORK, Case, make_file, measure
+from support.cast.star import Star
+from support.cast.streams import MB, counted, in_turn, keep, well
 from support.connection import ROOT
-from support.multicast import Star
 from support.watching import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from support.casting import Run
+    from support.cast.casting import Run
     from support.copies import Results
 
 SIZE = 128 * MB

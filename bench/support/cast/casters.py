@@ -15,7 +15,7 @@ from support.connection import FARLINK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from support.multicast import Star
+    from support.cast.star import Star
 
 GROUP = "239.1.1.1:7000"
 NULL = "null:"

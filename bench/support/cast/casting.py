@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.run import on_host
 
-from support.casters import NULL, SMALL_BUFFER, Caster, Job
+from support.cast.casters import NULL, SMALL_BUFFER, Caster, Job
+from support.cast.star import NOBODY, PLACE, Slow, Star, dropped, latest, stopped
 from support.connection import ROOT
 from support.copies import MAKE_TREE, Results
-from support.multicast import NOBODY, PLACE, Slow, Star, dropped, latest, stopped
 from support.watching import LateError, Line, Watch, Watched, processes
 
 if TYPE_CHECKING:

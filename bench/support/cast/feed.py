@@ -12,18 +12,18 @@ from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from support import page
-from support.cast_streams import MB, counted, in_turn, keep, spread, well
-from support.casters import NULL, Job, offers, ours
-from support.casting import WORK, Case, objects, record_of, short
+from support.cast.casters import NULL, Job, offers, ours
+from support.cast.casting import WORK, Case, objects, record_of, short
+from support.cast.star import DATAGRAM_HEADERS, OVERHEAD, PLACE, Slow, Star, ceiling_bps, latest
+from support.cast.streams import MB, counted, in_turn, keep, spread, well
 from support.connection import FARLINK
 from support.feed import Arrival, begun, feed
-from support.multicast import DATAGRAM_HEADERS, OVERHEAD, PLACE, Slow, Star, ceiling_bps, latest
 from support.watching import LateError, Watch, processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from support.casting import Run
+    from support.cast.casting import Run
     from support.copies import Results
 
 FILES, RECEIVERS, SLOW_SHARE = 500, 30, 0.4

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from support import page
-from support.casting import WORK
+from support.cast.casting import WORK
 from support.connection import ROOT
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""The rows of bench/cast.md: who casts, over which hosts, and what is measured of it."""

@@ -1,0 +1,253 @@
+use super::*;
+
+const LAG: Nanos = Nanos(300_000_000);
+
+fn rate(bits: u64) -> BitsPerSec {
+    BitsPerSec::new(bits).unwrap()
+}
+
+/// Receivers that lose what is beyond their capacity, and a share of all; reports each 0.25 s.
+struct Path {
+    capacities: Vec<f64>,
+    always: Vec<f64>,
+    counts: Vec<(f64, f64)>,
+    now: Nanos,
+    /// How much of the rate there is to send.
+    load: f64,
+    /// How fast the host can send.
+    host: f64,
+    /// Of all reports each so many tell of a burst of somebody else's, in which a tenth was lost.
+    burst_each: u32,
+    reports: u32,
+}
+
+impl Path {
+    fn new(capacities: &[f64], always: &[f64]) -> Self {
+        let counts = vec![(0.0, 0.0); capacities.len()];
+        Self {
+            capacities: capacities.into(),
+            always: always.into(),
+            counts,
+            now: Nanos::ZERO,
+            load: 1.0,
+            host: f64::INFINITY,
+            burst_each: u32::MAX,
+            reports: 0,
+        }
+    }
+
+    fn run(&mut self, finder: &mut RateFinder, seconds: f64) -> u64 {
+        let end = self.now.after(Nanos::from_secs_f64(seconds));
+        let (mut changes, step) = (0, 0.25);
+        while self.now < end {
+            let sending = (finder.rate().get() as f64 * self.load).min(self.host);
+            finder.on_sent((sending * step / 8.0) as u64);
+            self.now = self.now.after(Nanos::from_secs_f64(step));
+            self.reports += 1;
+            let burst = if self.reports.is_multiple_of(self.burst_each) { 0.1 } else { 0.0 };
+            if self.load < 1.0 {
+                finder.on_idle(self.now);
+            }
+            for (receiver, counts) in self.counts.iter_mut().enumerate() {
+                let packets = sending * step / 8.0 / 1538.0;
+                let over = (1.0 - self.capacities[receiver] / sending).max(0.0);
+                counts.0 += packets;
+                counts.1 += packets * (over + (1.0 - over) * (self.always[receiver] + burst));
+                finder.on_report(self.now, receiver as u32, counts.0 as u64, counts.1 as u64, Nanos::ZERO);
+            }
+            changes += u64::from(finder.poll(self.now).is_some());
+        }
+        changes
+    }
+}
+
+/// The middle one of the rates of so many seconds: now and then another is looked at.
+fn usual(finder: &mut RateFinder, path: &mut Path, seconds: u32) -> f64 {
+    let mut rates: Vec<u64> = (0..4 * seconds)
+        .map(|_| {
+            path.run(finder, 0.25);
+            finder.rate().get()
+        })
+        .collect();
+    rates.sort_unstable();
+    rates[rates.len() / 2] as f64
+}
+
+fn finder() -> RateFinder {
+    RateFinder::new(rate(1_000_000), rate(50_000_000), rate(10_000_000_000), LAG, Nanos::ZERO)
+}
+
+#[test]
+fn it_finds_the_highest_rate_that_is_hardly_lossy() {
+    for capacity in [90e6, 633e6, 940e6, 3.7e9] {
+        let mut finder = finder();
+        let mut path = Path::new(&[capacity], &[0.0005]);
+        path.run(&mut finder, 20.0);
+        let share = usual(&mut finder, &mut path, 20) / (capacity / 0.995);
+        assert!((0.95..=1.0).contains(&share), "{capacity}: {share}");
+    }
+}
+
+#[test]
+fn it_stops_where_it_may_not_go_further() {
+    let mut finder = finder();
+    Path::new(&[40e9], &[0.0]).run(&mut finder, 20.0);
+    assert_eq!(finder.rate(), rate(10_000_000_000));
+    let mut finder =
+        RateFinder::new(rate(10_000_000), rate(50_000_000), rate(1_000_000_000), LAG, Nanos::ZERO);
+    Path::new(&[1e6], &[0.0]).run(&mut finder, 60.0);
+    assert_eq!(finder.rate(), rate(10_000_000));
+}
+
+#[test]
+fn it_climbs_from_the_lowest_rate_too() {
+    let mut finder = RateFinder::new(rate(1_000_000), rate(1_000_000), rate(4_000_000), LAG, Nanos::ZERO);
+    Path::new(&[40e6], &[0.0]).run(&mut finder, 120.0);
+    assert_eq!(finder.rate(), rate(4_000_000));
+}
+
+#[test]
+fn one_that_always_loses_keeps_nobody_from_their_rate() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6, 900e6, 900e6, 900e6], &[0.0, 0.0, 0.3, 0.0]);
+    path.run(&mut finder, 25.0);
+    assert!(finder.rate().get() > 855_000_000, "{}", finder.rate());
+}
+
+#[test]
+fn a_path_that_gets_worse_is_noticed_and_one_that_gets_better_too() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6], &[0.0]);
+    path.run(&mut finder, 25.0);
+    path.capacities[0] = 300e6;
+    path.run(&mut finder, 10.0);
+    let slower = usual(&mut finder, &mut path, 10);
+    assert!((0.95..=1.005).contains(&(slower / 300e6)), "{slower}");
+    path.capacities[0] = 400e6;
+    path.run(&mut finder, 40.0);
+    let faster = usual(&mut finder, &mut path, 20);
+    assert!((0.95..=1.005).contains(&(faster / 400e6)), "{faster}");
+}
+
+#[test]
+fn a_rate_that_was_not_used_is_not_taken_for_good() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6], &[0.0]);
+    path.load = 0.3;
+    assert_eq!(path.run(&mut finder, 60.0), 0);
+    assert_eq!(finder.rate(), rate(50_000_000));
+}
+
+#[test]
+fn that_a_rate_is_too_high_is_heard_at_once() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6], &[0.0]);
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    // A tenth of that is lost, and asked for: two reports after that say what arrives, though the trial has only begun.
+    finder.on_sent(1_250_000);
+    finder.on_nack(0, 125_000);
+    assert_eq!(finder.poll(path.now), None);
+    let (packets, lost) = (path.counts[0].0 as u64, path.counts[0].1 as u64);
+    finder.on_report(path.now, 0, packets, lost, Nanos::ZERO);
+    assert_eq!(finder.poll(path.now), None);
+    finder.on_report(path.now, 0, packets + 4000, lost + 400, Nanos::ZERO);
+    let lower = finder.poll(path.now).unwrap().get();
+    assert!((84_000_000..90_000_000).contains(&lower), "{lower}");
+    // What comes in from before says nothing of the lower rate.
+    finder.on_nack(0, 1_000_000);
+    assert_eq!(finder.poll(path.now), None);
+}
+
+#[test]
+fn once_found_the_rate_hardly_moves() {
+    let mut finder = finder();
+    let mut path = Path::new(&[500e6], &[0.001]);
+    path.run(&mut finder, 25.0);
+    // A look upward each half minute takes a trial or a few.
+    assert!(path.run(&mut finder, 120.0) <= 24);
+    let share = usual(&mut finder, &mut path, 20) / 502e6;
+    assert!((0.95..=1.06).contains(&share), "{share}");
+}
+
+#[test]
+fn what_is_lost_at_any_rate_does_not_sink_the_rate() {
+    for loss in [0.008, 0.01, 0.03, 0.1] {
+        let mut finder = finder();
+        let mut path = Path::new(&[900e6], &[loss]);
+        path.run(&mut finder, 40.0);
+        let share = usual(&mut finder, &mut path, 20) / 900e6;
+        assert!((0.93..=1.06).contains(&share), "{loss}: {share}");
+        // And it stays there.
+        let mut least = f64::INFINITY;
+        for _ in 0..300 {
+            path.run(&mut finder, 1.0);
+            least = least.min(finder.rate().get() as f64 / 900e6);
+        }
+        assert!(least > 0.75, "{loss}: {least}");
+    }
+}
+
+#[test]
+fn loss_that_begins_while_a_rate_is_kept_does_not_sink_it_and_ends_again() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6], &[0.0]);
+    path.run(&mut finder, 25.0);
+    path.always[0] = 0.02;
+    path.run(&mut finder, 60.0);
+    let share = usual(&mut finder, &mut path, 20) / 900e6;
+    assert!((0.9..=1.06).contains(&share), "{share}");
+    path.always[0] = 0.0;
+    path.run(&mut finder, 60.0);
+    path.capacities[0] = 300e6;
+    path.run(&mut finder, 30.0);
+    let share = usual(&mut finder, &mut path, 20) / 300e6;
+    assert!((0.9..=1.06).contains(&share), "{share}");
+}
+
+#[test]
+fn a_path_that_loses_ever_more_as_it_gets_worse_is_not_taken_for_one_that_always_loses() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6], &[0.0]);
+    path.run(&mut finder, 25.0);
+    // While the search gives way, what the path carries goes down as fast.
+    for capacity in [800e6, 700e6, 600e6, 500e6, 400e6, 300e6] {
+        path.capacities[0] = capacity;
+        path.run(&mut finder, 0.75);
+    }
+    path.run(&mut finder, 90.0);
+    let share = usual(&mut finder, &mut path, 20) / 300e6;
+    assert!((0.8..=1.06).contains(&share), "{share}");
+}
+
+#[test]
+fn a_burst_of_loss_now_and_then_keeps_it_from_the_rate_for_seconds_only() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6], &[0.0]);
+    path.burst_each = 23;
+    path.run(&mut finder, 60.0);
+    let mut rates = Vec::new();
+    for _ in 0..240 {
+        path.run(&mut finder, 0.5);
+        rates.push(finder.rate().get());
+    }
+    rates.sort_unstable();
+    let (low, middle) = (rates[rates.len() / 10] as f64 / 900e6, rates[rates.len() / 2] as f64 / 900e6);
+    assert!(low > 0.7 && middle > 0.85, "{low} {middle}");
+}
+
+#[test]
+fn a_host_that_does_not_send_as_fast_as_it_may_has_the_rate_that_it_sends_at() {
+    let mut finder = finder();
+    let mut path = Path::new(&[9e9], &[0.0]);
+    path.host = 2.5e9;
+    path.run(&mut finder, 30.0);
+    let mut rates = Vec::new();
+    for _ in 0..200 {
+        path.run(&mut finder, 0.5);
+        rates.push(finder.rate().get() as f64 / 2.5e9);
+    }
+    let (least, most) = rates.iter().fold((f64::MAX, 0.0_f64), |(l, m), rate| (l.min(*rate), m.max(*rate)));
+    assert!(least > 0.9 && most < 1.2, "{least} {most}");
+}
