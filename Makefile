@@ -37,8 +37,9 @@ demo: setup build ## measure a throughput profile in at most eight minutes and w
 	@echo "report: $(CURDIR)/$(demo_dir)/report.html"
 
 .PHONY: build
-build: target/release/farlink-lab ## the release binary, target/release/farlink
+build: target/release/farlink-lab target/release/fabric/libfarlink-fi.so ## the release binary, target/release/farlink, and the libfabric provider
 	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-cli
+	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-fabric
 
 .PHONY: check
 check: $(venv)/.installed format lint unit layering ## the quick inner loop: format, lints, unit tests, layering
@@ -125,6 +126,11 @@ $(venv)/.installed: lab/pyproject.toml lab/requirements.lock
 	$(PYTHON) -m venv .venv
 	$(venv)/pip install --quiet --disable-pip-version-check --constraint lab/requirements.lock --editable 'lab[dev]'
 	touch $@
+
+# libfabric looks in a directory (FI_PROVIDER_PATH), for files whose names end in fi.so; cargo names libraries otherwise.
+target/release/fabric/libfarlink-fi.so:
+	mkdir -p $(@D)
+	ln -sfn ../libfarlink_fi.so $@
 
 # `farlink lab` looks for the lab beside the binary.
 target/release/farlink-lab:

@@ -69,7 +69,8 @@ def commands(document: Path) -> Iterator[Command]:
             for part in re.split(r" -- | \| | && |; ", command):
                 words = part.removesuffix("&").split()
                 if len(words) >= 2 and words[0] in ("farlink", "make") and not words[1].startswith("-"):
-                    depth = 3 if words[1:3] == ["lab", "logs"] else 2 if words[1] in ("lab", "cast") else 1
+                    with_verbs = words[1] in ("lab", "cast", "mpi")
+                    depth = 3 if words[1:3] == ["lab", "logs"] else 2 if with_verbs else 1
                     verb = " ".join(words[1 : 1 + depth])
                     yield Command(document, words[0], verb, frozenset(FLAG.findall(part)))
 

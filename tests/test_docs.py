@@ -35,7 +35,7 @@ def test_every_verb_has_a_page_and_every_page_a_verb() -> None:
     assert verbs_of(help_of()) == set(VERBS)
 
 
-@pytest.mark.parametrize("verb", [each for each in VERBS if each not in ("lab", "cast", "on")])
+@pytest.mark.parametrize("verb", [each for each in VERBS if each not in ("lab", "cast", "mpi", "on")])
 def test_a_page_lists_the_flags_of_its_verb_and_no_others(verb: str) -> None:
     assert listed_flags(GUIDE / f"{verb}.md", "Options") == flags_of(verb)
 
@@ -43,6 +43,11 @@ def test_a_page_lists_the_flags_of_its_verb_and_no_others(verb: str) -> None:
 @pytest.mark.parametrize("verb", ["send", "receive"])
 def test_the_page_of_cast_lists_the_flags_of_its_verbs_and_no_others(verb: str) -> None:
     assert listed_flags(GUIDE / "cast.md", f"`farlink cast {verb}`") == flags_of("cast", verb)
+
+
+@pytest.mark.parametrize("verb", ["env", "run"])
+def test_the_page_of_mpi_lists_the_flags_of_its_verbs_and_no_others(verb: str) -> None:
+    assert listed_flags(GUIDE / "mpi.md", f"`farlink mpi {verb}`") == flags_of("mpi", verb)
 
 
 def test_on_has_no_flags() -> None:

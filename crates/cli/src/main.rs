@@ -14,6 +14,7 @@ mod keygen;
 mod lab;
 mod link;
 mod memory;
+mod mpi;
 mod on;
 mod path_options;
 mod serve;
@@ -41,6 +42,7 @@ enum Verb {
     Memory(memory::Memory),
     Copy(Box<copy::Copy>),
     Cast(cast::Cast),
+    Mpi(mpi::Mpi),
     Keygen(keygen::Keygen),
     Congestion(congestion::Congestion),
     Doctor(doctor::Doctor),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         // The order of its rules is in the matches alone.
         Verb::Copy(verb) => verb.run(matches.subcommand_matches("copy").unwrap_or(&matches)),
         Verb::Cast(verb) => verb.run(),
+        Verb::Mpi(verb) => verb.run(),
         Verb::Keygen(verb) => verb.run(),
         Verb::Congestion(verb) => verb.run(),
         Verb::Doctor(verb) => verb.run(),

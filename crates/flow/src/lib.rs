@@ -6,6 +6,7 @@
 pub mod arrivals;
 pub mod cast;
 pub mod digest;
+pub mod fabric;
 pub mod numbers;
 pub mod schedule;
 pub mod token_bucket;

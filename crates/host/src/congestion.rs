@@ -188,8 +188,8 @@ fn load(name: &str, object: &[u8]) -> Result<Loaded, libbpf_rs::Error> {
 }
 
 #[cfg(not(feature = "bpf"))]
-fn load(_name: &str, _object: &[u8]) -> Result<Loaded, std::io::Error> {
-    Err(std::io::ErrorKind::Unsupported.into())
+fn load(_name: &str, _object: &[u8]) -> Result<Loaded, io::Error> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Whether a program of ours is what the kernel knows by that name.

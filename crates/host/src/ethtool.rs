@@ -106,14 +106,7 @@ impl Ethtool {
 
     /// Hands `words` to the driver of `interface`. They must be as many as the command's answer has.
     fn ask(&self, interface: &str, words: &mut [u32]) -> io::Result<()> {
-        // SAFETY: an all-zero ifreq is a valid one: integers, arrays of them and a null pointer.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        if interface.len() >= request.ifr_name.len() {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-            *to = from as libc::c_char;
-        }
+        let mut request = request(interface)?;
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: SIOCETHTOOL reads one ifreq, and reads and writes the words that it points to, which outlive the
         // call. It writes as many as the structure of the command has: the callers' rows have the length of their
@@ -121,6 +114,19 @@ impl Ethtool {
         let status = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// A request about `interface` that asks nothing yet.
+pub(crate) fn request(interface: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an all-zero ifreq is a valid one: integers, arrays of them and a null pointer.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
 }
 
 fn word(bytes: &[u8]) -> u32 {

@@ -1,21 +1,22 @@
 //! UDP sockets of a multicast group: one that sends to it in runs of packets, and one that has joined it.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
-};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
+use crate::datagram::{Received, Runs, receive};
 use crate::path_mtu;
 use crate::socket::{Buffer, set_buffer};
+
+mod inbox;
+
+pub use inbox::Inbox;
 
 /// The index of the interface `name`.
 ///
@@ -32,8 +33,7 @@ pub struct GroupSender {
     group: SocketAddr,
     source: IpAddr,
     mtu: u32,
-    /// Whether the kernel cuts runs into packets.
-    cuts: AtomicBool,
+    runs: Runs,
 }
 
 impl GroupSender {
@@ -55,7 +55,9 @@ impl GroupSender {
         socket.bind(&SocketAddr::new(source, port).into())?;
         // A run of packets is one buffer of the kernel's: several fit, so that nobody waits for the device.
         set_buffer(&socket, Buffer::Send, SEND_BUFFER)?;
-        Ok(Self { socket: socket.into(), group, source, mtu, cuts: AtomicBool::new(true) })
+        let socket = UdpSocket::from(socket);
+        let runs = Runs::of(&socket);
+        Ok(Self { socket, group, source, mtu, runs })
     }
 
     /// The address of this host that packets come from.
@@ -73,7 +75,7 @@ impl GroupSender {
     /// Whether the kernel cuts runs into packets (UDP segmentation offload), as far as is known.
     #[must_use]
     pub fn cuts(&self) -> bool {
-        self.cuts.load(Ordering::Relaxed)
+        self.runs.cut()
     }
 
     /// Sends `run` in packets of `packet` bytes, the last one shorter; at most 65,507 bytes. Waits where the interface is busy.
@@ -81,28 +83,7 @@ impl GroupSender {
     /// # Errors
     /// The kernel's.
     pub fn send(&self, run: &[u8], packet: u16) -> io::Result<()> {
-        if run.len() > usize::from(packet) && self.cuts() {
-            match self.send_one(run, Some(packet)) {
-                // A device without checksum offload, or a kernel before 4.18: as the packets that they are.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => {
-                    self.cuts.store(false, Ordering::Relaxed);
-                }
-                other => return other,
-            }
-        }
-        run.chunks(packet.into()).try_for_each(|packet| self.send_one(packet, None))
-    }
-
-    fn send_one(&self, bytes: &[u8], packet: Option<u16>) -> io::Result<()> {
-        let parts = [IoSlice::new(bytes)];
-        let cut = packet.as_ref().map(ControlMessage::UdpGsoSegments);
-        let to = SockaddrStorage::from(self.group);
-        loop {
-            match sendmsg(self.socket.as_raw_fd(), &parts, cut.as_slice(), MsgFlags::empty(), Some(&to)) {
-                Err(Errno::EINTR) => {}
-                other => return Ok(other.map(drop)?),
-            }
-        }
+        self.runs.send(&self.socket, run, packet, self.group)
     }
 }
 
@@ -111,17 +92,6 @@ impl GroupSender {
 pub struct GroupReceiver {
     socket: UdpSocket,
     buffer: u64,
-}
-
-/// What came at once: packets of one length behind each other, the last one shorter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Bytes of all of them.
-    pub bytes: usize,
-    /// Bytes of each.
-    pub packet: usize,
-    /// Where they come from.
-    pub from: SocketAddr,
 }
 
 impl GroupReceiver {
@@ -158,28 +128,22 @@ impl GroupReceiver {
         self.buffer
     }
 
-    /// What has come, into `buffer`, which should have [`MOST_AT_ONCE`] bytes; `None` where nothing has.
+    /// What has come, into `buffer`, which should have [`MOST_AT_ONCE`](crate::datagram::MOST_AT_ONCE) bytes; `None` where nothing has.
     ///
     /// # Errors
     /// The kernel's.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
-        let mut ancillary = cmsg_space!(libc::c_int);
-        let mut parts = [IoSliceMut::new(buffer)];
-        let fd = self.socket.as_raw_fd();
-        let got = loop {
-            match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut ancillary), MsgFlags::empty()) {
-                Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Ok(None),
-                other => break other?,
-            }
-        };
-        let joined = got.cmsgs()?.find_map(|each| match each {
-            ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
-            _ => None,
-        });
-        let from = got.address.as_ref().and_then(address).ok_or(ErrorKind::InvalidData)?;
-        let packet = joined.filter(|bytes| *bytes > 0).unwrap_or(got.bytes.max(1));
-        Ok(Some(Received { bytes: got.bytes, packet, from }))
+        receive(&self.socket, buffer)
+    }
+}
+
+impl GroupReceiver {
+    /// What has come, as much of it as there is room for; false where nothing has.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn receive_all(&self, inbox: &mut Inbox) -> io::Result<bool> {
+        inbox.fill(self.socket.as_fd())
     }
 }
 
@@ -228,23 +192,13 @@ fn local(socket: &Socket) -> io::Result<SocketAddr> {
     socket.local_addr()?.as_socket().ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
-    if let Some(v4) = storage.as_sockaddr_in() {
-        return Some(SocketAddr::new(v4.ip().into(), v4.port()));
-    }
-    let v6 = storage.as_sockaddr_in6()?;
-    Some(SocketAddr::new(Ipv6Addr::from(v6.ip().octets()).into(), v6.port()))
-}
-
-/// Bytes that one call may receive: what the kernel joins at most.
-pub const MOST_AT_ONCE: usize = 65_536;
-
 /// Bytes of the send buffer: some 16 runs.
 const SEND_BUFFER: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datagram::MOST_AT_ONCE;
 
     #[test]
     fn an_interface_has_an_index() {
@@ -265,12 +219,22 @@ mod tests {
         assert_eq!(sender.source(), at.ip());
         let run: Vec<u8> = (0..2500_u32).map(|at| at as u8).collect();
         for cuts in [true, false] {
-            sender.cuts.store(cuts, Ordering::Relaxed);
+            sender.runs.set_cut(cuts);
             sender.send(&run, 1000).unwrap();
             let (mut buffer, mut got) = (vec![0; MOST_AT_ONCE], Vec::new());
             while let Some(received) = receiver.receive(&mut buffer).unwrap() {
                 assert!(received.packet <= 1000 && received.from.ip() == at.ip());
                 got.extend_from_slice(&buffer[..received.bytes]);
+            }
+            assert_eq!(got, run);
+            sender.send(&run, 1000).unwrap();
+            let (mut inbox, mut got) = (Inbox::new(), Vec::new());
+            while receiver.receive_all(&mut inbox).unwrap() {
+                for (received, bytes) in inbox.each() {
+                    assert!(received.packet <= 1000 && received.from.ip() == at.ip());
+                    assert_eq!(received.bytes, bytes.len());
+                    got.extend_from_slice(bytes);
+                }
             }
             assert_eq!(got, run);
         }

@@ -92,7 +92,12 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool)> {
     Ok((known, false))
 }
 
-fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+pub(crate) fn set(
+    socket: &impl AsRawFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
     let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `int`.
     let status =

@@ -78,6 +78,13 @@ impl Poller {
     }
 }
 
+impl AsFd for Poller {
+    /// Can be read when something is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {

@@ -46,6 +46,14 @@ pub fn on_hangup() -> io::Result<Wake> {
     Ok(wake)
 }
 
+/// Keeps signals from this thread: whoever else runs in the process handles them.
+///
+/// # Errors
+/// The kernel's.
+pub fn leave_to_others() -> io::Result<()> {
+    Ok(SigSet::all().thread_block()?)
+}
+
 extern "C" fn tell(signal: libc::c_int) {
     let one = 1u64.to_ne_bytes();
     let errno = nix::errno::Errno::last_raw();

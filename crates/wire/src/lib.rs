@@ -8,6 +8,7 @@ pub mod bootstrap;
 pub mod cast;
 pub mod checksum;
 pub mod entry;
+pub mod fabric;
 pub mod frame;
 pub mod ip;
 pub mod journal;

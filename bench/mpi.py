@@ -1,0 +1,83 @@
+"""Do MPI programs run over long connections as fast as those allow? Writes bench/mpi.md.
+
+Every row of the page is measured by itself, ours and the peers' transports in turn over the same emulated
+hosts; what was measured stays under target/bench-mpi, and an interrupted bench goes on where it was.
+
+usage: mpi.py [--row NAME]... [--repetitions N] [--again] [--page]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from support import page
+from support.copies import Results
+from support.mpi_job import WORK
+from support.mpi_rows import Exchange, Lammps, PingPong, Stencil, Suite
+
+REPETITIONS = 1
+ROWS = (
+    Exchange(name="loss", title="MPI_Sendrecv at 91.6 ms, by loss", rtts_ms=(91.6,), losses=(0, 1, 5, 10)),
+    Exchange(
+        name="rtt",
+        title="MPI_Sendrecv by RTT",
+        rtts_ms=(0.4, 11.8, 45.6, 183, 366),
+        losses=(0, 5),
+    ),
+    Stencil(),
+    PingPong(),
+    Lammps(),
+    Suite(),
+)
+
+
+def write(results: Results, machine: str) -> None:
+    """The page, of all that was measured."""
+    parts = [f"## {row.title}\n\n{row.body(results)}" for row in ROWS if results.of(row.name)]
+    page.write(
+        Path(__file__).with_suffix(".md"),
+        title="Do MPI programs run over long connections as fast as those allow?",
+        question="Open MPI over libfarlink-fi, by each of its transports, and over its own TCP: in "
+        "turn, on the same emulated hosts of 10 Gb/s with an MTU of 9000, all on the same cores as the "
+        "emulator. Ours is encrypted (AES-256-GCM) and is told the link's rate, but where *rate "
+        "sought* is said; TCP is in clear and uses the kernel's default control, BBR.",
+        command="make bench-mpi",
+        machine=machine,
+        body="\n\n".join(parts),
+    )
+
+
+def main() -> None:
+    """Measures what is not measured yet, and writes the page."""
+    names = [row.name for row in ROWS]
+    parser = argparse.ArgumentParser(
+        description="Measure MPI over farlink beside its peers; write bench/mpi.md."
+    )
+    parser.add_argument(
+        "--row", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
+    )
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
+    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page of what is there, and measure nothing"
+    )
+    asked = parser.parse_args()
+    chosen = asked.row or names
+    results = Results(path=WORK / "results.jsonl")
+    if asked.again and results.path.exists():
+        lines = zip(results.path.read_text().splitlines(), results.read(), strict=True)
+        results.path.write_text("".join(f"{line}\n" for line, run in lines if run["row"] not in chosen))
+    kept_machine = WORK / "machine"
+    if not asked.page:
+        WORK.mkdir(parents=True, exist_ok=True)
+        if not kept_machine.exists():
+            kept_machine.write_text(page.machine())
+        for row in ROWS:
+            if row.name in chosen:
+                row.run(results, asked.repetitions)
+    write(results, kept_machine.read_text() if kept_machine.exists() else page.machine())
+
+
+if __name__ == "__main__":
+    main()

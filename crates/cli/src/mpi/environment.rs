@@ -1,0 +1,296 @@
+//! The variables that make an MPI library, and Farlink in it, do what is wanted.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+use farlink_flow::fabric::transport::dc::Initiators;
+use farlink_flow::fabric::transport::dc::policy::PolicyKind;
+use farlink_host::process;
+use farlink_wire::quantity::{BitsPerSec, Bytes};
+
+/// Whose MPI it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mpi {
+    /// Open MPI
+    OpenMpi,
+    /// MPICH, with its network module ofi
+    Mpich,
+}
+
+/// How messages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Transport {
+    /// a connection to each process
+    Rc,
+    /// a connection to each host
+    Xrc,
+    /// datagrams, and no connection
+    Ud,
+    /// a few connections, lent to processes in turn
+    Dc,
+}
+
+impl Transport {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Xrc => "xrc",
+            Self::Ud => "ud",
+            Self::Dc => "dc",
+        }
+    }
+}
+
+/// What is wanted of Farlink. What is not named is as the environment has it, or as usual.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Settings {
+    /// How messages travel: dc where nothing is said
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) transport: Option<Transport>,
+    /// The rate that the path to other hosts has, all ranks of a host together, as in 10gbit; sought otherwise
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<BitsPerSec>,
+    /// Initiators of each rank, with --transport dc: connections that it has at a time
+    #[arg(long, value_name = "N", value_parser = initiators)]
+    pub(crate) dcis: Option<Initiators>,
+    /// Which initiator a peer is given, with --transport dc: dcs_quota, dcs, rand, lru or static
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) dci_policy: Option<PolicyKind>,
+    /// Messages up to this size go at once, longer ones when the receiver wants them, as in 4MiB
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) eager: Option<Bytes>,
+    /// The interface, or its address, that leads to the other hosts; found otherwise
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) interface: Option<String>,
+    /// Each rank appends a line of JSON to this file at its end: what it sent, connected and waited for
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+}
+
+/// A variable of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: &'static str,
+    pub(crate) value: OsString,
+}
+
+impl Variable {
+    pub(crate) fn new(name: &'static str, value: impl Into<OsString>) -> Self {
+        Self { name, value: value.into() }
+    }
+
+    /// The line that sets it in a shell.
+    pub(crate) fn export(&self) -> Vec<u8> {
+        [b"export ", self.name.as_bytes(), b"=", &quoted(&self.value), b"\n"].concat()
+    }
+}
+
+/// All of them, with a new key.
+pub(crate) fn variables(mpi: Mpi, library: &Path, settings: &Settings) -> anyhow::Result<Vec<Variable>> {
+    let key = [process::random(), process::random()];
+    let [Ok(first), Ok(second)] = key else { anyhow::bail!("the system has no random numbers for a key") };
+    let mut all = of_mpi(mpi, library);
+    all.push(Variable::new("FARLINK_JOB_KEY", hexadecimal(&[first, second].concat())));
+    all.extend(of_settings(settings)?);
+    Ok(all)
+}
+
+/// Those that make the library use Farlink, and nothing else.
+fn of_mpi(mpi: Mpi, library: &Path) -> Vec<Variable> {
+    let mut all = vec![Variable::new("FI_PROVIDER_PATH", library)];
+    all.extend(match mpi {
+        Mpi::OpenMpi => OPEN_MPI.map(|(name, value)| Variable::new(name, value)).to_vec(),
+        Mpi::Mpich => MPICH.map(|(name, value)| Variable::new(name, value)).to_vec(),
+    });
+    all
+}
+
+fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
+    let stats = settings.stats.as_deref().map(std::path::absolute).transpose();
+    let stats = stats.context("--stats: the name of this directory")?;
+    let all = [
+        ("FARLINK_TRANSPORT", settings.transport.map(|transport| transport.name().into())),
+        ("FARLINK_RATE", settings.rate.map(|rate| format!("{}bit", rate.get()).into())),
+        ("FARLINK_DCIS", settings.dcis.map(|initiators| initiators.count().to_string().into())),
+        ("FARLINK_DCI_POLICY", settings.dci_policy.map(|policy| policy.name().into())),
+        ("FARLINK_EAGER", settings.eager.map(|bytes| format!("{}B", bytes.0).into())),
+        ("FARLINK_INTERFACE", settings.interface.clone().map(OsString::from)),
+        // Ranks may run in other directories.
+        ("FARLINK_STATS", stats.map(OsString::from)),
+    ];
+    let named = |(name, value): (&'static str, Option<OsString>)| Some(Variable { name, value: value? });
+    Ok(all.into_iter().filter_map(named).collect())
+}
+
+/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself: those of `ours`, and what else is
+/// said to Farlink in the environment.
+pub(crate) fn handed_on<'a>(
+    ours: impl Iterator<Item = &'a Variable>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<OsString> {
+    let ours = ours.map(|variable| OsString::from(variable.name));
+    let others =
+        environment.map(|(name, _)| name).filter(|name| SAID_TO_FARLINK.iter().any(|its| name == its));
+    let all: BTreeSet<_> = ours.chain(others).collect();
+    all.into_iter().filter(|name| !name.as_bytes().starts_with(HANDED_ON_ALREADY)).collect()
+}
+
+fn initiators(text: &str) -> anyhow::Result<Initiators> {
+    let most = Initiators::MOST;
+    let count = text.parse().ok().and_then(Initiators::new);
+    count.with_context(|| format!("{text:?} is not a number of initiators: write 1 to {most}"))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// `value` as a shell reads it back.
+fn quoted(value: &OsStr) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:,^@%+=".contains(byte);
+    let bytes = value.as_bytes();
+    if !bytes.is_empty() && bytes.iter().all(plain) {
+        return bytes.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for &byte in bytes {
+        // A quote ends the quoted part, stands for itself, and begins the next.
+        if byte == b'\'' { quoted.extend(b"'\\''") } else { quoted.push(byte) }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+/// Open MPI's parameters. Debian's own file of them (`/etc/openmpi/openmpi-mca-params.conf`) refuses `mtl` `ofi`, so that it, and the `pml`
+/// above it, must be named; then there is no other network that messages could take, and without Farlink MPI does not start.
+///
+/// One-sided communication has components of its own, which know other networks: of these it is left shared memory, for ranks of one host,
+/// and beyond that the one that sends messages (`pt2pt`), which Debian's file refuses as well.
+const OPEN_MPI: [(&str, &str); 6] = [
+    ("OMPI_MCA_pml", "cm"),
+    ("OMPI_MCA_mtl", "ofi"),
+    ("OMPI_MCA_opal_common_ofi_provider_include", "farlink"),
+    ("OMPI_MCA_btl", "self,vader"),
+    ("OMPI_MCA_osc", "^ucx"),
+    // One of those components complains aloud, and steps back, where shared memory leads nowhere.
+    ("OMPI_MCA_bml_r2_show_unreach_errors", "0"),
+];
+
+/// MPICH's: the network module, and nothing beside it for ranks of one host.
+const MPICH: [(&str, &str); 3] =
+    [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "farlink")];
+
+/// What a user may say to Farlink otherwise than by an option.
+const SAID_TO_FARLINK: [&str; 11] = [
+    "FARLINK_TRANSPORT",
+    "FARLINK_RATE",
+    "FARLINK_DCIS",
+    "FARLINK_DCI_POLICY",
+    "FARLINK_DCI_QUOTA",
+    "FARLINK_DC_HANDSHAKE",
+    "FARLINK_EAGER",
+    "FARLINK_INTERFACE",
+    "FARLINK_STATS",
+    "FARLINK_PEER_TIMEOUT",
+    "FARLINK_SHM",
+];
+
+/// Open MPI gives its own parameters to every rank.
+const HANDED_ON_ALREADY: &[u8] = b"OMPI_MCA_";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(variables: &[Variable]) -> Vec<String> {
+        variables.iter().map(|each| format!("{}={}", each.name, each.value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn open_mpi_is_left_no_other_network() {
+        let words = words(&of_mpi(Mpi::OpenMpi, Path::new("/opt/farlink/fabric")));
+        assert_eq!(
+            words,
+            [
+                "FI_PROVIDER_PATH=/opt/farlink/fabric",
+                "OMPI_MCA_pml=cm",
+                "OMPI_MCA_mtl=ofi",
+                "OMPI_MCA_opal_common_ofi_provider_include=farlink",
+                "OMPI_MCA_btl=self,vader",
+                "OMPI_MCA_osc=^ucx",
+                "OMPI_MCA_bml_r2_show_unreach_errors=0",
+            ]
+        );
+    }
+
+    #[test]
+    fn mpich_is_left_no_other_network() {
+        let words = words(&of_mpi(Mpi::Mpich, Path::new("/f")));
+        let expected =
+            ["FI_PROVIDER_PATH=/f", "MPIR_CVAR_CH4_NETMOD=ofi", "MPIR_CVAR_NOLOCAL=1", "FI_PROVIDER=farlink"];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn only_what_was_named_is_set() {
+        assert_eq!(of_settings(&Settings::default()).unwrap(), []);
+        let settings = Settings {
+            transport: Some(Transport::Xrc),
+            rate: Some("9.58464gbit".parse().unwrap()),
+            dcis: Some(initiators("3").unwrap()),
+            dci_policy: Some("lru".parse().unwrap()),
+            eager: Some("1.5MiB".parse().unwrap()),
+            interface: Some("eth 0".to_owned()),
+            stats: Some("/tmp/s".into()),
+        };
+        let set = words(&of_settings(&settings).unwrap());
+        assert_eq!(
+            set,
+            [
+                "FARLINK_TRANSPORT=xrc",
+                "FARLINK_RATE=9584640000bit",
+                "FARLINK_DCIS=3",
+                "FARLINK_DCI_POLICY=lru",
+                "FARLINK_EAGER=1572864B",
+                "FARLINK_INTERFACE=eth 0",
+                "FARLINK_STATS=/tmp/s",
+            ]
+        );
+        let relative = Settings { stats: Some("stats.jsonl".into()), ..Settings::default() };
+        assert!(Path::new(&of_settings(&relative).unwrap()[0].value).is_absolute());
+    }
+
+    #[test]
+    fn every_key_is_another() {
+        let key = || {
+            let all = variables(Mpi::OpenMpi, Path::new("/f"), &Settings::default()).unwrap();
+            all.into_iter().find(|each| each.name == "FARLINK_JOB_KEY").unwrap().value
+        };
+        let (one, other) = (key(), key());
+        assert_ne!(one, other);
+        let text = one.to_str().unwrap();
+        assert!(text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    }
+
+    #[test]
+    fn a_shell_reads_values_back() {
+        let line = |value: &str| String::from_utf8(Variable::new("NAME", value).export()).unwrap();
+        assert_eq!(line("^ucx,/a/b.c"), "export NAME=^ucx,/a/b.c\n");
+        assert_eq!(line("a b"), "export NAME='a b'\n");
+        assert_eq!(line("it's $HOME"), "export NAME='it'\\''s $HOME'\n");
+        assert_eq!(line(""), "export NAME=''\n");
+    }
+
+    #[test]
+    fn other_hosts_get_what_open_mpi_does_not_give_them() {
+        let ours = [Variable::new("OMPI_MCA_pml", "cm"), Variable::new("FI_PROVIDER_PATH", "/f")];
+        let environment = [("FARLINK_SHM", "0"), ("FARLINK_A", "10.0.0.1"), ("FI_PROVIDER_PATH", "/g")];
+        let environment = environment.map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(handed_on(ours.iter(), environment.into_iter()), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! What starts the ranks, and how it is told what to give them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use super::environment::Mpi;
+
+/// A program that starts ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Launcher {
+    family: Mpi,
+    /// Whether it is the MPI's own, whose arguments are known.
+    own: bool,
+}
+
+impl Launcher {
+    /// What `program` is, where it is there: an MPI's own launcher, or another for programs of the MPI that was `said`.
+    pub(crate) fn of(program: &OsStr, said: Option<Mpi>) -> anyhow::Result<Self> {
+        let own = is_own(program);
+        match said {
+            Some(family) => {
+                find(program)?;
+                Ok(Self { family, own })
+            }
+            None if own => Ok(Self { family: family(program)?, own }),
+            None => {
+                find(program)?;
+                bail!(
+                    "{program:?} is not mpirun or mpiexec: say whose ranks it starts, --mpi open-mpi or --mpi mpich"
+                )
+            }
+        }
+    }
+
+    pub(crate) const fn family(self) -> Mpi {
+        self.family
+    }
+
+    /// Its arguments, with what makes it give the variables of `names` to ranks of other hosts. Their values are not among them: everybody
+    /// on a host may read the arguments of its processes.
+    ///
+    /// MPICH's gives all that it has by itself, and would give nothing else if it was told what to give.
+    pub(crate) fn arguments(self, arguments: &[OsString], names: &[OsString]) -> Vec<OsString> {
+        if self.family != Mpi::OpenMpi || !self.own {
+            return arguments.to_vec();
+        }
+        let words: Vec<_> = names.iter().flat_map(|name| ["-x".into(), name.clone()]).collect();
+        // What stands before a colon goes for the program there alone.
+        let programs = arguments.split(|word| word == ":").map(|program| [&words, program].concat());
+        programs.collect::<Vec<_>>().join(&OsString::from(":"))
+    }
+}
+
+/// Whose launcher `program` is.
+pub(crate) fn family(program: &OsStr) -> anyhow::Result<Mpi> {
+    let path = find(program)?;
+    let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
+    let told = told.with_context(|| format!("start {} --version", path.display()))?;
+    let text = [told.stdout, told.stderr].concat();
+    recognised(&String::from_utf8_lossy(&text)).with_context(|| {
+        format!("{program:?} is neither Open MPI's nor MPICH's: say --mpi open-mpi or --mpi mpich if it is")
+    })
+}
+
+/// Whose launcher says that its version is `text`.
+fn recognised(text: &str) -> Option<Mpi> {
+    if text.contains("Open MPI") || text.contains("OpenRTE") {
+        Some(Mpi::OpenMpi)
+    } else if text.contains("HYDRA") {
+        Some(Mpi::Mpich)
+    } else {
+        None
+    }
+}
+
+/// Whether a program is called as launchers of MPI libraries are. Others are not asked for their version: a script of that name would
+/// begin its work.
+fn is_own(program: &OsStr) -> bool {
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
+    // Debian's have the library's name behind the dot.
+    let name = name.split('.').next().unwrap_or_default();
+    ["mpirun", "mpiexec", "orterun", "prterun"].contains(&name)
+}
+
+/// The file that is started by the name of `program`.
+fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
+    let named = Path::new(program);
+    let directories = std::env::var_os("PATH").unwrap_or_default();
+    let found = if named.components().count() > 1 {
+        Some(named.to_owned()).filter(|path| path.is_file())
+    } else {
+        std::env::split_paths(&directories)
+            .map(|directory| directory.join(named))
+            .find(|path| is_program(path))
+    };
+    found.with_context(|| format!("there is no program {program:?}: is it installed, and in PATH?"))
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn launchers_say_whose_they_are() {
+        assert_eq!(recognised("mpirun (Open MPI) 4.1.4\n\nReport bugs to"), Some(Mpi::OpenMpi));
+        assert_eq!(recognised("orterun (OpenRTE) 4.1.4\n"), Some(Mpi::OpenMpi));
+        assert_eq!(recognised("HYDRA build details:\n    Version: 5.0.2\n"), Some(Mpi::Mpich));
+        assert_eq!(recognised("slurm 23.11.4\n"), None);
+    }
+
+    #[test]
+    fn a_launcher_is_known_by_its_name() {
+        for own in ["mpirun", "/usr/bin/mpiexec", "mpiexec.openmpi", "mpiexec.hydra", "orterun"] {
+            assert!(is_own(own.as_ref()), "{own}");
+        }
+        for other in ["srun", "./job.sh", "mpirun-wrapper", ""] {
+            assert!(!is_own(other.as_ref()), "{other}");
+        }
+    }
+
+    #[test]
+    fn open_mpi_is_told_the_names_for_every_program() {
+        let launcher = Launcher { family: Mpi::OpenMpi, own: true };
+        let told = launcher.arguments(&words("-n 1 ./a : -n 2 ./b x"), &words("KEY PATH"));
+        assert_eq!(told, words("-x KEY -x PATH -n 1 ./a : -x KEY -x PATH -n 2 ./b x"));
+    }
+
+    #[test]
+    fn others_give_their_environment_by_themselves() {
+        let arguments = words("-n 2 ./a");
+        for (family, own) in [(Mpi::Mpich, true), (Mpi::OpenMpi, false)] {
+            let launcher = Launcher { family, own };
+            assert_eq!(launcher.arguments(&arguments, &words("KEY")), arguments);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_named() {
+        for program in ["no-such-mpirun", "/no/such/mpirun"] {
+            let error = Launcher::of(program.as_ref(), Some(Mpi::Mpich)).unwrap_err().to_string();
+            assert!(error.contains(program), "{error}");
+        }
+        let error = Launcher::of("true".as_ref(), None).unwrap_err().to_string();
+        assert!(error.contains("--mpi"), "{error}");
+        assert!(Launcher::of("true".as_ref(), Some(Mpi::OpenMpi)).is_ok());
+    }
+}

@@ -1,0 +1,134 @@
+//! Whether ranks used Farlink: each that does leaves a line.
+//!
+//! A rank whose endpoint begins writes a file of its own in the directory that `FARLINK_PROOF` names, with one line of JSON: its `host`,
+//! and as its launcher says, `rank`, `local` (how many ranks that host has) and `size` (how many there are). Where there is no such
+//! directory, on hosts that do not share this one's files, it writes nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use farlink_host::process;
+use serde::Deserialize;
+
+/// The directory for the lines, private and empty; it goes with this.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    directory: PathBuf,
+}
+
+/// A rank's line.
+#[derive(Clone, Debug, Deserialize)]
+struct Line {
+    host: String,
+    #[serde(default)]
+    rank: Option<u64>,
+    #[serde(default)]
+    local: Option<usize>,
+}
+
+impl Proof {
+    /// Makes the directory.
+    pub(crate) fn expect() -> anyhow::Result<Self> {
+        let random = u128::from_le_bytes(process::random().context("make a name that nobody knows")?);
+        let directory = std::env::temp_dir().join(format!("farlink-mpi-{random:032x}"));
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
+            .with_context(|| format!("make {}", directory.display()))?;
+        Ok(Self { directory })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Reads what ranks left.
+    pub(crate) fn judge(self) -> anyhow::Result<()> {
+        judge(&read(&self.directory).unwrap_or_default())
+    }
+}
+
+impl Drop for Proof {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn read(directory: &Path) -> io::Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let text = fs::read_to_string(entry?.path())?;
+        lines.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()));
+    }
+    Ok(lines)
+}
+
+/// All ranks of every host that left a line must have left theirs. A rank may have several endpoints, and one without a launcher's words
+/// counts for itself.
+fn judge(lines: &[Line]) -> anyhow::Result<()> {
+    if lines.is_empty() {
+        bail!(
+            "no rank of this host used Farlink: is the program built for this MPI, does a --mca or -genv of the command choose another \
+             network, or do all ranks run on hosts that do not share this one's files (then --unproven)?"
+        );
+    }
+    let mut hosts: BTreeMap<&str, (Vec<u64>, usize)> = BTreeMap::new();
+    for line in lines {
+        let (ranks, most) = hosts.entry(&line.host).or_default();
+        ranks.extend(line.rank);
+        *most = line.local.unwrap_or(0).max(*most);
+    }
+    for (host, (mut proven, ranks)) in hosts {
+        proven.sort_unstable();
+        proven.dedup();
+        if proven.len() < ranks {
+            let proven = proven.len();
+            bail!("{proven} of {ranks} ranks on {host} used Farlink, and the others something else");
+        }
+    }
+    Ok(())
+}
+
+/// Names the directory to ranks.
+pub(crate) const VARIABLE: &str = "FARLINK_PROOF";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(host: &str, rank: u64, local: usize) -> Line {
+        Line { host: host.to_owned(), rank: Some(rank), local: Some(local) }
+    }
+
+    fn judged(lines: &[Line]) -> String {
+        judge(lines).map_or_else(|error| error.to_string(), |()| "all of them".to_owned())
+    }
+
+    #[test]
+    fn a_host_is_proven_when_all_its_ranks_are() {
+        assert!(judged(&[]).starts_with("no rank of this host used Farlink"));
+        assert_eq!(judged(&[line("a", 0, 2), line("a", 1, 2)]), "all of them");
+        // Of other ranks of b nothing is known; of c one is missing, and the one that is there has two endpoints.
+        assert_eq!(judged(&[line("a", 0, 1), line("b", 3, 1)]), "all of them");
+        let missing = judged(&[line("a", 0, 1), line("c", 2, 2), line("c", 2, 2)]);
+        assert_eq!(missing, "1 of 2 ranks on c used Farlink, and the others something else");
+        let alone = Line { host: "a".to_owned(), rank: None, local: None };
+        assert_eq!(judged(&[alone]), "all of them");
+    }
+
+    #[test]
+    fn the_directory_is_private_and_goes() {
+        use std::os::unix::fs::PermissionsExt;
+        let proof = Proof::expect().unwrap();
+        let directory = proof.directory().to_owned();
+        assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(directory.join("0"), "{\"host\": \"a\", \"rank\": 0, \"local\": 1, \"size\": 1}\n")
+            .unwrap();
+        assert!(proof.judge().is_ok());
+        assert!(!directory.exists());
+    }
+}

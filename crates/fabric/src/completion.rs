@@ -1,0 +1,139 @@
+//! Completions, and the queue in which they wait for the application.
+
+use std::collections::VecDeque;
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::address_vector::NOWHERE;
+use crate::bindings::fi_addr_t;
+use crate::drivers::Drivers;
+use crate::entry::{Code, lock};
+use crate::object::Context;
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completion {
+    pub(crate) context: Context,
+    /// What it was, and what came with it.
+    pub(crate) flags: u64,
+    pub(crate) len: usize,
+    /// Where the message is, of a buffer that takes several.
+    pub(crate) buffer: Context,
+    pub(crate) data: u64,
+    pub(crate) tag: u64,
+    /// The number of the sender.
+    pub(crate) from: fi_addr_t,
+    pub(crate) fault: Option<Fault>,
+}
+
+/// Why it did not end as it should.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: Code,
+    /// Bytes of the message that found no room.
+    pub(crate) cut: usize,
+}
+
+impl Completion {
+    /// That of an operation of which nothing more is to be said.
+    pub(crate) const fn of(context: Context, flags: u64) -> Self {
+        let buffer = Context(ptr::null_mut());
+        Self { context, flags, len: 0, buffer, data: 0, tag: 0, from: NOWHERE, fault: None }
+    }
+
+    /// The same, failed.
+    pub(crate) const fn failed(self, code: Code) -> Self {
+        Self { fault: Some(Fault { code, cut: 0 }), ..self }
+    }
+}
+
+/// Completions in the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    waiting: Mutex<VecDeque<Completion>>,
+    /// Whoever waits is to wait no longer.
+    interrupted: AtomicBool,
+    pub(crate) drivers: Drivers,
+}
+
+impl Queue {
+    pub(crate) fn new() -> Result<Self, Code> {
+        Ok(Self { waiting: Mutex::default(), interrupted: AtomicBool::new(false), drivers: Drivers::new()? })
+    }
+
+    /// One more.
+    pub(crate) fn push(&self, completion: Completion) {
+        if let Ok(mut waiting) = lock(&self.waiting) {
+            waiting.push_back(completion);
+        }
+        self.drivers.ring();
+    }
+
+    /// Takes up to `most` that succeeded; [`Code::AVAILABLE`] where one that failed comes first, [`Code::AGAIN`] where there is none.
+    pub(crate) fn read(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Result<usize, Code> {
+        let mut waiting = lock(&self.waiting)?;
+        if waiting.is_empty() {
+            drop(waiting);
+            self.drivers.progress()?;
+            waiting = lock(&self.waiting)?;
+        }
+        let mut count = 0;
+        while let Some(next) = waiting.front() {
+            if next.fault.is_some() && count == 0 {
+                return Err(Code::AVAILABLE);
+            }
+            if next.fault.is_some() || count == most {
+                break;
+            }
+            take(count, next);
+            waiting.pop_front();
+            count += 1;
+        }
+        // Nothing is never a number: Open MPI ends the process that is told of 0 completions.
+        if count == 0 { Err(Code::AGAIN) } else { Ok(count) }
+    }
+
+    /// Takes the one that failed, where that comes first.
+    pub(crate) fn read_failed(&self) -> Result<Completion, Code> {
+        lock(&self.waiting)?.pop_front_if(|next| next.fault.is_some()).ok_or(Code::AGAIN)
+    }
+
+    /// Ends a wait.
+    pub(crate) fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
+        self.drivers.ring();
+    }
+
+    /// Whether a wait is to end.
+    pub(crate) fn was_interrupted(&self) -> bool {
+        self.interrupted.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completion(at: usize) -> Completion {
+        Completion::of(Context(ptr::without_provenance_mut(at)), 0)
+    }
+
+    #[test]
+    fn a_failure_stands_in_the_way_until_it_is_read() {
+        let queue = Queue::new().unwrap();
+        assert_eq!(queue.read(9, |_, _| ()), Err(Code::AGAIN));
+        for each in [completion(1), completion(2), completion(3).failed(Code::OTHER), completion(4)] {
+            queue.push(each);
+        }
+        let mut read = Vec::new();
+        assert_eq!(queue.read(1, |_, it| read.push(it.context.0.addr())), Ok(1));
+        assert_eq!(queue.read(9, |_, it| read.push(it.context.0.addr())), Ok(1));
+        assert_eq!(queue.read(9, |_, _| ()), Err(Code::AVAILABLE));
+        assert_eq!(queue.read_failed().unwrap().context.0.addr(), 3);
+        assert!(queue.read_failed().is_err());
+        assert_eq!(queue.read(9, |_, it| read.push(it.context.0.addr())), Ok(1));
+        assert_eq!(read, [1, 2, 4]);
+        assert_eq!(queue.read(0, |_, _| ()), Err(Code::AGAIN));
+    }
+}

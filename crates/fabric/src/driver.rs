@@ -1,0 +1,281 @@
+//! Who drives an endpoint: the application's threads whenever they call, and the progress thread when they do not.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use farlink_flow::fabric::endpoint::Endpoint;
+use farlink_flow::fabric::operation::HostId;
+use farlink_host::clock::monotonic;
+use farlink_host::datagram::Datagrams;
+use farlink_host::precise::wait_readable;
+use farlink_host::readiness::Wake;
+use farlink_wire::fabric::address::Address;
+use farlink_wire::quantity::Nanos;
+
+use crate::complaint::{complain, complain_of};
+use crate::engine::Engine;
+use crate::entry::{Code, lock};
+use crate::nearby::Nearby;
+use crate::peers::identity;
+use crate::proof;
+use crate::settings::{SettingError, Settings};
+use crate::statistics;
+
+/// An endpoint's driver.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    engine: Mutex<Engine>,
+    address: Address,
+    settings: Settings,
+    /// What is watched in sleep: the socket, and the neighbours where there are any.
+    watched: Vec<OwnedFd>,
+    /// Wakes the progress thread.
+    wake: Wake,
+    /// Whether the application called since the progress thread looked last.
+    attended: AtomicBool,
+    /// When the progress thread wakes by itself, nanoseconds of the monotonic clock; 0 while it is awake, or soon will be.
+    asleep_until: AtomicU64,
+    enabled: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Driver {
+    /// One of a new endpoint, as the environment says.
+    pub(crate) fn open() -> Result<Arc<Self>, Code> {
+        let settings = Settings::from_environment().map_err(|error| {
+            complain_of(&error);
+            if matches!(error, SettingError::NoKey) { Code::NO_KEY } else { Code::INVALID }
+        })?;
+        Self::with(settings).map_err(|error| {
+            complain_of(&error);
+            Code::OTHER
+        })
+    }
+
+    fn with(settings: Settings) -> Result<Arc<Self>, OpenError> {
+        let ip = farlink_host::network::address(settings.interface.as_deref())?;
+        let datagrams =
+            Datagrams::open(ip, SOCKET_BUFFER).map_err(|source| OpenError::Socket { address: ip, source })?;
+        let [endpoint, seed] = random().map_err(OpenError::System)?;
+        let address = Address {
+            endpoint,
+            host: host().map_err(OpenError::System)?.0,
+            at: datagrams.address(),
+            process: std::process::id(),
+        };
+        let me = identity(&address);
+        let nearby = if settings.shared_memory {
+            Some(Nearby::open(me.endpoint, settings.key).map_err(OpenError::System)?)
+        } else {
+            None
+        };
+        let mut watched = vec![datagrams.as_fd().try_clone_to_owned().map_err(OpenError::System)?];
+        if let Some(nearby) = &nearby {
+            watched.push(nearby.descriptor().map_err(OpenError::System)?);
+        }
+        let now = monotonic();
+        let machine = Endpoint::new(now, settings.of_endpoint(datagrams.payload(), seed), me);
+        Ok(Arc::new(Self {
+            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby)),
+            address,
+            settings,
+            watched,
+            wake: Wake::new().map_err(OpenError::System)?,
+            attended: AtomicBool::new(false),
+            asleep_until: AtomicU64::new(0),
+            enabled: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        }))
+    }
+
+    /// Where it is.
+    pub(crate) const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Lets the application post, where enough is bound.
+    pub(crate) fn enable(&self) -> Result<(), Code> {
+        lock(&self.engine)?.is_bound()?;
+        if let Some(directory) = &self.settings.proof
+            && let Err(error) = proof::leave(directory, self.address.endpoint, &self.settings)
+        {
+            complain(format_args!("write to FARLINK_PROOF {}: {error}", directory.display()));
+        }
+        self.enabled.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Does something of the application's, and lets out what comes of it.
+    pub(crate) fn call<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
+        self.attend();
+        let mut engine = lock(&self.engine)?;
+        let now = monotonic();
+        let done = act(&mut engine, now);
+        if self.enabled.load(Ordering::Relaxed) {
+            engine.put_out(now);
+            self.hurry(&engine, now);
+        }
+        done
+    }
+
+    /// As [`call`](Self::call), of what an endpoint must be enabled for.
+    pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
+        if self.enabled.load(Ordering::Relaxed) { self.call(act) } else { Err(Code::NOT_ENABLED) }
+    }
+
+    /// Goes on, for the application.
+    pub(crate) fn progress(&self) -> Result<(), Code> {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.attend();
+        let mut engine = lock(&self.engine)?;
+        let now = monotonic();
+        engine.progress(now);
+        self.hurry(&engine, now);
+        Ok(())
+    }
+
+    /// The application will not call for a while: the progress thread drives from now on.
+    pub(crate) fn leave(&self) {
+        self.attended.store(false, Ordering::Relaxed);
+        self.wake.raise();
+    }
+
+    /// What the progress thread does until it is to stop.
+    pub(crate) fn drive(&self) -> Result<(), Code> {
+        while !self.stopping.load(Ordering::Acquire) {
+            if self.attended.swap(false, Ordering::Relaxed) {
+                // The application drives. Who would help it now would be in its way.
+                self.sleep(&[], Some(NAP));
+                continue;
+            }
+            let time = {
+                let mut engine = lock(&self.engine)?;
+                let now = monotonic();
+                engine.counts.rounds_of_thread += 1;
+                engine.progress(now);
+                let deadline = engine.deadline(now);
+                if deadline.is_some_and(|deadline| deadline <= now) || !engine.prepare_sleep() {
+                    continue;
+                }
+                self.asleep_until.store(deadline.map_or(u64::MAX, |deadline| deadline.0), Ordering::Relaxed);
+                deadline.map(|deadline| deadline.since(now))
+            };
+            self.sleep(&self.watched, time);
+            self.asleep_until.store(0, Ordering::Relaxed);
+            lock(&self.engine)?.woken();
+        }
+        Ok(())
+    }
+
+    /// Ends [`drive`](Self::drive).
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake.raise();
+    }
+
+    /// Sees what was sent out of the house, says farewell, and writes the statistics. The progress thread has stopped.
+    pub(crate) fn close(&self) -> Result<(), Code> {
+        if self.enabled.swap(false, Ordering::Relaxed) {
+            self.flush()?;
+            let mut engine = lock(&self.engine)?;
+            let now = monotonic();
+            engine.endpoint.on_close(now);
+            engine.put_out(now);
+        }
+        if let Some(file) = &self.settings.statistics {
+            let line = statistics::line(&self.settings, &*lock(&self.engine)?);
+            if let Err(error) = statistics::append(file, &line) {
+                complain(format_args!("write FARLINK_STATS {}: {error}", file.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on until everything has arrived, or other hosts say nothing more.
+    fn flush(&self) -> Result<(), Code> {
+        let began = monotonic();
+        loop {
+            let time = {
+                let mut engine = lock(&self.engine)?;
+                let now = monotonic();
+                engine.progress(now);
+                if engine.endpoint.is_quiet() || now.since(engine.heard().max(began)) > LINGER {
+                    return Ok(());
+                }
+                let deadline = engine.deadline(now).unwrap_or(Nanos::MAX).since(now).min(NAP);
+                if deadline == Nanos::ZERO || !engine.prepare_sleep() { Nanos::ZERO } else { deadline }
+            };
+            self.sleep(&self.watched, Some(time));
+            lock(&self.engine)?.woken();
+        }
+    }
+
+    fn attend(&self) {
+        // Only written where it changes: the progress thread's processor has it, too.
+        if !self.attended.load(Ordering::Relaxed) {
+            self.attended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Wakes the progress thread where it would sleep through what is due.
+    fn hurry(&self, engine: &Engine, now: Nanos) {
+        let until = self.asleep_until.load(Ordering::Relaxed);
+        if until == 0 {
+            return;
+        }
+        if engine.deadline(now).is_some_and(|deadline| deadline.after(NAP).0 < until) {
+            self.asleep_until.store(0, Ordering::Relaxed);
+            self.wake.raise();
+        }
+    }
+
+    /// Until the wake is raised, one of `watched` can be read, or the time is over.
+    fn sleep(&self, watched: &[OwnedFd], time: Option<Nanos>) {
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wake.as_fd()];
+        descriptors.extend(watched.iter().map(AsFd::as_fd));
+        let mut ready = Vec::with_capacity(descriptors.len());
+        // Where the kernel does not let it sleep, it goes on.
+        let slept = wait_readable(&descriptors, time, &mut ready);
+        if slept.is_ok() && ready.first() == Some(&true) {
+            self.wake.lower();
+        }
+    }
+}
+
+/// Why an endpoint cannot be opened.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error("FARLINK_INTERFACE")]
+    Interface(#[from] farlink_host::network::AddressError),
+    #[error("open a socket at {address}")]
+    Socket { address: std::net::IpAddr, source: std::io::Error },
+    #[error("open an endpoint")]
+    System(#[source] std::io::Error),
+}
+
+/// Two numbers that nobody else has.
+fn random() -> std::io::Result<[u64; 2]> {
+    let bytes = farlink_host::process::random()?;
+    let number = u128::from_be_bytes(bytes);
+    Ok([(number >> 64) as u64, number as u64])
+}
+
+/// This host's number: the same in every process of its network namespace, and in no other.
+fn host() -> std::io::Result<HostId> {
+    let name = farlink_host::network::name()?;
+    let hash = blake3::hash(name.as_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+    Ok(HostId(u64::from_be_bytes([a, b, c, d, e, f, g, h])))
+}
+
+/// How long the progress thread stays out of the way of an application that calls: then it looks whether that still does.
+const NAP: Nanos = Nanos(1_000_000);
+
+/// How long a closing endpoint waits for other hosts that say nothing: some round trips of the longest connection, losses included.
+const LINGER: Nanos = Nanos(5_000_000_000);
+
+/// Bytes that the kernel is asked to keep, in either direction: what comes at 10 Gb/s in 6 ms, in which somebody looks.
+const SOCKET_BUFFER: u32 = 8 << 20;

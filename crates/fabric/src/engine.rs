@@ -1,0 +1,343 @@
+//! One endpoint's messages, sockets and memory, under the driver's lock: what comes in is handed to the machine, and what that wants out
+//! leaves, in the order that the machine's documentation says.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use farlink_flow::fabric::endpoint::{Endpoint, Transmit};
+use farlink_flow::fabric::operation::{
+    Claim, Completion as Ended, Failure, Operation, PeerId, Receive, Region, Send, Wanted,
+};
+use farlink_host::clock::monotonic;
+use farlink_host::datagram::{Datagrams, MOST_AT_ONCE};
+use farlink_wire::quantity::Nanos;
+
+use crate::address_vector::{Addresses, NOWHERE};
+use crate::bindings as fi;
+use crate::complaint::complain;
+use crate::completion::Completion;
+use crate::entry::Code;
+use crate::nearby::Nearby;
+use crate::object::Context;
+use crate::offer::INJECTED;
+use crate::operations::{Operations, Pending};
+use crate::peers::Peers;
+use crate::post::{Incoming, Look, Outgoing, Then, flags_of, flags_of_wanted};
+use crate::queues::Queues;
+use crate::statistics::Counts;
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) endpoint: Endpoint,
+    operations: Operations,
+    peers: Peers,
+    queues: Queues,
+    datagrams: Datagrams,
+    nearby: Option<Nearby>,
+    /// Messages that wait for who knows the context.
+    claims: HashMap<Context, Claim>,
+    /// Peers whose failure was said.
+    mourned: HashSet<PeerId>,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    /// What the socket had no room for, in `outgoing`.
+    held: Option<(Transmit, usize)>,
+    /// When the socket was looked at, and whether there was something.
+    looked: Nanos,
+    busy: bool,
+    /// When something came from another host.
+    heard: Nanos,
+    pub(crate) counts: Counts,
+}
+
+impl Engine {
+    pub(crate) fn new(now: Nanos, endpoint: Endpoint, datagrams: Datagrams, nearby: Option<Nearby>) -> Self {
+        Self {
+            endpoint,
+            operations: Operations::default(),
+            peers: Peers::default(),
+            queues: Queues::default(),
+            datagrams,
+            nearby,
+            claims: HashMap::new(),
+            mourned: HashSet::new(),
+            incoming: vec![0; MOST_AT_ONCE],
+            outgoing: vec![0; MOST_AT_ONCE],
+            held: None,
+            looked: Nanos::ZERO,
+            busy: false,
+            heard: now,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Numbers of peers are those of `addresses`.
+    pub(crate) fn bind_addresses(&mut self, addresses: Arc<Addresses>) -> Result<(), Code> {
+        self.peers.bind(addresses);
+        Ok(())
+    }
+
+    /// Where the application hears of what is done.
+    pub(crate) const fn queues(&mut self) -> &mut Queues {
+        &mut self.queues
+    }
+
+    /// Whether enough is bound to it.
+    pub(crate) fn is_bound(&self) -> Result<(), Code> {
+        if !self.peers.is_bound() {
+            return Err(Code::NO_ADDRESSES);
+        }
+        if self.queues.is_bound() { Ok(()) } else { Err(Code::NO_COMPLETION_QUEUE) }
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, now: Nanos, outgoing: Outgoing) -> Result<(), Code> {
+        let Outgoing { to, kind, data, parts, context, notice, copied } = outgoing;
+        let to = self.peers.peer(to, &mut self.endpoint)?;
+        let len = parts.len();
+        if copied && len > INJECTED {
+            return Err(Code::TOO_LONG);
+        }
+        let told = notice.told(self.queues.selective(true));
+        let flags = flags_of(kind, true);
+        let pending = Pending { parts, context, flags, told, several: false, receives: false };
+        let operation = self.operations.add(pending);
+        let send = Send {
+            to,
+            kind,
+            data,
+            region: Region(operation.0),
+            len,
+            operation: (!copied).then_some(operation),
+        };
+        let sent = self.endpoint.send(now, send, &mut self.operations);
+        if copied || sent.is_err() {
+            let pending = self.operations.take(operation);
+            if let (Ok(()), Some(pending)) = (&sent, pending) {
+                self.queues.sent(&pending);
+            }
+        }
+        Ok(sent?)
+    }
+
+    /// Wants a message.
+    pub(crate) fn receive(&mut self, now: Nanos, incoming: Incoming, least: usize) -> Result<(), Code> {
+        let multi = incoming.several.then_some(least);
+        let receive = self.wish(incoming, multi)?;
+        self.endpoint.receive(now, receive, &mut self.operations);
+        Ok(())
+    }
+
+    /// Wants the message that it claimed.
+    pub(crate) fn receive_claimed(&mut self, now: Nanos, incoming: Incoming) -> Result<(), Code> {
+        let claim = self.claims.remove(&incoming.context).ok_or(Code::INVALID)?;
+        let receive = self.wish(incoming, None)?;
+        self.endpoint.receive_claimed(now, claim, receive, &mut self.operations);
+        Ok(())
+    }
+
+    fn wish(&mut self, incoming: Incoming, multi: Option<usize>) -> Result<Receive, Code> {
+        let Incoming { from, wanted, parts, context, notice, several } = incoming;
+        let from = from.map(|from| self.peers.peer(from, &mut self.endpoint)).transpose()?;
+        let told = notice.told(self.queues.selective(false));
+        let len = parts.len();
+        let flags = flags_of_wanted(wanted);
+        let pending = Pending { parts, context, flags, told, several, receives: true };
+        let operation = self.operations.add(pending);
+        Ok(Receive { from, wanted, region: Region(operation.0), len, operation, multi })
+    }
+
+    /// Drops the message that it claimed.
+    pub(crate) fn discard_claimed(
+        &mut self,
+        now: Nanos,
+        context: Context,
+        wanted: Wanted,
+    ) -> Result<(), Code> {
+        let claim = self.claims.remove(&context).ok_or(Code::INVALID)?;
+        self.endpoint.discard(now, claim, &mut self.operations);
+        self.queues.answered(Completion::of(context, flags_of_wanted(wanted)));
+        Ok(())
+    }
+
+    /// Looks for a message that waits.
+    pub(crate) fn peek(&mut self, now: Nanos, look: &Look) -> Result<(), Code> {
+        let from = look.from.map(|from| self.peers.peer(from, &mut self.endpoint)).transpose()?;
+        let answer = Completion::of(look.context, flags_of_wanted(look.wanted));
+        let Some(found) = self.endpoint.peek(from, look.wanted, look.then != Then::Leave) else {
+            let tag = if let Wanted::Tagged { tag, .. } = look.wanted { tag } else { 0 };
+            self.queues.answered(Completion { tag, ..answer }.failed(Code::NO_MESSAGE));
+            return Ok(());
+        };
+        match look.then {
+            Then::Leave => {}
+            Then::Claim => drop(self.claims.insert(look.context, found.claim)),
+            Then::Discard => self.endpoint.discard(now, found.claim, &mut self.operations),
+        }
+        let flags = answer.flags | if found.data.is_some() { fi::FI_REMOTE_CQ_DATA } else { 0 };
+        self.queues.answered(Completion {
+            flags,
+            len: found.len,
+            data: found.data.unwrap_or(0),
+            tag: found.tag,
+            from: self.peers.place(found.from, &self.endpoint),
+            ..answer
+        });
+        Ok(())
+    }
+
+    /// Takes a receive back.
+    pub(crate) fn cancel(&mut self, context: Context) -> Result<(), Code> {
+        let operation = self.operations.receive_of(context).ok_or(Code::NOT_FOUND)?;
+        if self.endpoint.cancel(operation) { Ok(()) } else { Err(Code::NOT_FOUND) }
+    }
+
+    /// Hands to the machine what has come, and lets out what it wants out.
+    pub(crate) fn progress(&mut self, now: Nanos) {
+        self.counts.rounds += 1;
+        // A look at the socket is a system call: where nothing comes, it must not slow what comes through memory.
+        if self.busy || now.since(self.looked) >= LOOK_EVERY {
+            self.looked = now;
+            self.busy = self.hear(now);
+        }
+        if let Some(nearby) = &mut self.nearby {
+            nearby.take_in(now, &mut self.endpoint, &mut self.operations);
+        }
+        if self.endpoint.deadline().is_some_and(|deadline| deadline <= now) {
+            self.endpoint.on_time(now);
+        }
+        self.put_out(now);
+    }
+
+    /// Lets out what the machine wants out.
+    pub(crate) fn put_out(&mut self, now: Nanos) {
+        self.transmit();
+        if let Some(nearby) = &mut self.nearby {
+            nearby.put_out(now, &mut self.endpoint, &mut self.operations);
+        }
+        while let Some(ended) = self.endpoint.poll_completion() {
+            self.tell(&ended);
+        }
+    }
+
+    /// When to go on, if nothing comes.
+    pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
+        // The socket is only watched for what comes.
+        let again = self.held.is_some().then(|| now.after(SEND_AGAIN));
+        [again, self.endpoint.deadline()].into_iter().flatten().min()
+    }
+
+    /// When something came from another host.
+    pub(crate) const fn heard(&self) -> Nanos {
+        self.heard
+    }
+
+    /// Asks neighbours to wake this process; false where it must not sleep.
+    pub(crate) fn prepare_sleep(&mut self) -> bool {
+        self.nearby.as_mut().is_none_or(|nearby| nearby.prepare_sleep(&self.endpoint))
+    }
+
+    /// Asks nobody any more.
+    pub(crate) fn woken(&mut self) {
+        if let Some(nearby) = &mut self.nearby {
+            nearby.woken();
+        }
+        // What woke it is to be looked at.
+        self.busy = true;
+    }
+
+    /// Takes what the socket has; whether there was something.
+    fn hear(&mut self, now: Nanos) -> bool {
+        let mut came = false;
+        for _ in 0..RUNS_AT_ONCE {
+            let received = match self.datagrams.receive(&mut self.incoming) {
+                Ok(Some(received)) => received,
+                Ok(None) => break,
+                Err(error) => {
+                    self.counts.fault("receive", &error);
+                    break;
+                }
+            };
+            came = true;
+            self.counts.runs_in += 1;
+            for datagram in self.incoming[..received.bytes].chunks_mut(received.packet) {
+                self.counts.datagrams_in += 1;
+                self.endpoint.on_datagram(now, received.from, datagram, &mut self.operations);
+            }
+        }
+        if came {
+            self.heard = now;
+            self.endpoint.on_datagrams_end(now);
+        }
+        came
+    }
+
+    fn transmit(&mut self) {
+        if let Some((transmit, len)) = self.held.take() {
+            self.transmit_one(transmit, len);
+        }
+        for _ in 0..RUNS_AT_ONCE {
+            if self.held.is_some() {
+                return;
+            }
+            let next = self.endpoint.poll_transmit(monotonic(), &mut self.outgoing, &mut self.operations);
+            let Some((transmit, len)) = next else { return };
+            self.transmit_one(transmit, len);
+        }
+    }
+
+    fn transmit_one(&mut self, transmit: Transmit, len: usize) {
+        match self.datagrams.send(&self.outgoing[..len], transmit.segment, transmit.to) {
+            Ok(true) => {
+                self.counts.runs_out += 1;
+                self.counts.datagrams_out += len.div_ceil(transmit.segment.max(1)) as u64;
+            }
+            Ok(false) => {
+                self.counts.full += 1;
+                self.held = Some((transmit, len));
+            }
+            // As one that was lost on its way.
+            Err(error) => self.counts.fault("send", &error),
+        }
+    }
+
+    fn tell(&mut self, ended: &Ended) {
+        match *ended {
+            Ended::Sent { operation, .. } => {
+                if let Some(pending) = self.operations.take(operation) {
+                    self.queues.sent(&pending);
+                }
+            }
+            Ended::Received(received) => {
+                let from = self.peers.place(received.from, &self.endpoint);
+                if let Some(pending) = self.operations.one(received.operation) {
+                    self.queues.received(pending, &received, from);
+                }
+                if received.last {
+                    self.operations.take(received.operation);
+                }
+            }
+            Ended::Failed { operation, peer, why, .. } => self.tell_failure(operation, peer, why),
+        }
+    }
+
+    fn tell_failure(&mut self, operation: Operation, peer: Option<PeerId>, why: Failure) {
+        let from = peer.map_or(NOWHERE, |peer| self.peers.place(peer, &self.endpoint));
+        if let Some(peer) = peer.filter(|peer| why != Failure::Cancelled && self.mourned.insert(*peer)) {
+            complain(format_args!("{}: {why}", self.peers.description(peer, &self.endpoint)));
+        }
+        if let Some(pending) = self.operations.take(operation) {
+            self.queues.failed(&pending, why.into(), from);
+        }
+    }
+}
+
+/// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
+const LOOK_EVERY: Nanos = Nanos(2_000);
+
+/// When a full socket is tried again: at 10 Gb/s, 600 KB have left by then.
+const SEND_AGAIN: Nanos = Nanos(500_000);
+
+/// Runs of 64 KiB that are taken, or let out, before the other direction has its turn.
+const RUNS_AT_ONCE: usize = 32;

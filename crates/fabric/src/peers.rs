@@ -1,0 +1,82 @@
+//! Peers by three names: the application's numbers, the machine's, and their own.
+
+use std::sync::Arc;
+
+use farlink_flow::fabric::endpoint::Endpoint;
+use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, PeerId};
+use farlink_wire::fabric::address::Address;
+
+use crate::address_vector::{Addresses, NOWHERE};
+use crate::bindings::fi_addr_t;
+use crate::entry::Code;
+
+/// Who is who.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    addresses: Option<Arc<Addresses>>,
+    /// By the application's numbers, those that it has used.
+    peers: Vec<Option<PeerId>>,
+    /// By the machine's.
+    places: Vec<Option<fi_addr_t>>,
+}
+
+impl Peers {
+    /// Numbers are those of `addresses`.
+    pub(crate) fn bind(&mut self, addresses: Arc<Addresses>) {
+        self.addresses = Some(addresses);
+    }
+
+    /// Whether there are numbers.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.addresses.is_some()
+    }
+
+    /// The peer that the application calls `place`.
+    pub(crate) fn peer(&mut self, place: fi_addr_t, endpoint: &mut Endpoint) -> Result<PeerId, Code> {
+        let at = usize::try_from(place).map_err(|_| Code::INVALID)?;
+        if let Some(Some(peer)) = self.peers.get(at) {
+            return Ok(*peer);
+        }
+        let address = self.addresses.as_ref().ok_or(Code::NO_ADDRESSES)?.at(place)?;
+        let peer = endpoint.peer(identity(&address));
+        put(&mut self.peers, at, peer);
+        put(&mut self.places, peer.0 as usize, place);
+        Ok(peer)
+    }
+
+    /// What the application calls a peer; no number, where it does not know it yet.
+    pub(crate) fn place(&mut self, peer: PeerId, endpoint: &Endpoint) -> fi_addr_t {
+        let at = peer.0 as usize;
+        if let Some(Some(place)) = self.places.get(at) {
+            return *place;
+        }
+        let its = endpoint.identity(peer).endpoint;
+        let place = self.addresses.as_ref().and_then(|addresses| addresses.place_of(its.0));
+        if let Some(place) = place {
+            put(&mut self.places, at, place);
+        }
+        place.unwrap_or(NOWHERE)
+    }
+
+    /// What people find a peer by.
+    pub(crate) fn description(&mut self, peer: PeerId, endpoint: &Endpoint) -> String {
+        let identity = endpoint.identity(peer);
+        let place = self.place(peer, endpoint);
+        match self.addresses.as_ref().map(|addresses| addresses.at(place)) {
+            Some(Ok(address)) => format!("peer {place} (process {} at {})", address.process, address.at),
+            _ => format!("a peer at {}", identity.address),
+        }
+    }
+}
+
+/// Who an address is.
+pub(crate) const fn identity(address: &Address) -> Identity {
+    Identity { endpoint: EndpointId(address.endpoint), host: HostId(address.host), address: address.at }
+}
+
+fn put<T: Copy>(list: &mut Vec<Option<T>>, at: usize, value: T) {
+    if list.len() <= at {
+        list.resize(at + 1, None);
+    }
+    list[at] = Some(value);
+}

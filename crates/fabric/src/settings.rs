@@ -1,0 +1,308 @@
+//! What the environment says: the variables that `farlink mpi env` prints, and a few of the launchers'.
+
+use std::env;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use farlink_flow::fabric::endpoint;
+use farlink_flow::fabric::transport::Kind;
+use farlink_flow::fabric::transport::dc::policy::{PolicyKind, UnknownPolicy};
+use farlink_flow::fabric::transport::dc::{Initiators, Settings as Dc};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos, QuantityError};
+
+use crate::offer::LONGEST_MESSAGE;
+
+/// What an endpoint is to do.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// `FARLINK_JOB_KEY`.
+    pub(crate) key: [u8; 32],
+    /// `FARLINK_TRANSPORT`, and what goes with it.
+    transport: Kind,
+    /// As it is written.
+    pub(crate) transport_name: String,
+    /// `FARLINK_RATE`, this process's share of it.
+    rate: Option<BitsPerSec>,
+    /// `FARLINK_INTERFACE`.
+    pub(crate) interface: Option<String>,
+    /// `FARLINK_EAGER`.
+    eager: usize,
+    /// `FARLINK_PEER_TIMEOUT`.
+    silence: Nanos,
+    /// `FARLINK_SHM`.
+    pub(crate) shared_memory: bool,
+    /// `FARLINK_STATS`.
+    pub(crate) statistics: Option<PathBuf>,
+    /// This process's place among those of the job, as its launcher says.
+    pub(crate) rank: Option<u64>,
+    /// How many of them this host has, as its launcher says.
+    pub(crate) ranks_here: Option<u64>,
+    /// `FARLINK_PROOF`.
+    pub(crate) proof: Option<PathBuf>,
+}
+
+/// Why it cannot be done.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum SettingError {
+    /// Nothing is derived in its place: a key that others could derive, too, is none.
+    #[error(
+        "FARLINK_JOB_KEY is not set: start the program with 'farlink mpi run' or set what 'farlink mpi env' prints"
+    )]
+    NoKey,
+    /// The value is not shown: it may be nearly a key.
+    #[error(
+        "FARLINK_JOB_KEY has {len} characters and must be 64 hexadecimal digits: set what 'farlink mpi env' prints"
+    )]
+    Key { len: usize },
+    #[error("{name}={value:?} is not one of {choices}: set one of these, or leave it out")]
+    Choice { name: &'static str, value: String, choices: &'static str },
+    #[error("{name}={value:?} is not a number from {least} to {most}: set one, or leave it out")]
+    Number { name: &'static str, value: String, least: u64, most: u64 },
+    #[error("{name}: {source}")]
+    Quantity { name: &'static str, source: QuantityError },
+    #[error("{name}: {source}")]
+    Policy { name: &'static str, source: UnknownPolicy },
+    #[error("{name}={value:?} must be {wanted}: set that, or leave it out")]
+    Range { name: &'static str, value: String, wanted: &'static str },
+    #[error("{name} is not UTF-8: set it again, or leave it out")]
+    NotText { name: &'static str },
+}
+
+impl Settings {
+    /// As the environment of this process says.
+    pub(crate) fn from_environment() -> Result<Self, SettingError> {
+        Self::read(&|name| match env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(env::VarError::NotUnicode(_)) => Err(SettingError::NotText { name }),
+        })
+    }
+
+    fn read(variable: Variables<'_>) -> Result<Self, SettingError> {
+        let key = variable("FARLINK_JOB_KEY")?.ok_or(SettingError::NoKey)?;
+        let key = parse_key(&key).ok_or(SettingError::Key { len: key.chars().count() })?;
+        let transport_name = variable(TRANSPORT)?.unwrap_or_else(|| "dc".to_owned());
+        let ranks = launcher_number(variable, &RANKS_HERE)?.unwrap_or(1).max(1);
+        let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
+        let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.map_or(EAGER, |bytes| bytes.0);
+        let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
+        if silence < LEAST_SILENCE {
+            let value = silence.to_string();
+            let wanted = "1s or longer";
+            return Err(SettingError::Range { name: "FARLINK_PEER_TIMEOUT", value, wanted });
+        }
+        let shared_memory = match variable("FARLINK_SHM")?.as_deref() {
+            None | Some("1") => true,
+            Some("0") => false,
+            Some(value) => {
+                let value = value.to_owned();
+                return Err(SettingError::Choice { name: "FARLINK_SHM", value, choices: "0, 1" });
+            }
+        };
+        Ok(Self {
+            key,
+            transport: transport(&transport_name, variable)?,
+            transport_name,
+            rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / ranks).max(1))),
+            interface: variable("FARLINK_INTERFACE")?.filter(|name| !name.is_empty()),
+            eager: usize::try_from(eager).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
+            silence,
+            shared_memory,
+            statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
+            rank: launcher_number(variable, &RANK)?,
+            // Slurm's is what was asked for, which is not always what there is.
+            ranks_here: launcher_number(variable, &RANKS_HERE[..2])?,
+            proof: variable("FARLINK_PROOF")?.filter(|name| !name.is_empty()).map(PathBuf::from),
+        })
+    }
+
+    /// Those of the machine, with datagrams of `payload` bytes.
+    pub(crate) fn of_endpoint(&self, payload: usize, seed: u64) -> endpoint::Settings {
+        endpoint::Settings {
+            transport: self.transport,
+            key: self.key,
+            payload: payload.min(LONGEST_DATAGRAM),
+            rate: self.rate,
+            eager: self.eager,
+            most: LONGEST_MESSAGE,
+            silence: self.silence,
+            nearby: self.shared_memory,
+            seed,
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    // A key is nobody's to read.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+/// What a variable says, if it is set.
+type Variables<'a> = &'a dyn Fn(&'static str) -> Result<Option<String>, SettingError>;
+
+fn transport(name: &str, variable: Variables<'_>) -> Result<Kind, SettingError> {
+    match name {
+        "rc" => Ok(Kind::Rc),
+        "xrc" => Ok(Kind::Xrc),
+        "ud" => Ok(Kind::Ud),
+        "dc" => dynamic(variable).map(Kind::Dc),
+        _ => {
+            let value = name.to_owned();
+            Err(SettingError::Choice { name: TRANSPORT, value, choices: "rc, xrc, ud, dc" })
+        }
+    }
+}
+
+/// What may be chosen of dynamic connections.
+fn dynamic(variable: Variables<'_>) -> Result<Dc, SettingError> {
+    let usual = Dc::default();
+    let policy = |text: String| {
+        text.parse::<PolicyKind>().map_err(|source| SettingError::Policy { name: POLICY, source })
+    };
+    let full_handshake = match variable(HANDSHAKE)?.as_deref() {
+        None => usual.full_handshake,
+        Some("half") => false,
+        Some("full") => true,
+        Some(value) => {
+            let value = value.to_owned();
+            return Err(SettingError::Choice { name: HANDSHAKE, value, choices: "half, full" });
+        }
+    };
+    let initiators = number(variable, "FARLINK_DCIS", 1, Initiators::MOST.into())?;
+    let quota = number(variable, "FARLINK_DCI_QUOTA", 1, u32::MAX.into())?;
+    Ok(Dc {
+        initiators: initiators
+            .and_then(|count| Initiators::new(u16::try_from(count).ok()?))
+            .unwrap_or(usual.initiators),
+        policy: variable(POLICY)?.map(policy).transpose()?.unwrap_or(usual.policy),
+        quota: quota.and_then(|quota| NonZeroU32::new(u32::try_from(quota).ok()?)).unwrap_or(usual.quota),
+        full_handshake,
+    })
+}
+
+fn parse_key(text: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    if digits.len() == 64 { bytes.try_into().ok() } else { None }
+}
+
+fn quantity<T: FromStr<Err = QuantityError>>(
+    variable: Variables<'_>,
+    name: &'static str,
+) -> Result<Option<T>, SettingError> {
+    let parse = |text: String| text.parse().map_err(|source| SettingError::Quantity { name, source });
+    variable(name)?.map(parse).transpose()
+}
+
+fn number(
+    variable: Variables<'_>,
+    name: &'static str,
+    least: u64,
+    most: u64,
+) -> Result<Option<u64>, SettingError> {
+    let Some(value) = variable(name)? else { return Ok(None) };
+    match value.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+        _ => Err(SettingError::Number { name, value, least, most }),
+    }
+}
+
+/// What a launcher says, whichever it is; what it says otherwise is its own.
+fn launcher_number(variable: Variables<'_>, names: &[&'static str]) -> Result<Option<u64>, SettingError> {
+    for &name in names {
+        if let Some(number) = variable(name)?.and_then(|value| value.parse().ok()) {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+const TRANSPORT: &str = "FARLINK_TRANSPORT";
+const POLICY: &str = "FARLINK_DCI_POLICY";
+const HANDSHAKE: &str = "FARLINK_DC_HANDSHAKE";
+
+/// Open MPI's, MPICH's, Slurm's: processes of this host.
+const RANKS_HERE: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
+
+/// Open MPI's, MPICH's, Slurm's: which of the job's processes this is.
+const RANK: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+
+/// Messages up to so many bytes go at once, where nothing else is said: what a message gains by not asking first, a round trip, is more
+/// than what it loses where it must be copied once more, on connections as long as those that this is for.
+const EAGER: u64 = 4 << 20;
+
+/// How long a peer may owe an answer: links that are cut for five seconds, and a few attempts after that.
+const SILENCE: Nanos = Nanos(20_000_000_000);
+
+/// Less would be shorter than a few round trips of the longest connection.
+const LEAST_SILENCE: Nanos = Nanos(1_000_000_000);
+
+/// Bytes of a datagram at most: in packets of 9,000 bytes. The loopback interface would carry more.
+const LONGEST_DATAGRAM: usize = 8_972;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "00ff00000000000000000000000000000000000000000000000000000000000a";
+
+    fn read(set: &[(&str, &str)]) -> Result<Settings, SettingError> {
+        let all = [&[("FARLINK_JOB_KEY", KEY)], set].concat();
+        Settings::read(&|name| {
+            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
+        })
+    }
+
+    #[test]
+    fn a_key_is_enough() {
+        let settings = read(&[]).unwrap();
+        assert_eq!((settings.key[1], settings.key[31]), (255, 10));
+        assert_eq!(settings.transport_name, "dc");
+        assert!(settings.shared_memory && settings.rate.is_none() && settings.rank.is_none());
+    }
+
+    #[test]
+    fn without_a_key_the_way_to_one_is_told() {
+        let error = Settings::read(&|_| Ok(None)).unwrap_err();
+        assert_eq!(error, SettingError::NoKey);
+        assert!(error.to_string().contains("farlink mpi run"), "{error}");
+        for wrong in ["", "abc", &KEY[1..], &format!("{}g", &KEY[1..])] {
+            let error = read(&[("FARLINK_JOB_KEY", wrong)]).unwrap_err();
+            assert_eq!(error, SettingError::Key { len: wrong.len() });
+            assert!(!error.to_string().contains("abc"));
+        }
+    }
+
+    #[test]
+    fn the_host_s_rate_is_shared_by_its_ranks() {
+        let rate = |set: &[(&'static str, &'static str)]| read(set).unwrap().rate.unwrap().get();
+        assert_eq!(rate(&[("FARLINK_RATE", "10gbit")]), 10_000_000_000);
+        let shared = [("FARLINK_RATE", "10gbit"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
+        assert_eq!(rate(&shared), 2_500_000_000);
+        assert_eq!(rate(&[("FARLINK_RATE", "9mbit"), ("MPI_LOCALNRANKS", "3")]), 3_000_000);
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_mend() {
+        let wrong = [
+            ("FARLINK_TRANSPORT", "tcp", "rc, xrc, ud, dc"),
+            ("FARLINK_RATE", "10", "unit"),
+            ("FARLINK_EAGER", "much", "write a number and its unit"),
+            ("FARLINK_SHM", "yes", "0, 1"),
+            ("FARLINK_DCIS", "0", "from 1 to 1024"),
+            ("FARLINK_DCI_POLICY", "mru", "lru"),
+            ("FARLINK_DC_HANDSHAKE", "no", "half, full"),
+            ("FARLINK_PEER_TIMEOUT", "10ms", "1s or longer"),
+        ];
+        for (name, value, mend) in wrong {
+            let error = read(&[(name, value)]).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains(value) && error.contains(mend), "{error}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! How much may be under way on a path, and how fast it leaves.
+
+mod known;
+mod sought;
+
+use std::fmt::Debug;
+
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+pub use self::known::Known;
+pub use self::sought::Sought;
+
+/// What was seen of a path in about one round-trip time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Bytes that arrived.
+    pub arrived: u64,
+    /// Datagrams of which it is known what became of them.
+    pub known: u32,
+    /// Those of them that were lost.
+    pub lost: u32,
+    /// The shortest round-trip time.
+    pub rtt: Nanos,
+    /// The shortest one there ever was.
+    pub least_rtt: Nanos,
+    /// Whether more would have left, had it been allowed.
+    pub limited: bool,
+}
+
+/// One controller of a path.
+pub trait Congestion: Debug + Send {
+    /// A round ended.
+    fn on_round(&mut self, _round: Round) {}
+
+    /// Bytes that may be under way.
+    fn window(&self) -> u64;
+
+    /// The rate to leave with, for a path of that round-trip time; none where nothing is known of it.
+    fn rate(&self, rtt: Option<Nanos>) -> Option<BitsPerSec>;
+}
+
+/// Bytes that are ever under way on a path: 51 ms of 10 Gb/s. All of it is kept until it is acknowledged.
+pub const MOST_WINDOW: u64 = 64 << 20;

@@ -1,0 +1,571 @@
+//! All of a process's messages: what the provider drives.
+
+mod contexts;
+mod neighbours;
+mod peers;
+mod responders;
+mod settings;
+
+use core::net::{Ipv4Addr, SocketAddr};
+use std::collections::VecDeque;
+
+use farlink_wire::fabric::datagram::{About, Clear, Data, DatagramError, Parity};
+use farlink_wire::quantity::Nanos;
+
+use self::contexts::Contexts;
+use self::neighbours::Neighbours;
+use self::peers::{Peers, Place};
+use self::responders::{Opened, Responders};
+pub use self::settings::Settings;
+use super::messages::Messages;
+use super::operation::{
+    Claim, Completion, EndpointId, Failure, HostId, Identity, Memory, Operation, PeerId, Receive, Refused,
+    Send, Waiting, Wanted,
+};
+use super::outgoing;
+use super::parity::Piece;
+use super::transport::{ContextId, Routing};
+
+/// Datagrams to send, all to one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Bytes of each datagram; the last one may be shorter.
+    pub segment: usize,
+}
+
+/// All messages of a process.
+///
+/// The driver holds it under one lock, and after every call that changes it
+/// 1. takes [`poll_transmit`](Self::poll_transmit) until there is none, and sends it;
+/// 2. for each peer of [`nearby`](Self::nearby), gives it room with [`fill`](Self::fill) until that says 0, or there is no room;
+/// 3. takes [`poll_completion`](Self::poll_completion) until there is none;
+/// 4. calls [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline).
+#[derive(Debug)]
+pub struct Endpoint {
+    settings: Settings,
+    me: Identity,
+    peers: Peers,
+    messages: Messages,
+    contexts: Contexts,
+    responders: Responders,
+    neighbours: Neighbours,
+    /// Peers far away to whom there is something to say.
+    talking: VecDeque<PeerId>,
+    /// A datagram that did not fit behind others, and where it goes.
+    spare: Option<(SocketAddr, Vec<u8>)>,
+    next_look: Nanos,
+    counts: Counts,
+}
+
+/// What came and was dropped, and what failed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    datagrams_sent: u64,
+    datagrams_received: u64,
+    refused: u64,
+    other_versions: u64,
+    nonsense: u64,
+    forwarded: u64,
+    failed_peers: u64,
+}
+
+impl Endpoint {
+    /// One that has sent nothing.
+    #[must_use]
+    pub fn new(now: Nanos, settings: Settings, me: Identity) -> Self {
+        Self {
+            peers: Peers::new(me, settings.nearby),
+            messages: Messages::new(settings.eager, settings.most),
+            contexts: Contexts::new(now, &settings, me),
+            responders: Responders::new(settings.key, me),
+            neighbours: Neighbours::default(),
+            talking: VecDeque::new(),
+            spare: None,
+            next_look: now.after(look_every(settings.silence)),
+            counts: Counts::default(),
+            settings,
+            me,
+        }
+    }
+
+    /// The peer of that identity, known from now on if it was not. Itself is a peer, too.
+    pub fn peer(&mut self, identity: Identity) -> PeerId {
+        let (peer, new) = self.peers.intern(identity);
+        if new {
+            self.messages.on_peer();
+        }
+        if self.peers.place(peer) == Place::Far {
+            // Without shared memory no process can receive for another: each is a host of its own.
+            let alone = !self.settings.nearby || identity.host.0 == 0;
+            let host = if alone { HostId(identity.endpoint.0) } else { identity.host };
+            self.contexts.transport.on_peer(peer, &Identity { host, ..identity });
+        }
+        peer
+    }
+
+    /// The peer of that number, which runs on this host: known from now on if it was not, but for its address.
+    pub fn neighbour(&mut self, endpoint: EndpointId) -> PeerId {
+        let nowhere = (Ipv4Addr::UNSPECIFIED, 0).into();
+        let known = self.peers.find(endpoint);
+        known.unwrap_or_else(|| self.peer(Identity { endpoint, host: self.me.host, address: nowhere }))
+    }
+
+    /// Who a peer is.
+    #[must_use]
+    pub fn identity(&self, peer: PeerId) -> Identity {
+        *self.peers.identity(peer)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn send(&mut self, now: Nanos, send: Send, memory: &mut dyn Memory) -> Result<(), Refused> {
+        self.messages.send(send, memory)?;
+        self.listen(now, memory);
+        Ok(())
+    }
+
+    /// Wants a message; the completion comes when it is there, at once perhaps.
+    pub fn receive(&mut self, now: Nanos, receive: Receive, memory: &mut dyn Memory) {
+        self.messages.receive(receive, memory);
+        self.listen(now, memory);
+    }
+
+    /// The first message that waits and that a receive would take; with `claim` no other receive gets it.
+    pub fn peek(&mut self, from: Option<PeerId>, wanted: Wanted, claim: bool) -> Option<Waiting> {
+        self.messages.peek(from, wanted, claim)
+    }
+
+    /// Receives a message that was claimed.
+    pub fn receive_claimed(&mut self, now: Nanos, claim: Claim, receive: Receive, memory: &mut dyn Memory) {
+        self.messages.receive_claimed(claim, receive, memory);
+        self.listen(now, memory);
+    }
+
+    /// Drops a message that was claimed.
+    pub fn discard(&mut self, now: Nanos, claim: Claim, memory: &mut dyn Memory) {
+        self.messages.discard(claim);
+        self.listen(now, memory);
+    }
+
+    /// Takes a receive back that has not begun; false where there is none such. Its completion is a failure.
+    pub fn cancel(&mut self, operation: Operation) -> bool {
+        self.messages.cancel(operation)
+    }
+
+    /// Takes note of the peers to whom something is to be said; what is said to itself is heard at once.
+    fn listen(&mut self, now: Nanos, memory: &mut dyn Memory) {
+        while let Some(peer) = self.messages.poll_talked() {
+            match self.peers.place(peer) {
+                Place::Far if self.peers.begin_talking(peer) => self.talking.push_back(peer),
+                Place::Far => {}
+                Place::Near => self.neighbours.on_talked(peer),
+                Place::Own => self.talk_to_itself(now, peer, memory),
+            }
+        }
+    }
+
+    fn talk_to_itself(&mut self, now: Nanos, me: PeerId, memory: &mut dyn Memory) {
+        let mut page = vec![0; OWN_PAGE];
+        while self.messages.has_frames(me) {
+            let written = self.messages.fill(me, &mut page, memory);
+            self.on_said(now, me, &page[..written], memory);
+        }
+    }
+
+    /// Frames of a peer came, in order.
+    fn on_said(&mut self, _now: Nanos, from: PeerId, frames: &[u8], memory: &mut dyn Memory) {
+        if self.messages.on_frames(from, frames, memory).is_err() {
+            self.counts.nonsense += 1;
+        }
+    }
+
+    /// A datagram came. It is opened where it lies.
+    pub fn on_datagram(
+        &mut self,
+        now: Nanos,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        memory: &mut dyn Memory,
+    ) {
+        self.counts.datagrams_received += 1;
+        let clear = match Clear::decode(datagram) {
+            Ok(clear) => clear,
+            Err(DatagramError::Version { .. }) => {
+                self.counts.other_versions += 1;
+                return;
+            }
+            Err(_) => {
+                self.counts.refused += 1;
+                return;
+            }
+        };
+        if clear.about == About::Ack {
+            if !self.contexts.on_ack(now, clear, datagram) {
+                self.counts.refused += 1;
+            }
+            return;
+        }
+        let Some(opened) = self.responders.open(now, clear, datagram) else {
+            self.counts.refused += 1;
+            return;
+        };
+        let identity =
+            Identity { endpoint: opened.source, host: HostId(opened.host.unwrap_or(0)), address: from };
+        let peer = match self.peers.find(opened.source) {
+            Some(peer) => peer,
+            None => self.peer(identity),
+        };
+        self.peers.on_heard(peer, now);
+        self.on_opened(now, peer, &opened, memory);
+        self.listen(now, memory);
+    }
+
+    fn on_opened(&mut self, now: Nanos, peer: PeerId, opened: &Opened<'_>, memory: &mut dyn Memory) {
+        match opened.about {
+            About::Data => {
+                let Ok((data, frames)) = Data::decode(opened.body) else {
+                    self.counts.nonsense += 1;
+                    return;
+                };
+                if self.responders.on_data(opened.source, data, frames) {
+                    self.on_piece(now, peer, data.to, frames, memory);
+                }
+            }
+            About::Parity => match Parity::decode(opened.body) {
+                Ok((parity, shard)) => self.responders.on_parity(opened.source, parity, shard),
+                Err(_) => self.counts.nonsense += 1,
+            },
+            About::Farewell => self.fail(peer, Failure::Ended),
+            About::Disconnect => self.responders.close(opened.source),
+            About::Connect | About::Ack => {}
+        }
+        while let Some(Piece { to, frames }) = self.responders.poll(opened.source) {
+            self.on_piece(now, peer, to.0, &frames, memory);
+        }
+    }
+
+    /// The next frames of a peer, for this process or another of its host.
+    fn on_piece(&mut self, now: Nanos, from: PeerId, to: u64, frames: &[u8], memory: &mut dyn Memory) {
+        if to == self.me.endpoint.0 {
+            self.on_said(now, from, frames, memory);
+            return;
+        }
+        if !self.settings.nearby {
+            self.counts.nonsense += 1;
+            return;
+        }
+        // The sender knows that it is of this host; this process may never have heard of it.
+        let near = self.neighbour(EndpointId(to));
+        if self.peers.place(near) != Place::Near {
+            self.counts.nonsense += 1;
+        } else if self.messages.failure(near).is_none() {
+            self.counts.forwarded += 1;
+            self.neighbours.forward(near, *self.peers.identity(from), frames);
+        }
+    }
+
+    /// All datagrams that had come were given: they are acknowledged now.
+    pub fn on_datagrams_end(&mut self, _now: Nanos) {
+        self.responders.on_end();
+    }
+
+    /// What a nearby peer [wrote](Self::fill) came through shared memory.
+    pub fn on_frames(&mut self, now: Nanos, from: PeerId, record: &[u8], memory: &mut dyn Memory) {
+        let Some((origin, frames)) = neighbours::split(record) else {
+            self.counts.nonsense += 1;
+            return;
+        };
+        let from = match origin {
+            None => from,
+            // The first that is heard of it may be this.
+            Some(origin) => self.peers.find(origin.endpoint).unwrap_or_else(|| self.peer(origin)),
+        };
+        self.on_said(now, from, frames, memory);
+        self.listen(now, memory);
+    }
+
+    /// A nearby peer's process ended, or cannot be reached.
+    pub fn on_gone(&mut self, _now: Nanos, peer: PeerId) {
+        self.fail(peer, Failure::Ended);
+    }
+
+    fn fail(&mut self, peer: PeerId, why: Failure) {
+        if self.messages.failure(peer).is_some() {
+            return;
+        }
+        self.counts.failed_peers += 1;
+        self.messages.on_failed(peer, why);
+        self.neighbours.on_gone(peer);
+        self.contexts.transport.on_gone(peer);
+        // Of others who were reached through it, what was under way is lost, too.
+        for other in self.contexts.on_gone(peer) {
+            self.fail(other, why);
+        }
+    }
+
+    /// Time passed.
+    pub fn on_time(&mut self, now: Nanos) {
+        // What is left of it is the time until whoever is waited for was spoken to.
+        let silence = self.settings.silence.since(Nanos(2 * look_every(self.settings.silence).0));
+        for (context, why) in self.contexts.on_time(now, silence) {
+            for peer in self.contexts.fail(context) {
+                // A peer that was heard of may have this context for its first that nothing was heard of.
+                let why = if self.peers.was_heard(peer) { Failure::Silent } else { why };
+                self.fail(peer, why);
+            }
+        }
+        if self.next_look <= now {
+            self.next_look = now.after(look_every(self.settings.silence));
+            self.look_after_silent(now);
+        }
+    }
+
+    /// Who has said nothing for long, and is waited for, is spoken to: no answer to that is an answer.
+    fn look_after_silent(&mut self, now: Nanos) {
+        self.responders.look();
+        let silence = look_every(self.settings.silence);
+        for peer in self.peers.silent_since(now, silence) {
+            if self.messages.failure(peer).is_none() && self.messages.awaits(peer) {
+                self.messages.nudge(peer);
+                if self.peers.begin_talking(peer) {
+                    self.talking.push_back(peer);
+                }
+            }
+        }
+    }
+
+    /// Writes datagrams to one address into `into` (64 KiB or more), each `segment` bytes but for the last: how many bytes in all.
+    pub fn poll_transmit(
+        &mut self,
+        now: Nanos,
+        into: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Transmit, usize)> {
+        self.contexts.begin();
+        if let Some((to, datagram)) = self.spare.take() {
+            into[..datagram.len()].copy_from_slice(&datagram);
+            return self.transmit(to, datagram.len(), datagram.len(), 1);
+        }
+        if let Some((source, written)) = self.responders.acknowledge(now, into) {
+            let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
+            return self.transmit(to, written, written, 1);
+        }
+        if let Some((to, written)) = self.contexts.poll_word(now, into) {
+            return self.transmit(to, written, written, 1);
+        }
+        if let Some(context) = self.contexts.next_active(now)
+            && let Some(run) = self.run_of(now, context, None, into, memory)
+        {
+            return Some(run);
+        }
+        for _ in 0..self.talking.len() {
+            let peer = self.talking.pop_front()?;
+            if !self.messages.has_frames(peer) {
+                self.peers.end_talking(peer);
+                self.contexts.transport.on_said(peer);
+                continue;
+            }
+            self.talking.push_back(peer);
+            if let Some(context) = self.context_for(now, peer)
+                && let Some(run) = self.run_of(now, context, Some(peer), into, memory)
+            {
+                return Some(run);
+            }
+        }
+        // One that was opened just now, and asks first.
+        let context = self.contexts.next_active(now)?;
+        self.run_of(now, context, None, into, memory)
+    }
+
+    /// The context that has room for what goes to `peer` now.
+    fn context_for(&mut self, now: Nanos, peer: PeerId) -> Option<ContextId> {
+        let context = match self.contexts.transport.route(peer) {
+            Routing::Wait => return None,
+            // Its last pieces are not to wait for others with which their parity would be made.
+            Routing::Yield(context) => {
+                self.contexts.flush(context);
+                return None;
+            }
+            Routing::Take(context) => context,
+            Routing::Open { to, handshake, instead_of } => {
+                if let Some(old) = instead_of {
+                    self.contexts.close(old);
+                }
+                let context = self.contexts.open(now, to, self.peers.identity(to), handshake)?;
+                self.contexts.transport.on_opened(context, peer);
+                context
+            }
+        };
+        self.contexts.takes(now, context).then_some(context)
+    }
+
+    /// A run of a context's datagrams, with new pieces for `talker` behind what it has.
+    fn run_of(
+        &mut self,
+        now: Nanos,
+        context: ContextId,
+        talker: Option<PeerId>,
+        into: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Transmit, usize)> {
+        let to = self.contexts.address(context)?;
+        let (mut written, mut segment, mut datagrams) = (0, 0, 0);
+        let mut scratch = vec![0; self.settings.payload];
+        while datagrams < MOST_DATAGRAMS && written + self.settings.payload <= into.len().min(MOST_RUN) {
+            let mut bytes = self.contexts.poll(now, context, &mut scratch);
+            if bytes == 0
+                && let Some(peer) = talker
+                && self.contexts.transport.route(peer) == Routing::Take(context)
+                && self.contexts.takes(now, context)
+            {
+                self.refill(now, context, peer, memory);
+                bytes = self.contexts.poll(now, context, &mut scratch);
+            }
+            if bytes == 0 {
+                break;
+            }
+            if datagrams > 0 && bytes > segment {
+                self.spare = Some((to, scratch[..bytes].to_vec()));
+                break;
+            }
+            into[written..written + bytes].copy_from_slice(&scratch[..bytes]);
+            written += bytes;
+            datagrams += 1;
+            if datagrams == 1 {
+                segment = bytes;
+            } else if bytes < segment {
+                break;
+            }
+        }
+        if written == 0 {
+            return None;
+        }
+        self.transmit(to, segment, written, datagrams)
+    }
+
+    /// Gives a context the next piece for a peer, or its parity where there is none.
+    fn refill(&mut self, now: Nanos, context: ContextId, peer: PeerId, memory: &mut dyn Memory) {
+        let mut frames = vec![0; outgoing::room(self.settings.payload)];
+        let written = self.messages.fill(peer, &mut frames, memory);
+        if written > 0 {
+            frames.truncate(written);
+            if written < frames.capacity() / 2 {
+                frames.shrink_to_fit();
+            }
+            let to = self.peers.identity(peer).endpoint;
+            self.contexts.push(now, context, peer, Piece { to, frames });
+        }
+        if !self.messages.has_frames(peer) {
+            self.contexts.flush(context);
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        to: SocketAddr,
+        segment: usize,
+        written: usize,
+        datagrams: usize,
+    ) -> Option<(Transmit, usize)> {
+        self.counts.datagrams_sent += datagrams as u64;
+        Some((Transmit { to, segment }, written))
+    }
+
+    /// Nearby peers that have something to be written; those that the driver could not serve come again.
+    #[must_use]
+    pub fn nearby(&self) -> Vec<PeerId> {
+        self.neighbours.talking()
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn has_nearby(&self) -> bool {
+        self.neighbours.has_talking()
+    }
+
+    /// Writes a record for a nearby peer into `room` (4 KiB or more): how many bytes, 0 where there is nothing.
+    pub fn fill(&mut self, _now: Nanos, peer: PeerId, room: &mut [u8], memory: &mut dyn Memory) -> usize {
+        if let Some(written) = self.neighbours.fill_forward(peer, room) {
+            return written;
+        }
+        let (origin, rest) = room.split_at_mut(neighbours::OWN.len());
+        let written = self.messages.fill(peer, rest, memory);
+        if !self.messages.has_frames(peer) {
+            self.neighbours.on_said(peer);
+        }
+        if written == 0 {
+            return 0;
+        }
+        origin.copy_from_slice(&neighbours::OWN);
+        neighbours::OWN.len() + written
+    }
+
+    /// An operation that ended.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.messages.poll_completion()
+    }
+
+    /// When to call [`on_time`](Self::on_time) and [`poll_transmit`](Self::poll_transmit), if nothing else happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Nanos> {
+        [self.contexts.deadline(), Some(self.next_look)].into_iter().flatten().min()
+    }
+
+    /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.messages.is_quiet() && self.contexts.is_drained() && !self.neighbours.has_talking()
+    }
+
+    /// Says farewell to peers far away: one datagram each, best effort.
+    pub fn on_close(&mut self, now: Nanos) {
+        let known = self.peers.acquaintances().filter(|(peer, _)| self.messages.failure(*peer).is_none());
+        self.contexts.say_farewell(now, known);
+    }
+
+    /// Figures for whoever wants to know what was done, by name.
+    #[must_use]
+    pub fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let mut all = vec![
+            ("datagrams_sent", self.counts.datagrams_sent),
+            ("datagrams_received", self.counts.datagrams_received),
+            ("datagrams_refused", self.counts.refused),
+            ("datagrams_of_other_versions", self.counts.other_versions),
+            ("nonsense", self.counts.nonsense),
+            ("forwarded", self.counts.forwarded),
+            ("failed_peers", self.counts.failed_peers),
+            ("peers", self.peers.count() as u64),
+            ("bytes_of_peers", self.peers.bytes() as u64),
+        ];
+        let messages = self.messages.counts();
+        all.extend([
+            ("messages_eager", messages.eager),
+            ("messages_offered", messages.offered),
+            ("messages_without_credit", messages.without_credit),
+            ("messages_unexpected", messages.unexpected),
+            ("bytes_unexpected_most", messages.unexpected_most_bytes),
+        ]);
+        all.extend(self.contexts.statistics());
+        all.extend(self.responders.statistics());
+        all
+    }
+}
+
+/// How often to look for peers that have said nothing for as long.
+const fn look_every(silence: Nanos) -> Nanos {
+    Nanos(silence.0 / 6)
+}
+
+/// Bytes of a page that a process fills for itself.
+const OWN_PAGE: usize = 64 * 1024;
+
+/// Datagrams that one system call takes (the kernel's UDP_MAX_SEGMENTS), and their bytes.
+const MOST_DATAGRAMS: usize = 64;
+const MOST_RUN: usize = 65_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! What goes to other hosts: sending contexts, the paths that they share, and the transport that chooses among them.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use farlink_wire::fabric::datagram::{About, Clear};
+use farlink_wire::quantity::Nanos;
+
+use super::Settings;
+use crate::fabric::operation::{EndpointId, Failure, Identity, PeerId};
+use crate::fabric::outgoing::{self, Outgoing, Route};
+use crate::fabric::parity::Piece;
+use crate::fabric::path::{Pacer, Path};
+use crate::fabric::seal::Cipher;
+use crate::fabric::transport::{ContextId, Handshake, Transport};
+
+/// All sending contexts.
+pub(super) struct Contexts {
+    pub(super) transport: Box<dyn Transport>,
+    me: Identity,
+    key: [u8; 32],
+    rate: Option<farlink_wire::quantity::BitsPerSec>,
+    places: Vec<Option<Context>>,
+    by_number: HashMap<u32, ContextId>,
+    next_number: u32,
+    paths: Vec<Path>,
+    by_address: HashMap<IpAddr, usize>,
+    /// Of all paths together.
+    pacer: Pacer,
+    /// Those that have something to send of their own: again, parity, or that they are there.
+    active: VecDeque<ContextId>,
+    /// When the first of those may send that wanted to and might not yet, since [`Self::begin`].
+    held_until: Option<Nanos>,
+    /// Last words: of a context that is closed, with it.
+    words: VecDeque<(About, Option<Context>, ContextId)>,
+    former: outgoing::Counts,
+    most: u64,
+    /// Bytes that contexts keep until they are acknowledged, and the most that there were.
+    kept: u64,
+    kept_most: u64,
+}
+
+#[derive(Debug)]
+struct Context {
+    outgoing: Outgoing,
+    path: usize,
+    is_active: bool,
+}
+
+impl std::fmt::Debug for Contexts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Contexts")
+            .field("transport", &self.transport)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Contexts {
+    pub(super) fn new(now: Nanos, settings: &Settings, me: Identity) -> Self {
+        Self {
+            transport: settings.transport.make(me.endpoint, settings.seed),
+            me,
+            key: settings.key,
+            rate: settings.rate,
+            places: Vec::new(),
+            by_number: HashMap::new(),
+            next_number: 0,
+            paths: Vec::new(),
+            by_address: HashMap::new(),
+            pacer: Pacer::new(settings.rate, now),
+            active: VecDeque::new(),
+            held_until: None,
+            words: VecDeque::new(),
+            former: outgoing::Counts::default(),
+            most: 0,
+            kept: 0,
+            kept_most: 0,
+        }
+    }
+
+    fn context(&mut self, id: ContextId) -> Option<(&mut Outgoing, &mut Path)> {
+        let context = self.places.get_mut(id.0 as usize)?.as_mut()?;
+        Some((&mut context.outgoing, &mut self.paths[context.path]))
+    }
+
+    /// A context to `peer` that has no place yet.
+    fn make(
+        &mut self,
+        now: Nanos,
+        peer: PeerId,
+        identity: &Identity,
+        handshake: Handshake,
+    ) -> Option<Context> {
+        self.next_number += 1;
+        let number = self.next_number;
+        let (from, to) = (self.me.endpoint, identity.endpoint);
+        let route = Route { from, host: self.me.host, to, peer, address: identity.address, number };
+        let cipher = Cipher::new(&self.key, from, to, number)?;
+        let (asks, full) = (handshake != Handshake::None, handshake == Handshake::Full);
+        let outgoing = Outgoing::new(route, cipher, asks, full, now);
+        let path = *self.by_address.entry(identity.address.ip()).or_insert_with(|| {
+            self.paths.push(Path::new(self.rate, now));
+            self.paths.len() - 1
+        });
+        Some(Context { outgoing, path, is_active: false })
+    }
+
+    /// Opens a context to `peer`.
+    pub(super) fn open(
+        &mut self,
+        now: Nanos,
+        peer: PeerId,
+        identity: &Identity,
+        handshake: Handshake,
+    ) -> Option<ContextId> {
+        let context = self.make(now, peer, identity, handshake)?;
+        let number = context.outgoing.route().number;
+        let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        let id = ContextId(place as u32);
+        self.places[place] = Some(context);
+        self.by_number.insert(number, id);
+        self.most = self.most.max(self.places.iter().flatten().count() as u64);
+        self.look_at(id);
+        Some(id)
+    }
+
+    /// Ends a context that has drained: it says so, as its last word.
+    pub(super) fn close(&mut self, id: ContextId) {
+        if let Some(context) = self.take(id) {
+            self.words.push_back((About::Disconnect, Some(context), id));
+        }
+    }
+
+    fn take(&mut self, id: ContextId) -> Option<Context> {
+        let mut context = self.places.get_mut(id.0 as usize)?.take()?;
+        self.active.retain(|each| *each != id);
+        self.by_number.remove(&context.outgoing.route().number);
+        self.former += context.outgoing.counts();
+        self.kept -= context.outgoing.kept_bytes() as u64;
+        context.outgoing.close(&mut self.paths[context.path]);
+        Some(context)
+    }
+
+    /// A context failed: the peers that cannot be reached any more.
+    pub(super) fn fail(&mut self, id: ContextId) -> Vec<PeerId> {
+        self.take(id);
+        self.transport.on_failed(id)
+    }
+
+    /// A peer is gone, and what leads to it: the peers that cannot be reached any more.
+    pub(super) fn on_gone(&mut self, peer: PeerId) -> Vec<PeerId> {
+        let ids = (0..).map(ContextId).zip(&self.places);
+        let gone: Vec<ContextId> = ids
+            .filter(|(_, place)| place.as_ref().is_some_and(|context| context.outgoing.route().peer == peer))
+            .map(|(id, _)| id)
+            .collect();
+        gone.into_iter().flat_map(|id| self.fail(id)).collect()
+    }
+
+    /// Says farewell with every context, and to those to whom none leads now.
+    pub(super) fn say_farewell<'a>(
+        &mut self,
+        now: Nanos,
+        peers: impl Iterator<Item = (PeerId, &'a Identity)>,
+    ) {
+        let open = || (0..).map(ContextId).zip(&self.places).filter(|(_, place)| place.is_some());
+        let reached: HashSet<EndpointId> =
+            self.places.iter().flatten().map(|context| context.outgoing.route().to).collect();
+        self.words.extend(open().map(|(id, _)| (About::Farewell, None, id)));
+        for (peer, identity) in peers.filter(|(_, identity)| !reached.contains(&identity.endpoint)) {
+            if let Some(context) = self.make(now, peer, identity, Handshake::None) {
+                self.words.push_back((About::Farewell, Some(context), NOWHERE));
+            }
+        }
+    }
+
+    /// A last word: where it goes, and how many bytes.
+    pub(super) fn poll_word(&mut self, now: Nanos, into: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        while let Some((about, closed, id)) = self.words.pop_front() {
+            if let Some(mut context) = closed {
+                let written = context.outgoing.word(now, &mut self.paths[context.path], about, into);
+                return Some((context.outgoing.route().address, written));
+            }
+            if let Some((outgoing, path)) = self.context(id) {
+                let written = outgoing.word(now, path, about, into);
+                return Some((outgoing.route().address, written));
+            }
+        }
+        None
+    }
+
+    pub(super) fn address(&self, id: ContextId) -> Option<SocketAddr> {
+        Some(self.places.get(id.0 as usize)?.as_ref()?.outgoing.route().address)
+    }
+
+    /// Takes note of whether a context has something to send.
+    fn look_at(&mut self, id: ContextId) {
+        let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        if context.outgoing.wants_to_send() && !context.is_active {
+            context.is_active = true;
+            self.active.push_back(id);
+        }
+    }
+
+    /// Asks anew what may leave.
+    pub(super) const fn begin(&mut self) {
+        self.held_until = None;
+    }
+
+    /// Whether the rates let something leave on a path; otherwise it is held until they do.
+    fn is_time(&mut self, now: Nanos, path: usize) -> bool {
+        let at = self.pacer.free_at().max(self.paths[path].paced_until());
+        if at > now {
+            self.held_until = Some(self.held_until.map_or(at, |held| held.min(at)));
+        }
+        at <= now
+    }
+
+    /// The next context that has something to send and may.
+    pub(super) fn next_active(&mut self, now: Nanos) -> Option<ContextId> {
+        for _ in 0..self.active.len() {
+            let id = self.active.pop_front()?;
+            let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) else { continue };
+            if !context.outgoing.wants_to_send() {
+                context.is_active = false;
+                continue;
+            }
+            self.active.push_back(id);
+            let path = context.path;
+            if self.paths[path].has_room() && self.is_time(now, path) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// Whether a context takes a new piece now.
+    pub(super) fn takes(&mut self, now: Nanos, id: ContextId) -> bool {
+        let Some(context) = self.places.get(id.0 as usize).and_then(Option::as_ref) else { return false };
+        let path = context.path;
+        context.outgoing.may_push() && self.paths[path].has_room() && self.is_time(now, path)
+    }
+
+    pub(super) fn push(&mut self, now: Nanos, id: ContextId, peer: PeerId, piece: Piece) {
+        if let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) {
+            let (outgoing, path) = (&mut context.outgoing, &self.paths[context.path]);
+            let before = outgoing.kept_bytes();
+            outgoing.push(now, piece, path);
+            self.kept = self.kept + outgoing.kept_bytes() as u64 - before as u64;
+            self.kept_most = self.kept_most.max(self.kept);
+            self.transport.on_pushed(id, peer);
+            self.look_at(id);
+        }
+    }
+
+    pub(super) fn flush(&mut self, id: ContextId) {
+        if let Some((outgoing, path)) = self.context(id) {
+            outgoing.flush(path);
+            self.look_at(id);
+        }
+    }
+
+    /// Writes a context's next datagram: how many bytes.
+    pub(super) fn poll(&mut self, now: Nanos, id: ContextId, into: &mut [u8]) -> usize {
+        let Some(path) = self.places.get(id.0 as usize).and_then(Option::as_ref).map(|context| context.path)
+        else {
+            return 0;
+        };
+        if !self.is_time(now, path) {
+            return 0;
+        }
+        let Some((outgoing, path)) = self.context(id) else { return 0 };
+        let written = outgoing.poll(now, path, into);
+        if written > 0 {
+            self.pacer.on_sent(now, written as u64 + HEADERS);
+        }
+        written
+    }
+
+    /// An acknowledgement came: whether it is of one of these.
+    pub(super) fn on_ack(&mut self, now: Nanos, clear: Clear, datagram: &mut [u8]) -> bool {
+        let Some(id) = self.by_number.get(&clear.context).copied() else { return false };
+        let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) else { return false };
+        let (outgoing, path) = (&mut context.outgoing, &mut self.paths[context.path]);
+        if outgoing.route().to.0 != clear.source {
+            return false;
+        }
+        let (drained, before) = (outgoing.is_drained(), outgoing.kept_bytes());
+        let genuine = outgoing.on_ack(now, clear, datagram, path);
+        let drains = genuine && !drained && outgoing.is_drained();
+        self.kept -= (before - outgoing.kept_bytes()) as u64;
+        if drains {
+            self.transport.on_drained(id);
+        }
+        self.look_at(id);
+        genuine
+    }
+
+    /// Time passed: contexts that have failed, and why.
+    pub(super) fn on_time(&mut self, now: Nanos, silence: Nanos) -> Vec<(ContextId, Failure)> {
+        let mut failed = Vec::new();
+        for index in 0..self.places.len() {
+            let id = ContextId(index as u32);
+            let Some((outgoing, path)) = self.context(id) else { continue };
+            outgoing.on_time(now, path);
+            if outgoing.silence(now) >= silence {
+                let why = if outgoing.was_heard() { Failure::Silent } else { Failure::Unreachable };
+                failed.push((id, why));
+            }
+            self.look_at(id);
+        }
+        failed
+    }
+
+    /// When something is to be asked about, or to be sent again.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        let contexts = self.places.iter().flatten();
+        let asked = contexts.filter_map(|context| context.outgoing.deadline(&self.paths[context.path])).min();
+        [asked, self.held_until].into_iter().flatten().min()
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.words.is_empty() && self.places.iter().flatten().all(|context| context.outgoing.is_drained())
+    }
+
+    pub(super) fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let mut sum = self.former;
+        let open = || self.places.iter().flatten().map(|context| &context.outgoing);
+        open().for_each(|outgoing| sum += outgoing.counts());
+        let transport = self.transport.counts();
+        vec![
+            ("connects", transport.connects),
+            ("disconnects", transport.disconnects),
+            ("waits", transport.waits),
+            ("contexts", open().count() as u64),
+            ("contexts_most", self.most),
+            ("bytes_of_contexts", open().count() as u64 * size_of::<Context>() as u64),
+            ("bytes_sent_kept", self.kept_most),
+            ("pieces", sum.pieces),
+            ("retransmits", sum.retransmits),
+            ("parities", sum.parities),
+            ("datagrams_lost", sum.lost),
+            ("timeouts", sum.timeouts),
+        ]
+    }
+}
+
+/// The place of a context that has none.
+const NOWHERE: ContextId = ContextId(u32::MAX);
+
+/// IP's and UDP's headers.
+const HEADERS: u64 = 28;

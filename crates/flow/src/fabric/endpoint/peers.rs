@@ -1,0 +1,127 @@
+//! Who the peers are, and where.
+
+use std::collections::HashMap;
+
+use farlink_wire::quantity::Nanos;
+
+use crate::fabric::operation::{EndpointId, Identity, PeerId};
+
+/// All peers, by number.
+#[derive(Debug)]
+pub(super) struct Peers {
+    me: Identity,
+    nearby: bool,
+    known: Vec<Peer>,
+    numbers: HashMap<EndpointId, PeerId>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    identity: Identity,
+    place: Place,
+    talking: bool,
+    /// Whether it was ever said anything.
+    spoken_to: bool,
+    /// When it last said something, if it ever did.
+    heard: Option<Nanos>,
+}
+
+/// Where a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is this process.
+    Own,
+    /// On this host.
+    Near,
+    /// On another, or reached as if it were.
+    Far,
+}
+
+impl Peers {
+    pub(super) fn new(me: Identity, nearby: bool) -> Self {
+        Self { me, nearby, known: Vec::new(), numbers: HashMap::new() }
+    }
+
+    /// The peer's number, and whether it is new. More may be known of it than before.
+    pub(super) fn intern(&mut self, identity: Identity) -> (PeerId, bool) {
+        let place = self.place_of(&identity);
+        if let Some(peer) = self.numbers.get(&identity.endpoint) {
+            let known = &mut self.known[peer.0 as usize];
+            (known.identity, known.place) = (identity, place);
+            return (*peer, false);
+        }
+        let peer = PeerId(self.known.len() as u32);
+        self.numbers.insert(identity.endpoint, peer);
+        self.known.push(Peer { identity, place, talking: false, spoken_to: false, heard: None });
+        (peer, true)
+    }
+
+    fn place_of(&self, identity: &Identity) -> Place {
+        if identity.endpoint == self.me.endpoint {
+            Place::Own
+        } else if self.nearby && identity.host == self.me.host {
+            Place::Near
+        } else {
+            Place::Far
+        }
+    }
+
+    pub(super) fn find(&self, endpoint: EndpointId) -> Option<PeerId> {
+        self.numbers.get(&endpoint).copied()
+    }
+
+    pub(super) fn identity(&self, peer: PeerId) -> &Identity {
+        &self.known[peer.0 as usize].identity
+    }
+
+    pub(super) fn place(&self, peer: PeerId) -> Place {
+        self.known[peer.0 as usize].place
+    }
+
+    /// There is something to say to a peer: whether there was nothing before.
+    pub(super) fn begin_talking(&mut self, peer: PeerId) -> bool {
+        let known = &mut self.known[peer.0 as usize];
+        known.spoken_to = true;
+        !std::mem::replace(&mut known.talking, true)
+    }
+
+    pub(super) fn end_talking(&mut self, peer: PeerId) {
+        self.known[peer.0 as usize].talking = false;
+    }
+
+    pub(super) fn on_heard(&mut self, peer: PeerId, now: Nanos) {
+        self.known[peer.0 as usize].heard = Some(now);
+    }
+
+    /// Peers far away that have heard of this process, or it of them.
+    pub(super) fn acquaintances(&self) -> impl Iterator<Item = (PeerId, &Identity)> {
+        let met = |each: &Peer| each.place == Place::Far && (each.spoken_to || each.heard.is_some());
+        (0..)
+            .map(PeerId)
+            .zip(&self.known)
+            .filter(move |(_, each)| met(each))
+            .map(|(peer, each)| (peer, &each.identity))
+    }
+
+    pub(super) fn was_heard(&self, peer: PeerId) -> bool {
+        self.known[peer.0 as usize].heard.is_some()
+    }
+
+    /// Peers far away that have not said anything for so long.
+    pub(super) fn silent_since(&self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
+        let silent = |each: &Peer| {
+            each.place == Place::Far && each.heard.is_none_or(|heard| now.since(heard) >= silence)
+        };
+        (0..).map(PeerId).zip(&self.known).filter(|(_, each)| silent(each)).map(|(peer, _)| peer).collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Bytes that are kept of them all.
+    pub(super) fn bytes(&self) -> usize {
+        self.known.capacity() * size_of::<Peer>()
+            + self.numbers.capacity() * size_of::<(EndpointId, PeerId)>()
+    }
+}

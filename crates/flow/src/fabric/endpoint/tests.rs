@@ -1,0 +1,198 @@
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+
+use farlink_wire::quantity::BitsPerSec;
+
+use super::*;
+use crate::fabric::operation::{EndpointId, Kind as Matched, Region};
+use crate::fabric::transport::Kind;
+
+#[derive(Default)]
+struct Heap(HashMap<Region, Vec<u8>>);
+
+impl Memory for Heap {
+    fn read(&self, region: Region, offset: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[&region][offset..][..into.len()]);
+    }
+
+    fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) {
+        self.0.get_mut(&region).unwrap()[offset..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Two endpoints on two hosts, and the way between them.
+struct Pair {
+    ends: [Endpoint; 2],
+    heaps: [Heap; 2],
+    peers: [PeerId; 2],
+    now: Nanos,
+    flying: BinaryHeap<Reverse<Flying>>,
+    sent: u64,
+    loss: f64,
+    random: Pcg32,
+    completions: [Vec<Completion>; 2],
+    regions: u64,
+}
+
+/// When it arrives, which it is, at which end, and what it says.
+type Flying = (Nanos, u64, usize, Vec<u8>);
+
+const DELAY: Nanos = Nanos(45_800_000);
+const ANY: Wanted = Wanted::Tagged { tag: 0, ignore: u64::MAX };
+
+fn identity(number: u64) -> Identity {
+    let address = ([10, 0, 0, number as u8], 7000).into();
+    Identity { endpoint: EndpointId(number), host: HostId(number), address }
+}
+
+impl Pair {
+    fn new(transport: Kind, loss: f64) -> Self {
+        let settings = Settings {
+            transport,
+            key: [7; 32],
+            payload: 8972,
+            rate: BitsPerSec::new(10_000_000_000),
+            eager: 4 << 20,
+            most: 1 << 30,
+            silence: Nanos(15_000_000_000),
+            nearby: true,
+            seed: 1,
+        };
+        let mut ends = [1, 2].map(|number| Endpoint::new(Nanos(1), settings.clone(), identity(number)));
+        let peers = [ends[0].peer(identity(2)), ends[1].peer(identity(1))];
+        Self {
+            ends,
+            heaps: Default::default(),
+            peers,
+            now: Nanos(1),
+            flying: BinaryHeap::new(),
+            sent: 0,
+            loss,
+            random: Pcg32::seed_from_u64(5),
+            completions: Default::default(),
+            regions: 0,
+        }
+    }
+
+    fn drive(&mut self, end: usize) {
+        let mut run = vec![0; 65_536];
+        while let Some((transmit, bytes)) =
+            self.ends[end].poll_transmit(self.now, &mut run, &mut self.heaps[end])
+        {
+            assert_eq!(transmit.to, identity(2 - end as u64).address);
+            for datagram in run[..bytes].chunks(transmit.segment) {
+                self.sent += 1;
+                if self.random.random::<f64>() >= self.loss {
+                    self.flying.push(Reverse((self.now.after(DELAY), self.sent, 1 - end, datagram.to_vec())));
+                }
+            }
+        }
+        while let Some(completion) = self.ends[end].poll_completion() {
+            self.completions[end].push(completion);
+        }
+    }
+
+    /// On to the next thing that happens.
+    fn step(&mut self) {
+        let due = self.ends.iter().filter_map(Endpoint::deadline).min().unwrap();
+        let arrives = self.flying.peek().map(|Reverse((at, ..))| *at);
+        self.now = arrives.map_or(due, |at| at.min(due)).max(self.now);
+        while let Some(Reverse((at, ..))) = self.flying.peek()
+            && *at <= self.now
+            && let Some(Reverse((_, _, end, mut datagram))) = self.flying.pop()
+        {
+            let from = identity(2 - end as u64).address;
+            self.ends[end].on_datagram(self.now, from, &mut datagram, &mut self.heaps[end]);
+        }
+        for end in &mut self.ends {
+            end.on_datagrams_end(self.now);
+            end.on_time(self.now);
+        }
+        self.drive(0);
+        self.drive(1);
+    }
+
+    fn post(&mut self, end: usize, len: usize) {
+        for (sending, number) in [(false, self.regions), (true, self.regions + 1)] {
+            let (region, operation) = (Region(number), Operation(number));
+            self.heaps[end].0.insert(region, vec![if sending { 7 } else { 0 }; len]);
+            let (peer, now) = (self.peers[end], self.now);
+            let (endpoint, heap) = (&mut self.ends[end], &mut self.heaps[end]);
+            if sending {
+                let send = Send {
+                    to: peer,
+                    kind: Matched::Tagged(3),
+                    data: Some(1),
+                    region,
+                    len,
+                    operation: Some(operation),
+                };
+                endpoint.send(now, send, heap).unwrap();
+            } else {
+                let receive = Receive { from: Some(peer), wanted: ANY, region, len, operation, multi: None };
+                endpoint.receive(now, receive, heap);
+            }
+        }
+        self.regions += 2;
+    }
+
+    /// How long it takes both to send to the other: seconds.
+    fn exchange(&mut self, len: usize) -> f64 {
+        let begun = self.now;
+        self.completions = Default::default();
+        self.post(0, len);
+        self.post(1, len);
+        self.drive(0);
+        self.drive(1);
+        let mut steps = 0;
+        while self.completions.iter().any(|each| each.len() < 2) {
+            self.step();
+            steps += 1;
+            assert!(
+                steps < 100_000,
+                "{:?} {:?} {:?}",
+                self.now,
+                self.ends[0].deadline(),
+                self.ends[0].contexts
+            );
+            assert!(self.now.since(begun) < Nanos(60_000_000_000), "{:?}", self.ends[0].statistics());
+        }
+        for completion in self.completions.iter().flatten() {
+            match completion {
+                Completion::Sent { .. } => {}
+                Completion::Received(received) => assert_eq!((received.len, received.cut), (len, 0)),
+                Completion::Failed { .. } => panic!("{completion:?}"),
+            }
+        }
+        self.now.since(begun).as_secs_f64()
+    }
+}
+
+fn mean(pair: &mut Pair, len: usize) -> f64 {
+    pair.exchange(len);
+    (0..200).map(|_| pair.exchange(len)).sum::<f64>() / 200.0
+}
+
+#[test]
+fn an_exchange_takes_half_a_round_trip_and_its_bytes_time() {
+    for transport in [Kind::Rc, Kind::Xrc, Kind::Ud] {
+        for len in [8, 4096, 256 << 10, 1 << 20] {
+            let mut pair = Pair::new(transport, 0.0);
+            let limit = DELAY.as_secs_f64() + len as f64 * 8.0 / 9.9e9;
+            let took = mean(&mut pair, len);
+            assert!(took < limit * 1.05, "{transport:?} {len}: {took} of {limit}");
+        }
+    }
+}
+
+#[test]
+fn loss_costs_little_for_parity_is_there_already() {
+    for (len, most) in [(8, 0.060), (256 << 10, 0.080)] {
+        let mut pair = Pair::new(Kind::Rc, 0.1);
+        let took = mean(&mut pair, len);
+        assert!(took < most, "{len}: {took} {:?} {:?}", pair.ends[0].statistics(), pair.ends[0].contexts);
+    }
+}

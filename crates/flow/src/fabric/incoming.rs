@@ -1,0 +1,299 @@
+//! A receiving context: the other end of [`Outgoing`](super::outgoing::Outgoing), a responder.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, Parity, TAG};
+use farlink_wire::quantity::Nanos;
+
+use super::operation::EndpointId;
+use super::outgoing::NO_GROUP;
+use super::parity::{self, Piece};
+use super::seal::{Cipher, Direction};
+
+/// A receiving context.
+///
+/// 1. [`on_data`](Self::on_data), [`on_parity`](Self::on_parity), [`on_number`](Self::on_number) for what came
+/// 2. [`poll`](Self::poll) until it yields `None`
+/// 3. [`acknowledge`](Self::acknowledge) when all that had come was given
+#[derive(Debug)]
+pub struct Incoming {
+    number: u32,
+    cipher: Cipher,
+    numbers: Numbers,
+    /// The first piece that is not there.
+    next: u32,
+    /// Those behind it that are, with the first of their groups.
+    early: BTreeMap<u32, (u32, Piece)>,
+    /// Pieces of the group of the last one that was given away, which its parity may be needed with.
+    kept: VecDeque<Piece>,
+    kept_group: u32,
+    parities: BTreeMap<u32, Vec<(Parity, Vec<u8>)>>,
+    owes: bool,
+    highest_at: Nanos,
+    heard: Nanos,
+    answers: u64,
+    rebuilt: u64,
+}
+
+impl Incoming {
+    /// Of a sender's context `number`.
+    #[must_use]
+    pub fn new(number: u32, cipher: Cipher, now: Nanos) -> Self {
+        Self {
+            number,
+            cipher,
+            numbers: Numbers::default(),
+            next: 0,
+            early: BTreeMap::new(),
+            kept: VecDeque::new(),
+            kept_group: NO_GROUP,
+            parities: BTreeMap::new(),
+            owes: false,
+            highest_at: now,
+            heard: now,
+            answers: 0,
+            rebuilt: 0,
+        }
+    }
+
+    /// Which of the peer's contexts.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// When something last came.
+    #[must_use]
+    pub const fn heard(&self) -> Nanos {
+        self.heard
+    }
+
+    /// Pieces that parity gave back.
+    #[must_use]
+    pub const fn rebuilt(&self) -> u64 {
+        self.rebuilt
+    }
+
+    /// Bytes that wait for others.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        let pieces = self
+            .early
+            .values()
+            .map(|(_, piece)| piece)
+            .chain(&self.kept)
+            .map(|piece| piece.frames.capacity());
+        pieces.sum::<usize>()
+            + self.parities.values().flatten().map(|(_, shard)| shard.capacity()).sum::<usize>()
+    }
+
+    /// Opens a datagram that never came before.
+    pub fn open<'a>(&self, clear: Clear, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+        if self.numbers.contains(clear.number) {
+            return None;
+        }
+        self.cipher.open(clear, Direction::Forth, datagram)
+    }
+
+    /// A genuine datagram came. Those that are to be answered are acknowledged.
+    pub fn on_number(&mut self, now: Nanos, clear: Clear) {
+        if self.numbers.insert(clear.number) {
+            self.highest_at = now;
+        }
+        self.heard = now;
+        self.owes |= !matches!(clear.about, About::Disconnect | About::Farewell);
+    }
+
+    /// A piece came: whether it is the next one, so that its frames may be taken at once, and [`Self::on_taken`] called.
+    pub fn on_data(&mut self, data: Data, frames: &[u8]) -> bool {
+        if data.group == NO_GROUP && data.piece == self.next {
+            return true;
+        }
+        if !self.is_wanted(data.piece) {
+            return false;
+        }
+        let piece = Piece { to: EndpointId(data.to), frames: frames.to_vec() };
+        self.early.insert(data.piece, (data.group, piece));
+        if data.group != NO_GROUP {
+            self.rebuild(data.group);
+        }
+        false
+    }
+
+    /// The piece that was next was taken.
+    pub fn on_taken(&mut self) {
+        self.next = self.next.wrapping_add(1);
+        self.kept.clear();
+        self.kept_group = NO_GROUP;
+    }
+
+    /// A shard of parity came.
+    pub fn on_parity(&mut self, parity: Parity, shard: &[u8]) {
+        let end = parity.group.wrapping_add(parity.pieces.into());
+        // All of the group's pieces are there, or it is none that could be.
+        if end.wrapping_sub(self.next) > MOST_AHEAD || end == self.next {
+            return;
+        }
+        let shards = self.parities.entry(parity.group).or_default();
+        if shards.iter().all(|(each, other)| {
+            each.index != parity.index
+                && each.of == parity.of
+                && each.pieces == parity.pieces
+                && other.len() == shard.len()
+        }) {
+            shards.push((parity, shard.to_vec()));
+        }
+        self.rebuild(parity.group);
+    }
+
+    /// Gives back what a group lacks, where enough of it is there.
+    fn rebuild(&mut self, group: u32) {
+        let Some(shards) = self.parities.get(&group) else { return };
+        let Some(pieces) = shards.first().map(|(parity, _)| parity.pieces) else { return };
+        let given = self.next.wrapping_sub(group);
+        let given = if given <= u32::from(pieces) { given as usize } else { 0 };
+        // Of pieces that were given away some may not have been kept: the first of the group was sent before there was parity.
+        if given > 0 && (self.kept_group != group || self.kept.len() != given) {
+            return;
+        }
+        let early = |at: u16| {
+            self.early.get(&group.wrapping_add(at.into())).map(|(_, piece)| (usize::from(at), piece))
+        };
+        let there: Vec<_> = self
+            .kept
+            .iter()
+            .take(given)
+            .enumerate()
+            .chain((given as u16..pieces).filter_map(early))
+            .collect();
+        if there.len() == usize::from(pieces) || there.len() + shards.len() < usize::from(pieces) {
+            return;
+        }
+        let rebuilt = parity::rebuild(pieces, there.into_iter(), shards);
+        for (at, piece) in rebuilt {
+            let number = group.wrapping_add(at as u32);
+            if self.is_wanted(number) {
+                self.rebuilt += 1;
+                self.early.insert(number, (group, piece));
+            }
+        }
+        self.parities.remove(&group);
+    }
+
+    fn is_wanted(&self, piece: u32) -> bool {
+        piece.wrapping_sub(self.next) < MOST_AHEAD && !self.early.contains_key(&piece)
+    }
+
+    /// The next piece in order, if it is there.
+    pub fn poll(&mut self) -> Option<Piece> {
+        let (group, piece) = self.early.remove(&self.next)?;
+        self.next = self.next.wrapping_add(1);
+        if group != self.kept_group {
+            self.kept.clear();
+            self.kept_group = group;
+        }
+        if group != NO_GROUP {
+            self.kept.push_back(piece.clone());
+        }
+        Some(piece)
+    }
+
+    /// Forgets parity of groups that are whole.
+    fn forget(&mut self) {
+        let next = self.next;
+        self.parities.retain(|group, shards| {
+            let end = group.wrapping_add(shards.first().map_or(0, |(parity, _)| parity.pieces.into()));
+            end.wrapping_sub(next) <= MOST_AHEAD && end != next
+        });
+    }
+
+    /// Writes an acknowledgement, where one is owed: how many bytes.
+    pub fn acknowledge(&mut self, now: Nanos, me: EndpointId, into: &mut [u8]) -> usize {
+        if !std::mem::take(&mut self.owes) {
+            return 0;
+        }
+        self.forget();
+        let delay_us = u32::try_from(now.since(self.highest_at).0 / 1000).unwrap_or(u32::MAX);
+        let ack = Ack { piece: self.next, delay_us, runs: self.numbers.runs() }.encode();
+        let clear = Clear { about: About::Ack, context: self.number, source: me.0, number: self.answers };
+        self.answers += 1;
+        let written = Clear::LEN + ack.len() + TAG;
+        into[Clear::LEN..written - TAG].copy_from_slice(&ack);
+        self.cipher.seal(clear, Direction::Back, &mut into[..written]);
+        written
+    }
+
+    /// Whether an acknowledgement is owed.
+    #[must_use]
+    pub const fn owes(&self) -> bool {
+        self.owes
+    }
+}
+
+/// Numbers of datagrams that came, as runs: of what is older than the oldest run all is taken to have come.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    /// First and one past the last, highest first.
+    runs: VecDeque<(u64, u64)>,
+    forgotten: u64,
+}
+
+impl Numbers {
+    fn contains(&self, number: u64) -> bool {
+        number < self.forgotten || self.runs.iter().any(|(first, end)| (*first..*end).contains(&number))
+    }
+
+    /// Adds a number that is not in it: whether it is the highest.
+    fn insert(&mut self, number: u64) -> bool {
+        let index = self.runs.iter().position(|(first, _)| *first <= number).unwrap_or(self.runs.len());
+        let joins_lower = self.runs.get(index).is_some_and(|(_, end)| *end == number);
+        let joins_higher = index > 0 && self.runs[index - 1].0 == number + 1;
+        match (joins_lower, joins_higher) {
+            (true, true) => {
+                self.runs[index - 1].0 = self.runs[index].0;
+                self.runs.remove(index);
+            }
+            (true, false) => self.runs[index].1 = number + 1,
+            (false, true) => self.runs[index - 1].0 = number,
+            (false, false) => self.runs.insert(index, (number, number + 1)),
+        }
+        if self.runs.len() > Ack::RUNS
+            && let Some((_, end)) = self.runs.pop_back()
+        {
+            self.forgotten = end;
+        }
+        self.runs.front().is_some_and(|(_, end)| *end == number + 1)
+    }
+
+    fn runs(&self) -> Vec<(u64, u64)> {
+        self.runs.iter().copied().collect()
+    }
+}
+
+/// Pieces ahead of the next that are kept: what a window holds of the smallest.
+const MOST_AHEAD: u32 = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_runs_from_the_highest_down(order in Just((0_u64..40).collect::<Vec<_>>()).prop_shuffle(), count in 1_usize..40) {
+            let mut numbers = Numbers::default();
+            for (at, number) in order[..count].iter().enumerate() {
+                prop_assert!(!numbers.contains(*number));
+                let highest = order[..at].iter().all(|other| other < number);
+                prop_assert_eq!(numbers.insert(*number), highest);
+                prop_assert!(numbers.contains(*number));
+            }
+            let mut sorted = order[..count].to_vec();
+            sorted.sort_unstable();
+            let flat: Vec<u64> = numbers.runs().into_iter().rev().flat_map(|(first, end)| first..end).collect();
+            prop_assert_eq!(flat, sorted);
+            prop_assert!(numbers.runs().windows(2).all(|pair| pair[0].0 > pair[1].1));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Messages as their programs mean them, turned into frames for each peer, and back.
+//!
+//! A short message goes at once, as far as the peer's credit reaches; a long one is offered, and goes where it is wanted when it is. An
+//! offer needs no credit, for nothing but its envelope is remembered, and its sender's own request bounds their number: so whoever waits
+//! for credit has another way, and nobody waits for somebody who waits.
+
+mod inbox;
+mod matching;
+mod outbox;
+
+use std::collections::VecDeque;
+
+use farlink_wire::fabric::frame::{Envelope, Frame, FrameError, cost};
+
+use self::inbox::{Arriving, Inbox, To};
+use self::matching::{Body, Landing, Matching};
+use self::outbox::{Control, Outbox, Source};
+use super::operation::{
+    Claim, Completion, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send, Waiting,
+    Wanted,
+};
+
+/// All messages of a process, in both directions.
+///
+/// 1. [`fill`](Self::fill) for each peer that [`has_frames`](Self::has_frames), whenever there is room for them
+/// 2. [`poll_completion`](Self::poll_completion) until there is none
+#[derive(Debug)]
+pub struct Messages {
+    peers: Vec<Peer>,
+    matching: Matching,
+    completions: VecDeque<Completion>,
+    /// Peers to whom there is something new to say.
+    talked: Vec<PeerId>,
+    eager: usize,
+    most: usize,
+    /// Bytes of messages that were copied, since their regions are the program's again.
+    kept: usize,
+    counts: Counts,
+}
+
+/// What was done, since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that went at once.
+    pub eager: u64,
+    /// Messages that were offered first.
+    pub offered: u64,
+    /// Of these, short ones for which there was no credit.
+    pub without_credit: u64,
+    /// Messages that came before they were wanted.
+    pub unexpected: u64,
+    /// Most bytes that such messages had at a time.
+    pub unexpected_most_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    outbox: Outbox,
+    inbox: Inbox,
+    failed: Option<Failure>,
+}
+
+impl Messages {
+    /// None yet. Messages up to `eager` bytes go at once, and none has more than `most`.
+    #[must_use]
+    pub fn new(eager: usize, most: usize) -> Self {
+        Self {
+            peers: Vec::new(),
+            matching: Matching::default(),
+            completions: VecDeque::new(),
+            talked: Vec::new(),
+            eager,
+            most,
+            kept: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// There is one more peer, whose number is the next.
+    pub fn on_peer(&mut self) {
+        self.peers.push(Peer::default());
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts { unexpected_most_bytes: self.matching.most_bytes() as u64, ..self.counts }
+    }
+
+    /// Takes a message.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn send(&mut self, send: Send, memory: &dyn Memory) -> Result<(), Refused> {
+        if send.len > self.most {
+            return Err(Refused::TooLong { len: send.len, most: self.most });
+        }
+        let peer = &mut self.peers[send.to.0 as usize];
+        if let Some(failure) = peer.failed {
+            return Err(Refused::Failed(failure));
+        }
+        let source = match send.operation {
+            Some(operation) => Source::Region { region: send.region, operation },
+            None if self.kept + send.len > MOST_KEPT && self.kept > 0 => return Err(Refused::Full),
+            None => {
+                let mut bytes = vec![0; send.len];
+                memory.read(send.region, 0, &mut bytes);
+                self.kept += send.len;
+                Source::Kept(bytes)
+            }
+        };
+        let tag = match send.kind {
+            Kind::Tagged(tag) => Some(tag),
+            Kind::Untagged => None,
+        };
+        peer.outbox.push(Envelope { tag, data: send.data, len: send.len as u64 }, source);
+        self.talked.push(send.to);
+        Ok(())
+    }
+
+    /// Wants a message.
+    pub fn receive(&mut self, receive: Receive, memory: &mut dyn Memory) {
+        if let Some(failure) = receive.from.and_then(|peer| self.peers[peer.0 as usize].failed)
+            && !self.matching.has_waiting(receive.from, receive.wanted)
+        {
+            self.fail_receive(receive.operation, receive.from, failure);
+            return;
+        }
+        self.matching.post(receive);
+        while let Some((landing, waiting)) = self.matching.match_posted(receive.operation) {
+            self.land_waiting(landing, waiting, memory);
+        }
+    }
+
+    /// The first message that waits and that such a receive would take.
+    pub fn peek(&mut self, from: Option<PeerId>, wanted: Wanted, claim: bool) -> Option<Waiting> {
+        let found = self.matching.find_waiting(from, wanted)?;
+        found.claimed |= claim;
+        Some(Waiting {
+            from: found.from,
+            tag: found.envelope.tag.unwrap_or(0),
+            data: found.envelope.data,
+            len: found.envelope.len as usize,
+            claim: Claim(found.number),
+        })
+    }
+
+    /// Receives a message that was claimed.
+    pub fn receive_claimed(&mut self, claim: Claim, receive: Receive, memory: &mut dyn Memory) {
+        match self.matching.take(claim.0) {
+            Some(waiting) => {
+                let landing = Matching::land_alone(&receive);
+                self.land_waiting(landing, waiting, memory);
+            }
+            // Its sender failed since then, and took it along.
+            None => self.fail_receive(receive.operation, receive.from, Failure::Ended),
+        }
+    }
+
+    /// Drops a message that was claimed.
+    pub fn discard(&mut self, claim: Claim) {
+        let Some(waiting) = self.matching.take(claim.0) else { return };
+        match waiting.body {
+            Body::Offer { message } => self.say(waiting.from, Control::Decline { message }),
+            Body::Bytes(bytes) => {
+                let inbox = &mut self.peers[waiting.from.0 as usize].inbox;
+                if (bytes.len() as u64) < waiting.envelope.len {
+                    inbox.arriving_goes(To::Nowhere);
+                }
+                inbox.consumed += cost(waiting.envelope.len);
+            }
+        }
+        self.grant(waiting.from);
+    }
+
+    /// Takes a receive back that has not begun.
+    pub fn cancel(&mut self, operation: Operation) -> bool {
+        let found = self.matching.cancel(operation);
+        if found {
+            self.completions.push_back(Completion::Failed {
+                operation,
+                peer: None,
+                why: Failure::Cancelled,
+                sending: false,
+            });
+        }
+        found
+    }
+
+    /// Whether there is something to say to a peer.
+    #[must_use]
+    pub fn has_frames(&self, peer: PeerId) -> bool {
+        self.peers[peer.0 as usize].outbox.has_frames()
+    }
+
+    /// Writes frames for a peer: how many bytes.
+    pub fn fill(&mut self, peer: PeerId, room: &mut [u8], memory: &dyn Memory) -> usize {
+        let outbox = &mut self.peers[peer.0 as usize].outbox;
+        let written = outbox.fill(room, memory, self.eager, &mut self.counts);
+        while let Some((operation, kept)) = outbox.poll_sent() {
+            self.kept -= kept;
+            if let Some(operation) = operation {
+                self.completions.push_back(Completion::Sent { operation, to: peer });
+            }
+        }
+        written
+    }
+
+    /// Frames of a peer came, in order.
+    ///
+    /// # Errors
+    /// [`FrameError`]: whoever has the key can still send nonsense. What stood before it was done.
+    pub fn on_frames(
+        &mut self,
+        from: PeerId,
+        frames: &[u8],
+        memory: &mut dyn Memory,
+    ) -> Result<(), FrameError> {
+        if self.peers[from.0 as usize].failed.is_some() {
+            return Ok(());
+        }
+        let mut rest = frames;
+        while let Some((frame, behind)) = Frame::decode(rest)? {
+            self.on_frame(from, frame, memory);
+            rest = behind;
+        }
+        self.grant(from);
+        Ok(())
+    }
+
+    fn on_frame(&mut self, from: PeerId, frame: Frame<'_>, memory: &mut dyn Memory) {
+        let index = from.0 as usize;
+        match frame {
+            Frame::Eager(envelope, chunk) => {
+                let to = match self.matching.match_arriving(from, envelope) {
+                    Some(landing) => {
+                        self.peers[index].inbox.consumed += cost(envelope.len);
+                        To::Landing(self.matching.begin(landing, from, envelope, envelope.len))
+                    }
+                    None => {
+                        self.counts.unexpected += 1;
+                        let room = (envelope.len as usize).min(self.most);
+                        To::Waiting(self.matching.wait(from, envelope, Body::Bytes(Vec::with_capacity(room))))
+                    }
+                };
+                self.peers[index].inbox.arriving = Some(Arriving { to, got: 0, len: envelope.len });
+                self.on_chunk(from, chunk, memory);
+            }
+            Frame::More(chunk) => self.on_chunk(from, chunk, memory),
+            Frame::Offer { envelope, message } => match self.matching.match_arriving(from, envelope) {
+                Some(landing) => self.accept(landing, from, envelope, message, memory),
+                None => {
+                    self.counts.unexpected += 1;
+                    self.matching.wait(from, envelope, Body::Offer { message });
+                }
+            },
+            Frame::Accept { message, receive, len } => {
+                self.peers[index].outbox.on_accept(message, receive, len);
+                self.talked.push(from);
+                self.sent(from);
+            }
+            Frame::Decline { message } => {
+                self.peers[index].outbox.on_accept(message, 0, 0);
+                self.sent(from);
+            }
+            Frame::Part { receive, offset, bytes } => {
+                let whole = self.matching.write_part(receive, from, offset, bytes, memory);
+                self.landed(whole);
+            }
+            Frame::Credit { until } => self.peers[index].outbox.on_credit(until),
+            Frame::Nothing => {}
+        }
+    }
+
+    /// More of the message that arrives from a peer.
+    fn on_chunk(&mut self, from: PeerId, chunk: &[u8], memory: &mut dyn Memory) {
+        let inbox = &mut self.peers[from.0 as usize].inbox;
+        // More than was said, or of no message: no sender of ours does so.
+        let Some(arriving) = inbox.arriving.as_mut() else { return };
+        let chunk = &chunk[..chunk.len().min((arriving.len - arriving.got) as usize)];
+        let offset = arriving.got;
+        arriving.got += chunk.len() as u64;
+        let to = arriving.to;
+        if arriving.got == arriving.len {
+            inbox.arriving = None;
+        }
+        match to {
+            To::Landing(slot) => {
+                let whole = self.matching.write_part(slot, from, offset, chunk, memory);
+                self.landed(whole);
+            }
+            To::Waiting(number) => self.matching.add(number, chunk),
+            To::Nowhere => {}
+        }
+    }
+
+    /// A message that waited is wanted.
+    fn land_waiting(&mut self, landing: Landing, waiting: matching::Waiting, memory: &mut dyn Memory) {
+        let (from, envelope) = (waiting.from, waiting.envelope);
+        match waiting.body {
+            Body::Offer { message } => self.accept(landing, from, envelope, message, memory),
+            Body::Bytes(bytes) => {
+                let slot = self.matching.begin(landing, from, envelope, envelope.len);
+                if (bytes.len() as u64) < envelope.len {
+                    self.peers[from.0 as usize].inbox.arriving_goes(To::Landing(slot));
+                }
+                let whole = self.matching.write_part(slot, from, 0, &bytes, memory);
+                self.landed(whole);
+                self.peers[from.0 as usize].inbox.consumed += cost(envelope.len);
+                self.grant(from);
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        landing: Landing,
+        from: PeerId,
+        envelope: Envelope,
+        message: u32,
+        memory: &mut dyn Memory,
+    ) {
+        let len = envelope.len.min(landing.room as u64);
+        let slot = self.matching.begin(landing, from, envelope, len);
+        self.say(from, Control::Accept { message, receive: slot, len });
+        if len == 0 {
+            let whole = self.matching.write_part(slot, from, 0, &[], memory);
+            self.landed(whole);
+        }
+    }
+
+    fn landed(&mut self, received: Option<Received>) {
+        self.completions.extend(received.map(Completion::Received));
+    }
+
+    fn sent(&mut self, to: PeerId) {
+        while let Some((operation, kept)) = self.peers[to.0 as usize].outbox.poll_sent() {
+            self.kept -= kept;
+            self.completions.extend(operation.map(|operation| Completion::Sent { operation, to }));
+        }
+    }
+
+    /// Tells a peer what it may send unasked, when that is much more than it knows.
+    fn grant(&mut self, peer: PeerId) {
+        let window = (POOL / self.peers.len().max(1) as u64).clamp(outbox::FIRST_CREDIT, MOST_WINDOW);
+        if let Some(until) = self.peers[peer.0 as usize].inbox.grant(window) {
+            self.say(peer, Control::Credit { until });
+        }
+    }
+
+    fn say(&mut self, peer: PeerId, control: Control) {
+        self.peers[peer.0 as usize].outbox.say(control);
+        self.talked.push(peer);
+    }
+
+    /// A peer to whom there is something new to say; it may be said several times.
+    pub fn poll_talked(&mut self) -> Option<PeerId> {
+        self.talked.pop()
+    }
+
+    /// Whether a receive waits for that peer alone, or one of its messages is on its way.
+    #[must_use]
+    pub fn awaits(&self, peer: PeerId) -> bool {
+        let Peer { inbox, outbox, .. } = &self.peers[peer.0 as usize];
+        inbox.arriving.is_some() || outbox.awaits() || self.matching.awaits(peer)
+    }
+
+    /// Whether a peer failed.
+    #[must_use]
+    pub fn failure(&self, peer: PeerId) -> Option<Failure> {
+        self.peers[peer.0 as usize].failed
+    }
+
+    /// Has something said to a peer, to hear whether it is there.
+    pub fn nudge(&mut self, peer: PeerId) {
+        self.say(peer, Control::Nothing);
+    }
+
+    /// A peer failed: all that was under way with it ends. What came whole stays.
+    pub fn on_failed(&mut self, peer: PeerId, why: Failure) {
+        let Peer { inbox, outbox, failed } = &mut self.peers[peer.0 as usize];
+        if failed.is_some() {
+            return;
+        }
+        *failed = Some(why);
+        inbox.arriving = None;
+        for (operation, kept) in outbox.clear() {
+            self.kept -= kept;
+            self.completions.extend(operation.map(|operation| Completion::Failed {
+                operation,
+                peer: Some(peer),
+                why,
+                sending: true,
+            }));
+        }
+        for operation in self.matching.fail(peer) {
+            self.fail_receive(operation, Some(peer), why);
+        }
+    }
+
+    fn fail_receive(&mut self, operation: Operation, peer: Option<PeerId>, why: Failure) {
+        self.completions.push_back(Completion::Failed { operation, peer, why, sending: false });
+    }
+
+    /// An operation that ended.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Whether nothing waits to be said, but for offers that nobody took.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.peers.iter().all(|peer| !peer.outbox.has_frames())
+    }
+}
+
+/// Bytes of messages that are copied because nobody waits for their regions.
+const MOST_KEPT: usize = 32 << 20;
+
+/// Bytes of messages that may wait unwanted, of all peers together.
+const POOL: u64 = 256 << 20;
+
+/// Of one peer, at most: what is under way on 10 Gb/s in 50 ms.
+const MOST_WINDOW: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Which receive takes which message: receives in the order in which they were posted, messages in the order in which they came.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use farlink_wire::fabric::frame::Envelope;
+
+use crate::fabric::operation::{Memory, Operation, PeerId, Receive, Received, Region, Wanted};
+
+/// Receives that wait for messages, messages that wait for receives, and those that found each other.
+#[derive(Debug, Default)]
+pub(super) struct Matching {
+    posted: VecDeque<Posted>,
+    waiting: BTreeMap<u64, Waiting>,
+    next_waiting: u64,
+    waiting_bytes: usize,
+    most_bytes: usize,
+    landings: HashMap<u32, (Landing, Message)>,
+    next_landing: u32,
+    /// What is under way in regions that take message after message.
+    multi: HashMap<Operation, Multi>,
+}
+
+/// A receive that waits, and what of its region is left.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    receive: Receive,
+    offset: usize,
+    left: usize,
+}
+
+/// A message that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) number: u64,
+    pub(super) from: PeerId,
+    pub(super) envelope: Envelope,
+    pub(super) body: Body,
+    pub(super) claimed: bool,
+}
+
+/// What there is of a message that waits.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// Its bytes, as far as they came.
+    Bytes(Vec<u8>),
+    /// Its sender's word.
+    Offer { message: u32 },
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Landing {
+    operation: Operation,
+    region: Region,
+    offset: usize,
+    /// Bytes that there are for it.
+    pub(super) room: usize,
+    multi: bool,
+}
+
+/// The message that goes there.
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    from: PeerId,
+    envelope: Envelope,
+    got: u64,
+    awaited: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Multi {
+    under_way: u32,
+    closed: bool,
+}
+
+impl Waiting {
+    fn is_for(&self, from: Option<PeerId>, wanted: Wanted) -> bool {
+        !self.claimed && accepts(from, wanted, self.from, &self.envelope)
+    }
+}
+
+fn accepts(from: Option<PeerId>, wanted: Wanted, sender: PeerId, envelope: &Envelope) -> bool {
+    from.is_none_or(|from| from == sender)
+        && match (wanted, envelope.tag) {
+            (Wanted::Tagged { tag, ignore }, Some(found)) => (tag ^ found) & !ignore == 0,
+            (Wanted::Untagged, None) => true,
+            _ => false,
+        }
+}
+
+impl Matching {
+    /// Most bytes that waited at a time.
+    pub(super) const fn most_bytes(&self) -> usize {
+        self.most_bytes
+    }
+
+    /// Waits for a message.
+    pub(super) fn post(&mut self, receive: Receive) {
+        if receive.multi.is_some() {
+            self.multi.insert(receive.operation, Multi::default());
+        }
+        self.posted.push_back(Posted { receive, offset: 0, left: receive.len });
+    }
+
+    /// The next message for the receive that was posted last, taken from those that wait.
+    pub(super) fn match_posted(&mut self, operation: Operation) -> Option<(Landing, Waiting)> {
+        let Posted { receive, .. } =
+            *self.posted.back().filter(|each| each.receive.operation == operation)?;
+        let number = self.find_waiting(receive.from, receive.wanted)?.number;
+        let waiting = self.take(number)?;
+        let landing = self.take_room(self.posted.len() - 1, &waiting.envelope);
+        Some((landing, waiting))
+    }
+
+    /// The first receive that takes a message that comes now.
+    pub(super) fn match_arriving(&mut self, from: PeerId, envelope: Envelope) -> Option<Landing> {
+        let index = self
+            .posted
+            .iter()
+            .position(|Posted { receive, .. }| accepts(receive.from, receive.wanted, from, &envelope))?;
+        Some(self.take_room(index, &envelope))
+    }
+
+    /// Room for a message in the region of a posted receive, which is posted no longer where it has no more.
+    fn take_room(&mut self, index: usize, envelope: &Envelope) -> Landing {
+        let Posted { receive, offset, left } = &mut self.posted[index];
+        let (operation, region) = (receive.operation, receive.region);
+        let Some(least) = receive.multi else {
+            let landing = Landing { operation, region, offset: 0, room: *left, multi: false };
+            self.posted.remove(index);
+            return landing;
+        };
+        let room = (envelope.len as usize).min(*left);
+        let landing = Landing { operation, region, offset: *offset, room, multi: true };
+        *offset += room;
+        *left -= room;
+        let closed = *left < least.max(1);
+        if closed {
+            self.posted.remove(index);
+        }
+        let multi = self.multi.entry(operation).or_default();
+        multi.under_way += 1;
+        multi.closed |= closed;
+        landing
+    }
+
+    /// Where a message goes that one receive takes for itself.
+    pub(super) const fn land_alone(receive: &Receive) -> Landing {
+        Landing {
+            operation: receive.operation,
+            region: receive.region,
+            offset: 0,
+            room: receive.len,
+            multi: false,
+        }
+    }
+
+    /// Begins to write a message of which `awaited` bytes will come: the number of the landing.
+    pub(super) fn begin(&mut self, landing: Landing, from: PeerId, envelope: Envelope, awaited: u64) -> u32 {
+        let number = self.next_landing;
+        self.next_landing = self.next_landing.wrapping_add(1);
+        let message = Message { from, envelope, got: 0, awaited };
+        self.landings.insert(number, (landing, message));
+        number
+    }
+
+    /// Writes a part, and says when the message is there.
+    pub(super) fn write_part(
+        &mut self,
+        number: u32,
+        from: PeerId,
+        offset: u64,
+        bytes: &[u8],
+        memory: &mut dyn Memory,
+    ) -> Option<Received> {
+        let (landing, message) =
+            self.landings.get_mut(&number).filter(|(_, message)| message.from == from)?;
+        let room = (landing.room as u64).saturating_sub(offset) as usize;
+        let fits = &bytes[..bytes.len().min(room)];
+        if !fits.is_empty() {
+            memory.write(landing.region, landing.offset + offset as usize, fits);
+        }
+        message.got += bytes.len() as u64;
+        if message.got < message.awaited {
+            return None;
+        }
+        let (landing, message) = self.landings.remove(&number)?;
+        let envelope = message.envelope;
+        let last = !landing.multi || self.multi_ended(landing.operation);
+        Some(Received {
+            operation: landing.operation,
+            from,
+            tag: envelope.tag,
+            data: envelope.data,
+            offset: landing.offset,
+            len: envelope.len as usize,
+            cut: (envelope.len as usize).saturating_sub(landing.room),
+            last,
+        })
+    }
+
+    fn multi_ended(&mut self, operation: Operation) -> bool {
+        let Some(multi) = self.multi.get_mut(&operation) else { return true };
+        multi.under_way -= 1;
+        let ended = multi.closed && multi.under_way == 0;
+        if ended {
+            self.multi.remove(&operation);
+        }
+        ended
+    }
+
+    /// A message waits: its number.
+    pub(super) fn wait(&mut self, from: PeerId, envelope: Envelope, body: Body) -> u64 {
+        let number = self.next_waiting;
+        self.next_waiting += 1;
+        self.waiting.insert(number, Waiting { number, from, envelope, body, claimed: false });
+        number
+    }
+
+    /// More of a message that waits.
+    pub(super) fn add(&mut self, number: u64, chunk: &[u8]) {
+        if let Some(Waiting { body: Body::Bytes(bytes), .. }) = self.waiting.get_mut(&number) {
+            bytes.extend_from_slice(chunk);
+            self.waiting_bytes += chunk.len();
+            self.most_bytes = self.most_bytes.max(self.waiting_bytes);
+        }
+    }
+
+    /// The first message that such a receive would take.
+    pub(super) fn find_waiting(&mut self, from: Option<PeerId>, wanted: Wanted) -> Option<&mut Waiting> {
+        self.waiting.values_mut().find(|each| each.is_for(from, wanted))
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_waiting(&mut self, from: Option<PeerId>, wanted: Wanted) -> bool {
+        self.find_waiting(from, wanted).is_some()
+    }
+
+    /// Takes a message from those that wait.
+    pub(super) fn take(&mut self, number: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&number)?;
+        if let Body::Bytes(bytes) = &waiting.body {
+            self.waiting_bytes -= bytes.len();
+        }
+        Some(waiting)
+    }
+
+    /// Takes a receive back that has not begun.
+    pub(super) fn cancel(&mut self, operation: Operation) -> bool {
+        let Some(index) = self.posted.iter().position(|each| each.receive.operation == operation) else {
+            return false;
+        };
+        // A region in which messages are under way is not the program's yet.
+        if self.multi.get(&operation).is_some_and(|multi| multi.under_way > 0) {
+            return false;
+        }
+        self.posted.remove(index);
+        self.multi.remove(&operation);
+        true
+    }
+
+    /// Whether a receive waits for that peer alone, or one of its messages is on its way.
+    pub(super) fn awaits(&self, peer: PeerId) -> bool {
+        self.posted.iter().any(|each| each.receive.from == Some(peer))
+            || self.landings.values().any(|(_, message)| message.from == peer)
+    }
+
+    /// Receives that will never be served, since their peer failed.
+    pub(super) fn fail(&mut self, peer: PeerId) -> Vec<Operation> {
+        let (gone, stay): (VecDeque<_>, _) =
+            self.posted.drain(..).partition(|each| each.receive.from == Some(peer));
+        self.posted = stay;
+        let mut ended: Vec<Operation> = gone.iter().map(|each| each.receive.operation).collect();
+        let begun: Vec<Landing> = self
+            .landings
+            .extract_if(|_, (_, message)| message.from == peer)
+            .map(|(_, (landing, _))| landing)
+            .collect();
+        for landing in begun {
+            // A region for many messages goes on with the others'.
+            if !landing.multi || self.multi_ended(landing.operation) {
+                ended.push(landing.operation);
+            }
+        }
+        let is_whole = |each: &Waiting| matches!(&each.body, Body::Bytes(bytes) if bytes.len() as u64 == each.envelope.len);
+        self.waiting.retain(|_, each| each.from != peer || is_whole(each));
+        self.waiting_bytes = self
+            .waiting
+            .values()
+            .map(|each| match &each.body {
+                Body::Bytes(bytes) => bytes.len(),
+                Body::Offer { .. } => 0,
+            })
+            .sum();
+        ended
+    }
+}

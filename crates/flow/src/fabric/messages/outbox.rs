@@ -1,0 +1,262 @@
+//! What goes to one peer: messages in order, parts of those that it accepted, and what it must be told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use farlink_wire::fabric::frame::{BEGIN, Envelope, Frame, MORE, PART, cost};
+
+use super::Counts;
+use crate::fabric::operation::{Memory, Operation, Region};
+
+/// What goes to one peer.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    control: VecDeque<Control>,
+    /// Messages that have not all been said, in order: the first may have begun.
+    messages: VecDeque<Message>,
+    /// Those that were offered, by number.
+    offered: BTreeMap<u32, Message>,
+    /// Those that were accepted, in turn.
+    parts: VecDeque<Accepted>,
+    /// What may be sent unasked since the beginning, and what was.
+    credit: u64,
+    spent: u64,
+    next: u32,
+    sent: VecDeque<(Option<Operation>, usize)>,
+}
+
+/// What a peer must be told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Control {
+    Accept { message: u32, receive: u32, len: u64 },
+    Decline { message: u32 },
+    Credit { until: u64 },
+    Nothing,
+}
+
+/// Where a message's bytes are.
+#[derive(Debug)]
+pub(super) enum Source {
+    Region { region: Region, operation: Operation },
+    Kept(Vec<u8>),
+}
+
+#[derive(Debug)]
+struct Message {
+    envelope: Envelope,
+    source: Source,
+    said: u64,
+    begun: bool,
+}
+
+#[derive(Debug)]
+struct Accepted {
+    message: Message,
+    receive: u32,
+    len: u64,
+}
+
+impl Source {
+    fn read(&self, offset: u64, into: &mut [u8], memory: &dyn Memory) {
+        match self {
+            Self::Region { region, .. } => memory.read(*region, offset as usize, into),
+            Self::Kept(bytes) => into.copy_from_slice(&bytes[offset as usize..][..into.len()]),
+        }
+    }
+
+    /// Whom its end is told, and bytes that were kept for it.
+    fn ended(&self) -> (Option<Operation>, usize) {
+        match self {
+            Self::Region { operation, .. } => (Some(*operation), 0),
+            Self::Kept(bytes) => (None, bytes.len()),
+        }
+    }
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self {
+            control: VecDeque::new(),
+            messages: VecDeque::new(),
+            offered: BTreeMap::new(),
+            parts: VecDeque::new(),
+            credit: FIRST_CREDIT,
+            spent: 0,
+            next: 0,
+            sent: VecDeque::new(),
+        }
+    }
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, envelope: Envelope, source: Source) {
+        self.messages.push_back(Message { envelope, source, said: 0, begun: false });
+    }
+
+    pub(super) fn say(&mut self, control: Control) {
+        self.control.push_back(control);
+    }
+
+    pub(super) fn has_frames(&self) -> bool {
+        !self.control.is_empty() || !self.messages.is_empty() || !self.parts.is_empty()
+    }
+
+    /// Whether an answer is awaited.
+    pub(super) fn awaits(&self) -> bool {
+        !self.offered.is_empty()
+    }
+
+    pub(super) fn on_credit(&mut self, until: u64) {
+        self.credit = self.credit.max(until);
+    }
+
+    /// An offered message is wanted, or `len` bytes of it.
+    pub(super) fn on_accept(&mut self, message: u32, receive: u32, len: u64) {
+        let Some(message) = self.offered.remove(&message) else { return };
+        let len = len.min(message.envelope.len);
+        if len == 0 {
+            self.sent.push_back(message.source.ended());
+        } else {
+            self.parts.push_back(Accepted { message, receive, len });
+        }
+    }
+
+    /// A message whose region may be used again, and bytes that were kept for it.
+    pub(super) fn poll_sent(&mut self) -> Option<(Option<Operation>, usize)> {
+        self.sent.pop_front()
+    }
+
+    /// Forgets everything: what was under way.
+    pub(super) fn clear(&mut self) -> Vec<(Option<Operation>, usize)> {
+        self.control.clear();
+        let messages = self.messages.drain(..);
+        let offered = std::mem::take(&mut self.offered).into_values();
+        let parts = self.parts.drain(..).map(|accepted| accepted.message);
+        messages.chain(offered).chain(parts).map(|message| message.source.ended()).collect()
+    }
+
+    /// Writes frames: how many bytes.
+    pub(super) fn fill(
+        &mut self,
+        room: &mut [u8],
+        memory: &dyn Memory,
+        eager: usize,
+        counts: &mut Counts,
+    ) -> usize {
+        let mut page = Page { room, written: 0 };
+        while page.left() >= PART
+            && let Some(control) = self.control.pop_front()
+        {
+            let frame = match control {
+                Control::Accept { message, receive, len } => Frame::Accept { message, receive, len },
+                Control::Decline { message } => Frame::Decline { message },
+                Control::Credit { until } => Frame::Credit { until },
+                Control::Nothing => Frame::Nothing,
+            };
+            page.head(&frame, 0);
+        }
+        // In turn: neither long messages nor short ones wait for the others' end.
+        loop {
+            let said = self.fill_message(&mut page, memory, eager, counts);
+            if !self.fill_part(&mut page, memory) && !said {
+                return page.written;
+            }
+        }
+    }
+
+    fn fill_message(
+        &mut self,
+        page: &mut Page<'_>,
+        memory: &dyn Memory,
+        eager: usize,
+        counts: &mut Counts,
+    ) -> bool {
+        let Some(message) = self.messages.front_mut() else { return false };
+        let envelope = message.envelope;
+        if !message.begun {
+            if page.left() < BEGIN {
+                return false;
+            }
+            let short = envelope.len <= eager as u64;
+            if !short || self.spent + cost(envelope.len) > self.credit {
+                counts.offered += 1;
+                counts.without_credit += u64::from(short);
+                let number = self.next;
+                self.next = self.next.wrapping_add(1);
+                page.head(&Frame::Offer { envelope, message: number }, 0);
+                self.offered.extend(self.messages.pop_front().map(|message| (number, message)));
+                return true;
+            }
+        }
+        let left = envelope.len - message.said;
+        let head = if message.begun { MORE } else { BEGIN };
+        // Not a few bytes of many behind everything else.
+        if page.left() < head + (left as usize).min(LEAST_CHUNK) {
+            return false;
+        }
+        let chunk = (left as usize).min(page.left() - head);
+        if message.begun {
+            page.head(&Frame::More(&[]), chunk);
+        } else {
+            counts.eager += 1;
+            self.spent += cost(envelope.len);
+            message.begun = true;
+            page.head(&Frame::Eager(envelope, &[]), chunk);
+        }
+        message.source.read(message.said, page.chunk(chunk), memory);
+        message.said += chunk as u64;
+        if message.said == envelope.len {
+            self.sent.push_back(message.source.ended());
+            self.messages.pop_front();
+        }
+        true
+    }
+
+    fn fill_part(&mut self, page: &mut Page<'_>, memory: &dyn Memory) -> bool {
+        let Some(accepted) = self.parts.front_mut() else { return false };
+        let message = &mut accepted.message;
+        let left = (accepted.len - message.said) as usize;
+        if page.left() < PART + left.min(LEAST_CHUNK) {
+            return false;
+        }
+        let chunk = left.min(page.left() - PART);
+        page.head(&Frame::Part { receive: accepted.receive, offset: message.said, bytes: &[] }, chunk);
+        message.source.read(message.said, page.chunk(chunk), memory);
+        message.said += chunk as u64;
+        if message.said == accepted.len {
+            self.sent.push_back(message.source.ended());
+            self.parts.pop_front();
+        } else {
+            self.parts.rotate_left(1);
+        }
+        true
+    }
+}
+
+/// Room that is being written.
+struct Page<'a> {
+    room: &'a mut [u8],
+    written: usize,
+}
+
+impl Page<'_> {
+    const fn left(&self) -> usize {
+        self.room.len() - self.written
+    }
+
+    fn head(&mut self, frame: &Frame<'_>, chunk: usize) {
+        self.written += frame.encode_head(chunk, &mut self.room[self.written..]);
+    }
+
+    fn chunk(&mut self, len: usize) -> &mut [u8] {
+        let begin = self.written;
+        self.written += len;
+        &mut self.room[begin..self.written]
+    }
+}
+
+/// What every peer may send unasked before it was told anything: two messages of 1 MiB, since the answer to the first of an exchange comes
+/// when the second has begun.
+pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
+
+/// The least of a longer message that a frame of its own is worth, bytes.
+const LEAST_CHUNK: usize = 256;

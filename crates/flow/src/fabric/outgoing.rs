@@ -1,0 +1,537 @@
+//! A sending context: what a queue pair is for the adapters that these transports come from.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, OVERHEAD, Parity, TAG};
+use farlink_wire::quantity::Nanos;
+
+use super::operation::{EndpointId, HostId, PeerId};
+use super::parity::{self, Piece};
+use super::path::Path;
+use super::seal::{Cipher, Direction};
+
+/// Whose context it is, and where it leads.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// The endpoint that sends.
+    pub from: EndpointId,
+    /// Its host.
+    pub host: HostId,
+    /// The endpoint that receives.
+    pub to: EndpointId,
+    /// As which peer that is known.
+    pub peer: PeerId,
+    /// Where its datagrams go.
+    pub address: SocketAddr,
+    /// Which of the sender's contexts this is: it never has two of one number.
+    pub number: u32,
+}
+
+/// A sending context.
+///
+/// 1. [`push`](Self::push) a piece while [`may_push`](Self::may_push), [`flush`](Self::flush) where no other follows at once
+/// 2. [`poll`](Self::poll) until it yields 0
+/// 3. [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline)
+#[derive(Debug)]
+pub struct Outgoing {
+    route: Route,
+    cipher: Cipher,
+    /// Whether it waits to be admitted before it sends, and whether it says that it is there.
+    open: bool,
+    asks: bool,
+    full: bool,
+    /// What left and is not settled: the first has number `first_flight`.
+    flights: VecDeque<Flight>,
+    first_flight: u64,
+    /// Pieces that are not settled: the first is `first_piece`.
+    pieces: VecDeque<Held>,
+    kept: usize,
+    first_piece: u32,
+    unsent: VecDeque<u32>,
+    /// Those that were lost: to be sent again, and such as parity on its way may bring back.
+    again: VecDeque<u32>,
+    guarded: Vec<u32>,
+    group: Option<u32>,
+    parities: VecDeque<(Parity, Vec<u8>)>,
+    highest: Option<u64>,
+    /// How many acknowledgements there were, by the number of the last: an earlier one tells nothing of now.
+    answers: u64,
+    /// How often nothing was heard in time, in a row.
+    unheard: u32,
+    /// When something last left, and when something was last heard while something was owed.
+    last_sent: Nanos,
+    last_heard: Nanos,
+    counts: Counts,
+}
+
+/// What a context did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pieces.
+    pub pieces: u64,
+    /// Pieces that were sent again.
+    pub retransmits: u64,
+    /// Shards of parity.
+    pub parities: u64,
+    /// Datagrams that were lost.
+    pub lost: u64,
+    /// Times that nothing was heard in time.
+    pub timeouts: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.pieces += other.pieces;
+        self.retransmits += other.retransmits;
+        self.parities += other.parities;
+        self.lost += other.lost;
+        self.timeouts += other.timeouts;
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    piece: Arc<Piece>,
+    group: u32,
+    /// The datagram that carried it last.
+    flight: Option<u64>,
+    /// The last datagram of its group's parity, until which it need not go again.
+    parity: Option<u64>,
+    settled: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    what: What,
+    at: Nanos,
+    bytes: u32,
+    flies: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Connect,
+    Piece(u32),
+    Parity,
+    Word,
+}
+
+impl Outgoing {
+    /// One that leads along `route`; with a `full` handshake it sends nothing else before it was admitted, otherwise it says that it is
+    /// there with the first of its datagrams; where it need not `ask` it does neither.
+    #[must_use]
+    pub fn new(route: Route, cipher: Cipher, asks: bool, full: bool, now: Nanos) -> Self {
+        Self {
+            route,
+            cipher,
+            open: !full,
+            asks: asks || full,
+            full,
+            flights: VecDeque::new(),
+            first_flight: 0,
+            pieces: VecDeque::new(),
+            kept: 0,
+            first_piece: 0,
+            unsent: VecDeque::new(),
+            again: VecDeque::new(),
+            guarded: Vec::new(),
+            group: None,
+            parities: VecDeque::new(),
+            highest: None,
+            answers: 0,
+            unheard: 0,
+            last_sent: now,
+            last_heard: now,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub const fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// What it did.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether it ever heard of the other end.
+    #[must_use]
+    pub const fn was_heard(&self) -> bool {
+        self.highest.is_some()
+    }
+
+    /// Bytes that it keeps until they are acknowledged.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> usize {
+        self.kept
+    }
+
+    /// Whether it takes a piece.
+    #[must_use]
+    pub fn may_push(&self) -> bool {
+        self.open && self.unsent.is_empty() && self.again.is_empty() && self.parities.is_empty()
+    }
+
+    /// Whether all that it was given has arrived.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Takes a piece.
+    pub fn push(&mut self, now: Nanos, piece: Piece, path: &Path) {
+        if !self.owes() {
+            self.last_heard = now;
+        }
+        let number = self.first_piece.wrapping_add(self.pieces.len() as u32);
+        let guards = path.parity(1) > 0;
+        let group = match self.group {
+            Some(group) => group,
+            None if guards => *self.group.insert(number),
+            None => NO_GROUP,
+        };
+        self.counts.pieces += 1;
+        self.kept += piece.frames.capacity();
+        self.pieces.push_back(Held {
+            piece: Arc::new(piece),
+            group,
+            flight: None,
+            parity: None,
+            settled: false,
+        });
+        self.unsent.push_back(number);
+        if self.group.is_some_and(|group| number.wrapping_sub(group) + 1 >= GROUP) {
+            self.flush(path);
+        }
+    }
+
+    /// Ends a group of pieces: its parity follows.
+    pub fn flush(&mut self, path: &Path) {
+        let Some(group) = self.group.take() else { return };
+        let held = self.held_from(group);
+        let count = held.len() as u16;
+        let of = path.parity(count);
+        if of == 0 {
+            return;
+        }
+        let pieces: Vec<Arc<Piece>> = held.map(|held| Arc::clone(&held.piece)).collect();
+        let shards = parity::shards(pieces.iter().map(|piece| &**piece), of);
+        let begun = shards
+            .into_iter()
+            .enumerate()
+            .map(|(index, shard)| (Parity { group, pieces: count, index: index as u16, of }, shard));
+        self.parities.extend(begun);
+        self.counts.parities += u64::from(of);
+    }
+
+    /// Pieces from number `first` on. Those of a group that has not ended are all there.
+    fn held_from(&self, first: u32) -> impl ExactSizeIterator<Item = &Held> {
+        self.pieces.range(first.wrapping_sub(self.first_piece) as usize..)
+    }
+
+    /// Whether something that was sent is not answered, or something is still to be sent.
+    fn owes(&self) -> bool {
+        !self.pieces.is_empty() || self.flights.iter().any(|flight| flight.flies) || (self.full && !self.open)
+    }
+
+    /// Whether [`poll`](Self::poll) has something, were it allowed.
+    #[must_use]
+    pub fn wants_to_send(&self) -> bool {
+        self.asks
+            || (self.open && (!self.again.is_empty() || !self.unsent.is_empty() || !self.parities.is_empty()))
+    }
+
+    /// Writes the next datagram: how many bytes.
+    pub fn poll(&mut self, now: Nanos, path: &mut Path, into: &mut [u8]) -> usize {
+        if self.asks {
+            self.asks = false;
+            let connect = Connect { host: self.route.host.0, full: self.full };
+            return self.emit(now, path, What::Connect, About::Connect, &[&connect.encode()], into);
+        }
+        if !self.open {
+            return 0;
+        }
+        if let Some(number) = self.again.pop_front() {
+            self.counts.retransmits += 1;
+            return self.emit_piece(now, path, number, into);
+        }
+        while let Some(number) = self.unsent.pop_front() {
+            if self.held(number).is_some_and(|held| !held.settled) {
+                return self.emit_piece(now, path, number, into);
+            }
+        }
+        let Some((parity, shard)) = self.parities.pop_front() else { return 0 };
+        let written = self.emit(now, path, What::Parity, About::Parity, &[&parity.encode(), &shard], into);
+        let last = self.next_number() - 1;
+        if parity.index + 1 == parity.of {
+            for number in 0..parity.pieces {
+                let number = parity.group.wrapping_add(number.into());
+                if let Some(held) = self.held_mut(number) {
+                    held.parity = Some(last);
+                }
+            }
+        }
+        written
+    }
+
+    /// What was lost goes again, where no parity on its way may bring it back.
+    fn find_unguarded(&mut self) {
+        let mut guarded = std::mem::take(&mut self.guarded);
+        guarded.retain(|number| {
+            let Some(held) = self.held(*number).filter(|held| !held.settled) else { return false };
+            let comes = held.parity.is_some_and(|last| self.highest < Some(last) && self.flies(last));
+            let to_come = self.parities.iter().any(|(parity, _)| parity.group == held.group);
+            if !comes && !to_come {
+                self.again.push_back(*number);
+            }
+            comes || to_come
+        });
+        self.guarded = guarded;
+        let mut again = std::mem::take(&mut self.again);
+        again.retain(|number| self.held(*number).is_some_and(|held| !held.settled));
+        self.again = again;
+    }
+
+    fn emit_piece(&mut self, now: Nanos, path: &mut Path, number: u32, into: &mut [u8]) -> usize {
+        let Some(held) = self.held(number) else { return 0 };
+        let (piece, group) = (Arc::clone(&held.piece), held.group);
+        let data = Data { piece: number, group, to: piece.to.0 }.encode();
+        let written = self.emit(now, path, What::Piece(number), About::Data, &[&data, &piece.frames], into);
+        let flight = self.next_number() - 1;
+        if let Some(held) = self.held_mut(number) {
+            held.flight = Some(flight);
+        }
+        written
+    }
+
+    /// A datagram that says one thing and has no body: that the context ends, or the process.
+    pub fn word(&mut self, now: Nanos, path: &mut Path, about: About, into: &mut [u8]) -> usize {
+        let written = self.emit(now, path, What::Word, about, &[], into);
+        // Nobody answers it.
+        if let Some(flight) = self.flights.back_mut() {
+            flight.flies = false;
+            path.on_forgotten(flight.bytes);
+        }
+        written
+    }
+
+    fn emit(
+        &mut self,
+        now: Nanos,
+        path: &mut Path,
+        what: What,
+        about: About,
+        body: &[&[u8]],
+        into: &mut [u8],
+    ) -> usize {
+        let Route { from, number: context, .. } = self.route;
+        let clear = Clear { about, context, source: from.0, number: self.next_number() };
+        let mut written = Clear::LEN;
+        for part in body {
+            into[written..written + part.len()].copy_from_slice(part);
+            written += part.len();
+        }
+        written += TAG;
+        self.cipher.seal(clear, Direction::Forth, &mut into[..written]);
+        self.flights.push_back(Flight { what, at: now, bytes: written as u32, flies: true });
+        self.last_sent = now;
+        path.on_sent(now, written as u32);
+        written
+    }
+
+    fn next_number(&self) -> u64 {
+        self.first_flight + self.flights.len() as u64
+    }
+
+    fn flies(&self, number: u64) -> bool {
+        self.flight(number).is_some_and(|flight| flight.flies)
+    }
+
+    fn flight(&self, number: u64) -> Option<&Flight> {
+        self.flights.get(number.checked_sub(self.first_flight)? as usize)
+    }
+
+    fn held(&self, number: u32) -> Option<&Held> {
+        self.pieces.get(number.wrapping_sub(self.first_piece) as usize)
+    }
+
+    fn held_mut(&mut self, number: u32) -> Option<&mut Held> {
+        self.pieces.get_mut(number.wrapping_sub(self.first_piece) as usize)
+    }
+
+    /// An acknowledgement came: sealed, and not opened yet. False where it is none of this context's.
+    pub fn on_ack(&mut self, now: Nanos, clear: Clear, datagram: &mut [u8], path: &mut Path) -> bool {
+        let Some(body) = self.cipher.open(clear, Direction::Back, datagram) else { return false };
+        let Ok(ack) = Ack::decode(body) else { return false };
+        if clear.number >= self.answers {
+            self.answers = clear.number.saturating_add(1);
+            self.last_heard = now;
+            self.unheard = 0;
+        }
+        self.open = true;
+        let mut newest = None;
+        for (first, end) in &ack.runs {
+            let end = (*end).min(self.next_number());
+            for number in (*first).max(self.first_flight)..end {
+                let flight = &mut self.flights[(number - self.first_flight) as usize];
+                if !flight.flies {
+                    continue;
+                }
+                flight.flies = false;
+                newest = newest.max(Some((number, flight.at)));
+                path.on_arrived(flight.bytes);
+                if let What::Piece(piece) = flight.what
+                    && let Some(held) = self.held_mut(piece)
+                {
+                    held.settled = true;
+                }
+            }
+        }
+        if let Some((number, at)) = newest
+            && self.highest < Some(number)
+        {
+            self.highest = Some(number);
+            let delay = Nanos(u64::from(ack.delay_us) * 1000);
+            path.on_rtt(now, now.since(at).max(Nanos(1)).since(delay).max(Nanos(1)));
+        }
+        // All before it are there, be it by parity.
+        let arrived = ack.piece.wrapping_sub(self.first_piece) as usize;
+        if arrived <= self.pieces.len() {
+            self.pieces.iter_mut().take(arrived).for_each(|held| held.settled = true);
+        }
+        self.find_lost(path);
+        self.find_unguarded();
+        self.forget_settled();
+        true
+    }
+
+    /// What was sent before others that arrived is lost (RFC 9002, 6.1.1).
+    fn find_lost(&mut self, path: &mut Path) {
+        let Some(highest) = self.highest else { return };
+        let until = (highest + 1).saturating_sub(REORDERED).saturating_sub(self.first_flight) as usize;
+        for index in 0..until.min(self.flights.len()) {
+            self.lose(index, path);
+        }
+    }
+
+    fn lose(&mut self, index: usize, path: &mut Path) {
+        let flight = &mut self.flights[index];
+        if !flight.flies {
+            return;
+        }
+        flight.flies = false;
+        let what = flight.what;
+        path.on_lost(flight.bytes);
+        self.counts.lost += 1;
+        let number = self.first_flight + index as u64;
+        match what {
+            What::Piece(piece)
+                if self.held(piece).is_some_and(|held| !held.settled && held.flight == Some(number)) =>
+            {
+                self.guarded.push(piece);
+            }
+            What::Connect if self.full && !self.open => self.asks = true,
+            _ => {}
+        }
+    }
+
+    fn forget_settled(&mut self) {
+        // A group of which all is there needs no parity, whatever would have been in it.
+        if let Some(group) = self.group
+            && self.unsent.is_empty()
+            && self.held_from(group).all(|held| held.settled)
+        {
+            self.group = None;
+        }
+        // Those of a group that has not ended are needed for its parity.
+        let keep = self.group.map_or(usize::MAX, |group| group.wrapping_sub(self.first_piece) as usize);
+        let settled = self.pieces.iter().take(keep).take_while(|held| held.settled).count();
+        self.kept -= self.pieces.drain(..settled).map(|held| held.piece.frames.capacity()).sum::<usize>();
+        self.first_piece = self.first_piece.wrapping_add(settled as u32);
+        let settled = self.flights.iter().take_while(|flight| !flight.flies).count();
+        self.flights.drain(..settled);
+        self.first_flight += settled as u64;
+    }
+
+    /// When [`on_time`](Self::on_time) has something to do.
+    #[must_use]
+    pub fn deadline(&self, path: &Path) -> Option<Nanos> {
+        self.owes().then(|| self.last_sent.after(Nanos(path.timeout().0 << self.unheard.min(MOST_DOUBLED))))
+    }
+
+    /// Time passed: what was not answered in time is asked about.
+    pub fn on_time(&mut self, now: Nanos, path: &mut Path) {
+        if self.deadline(path).is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.unheard += 1;
+        self.counts.timeouts += 1;
+        self.last_sent = now;
+        if self.full && !self.open {
+            self.asks = true;
+        }
+        // The first time only what is oldest goes again, to hear of the rest; then all of it, since the window is not to stay shut.
+        if self.unheard > 1 {
+            for index in 0..self.flights.len() {
+                self.lose(index, path);
+            }
+        }
+        let oldest: Vec<u32> = (0..self.pieces.len() as u32)
+            .map(|at| self.first_piece.wrapping_add(at))
+            .filter(|number| self.held(*number).is_some_and(|held| !held.settled && held.flight.is_some()))
+            .take(PROBES)
+            .collect();
+        self.find_unguarded();
+        for number in oldest.into_iter().rev() {
+            self.guarded.retain(|each| *each != number);
+            self.again.retain(|each| *each != number);
+            self.again.push_front(number);
+            if let Some(held) = self.held_mut(number) {
+                held.parity = None;
+            }
+        }
+        self.forget_settled();
+    }
+
+    /// How long something has been owed and nothing heard.
+    #[must_use]
+    pub fn silence(&self, now: Nanos) -> Nanos {
+        if self.owes() { now.since(self.last_heard) } else { Nanos::ZERO }
+    }
+
+    /// Takes its datagrams out of the path's account, before it is dropped.
+    pub fn close(&mut self, path: &mut Path) {
+        self.flights.iter().filter(|flight| flight.flies).for_each(|flight| path.on_forgotten(flight.bytes));
+        // What is said after them does not take their numbers, which are nonces.
+        self.first_flight = self.next_number();
+        self.flights.clear();
+    }
+}
+
+/// The most frames of a datagram of so many bytes: parity of such pieces fits, too.
+#[must_use]
+pub const fn room(datagram: usize) -> usize {
+    let parity = Clear::LEN + Parity::LEN + parity::FRONT + 1 + TAG;
+    datagram - if parity > OVERHEAD { parity } else { OVERHEAD }
+}
+
+/// A piece that no parity will be about.
+pub const NO_GROUP: u32 = u32::MAX;
+
+/// Pieces of a group at most.
+const GROUP: u32 = 64;
+
+/// Datagrams that overtake another without its being taken for lost (RFC 9002, 6.1.1).
+const REORDERED: u64 = 3;
+
+/// Pieces that go again where nothing was heard (RFC 9002, 6.2.4).
+const PROBES: usize = 2;
+
+/// Doublings of the time until the next.
+const MOST_DOUBLED: u32 = 3;

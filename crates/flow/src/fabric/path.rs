@@ -1,0 +1,260 @@
+//! What is known of the way to a host, by all contexts that lead there.
+
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+use super::congestion::{Congestion, Known, Round, Sought};
+use super::parity;
+use crate::token_bucket::TokenBucket;
+
+/// The way to a host.
+#[derive(Debug)]
+pub struct Path {
+    congestion: Box<dyn Congestion>,
+    pacer: Pacer,
+    flying: u64,
+    smoothed: Option<Nanos>,
+    variation: Nanos,
+    least: Nanos,
+    loss: Loss,
+    round: Round,
+    round_began: Nanos,
+}
+
+/// Datagrams of late, and how many of them were lost: the old are forgotten bit by bit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loss {
+    known: f64,
+    lost: f64,
+}
+
+/// When the next datagram may leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacer {
+    bucket: Option<TokenBucket>,
+    free_at: Nanos,
+}
+
+impl Pacer {
+    /// One of a rate, or one that holds nothing back.
+    #[must_use]
+    pub fn new(rate: Option<BitsPerSec>, now: Nanos) -> Self {
+        let bucket = rate.map(|rate| TokenBucket::with_burst(rate, burst(rate), now));
+        Self { bucket, free_at: Nanos::ZERO }
+    }
+
+    /// When something may leave.
+    #[must_use]
+    pub const fn free_at(&self) -> Nanos {
+        self.free_at
+    }
+
+    fn set_rate(&mut self, rate: BitsPerSec, now: Nanos) {
+        match &mut self.bucket {
+            Some(bucket) => bucket.set_rate(rate, burst(rate)),
+            None => self.bucket = Some(TokenBucket::with_burst(rate, burst(rate), now)),
+        }
+    }
+
+    /// So many bytes leave now.
+    pub fn on_sent(&mut self, now: Nanos, bytes: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            self.free_at = now.after(bucket.take(now, bytes.min(bucket.burst())));
+        }
+    }
+}
+
+fn burst(rate: BitsPerSec) -> u64 {
+    rate.bytes_in(BURST).max(LEAST_BURST)
+}
+
+impl Path {
+    /// One with a known rate, or one to be sought.
+    #[must_use]
+    pub fn new(rate: Option<BitsPerSec>, now: Nanos) -> Self {
+        let congestion: Box<dyn Congestion> = match rate {
+            Some(rate) => Box::new(Known(rate)),
+            None => Box::new(Sought::default()),
+        };
+        Self {
+            congestion,
+            pacer: Pacer::new(rate, now),
+            flying: 0,
+            smoothed: None,
+            variation: Nanos::ZERO,
+            least: Nanos::MAX,
+            loss: Loss::default(),
+            round: NO_ROUND,
+            round_began: now,
+        }
+    }
+
+    /// Whether more may be under way.
+    pub fn has_room(&mut self) -> bool {
+        let room = self.flying < self.congestion.window();
+        self.round.limited |= !room;
+        room
+    }
+
+    /// When its rate lets something leave.
+    #[must_use]
+    pub const fn paced_until(&self) -> Nanos {
+        self.pacer.free_at
+    }
+
+    /// Round-trip time, smoothed (RFC 6298).
+    #[must_use]
+    pub const fn rtt(&self) -> Option<Nanos> {
+        self.smoothed
+    }
+
+    /// Bytes under way.
+    #[must_use]
+    pub const fn flying(&self) -> u64 {
+        self.flying
+    }
+
+    /// How long after a datagram to ask whether it arrived (RFC 9002, 6.2.1).
+    #[must_use]
+    pub fn timeout(&self) -> Nanos {
+        match self.smoothed {
+            Some(smoothed) => smoothed.after(Nanos((4 * self.variation.0).max(LEAST_VARIATION.0))),
+            None => FIRST_TIMEOUT,
+        }
+    }
+
+    /// The share of datagrams that are lost.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        (self.loss.lost + PRIOR_LOST) / (self.loss.known + PRIOR)
+    }
+
+    /// Shards of parity that so many pieces are worth.
+    #[must_use]
+    pub fn parity(&self, pieces: u16) -> u16 {
+        parity::worth(pieces, self.loss())
+    }
+
+    /// A datagram left.
+    pub fn on_sent(&mut self, now: Nanos, bytes: u32) {
+        self.flying += u64::from(bytes);
+        self.pacer.on_sent(now, u64::from(bytes) + HEADERS);
+    }
+
+    /// A datagram arrived.
+    pub fn on_arrived(&mut self, bytes: u32) {
+        self.on_known(bytes, 0.0);
+        self.round.arrived += u64::from(bytes);
+    }
+
+    /// A datagram was lost.
+    pub fn on_lost(&mut self, bytes: u32) {
+        self.on_known(bytes, 1.0);
+        self.round.lost += 1;
+    }
+
+    /// It does not matter any more what became of a datagram.
+    pub const fn on_forgotten(&mut self, bytes: u32) {
+        self.flying = self.flying.saturating_sub(bytes as u64);
+    }
+
+    fn on_known(&mut self, bytes: u32, lost: f64) {
+        self.on_forgotten(bytes);
+        self.round.known += 1;
+        let kept = 1.0 - 1.0 / MEMORY;
+        self.loss.known = self.loss.known * kept + 1.0;
+        self.loss.lost = self.loss.lost * kept + lost;
+    }
+
+    /// A datagram's way there and back took so long.
+    pub fn on_rtt(&mut self, now: Nanos, rtt: Nanos) {
+        self.least = self.least.min(rtt);
+        self.round.rtt = self.round.rtt.min(rtt);
+        match self.smoothed {
+            None => (self.smoothed, self.variation) = (Some(rtt), Nanos(rtt.0 / 8)),
+            Some(smoothed) => {
+                let apart = smoothed.0.abs_diff(rtt.0);
+                self.variation = Nanos((3 * self.variation.0 + apart) / 4);
+                self.smoothed = Some(Nanos((7 * smoothed.0 + rtt.0) / 8));
+            }
+        }
+        let rtt = self.smoothed.unwrap_or(rtt);
+        if now.since(self.round_began) >= rtt {
+            self.congestion.on_round(Round { least_rtt: self.least, ..self.round });
+            self.round = NO_ROUND;
+            self.round_began = now;
+        }
+        if let Some(rate) = self.congestion.rate(Some(rtt)) {
+            self.pacer.set_rate(rate, now);
+        }
+    }
+}
+
+const NO_ROUND: Round =
+    Round { arrived: 0, known: 0, lost: 0, rtt: Nanos::MAX, least_rtt: Nanos::MAX, limited: false };
+
+/// What may leave at once: a process is not always there in time.
+const BURST: Nanos = Nanos(2_000_000);
+const LEAST_BURST: u64 = 128 * 1024;
+
+/// IP's and UDP's headers.
+const HEADERS: u64 = 28;
+
+/// Before anything is known of a path: a second try costs one datagram.
+const FIRST_TIMEOUT: Nanos = Nanos(200_000_000);
+
+/// A process that is kept from running answers late by so much.
+const LEAST_VARIATION: Nanos = Nanos(2_000_000);
+
+/// Datagrams by which loss is told.
+const MEMORY: f64 = 1000.0;
+/// Before anything is known one in a hundred is taken to be lost: what guards the first messages costs little.
+const PRIOR: f64 = 50.0;
+const PRIOR_LOST: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_learns_its_times_and_its_loss() {
+        let mut path = Path::new(None, Nanos::ZERO);
+        assert_eq!((path.timeout(), path.parity(1)), (FIRST_TIMEOUT, 1));
+        for at in 0..1000_u64 {
+            let now = Nanos(at * 1_000_000);
+            path.on_sent(now, 9000);
+            if at % 10 == 0 {
+                path.on_lost(9000);
+            } else {
+                path.on_arrived(9000);
+            }
+            path.on_rtt(now, Nanos(50_000_000 + at % 7 * 100_000));
+        }
+        assert_eq!(path.flying(), 0);
+        assert!((path.loss() - 0.1).abs() < 0.02 && path.parity(30) > 5);
+        assert!(path.timeout() > Nanos(50_000_000) && path.timeout() < Nanos(60_000_000));
+    }
+
+    #[test]
+    fn a_path_that_loses_nothing_gets_no_parity() {
+        let mut path = Path::new(None, Nanos::ZERO);
+        for _ in 0..1000 {
+            path.on_sent(Nanos::ZERO, 9000);
+            path.on_arrived(9000);
+        }
+        assert_eq!(path.parity(64), 0);
+    }
+
+    #[test]
+    fn a_known_rate_is_kept() {
+        let mut path = Path::new(BitsPerSec::new(1_000_000_000), Nanos::ZERO);
+        let (mut now, mut sent) = (Nanos::ZERO, 0_u64);
+        while now < Nanos(1_000_000_000) {
+            now = path.paced_until().max(now);
+            assert!(path.has_room());
+            path.on_sent(now, 8972);
+            path.on_arrived(8972);
+            sent += 9000;
+        }
+        assert!((124_000_000..126_500_000).contains(&sent), "{sent}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Peers that die or go, and datagrams of strangers.
+
+use farlink_flow::fabric::endpoint::Settings;
+use farlink_flow::fabric::operation::Failure;
+use farlink_wire::quantity::Nanos;
+
+use crate::simulation::Simulation;
+use crate::{MS, SECOND, SILENCE, dynamic, path, settings, transports};
+
+/// Five processes that all know each other.
+fn five(settings: &Settings) -> Simulation {
+    let mut simulation = Simulation::new(5, 1, path(11_800, 0.01), settings);
+    for from in 0..5 {
+        (0..5).for_each(|to| simulation.message(from, to, 1000));
+    }
+    simulation.finish(Nanos(SECOND));
+    // Until nothing is owed.
+    simulation.run(Nanos(SECOND));
+    simulation
+}
+
+/// All but process 2 go on to talk, for so long.
+fn talk(simulation: &mut Simulation, time: Nanos) {
+    let end = simulation.now.after(time);
+    for turn in 0.. {
+        for (from, to) in [(0, 1), (1, 3), (3, 0), (0, 4), (4, 3)] {
+            simulation.message(from, to, 20_000 * (turn % 3));
+        }
+        simulation.run(Nanos(500 * MS));
+        if simulation.now >= end {
+            break;
+        }
+    }
+    simulation.finish(SILENCE);
+}
+
+#[test]
+fn a_peer_that_dies_is_an_error_in_time_and_others_go_on() {
+    // The last two reach all peers by one initiator.
+    for transport in transports().into_iter().chain(["dcs_quota", "static"].map(|policy| dynamic(1, policy)))
+    {
+        let mut simulation = five(&settings(transport));
+        simulation.kill(2);
+        let died = simulation.now;
+        // One that sends to it, one that waits for it, and others that do not care.
+        simulation.send(0, 2, 300_000);
+        simulation.receive(1, 2, 8);
+        talk(&mut simulation, SILENCE);
+        let failures = &simulation.failures;
+        // The message of process 0 had left before.
+        assert!(failures.iter().any(|each| each.process == 1), "{transport:?} {failures:?}");
+        for each in failures {
+            let took = each.at.since(died);
+            assert!(took > Nanos(SILENCE.0 / 2) && took <= SILENCE, "{transport:?} {each:?} {took}");
+            assert_eq!((each.other, each.why), (2, Failure::Silent), "{transport:?}");
+        }
+        assert_eq!([0, 1, 3, 4].map(|process| simulation.figure(process, "failed_peers")), [1, 1, 0, 0]);
+        // Who asks later is told at once.
+        simulation.send(0, 2, 8);
+        simulation.receive(1, 2, 8);
+        assert_eq!(simulation.pending, 0);
+    }
+}
+
+#[test]
+fn a_peer_that_goes_says_so() {
+    for transport in transports() {
+        let mut simulation = five(&settings(transport));
+        simulation.receive(0, 2, 8);
+        simulation.receive(1, 2, 8);
+        simulation.message(3, 4, 1_000_000);
+        // What it sent before it goes arrives.
+        simulation.send(2, 0, 8);
+        simulation.run(Nanos(200 * MS));
+        simulation.set(path(11_800, 0.0));
+        simulation.close(2);
+        let went = simulation.now;
+        simulation.finish(SILENCE);
+        let [failed] = simulation.failures[..] else { panic!("{:?}", simulation.failures) };
+        assert_eq!((failed.process, failed.other, failed.sending), (1, 2, false));
+        assert!(failed.why == Failure::Ended && failed.at.since(went) <= Nanos(10 * MS), "{failed:?}");
+    }
+}
+
+#[test]
+fn replayed_and_forged_datagrams_change_nothing() {
+    for transport in transports() {
+        let mut simulation = five(&settings(transport));
+        let mut kept = Vec::new();
+        for turn in 0..40 {
+            for from in 0..5 {
+                simulation.message(from, (from + 1 + turn % 4) % 5, turn * 700);
+            }
+            simulation.run(Nanos(7 * MS));
+            kept.extend(simulation.overheard.iter().take(5).cloned());
+            for (from, to, datagram) in kept.iter().rev().step_by(3).take(8).cloned().collect::<Vec<_>>() {
+                simulation.inject(from, to, datagram.clone());
+                // To another than it was for, and with a bit changed.
+                simulation.inject(from, (to + 1) % 5, datagram.clone());
+                let mut damaged = datagram;
+                let bit = (turn * 131) % (damaged.len() * 8);
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                simulation.inject(from, to, damaged);
+            }
+            let noise = (0..turn as u8 * 3).map(|at| at.wrapping_mul(37)).collect();
+            simulation.inject(([10, 9, 9, 9], 9).into(), 0, noise);
+        }
+        simulation.finish(Nanos(10 * SECOND));
+        simulation.run(Nanos(SECOND));
+        assert_eq!(simulation.failures, []);
+        assert!(simulation.sum("datagrams_refused") > 40 * 8 * 2);
+        // Nothing is kept of who has not the key.
+        assert_eq!((simulation.sum("peers"), simulation.sum("nonsense")), (25, 0));
+        assert!((0..5).all(|process| simulation.figure(process, "responders_most") <= 4));
+        let opened = simulation.sum("responders_opened");
+        let contexts = simulation.sum("connects").max(simulation.sum("contexts"));
+        assert!(opened <= contexts, "{opened} {contexts}");
+    }
+}
+
+#[test]
+fn replayed_answers_are_no_sign_of_life() {
+    for transport in transports() {
+        let mut simulation = five(&settings(transport));
+        let answers: Vec<_> = simulation.overheard.iter().filter(|(_, to, _)| *to == 0).cloned().collect();
+        simulation.kill(2);
+        simulation.receive(0, 2, 8);
+        for _ in 0..SILENCE.0 / SECOND {
+            simulation.run(Nanos(SECOND));
+            for (from, to, datagram) in &answers {
+                simulation.inject(*from, *to, datagram.clone());
+            }
+        }
+        assert_eq!(simulation.pending, 0, "{transport:?}");
+        assert_eq!(simulation.failures[0].why, Failure::Silent);
+    }
+}
+
+#[test]
+fn jobs_do_not_hear_each_other() {
+    for transport in transports() {
+        let of_job = |at: usize| Settings { key: [at as u8 / 2; 32], ..settings(transport) };
+        let mut simulation = Simulation::with(4, 1, path(11_800, 0.0), of_job);
+        simulation.message(0, 1, 9000);
+        simulation.message(3, 2, 9000);
+        simulation.finish(Nanos(SECOND));
+        // Some of the other job's are taken for peers.
+        simulation.send(0, 2, 9000);
+        simulation.receive(3, 1, 8);
+        simulation.finish(SILENCE);
+        simulation.message(1, 0, 10);
+        simulation.finish(Nanos(SECOND));
+        let failures = &simulation.failures;
+        assert!(failures.iter().all(|each| each.why == Failure::Unreachable), "{transport:?} {failures:?}");
+        assert!(failures.iter().any(|each| (each.process, each.other) == (3, 1)));
+        assert_eq!((simulation.figure(0, "failed_peers"), simulation.sum("nonsense")), (1, 0));
+        assert!(simulation.figure(2, "datagrams_refused") > 0);
+    }
+}
+
+#[test]
+fn other_versions_are_counted() {
+    let mut simulation = five(&settings(dynamic(2, "lru")));
+    let (from, to, mut datagram) = simulation.overheard.pop_back().unwrap();
+    datagram[0] += 1;
+    simulation.inject(from, to, datagram);
+    assert_eq!(simulation.figure(to, "datagrams_of_other_versions"), 1);
+}

@@ -1,0 +1,500 @@
+//! Processes of a parallel program in virtual time: their datagrams go over links, or from hand to hand within a host.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
+
+use farlink_flow::fabric::endpoint::{Endpoint, Settings, Transmit};
+use farlink_flow::fabric::operation::{
+    Completion, EndpointId, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive, Region,
+    Send, Wanted,
+};
+use farlink_link::{Conditions, Delivery, Link, Segments};
+use farlink_wire::quantity::Nanos;
+
+/// Processes, numbered from 0, and what lies between their hosts.
+pub(crate) struct Simulation {
+    pub(crate) now: Nanos,
+    pub(crate) processes: Vec<Process>,
+    conditions: Conditions,
+    links: BTreeMap<(u64, u64), Link<Rc<Packet>>>,
+    wakes: Wakes,
+    /// The lengths of messages by sender and receiver, and how many of them were asked for.
+    sent: HashMap<(usize, usize), Vec<usize>>,
+    asked: HashMap<(usize, usize), u64>,
+    /// Operations that have not ended.
+    pub(crate) pending: usize,
+    pub(crate) failures: Vec<Failed>,
+    /// The last datagrams that were sent, with their sender and receiver.
+    pub(crate) overheard: VecDeque<(SocketAddr, usize, Vec<u8>)>,
+    content: Vec<u8>,
+    room: Vec<u8>,
+    pub(crate) datagrams: u64,
+}
+
+pub(crate) struct Process {
+    pub(crate) endpoint: Endpoint,
+    identity: Identity,
+    /// Who the others are.
+    others: Rc<[Identity]>,
+    memory: Regions,
+    operations: HashMap<Operation, Pending>,
+    next: u64,
+    pub(crate) is_dead: bool,
+}
+
+/// A message that is being sent or received: the `nth` of `from` to `to`.
+#[derive(Clone, Copy)]
+struct Pending {
+    region: Region,
+    from: usize,
+    to: usize,
+    nth: u64,
+}
+
+/// An operation that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) at: Nanos,
+    pub(crate) process: usize,
+    pub(crate) other: usize,
+    pub(crate) why: Failure,
+    pub(crate) sending: bool,
+}
+
+#[derive(Debug)]
+struct Packet {
+    from: SocketAddr,
+    to: usize,
+    segment: usize,
+    bytes: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Regions(HashMap<Region, Vec<u8>>);
+
+impl Memory for Regions {
+    fn read(&self, region: Region, offset: usize, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[&region][offset..][..into.len()]);
+    }
+
+    fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) {
+        self.0.get_mut(&region).unwrap()[offset..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// When whom something is due for.
+#[derive(Default)]
+struct Wakes {
+    by_time: BTreeSet<(Nanos, Who)>,
+    times: HashMap<Who, Nanos>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Who {
+    Link(u64, u64),
+    Process(usize),
+}
+
+impl Wakes {
+    fn set(&mut self, who: Who, time: Option<Nanos>) {
+        if let Some(before) = self.times.remove(&who) {
+            self.by_time.remove(&(before, who));
+        }
+        if let Some(time) = time {
+            self.times.insert(who, time);
+            self.by_time.insert((time, who));
+        }
+    }
+}
+
+impl Simulation {
+    /// `hosts` hosts of `each` processes who know each other, with such a link from each host to each other.
+    pub(crate) fn new(hosts: u64, each: u64, conditions: Conditions, settings: &Settings) -> Self {
+        Self::with(hosts, each, conditions, |at| Settings {
+            seed: settings.seed + at as u64,
+            ..settings.clone()
+        })
+    }
+
+    /// As [`Self::new`], where each process has settings of its own.
+    pub(crate) fn with(
+        hosts: u64,
+        each: u64,
+        conditions: Conditions,
+        settings: impl Fn(usize) -> Settings,
+    ) -> Self {
+        let mut simulation = Self::strangers(hosts, each, conditions, settings);
+        let count = simulation.processes.len();
+        for (at, process) in simulation.processes.iter_mut().enumerate() {
+            // Each hears of the others in another order.
+            for other in (0..count).map(|other| (at * 7 + other) % count) {
+                process.peer(other);
+            }
+        }
+        simulation
+    }
+
+    /// Such hosts, whose processes hear of each other only when they send or receive.
+    pub(crate) fn of_strangers(hosts: u64, each: u64, conditions: Conditions, settings: &Settings) -> Self {
+        Self::strangers(hosts, each, conditions, |at| Settings {
+            seed: settings.seed + at as u64,
+            ..settings.clone()
+        })
+    }
+
+    fn strangers(
+        hosts: u64,
+        each: u64,
+        conditions: Conditions,
+        settings: impl Fn(usize) -> Settings,
+    ) -> Self {
+        let now = Nanos(1_000_000_000);
+        let identities: Rc<[Identity]> = (0..hosts * each).map(|at| identity(at / each, at)).collect();
+        let start = |at: usize| Process {
+            endpoint: Endpoint::new(now, settings(at), identities[at]),
+            identity: identities[at],
+            others: Rc::clone(&identities),
+            memory: Regions::default(),
+            operations: HashMap::new(),
+            next: 0,
+            is_dead: false,
+        };
+        let mut content = vec![0; CONTENT];
+        let mut state = 1_u64;
+        for chunk in content.chunks_exact_mut(8) {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            chunk.copy_from_slice(&(state ^ (state >> 29)).to_be_bytes());
+        }
+        Self {
+            now,
+            processes: (0..identities.len()).map(start).collect(),
+            conditions,
+            links: BTreeMap::new(),
+            wakes: Wakes::default(),
+            sent: HashMap::new(),
+            asked: HashMap::new(),
+            pending: 0,
+            failures: Vec::new(),
+            overheard: VecDeque::new(),
+            content,
+            room: vec![0; 1 << 16],
+            datagrams: 0,
+        }
+    }
+
+    /// Changes all links.
+    pub(crate) fn set(&mut self, conditions: Conditions) {
+        self.conditions = conditions;
+        self.links.values_mut().for_each(|link| link.set(self.now, conditions));
+    }
+
+    /// `from` sends `to` a message, whose content is known by its place among all.
+    pub(crate) fn send(&mut self, from: usize, to: usize, len: usize) {
+        let lengths = self.sent.entry((from, to)).or_default();
+        let nth = lengths.len() as u64;
+        lengths.push(len);
+        let region = self.content(from, to, nth, len).to_vec();
+        let process = &mut self.processes[from];
+        let (region, operation) = process.begin(region, Pending { region: Region(0), from, to, nth });
+        let kind = Kind::Tagged(nth);
+        let send =
+            Send { to: process.peer(to), kind, data: Some(nth), region, len, operation: Some(operation) };
+        self.pending += 1;
+        if let Err(refused) = process.endpoint.send(self.now, send, &mut process.memory) {
+            let farlink_flow::fabric::operation::Refused::Failed(why) = refused else { panic!("{refused}") };
+            self.failed(from, operation, why, true);
+        }
+        self.drive_all([from].into());
+    }
+
+    /// `to` wants the next message of `from`, of `room` bytes or less.
+    pub(crate) fn receive(&mut self, to: usize, from: usize, room: usize) {
+        let asked = self.asked.entry((from, to)).or_default();
+        let nth = *asked;
+        *asked += 1;
+        let process = &mut self.processes[to];
+        let (region, operation) = process.begin(vec![0; room], Pending { region: Region(0), from, to, nth });
+        let wanted = Wanted::Tagged { tag: 0, ignore: u64::MAX };
+        let from = Some(process.peer(from));
+        let receive = Receive { from, wanted, region, len: room, operation, multi: None };
+        self.pending += 1;
+        process.endpoint.receive(self.now, receive, &mut process.memory);
+        self.drive_all([to].into());
+    }
+
+    /// Both at once, the receive first.
+    pub(crate) fn message(&mut self, from: usize, to: usize, len: usize) {
+        self.receive(to, from, len);
+        self.send(from, to, len);
+    }
+
+    /// Until all that was begun has ended: how long it took. No more than `limit`.
+    pub(crate) fn finish(&mut self, limit: Nanos) -> Nanos {
+        let begun = self.now;
+        let end = begun.after(limit);
+        while self.pending > 0 {
+            assert!(
+                self.now < end,
+                "{} operations still wait after {limit}: {}",
+                self.pending,
+                self.waiting()
+            );
+            self.step(end);
+        }
+        self.now.since(begun)
+    }
+
+    /// For so long.
+    pub(crate) fn run(&mut self, time: Nanos) {
+        let end = self.now.after(time);
+        while self.now < end {
+            self.step(end);
+        }
+    }
+
+    /// A process dies, without a word.
+    pub(crate) fn kill(&mut self, process: usize) {
+        let dead = &mut self.processes[process];
+        dead.is_dead = true;
+        self.pending -= dead.operations.len();
+        dead.operations.clear();
+        self.wakes.set(Who::Process(process), None);
+    }
+
+    /// A process ends, and says so.
+    pub(crate) fn close(&mut self, process: usize) {
+        self.processes[process].endpoint.on_close(self.now);
+        self.drive_all([process].into());
+        self.kill(process);
+    }
+
+    /// A figure of a process.
+    pub(crate) fn figure(&self, process: usize, name: &str) -> u64 {
+        let all = self.processes[process].endpoint.statistics();
+        all.into_iter().find(|(each, _)| *each == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    /// A figure of all processes together.
+    pub(crate) fn sum(&self, name: &str) -> u64 {
+        (0..self.processes.len()).map(|process| self.figure(process, name)).sum()
+    }
+
+    /// Hands a process a datagram as if the network had brought it.
+    pub(crate) fn inject(&mut self, from: SocketAddr, to: usize, mut datagram: Vec<u8>) {
+        let process = &mut self.processes[to];
+        process.endpoint.on_datagram(self.now, from, &mut datagram, &mut process.memory);
+        process.endpoint.on_datagrams_end(self.now);
+        self.drive_all([to].into());
+    }
+
+    /// What still waits, and what those who are about it did.
+    fn waiting(&self) -> String {
+        let pending = || self.processes.iter().flat_map(|process| process.operations.values());
+        let waiting: Vec<_> =
+            pending().map(|each| format!("{}>{}#{}", each.from, each.to, each.nth)).collect();
+        let about: BTreeSet<usize> = pending().flat_map(|each| [each.from, each.to]).collect();
+        let processes = about.into_iter().map(|each| format!("{each}: {:#?}", self.processes[each].endpoint));
+        format!("{waiting:?}\n{}", processes.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// What the message says that is `from`'s `nth` to `to`.
+    fn content(&self, from: usize, to: usize, nth: u64, len: usize) -> &[u8] {
+        let mixed = (nth + 1).wrapping_mul(from as u64 * 1009 + to as u64 * 31 + 1).wrapping_mul(7919);
+        let begin = (mixed % (CONTENT - len).max(1) as u64) as usize;
+        &self.content[begin..begin + len]
+    }
+
+    fn step(&mut self, end: Nanos) {
+        let Some((at, _)) = self.wakes.by_time.first().copied().filter(|(at, _)| *at <= end) else {
+            self.now = end;
+            return;
+        };
+        self.now = self.now.max(at);
+        let mut touched = BTreeSet::new();
+        while let Some((at, who)) = self.wakes.by_time.first().copied()
+            && at <= self.now
+        {
+            match who {
+                Who::Link(from, to) => {
+                    let link = self.links.get_mut(&(from, to)).unwrap();
+                    let delivery = link.poll(self.now);
+                    self.wakes.set(who, link.deadline());
+                    delivery.into_iter().for_each(|delivery| touched.extend(self.arrive(&delivery)));
+                }
+                Who::Process(process) => {
+                    self.processes[process].endpoint.on_time(self.now);
+                    self.wakes.set(who, None);
+                    touched.insert(process);
+                }
+            }
+        }
+        for process in &touched {
+            self.processes[*process].endpoint.on_datagrams_end(self.now);
+        }
+        self.drive_all(touched);
+    }
+
+    /// Datagrams arrive: whose they are.
+    fn arrive(&mut self, delivery: &Delivery<Rc<Packet>>) -> Option<usize> {
+        let Packet { from, to, segment, bytes } = &*delivery.packet;
+        let process = &mut self.processes[*to];
+        if process.is_dead {
+            return None;
+        }
+        for datagram in bytes.chunks(*segment).skip(delivery.run.start.into()).take(delivery.run.len()) {
+            let mut datagram = datagram.to_vec();
+            if let Some(bit) = delivery.flipped.and_then(|bit| bit.checked_sub(HEADERS * 8)) {
+                datagram[bit as usize / 8] ^= 1 << (bit % 8);
+            }
+            process.endpoint.on_datagram(self.now, *from, &mut datagram, &mut process.memory);
+        }
+        Some(*to)
+    }
+
+    /// Does what processes say, until they say nothing.
+    fn drive_all(&mut self, mut processes: BTreeSet<usize>) {
+        let mut driven = BTreeSet::new();
+        while let Some(process) = processes.pop_first() {
+            processes.extend(self.drive(process));
+            driven.insert(process);
+        }
+        for process in driven.into_iter().filter(|process| !self.processes[*process].is_dead) {
+            let deadline = self.processes[process].endpoint.deadline();
+            assert!(
+                deadline.is_none_or(|at| at > self.now),
+                "process {process} would spin at {:?}",
+                self.now
+            );
+            self.wakes.set(Who::Process(process), deadline);
+        }
+    }
+
+    /// Does what a process says: who else of its host was told something.
+    fn drive(&mut self, at: usize) -> BTreeSet<usize> {
+        let mut told = BTreeSet::new();
+        if self.processes[at].is_dead {
+            return told;
+        }
+        let mut room = std::mem::take(&mut self.room);
+        loop {
+            let Process { endpoint, memory, .. } = &mut self.processes[at];
+            let Some((transmit, bytes)) = endpoint.poll_transmit(self.now, &mut room, memory) else { break };
+            self.transmit(at, transmit, &room[..bytes]);
+        }
+        for peer in self.processes[at].endpoint.nearby() {
+            let other = self.processes[at].other(peer);
+            loop {
+                let Process { endpoint, memory, .. } = &mut self.processes[at];
+                let written = endpoint.fill(self.now, peer, &mut room, memory);
+                if written == 0 {
+                    break;
+                }
+                let writer = self.processes[at].identity.endpoint;
+                let Process { endpoint, memory, .. } = &mut self.processes[other];
+                let writer = endpoint.neighbour(writer);
+                endpoint.on_frames(self.now, writer, &room[..written], memory);
+                told.insert(other);
+            }
+        }
+        self.room = room;
+        while let Some(completion) = self.processes[at].endpoint.poll_completion() {
+            self.complete(at, &completion);
+        }
+        told
+    }
+
+    fn transmit(&mut self, from: usize, transmit: Transmit, bytes: &[u8]) {
+        let to = self.processes.iter().position(|each| each.identity.address == transmit.to).unwrap();
+        let [here, there] = [from, to].map(|each| self.processes[each].identity);
+        let (here, there, from) = (here.host.0, there.host.0, here.address);
+        let datagrams = bytes.chunks(transmit.segment);
+        let last = bytes.len() - (datagrams.len() - 1) * transmit.segment;
+        let segments = Segments {
+            count: datagrams.len() as u16,
+            full: transmit.segment as u32 + HEADERS,
+            last: last as u32 + HEADERS,
+        };
+        self.datagrams += datagrams.len() as u64;
+        self.overheard.extend(datagrams.map(|datagram| (from, to, datagram.to_vec())));
+        self.overheard.drain(..self.overheard.len().saturating_sub(OVERHEARD));
+        let seed = here << 32 | there;
+        let link =
+            self.links.entry((here, there)).or_insert_with(|| Link::new(self.conditions, seed, self.now));
+        let packet = Packet { from, to, segment: transmit.segment, bytes: bytes.to_vec() };
+        link.on_packet(self.now, segments, &Rc::new(packet));
+        self.wakes.set(Who::Link(here, there), link.deadline());
+    }
+
+    fn complete(&mut self, at: usize, completion: &Completion) {
+        match completion {
+            Completion::Sent { operation, to } => {
+                let (pending, _) = self.end(at, *operation);
+                assert_eq!((pending.from, pending.to), (at, self.processes[at].other(*to)));
+            }
+            Completion::Received(received) => {
+                let (pending, came) = self.end(at, received.operation);
+                assert_eq!((pending.to, pending.from), (at, self.processes[at].other(received.from)));
+                let Pending { from, to, nth, .. } = pending;
+                // The nth receive has the nth message, and all of it.
+                assert_eq!((received.tag, received.data, received.offset), (Some(nth), Some(nth), 0));
+                assert_eq!((received.cut, received.last), (0, true));
+                assert!(
+                    came[..received.len] == *self.content(from, to, nth, received.len),
+                    "{from}>{to}#{nth}"
+                );
+            }
+            Completion::Failed { operation, why, sending, .. } => self.failed(at, *operation, *why, *sending),
+        }
+    }
+
+    fn failed(&mut self, process: usize, operation: Operation, why: Failure, sending: bool) {
+        let (pending, _) = self.end(process, operation);
+        let other = if sending { pending.to } else { pending.from };
+        self.failures.push(Failed { at: self.now, process, other, why, sending });
+    }
+
+    /// An operation has ended, as it does once.
+    fn end(&mut self, process: usize, operation: Operation) -> (Pending, Vec<u8>) {
+        let process = &mut self.processes[process];
+        let pending = process.operations.remove(&operation).unwrap();
+        let bytes = process.memory.0.remove(&pending.region).unwrap();
+        self.pending -= 1;
+        (pending, bytes)
+    }
+}
+
+impl Process {
+    /// As which peer it knows another.
+    fn peer(&mut self, other: usize) -> PeerId {
+        self.endpoint.peer(self.others[other])
+    }
+
+    /// Whom it knows as that peer.
+    fn other(&self, peer: PeerId) -> usize {
+        let endpoint = self.endpoint.identity(peer).endpoint;
+        self.others.iter().position(|each| each.endpoint == endpoint).unwrap()
+    }
+
+    fn begin(&mut self, bytes: Vec<u8>, pending: Pending) -> (Region, Operation) {
+        self.next += 1;
+        let (region, operation) = (Region(self.next), Operation(self.next));
+        self.memory.0.insert(region, bytes);
+        self.operations.insert(operation, Pending { region, ..pending });
+        (region, operation)
+    }
+}
+
+fn identity(host: u64, at: u64) -> Identity {
+    let address = ([10, 0, (host >> 8) as u8, host as u8], 7000 + at as u16).into();
+    Identity { endpoint: EndpointId(at + 1), host: HostId(host + 1), address }
+}
+
+/// IPv4's and UDP's.
+const HEADERS: u32 = 28;
+
+/// Bytes that messages are cut from.
+const CONTENT: usize = 4 << 20;
+
+/// Datagrams that are remembered.
+const OVERHEARD: usize = 64;

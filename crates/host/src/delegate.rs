@@ -1,0 +1,76 @@
+//! A program that does this process's work: it gets the signals that this one is sent, and its exit code is this one's.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// The signals of this process, kept for a program.
+#[derive(Debug)]
+pub struct Delegate {
+    signals: SignalFd,
+    /// What was blocked before.
+    mask: SigSet,
+}
+
+impl Delegate {
+    /// Takes the signals of the calling thread, which must be the only one.
+    ///
+    /// # Errors
+    /// As signalfd(2).
+    pub fn new() -> io::Result<Self> {
+        let taken: SigSet = TAKEN.into_iter().chain([Signal::SIGCHLD]).collect();
+        let mask = taken.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { signals: SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC)?, mask })
+    }
+
+    /// Runs `command` to its end and returns its exit code: 128 + n where signal n ended it. It is asked to end where this process is
+    /// killed.
+    ///
+    /// # Errors
+    /// Why it cannot be started.
+    pub fn run(&self, command: &mut Command) -> io::Result<u8> {
+        let mask = self.mask;
+        let prepare = move || {
+            prctl::set_pdeathsig(Signal::SIGTERM)?;
+            mask.thread_set_mask()?;
+            Ok(())
+        };
+        // SAFETY: `prepare` runs between fork and exec: it makes system calls alone, allocates nothing and takes no lock.
+        unsafe { command.pre_exec(prepare) };
+        let child = Pid::from_raw(command.spawn()?.id() as i32);
+        loop {
+            if let Some(code) = ended(child)? {
+                return Ok(code);
+            }
+            let Ok(Some(signal)) = self.signals.read_signal() else { continue };
+            match Signal::try_from(signal.ssi_signo as i32) {
+                // From the terminal every process in the foreground has had it.
+                Ok(signal_kind) if signal_kind != Signal::SIGCHLD && signal.ssi_code <= 0 => {
+                    let _ = kill(child, signal_kind);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The exit code of `child`, once it has ended.
+fn ended(child: Pid) -> io::Result<Option<u8>> {
+    match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+        Ok(WaitStatus::Exited(_, code)) => Ok(Some(code as u8)),
+        Ok(WaitStatus::Signaled(_, signal, _)) => Ok(Some(128 + signal as i32 as u8)),
+        Ok(_) | Err(Errno::EINTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What people and batch systems end programs with, and tell them things.
+const TAKEN: [Signal; 6] =
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];

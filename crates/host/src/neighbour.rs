@@ -1,0 +1,213 @@
+//! Shared memory between the processes of one host, which is here one network namespace.
+//!
+//! Every process listens under a name, on an abstract unix socket: such names belong to the network namespace, and end with the process.
+//! Who has something to say to another connects to its name and passes it a [ring] of memory, which it alone writes and the other
+//! alone reads. The socket stays: a byte on it wakes who sleeps, and its end is the end of the process (or of its last child that inherited
+//! the socket by fork(2)). Nothing of it outlives the processes, however they end: the memory has no name.
+//!
+//! Nobody sleeps, as a rule: [`Reader::read`] and [`Writer::room`] cost no system call. [`Neighbours::attend`] costs one, and is due now
+//! and then, for new neighbours and for those that ended.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use farlink_wire::quantity::Nanos;
+
+use crate::readiness::{Interest, Poller};
+
+pub mod introduction;
+mod line;
+mod reader;
+pub mod ring;
+mod writer;
+
+pub use introduction::Introduction;
+use line::Line;
+pub use reader::Reader;
+use ring::{Ring, RingError};
+pub use writer::Writer;
+
+/// A process among those of its host: what it hears, and whom it may speak to.
+#[derive(Debug)]
+pub struct Neighbours {
+    listener: OwnedFd,
+    poller: Poller,
+    /// Keys of what the poller knows: 0 is the listener's.
+    last_key: u64,
+    knocking: Vec<(u64, Line)>,
+    readers: Vec<Reader>,
+    writers: HashMap<u64, Weak<Line>>,
+    /// What [`Poller::wait`] fills.
+    ready: Vec<u64>,
+}
+
+/// A neighbour that is heard no more.
+#[derive(Debug)]
+pub struct Ended {
+    /// As it introduced itself.
+    pub id: u64,
+    /// What it did wrong; nothing where its process ended, or dropped its writer.
+    pub broken: Option<RingError>,
+}
+
+impl Neighbours {
+    /// Listens under `name`, of 100 bytes at most.
+    ///
+    /// # Errors
+    /// The kernel's: `EADDRINUSE` where another process of this network namespace has the name.
+    pub fn listen(name: &str) -> io::Result<Self> {
+        let listener = introduction::listen(name)?;
+        let poller = Poller::new()?;
+        poller.add(&listener, LISTENER, Interest::Read)?;
+        Ok(Self {
+            listener,
+            poller,
+            last_key: LISTENER,
+            knocking: Vec::new(),
+            readers: Vec::new(),
+            writers: HashMap::new(),
+            ready: Vec::new(),
+        })
+    }
+
+    /// Speaks from now on to who listens under `name`, through a ring of `capacity` bytes: a power of two, [`ring::LEAST`] to
+    /// [`ring::MOST`]. Records may be written at once; who does not want them ends the [`Writer`].
+    ///
+    /// # Errors
+    /// The kernel's: `ECONNREFUSED` where nobody has the name, `EAGAIN` where too many want to speak to it at this moment, `EPERM` where
+    /// it is another user's.
+    pub fn connect(&mut self, name: &str, who: &Introduction, capacity: usize) -> io::Result<Writer> {
+        let socket = introduction::connect(name)?;
+        let (memory, ring) = Ring::create(capacity)?;
+        introduction::send(&socket, who, &memory)?;
+        let line = Arc::new(Line::new(socket));
+        let key = self.next_key();
+        self.poller.add(&*line, key, Interest::Read)?;
+        self.writers.retain(|_, line| line.strong_count() > 0);
+        self.writers.insert(key, Arc::downgrade(&line));
+        Ok(Writer::new(ring, line))
+    }
+
+    /// Lets in those that introduced themselves, where `admits` says so, and notes who ended or wants to be heard. Never waits.
+    ///
+    /// # Errors
+    /// The kernel's: no descriptors left.
+    pub fn attend(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
+        let mut ready = std::mem::take(&mut self.ready);
+        let mut attended = self.poller.wait(Nanos::ZERO, &mut ready);
+        for &key in &ready {
+            if key == LISTENER {
+                attended = attended.and(self.answer());
+            } else if let Some(line) = self.writers.get(&key) {
+                if line.upgrade().is_none_or(|line| self.hear(&line)) {
+                    self.writers.remove(&key);
+                }
+            } else if let Some(at) = self.readers.iter().position(|reader| reader.key() == key) {
+                self.hear(self.readers[at].line());
+            }
+        }
+        // Those that have just been answered have mostly said who they are already.
+        self.introduce(admits);
+        self.ready = ready;
+        attended
+    }
+
+    /// Those that may be heard.
+    pub fn readers(&mut self) -> &mut [Reader] {
+        &mut self.readers
+    }
+
+    /// Forgets a neighbour whose process ended, once all that it said was read, and says which.
+    pub fn ended(&mut self) -> Option<Ended> {
+        let at = self.readers.iter_mut().position(Reader::is_over)?;
+        let mut reader = self.readers.swap_remove(at);
+        Some(Ended { id: reader.id(), broken: reader.take_error() })
+    }
+
+    /// Asks every neighbour to wake this process when it says something; false where one has already, or one ended, so that sleeping is not
+    /// due. Then wait until this can be read (it may be at once), and call [`woken`](Self::woken) and [`attend`](Self::attend).
+    #[must_use]
+    pub fn prepare_sleep(&mut self) -> bool {
+        let mut quiet = true;
+        for reader in &mut self.readers {
+            quiet &= reader.prepare_sleep();
+        }
+        if !quiet {
+            self.woken();
+        }
+        quiet
+    }
+
+    /// Asks nobody to be woken any longer.
+    pub fn woken(&mut self) {
+        for reader in &mut self.readers {
+            reader.woken();
+        }
+    }
+
+    /// Takes what a line says; true where it is over.
+    fn hear(&self, line: &Line) -> bool {
+        let over = !line.hear();
+        if over {
+            // Its end would be told again and again.
+            let _ = self.poller.remove(line);
+        }
+        over
+    }
+
+    fn answer(&mut self) -> io::Result<()> {
+        while self.knocking.len() < MOST_KNOCKING {
+            let Some(socket) = introduction::accept(&self.listener)? else { return Ok(()) };
+            let (key, line) = (self.next_key(), Line::new(socket));
+            self.poller.add(&line, key, Interest::Read)?;
+            self.knocking.push((key, line));
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) {
+        let mut at = 0;
+        while let Some((_, line)) = self.knocking.get(at) {
+            let came = match introduction::receive(line) {
+                Ok(None) => {
+                    at += 1;
+                    continue;
+                }
+                Ok(Some(came)) => Some(came),
+                // It ended, or what it said is no introduction.
+                Err(_) => None,
+            };
+            let (key, line) = self.knocking.remove(at);
+            let admitted = came.filter(|(who, _)| admits(who));
+            let ring = admitted.and_then(|(who, memory)| Some((who, Ring::adopt(memory).ok()?)));
+            if let Some((who, ring)) = ring {
+                self.readers.push(Reader::new(ring, line, key, who.id));
+            }
+        }
+        if self.knocking.len() == MOST_KNOCKING {
+            // It stands there to keep others out.
+            self.knocking.remove(0);
+        }
+    }
+
+    const fn next_key(&mut self) -> u64 {
+        self.last_key += 1;
+        self.last_key
+    }
+}
+
+impl AsFd for Neighbours {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+}
+
+const LISTENER: u64 = 0;
+
+/// Connections that have not said who they are: they do at once, so that more are no neighbours'.
+const MOST_KNOCKING: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+"""MPI programs where something goes wrong: who is lost is told, nobody waits for ever, and others go on."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mpi import Site, compiled, here, site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Within which the loss of a peer is told; where nothing is asked for it is 15 s, longer than the cut.
+TIMEOUT_S = 3.0
+CUT_S = 5.0
+
+# Ranks wait for messages with a processor each.
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the programs are."""
+    place = tmp_path_factory.mktemp("programs")
+    for name in ("mpi_messages", "mpi_stencil", "mpi_survivors"):
+        compiled(name, place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def star(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Three hosts around a core."""
+    options = ("--hosts", "3", "--rate", "1gbit", "--rtt", "4ms", "--mtu", "9000", "--seed", "2")
+    with site(tmp_path_factory.mktemp("site"), *options) as place:
+        yield place
+
+
+def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(star: Site, programs: Path) -> None:
+    # Open MPI itself would end the job; what its ranks are told is Farlink's.
+    keep = ("--enable-recovery",)
+    said = star.run(
+        "a:1,b:1,c:1", *keep, str(programs / "mpi_survivors"), "kill", FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s"
+    ).stdout
+    told = {int(rank): float(after) for rank, after in re.findall(r"rank (\d): error after ([\d.]+) s", said)}
+    assert set(told) == {0, 1}, said
+    # Looked after at thirds of the time, and given as long to answer.
+    assert all(after < 2 * TIMEOUT_S for after in told.values()), said
+    assert set(re.findall(r"rank (\d): went on", said)) == {"0", "1"}, said
+
+
+def test_a_link_that_is_cut_for_five_seconds_goes_on_where_it_was(star: Site, programs: Path) -> None:
+    words = (str(programs / "mpi_stencil"), "32", "500", "600")
+    with star.background("a:1,b:1", *words, options=("--rate", "1gbit")) as process:
+        assert process.stdout is not None
+        while "begun" not in process.stdout.readline():
+            assert process.poll() is None
+        star.emulation.change("--cut", target="/b")
+        time.sleep(CUT_S)
+        star.emulation.change("--restore", target="/b")
+        assert process.wait(timeout=60) == 0
+        assert "checksum" in process.stdout.read()
+
+
+def test_processes_of_another_job_are_not_heard(star: Site, programs: Path) -> None:
+    keys = [secrets.token_hex(32) for _ in range(2)]
+    program = str(programs / "mpi_stencil")
+    words = [
+        *("-n", "1", "env", f"FARLINK_JOB_KEY={keys[0]}", program, "8", "8", "2", ":"),
+        *("-n", "1", "env", f"FARLINK_JOB_KEY={keys[1]}", program, "8", "8", "2"),
+    ]
+    ended = star.run("a:1,b:1", *words, FARLINK_PEER_TIMEOUT="2s")
+    assert ended.status != 0
+    assert "UDP" in ended.stderr, ended.stderr
+
+
+def test_a_message_longer_than_any_may_be_is_refused_and_others_go_on(programs: Path) -> None:
+    longest = 1 << 30
+    ended = here(2, str(programs / "mpi_messages"), "too-long", str(longest + 4096))
+    assert (ended.status, "too-long: well" in ended.stdout) == (0, True), ended
+
+
+def test_a_killed_rank_leaves_nothing_behind(programs: Path) -> None:
+    before = {each.name for each in Path("/dev/shm").iterdir()}
+    ended = here(3, str(programs / "mpi_survivors"), "kill")
+    assert ended.status != 0
+    left = {each.name for each in Path("/dev/shm").iterdir()} - before
+    assert not {each for each in left if "farlink" in each}
+    for process in re.findall(r"lost (\d+)", ended.stdout):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process), signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "mend"),
+    [
+        ("FARLINK_TRANSPORT", "tcp", "rc, xrc, ud, dc"),
+        ("FARLINK_JOB_KEY", "abc", "64 hexadecimal digits"),
+        ("FARLINK_DCIS", "0", "from 1 to 1024"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_mend(programs: Path, name: str, value: str, mend: str) -> None:
+    ended = here(
+        1, "env", f"{name}={value}", str(programs / "mpi_stencil"), "8", "8", "2", options=("--unproven",)
+    )
+    assert ended.status != 0
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("farlink: ")]
+    assert any(name in line and mend in line for line in lines), ended.stderr

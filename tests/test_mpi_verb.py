@@ -1,0 +1,202 @@
+"""`farlink mpi`: what it sets and hands on, whom it believes, what it refuses. The launchers are scripts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emulation import COMMAND_LIMIT_S, FARLINK, Ended, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+OPEN_MPI = "mpirun (Open MPI) 4.1.4"
+MPICH = "HYDRA build details:"
+
+# What a rank that uses Farlink leaves, and one of two that does.
+PROVEN = """echo '{"host": "a", "rank": 0, "local": 1, "size": 1}' > "$FARLINK_PROOF/1" """
+HALF_PROVEN = PROVEN.replace('"local": 1', '"local": 2')
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A directory in which `farlink` is installed, with temporary files of its own."""
+
+    farlink: Path
+    temporary: Path
+
+    def __call__(self, *args: str, **env: str) -> Ended:
+        """`farlink mpi ARGS`."""
+        return run([str(self.farlink), "mpi", *args], env={"TMPDIR": str(self.temporary), **env})
+
+    def complaint(self, *args: str, **env: str) -> str:
+        """The one line of a command that is refused."""
+        ended = self(*args, **env)
+        assert (ended.status, ended.stdout) == (2, ""), ended
+        return ended.complaint
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """`farlink` with a library beside it that only lies there."""
+    root = tmp_path_factory.mktemp("installed")
+    (root / "fabric").mkdir()
+    (root / "fabric" / "libfarlink-fi.so").touch()
+    (root / "tmp").mkdir()
+    shutil.copy(FARLINK, root / "farlink")
+    return Installed(root / "farlink", root / "tmp")
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Callable[..., str]:
+    """Makes a launcher that says that it is `version`, and does `what`."""
+
+    def make(what: str, *, version: str = OPEN_MPI, name: str = "mpirun") -> str:
+        script = tmp_path / name
+        script.write_text(
+            f'#!/bin/sh\nif [ "$1" = --version ]; then echo {shlex.quote(version)}; exit 0; fi\n{what}\n'
+        )
+        script.chmod(0o755)
+        return str(script)
+
+    return make
+
+
+def exported(text: str) -> dict[str, str]:
+    """The variables of `export NAME=VALUE` lines, as a shell reads them."""
+    words = [shlex.split(line) for line in text.splitlines()]
+    assert all(len(each) == 2 and each[0] == "export" for each in words), text
+    return dict(each[1].split("=", 1) for each in words)
+
+
+def test_env_prints_what_each_mpi_needs(installed: Installed) -> None:
+    directory = str(installed.farlink.parent / "fabric")
+    ended = installed(
+        "env", "--mpi", "open-mpi", "--transport", "xrc", "--rate", "10gbit", "--interface", "a b"
+    )
+    assert ended.status == 0, ended
+    variables = exported(ended.stdout)
+    assert len(bytes.fromhex(variables.pop("FARLINK_JOB_KEY"))) == 32
+    assert variables == {
+        "FI_PROVIDER_PATH": directory,
+        "OMPI_MCA_pml": "cm",
+        "OMPI_MCA_mtl": "ofi",
+        "OMPI_MCA_opal_common_ofi_provider_include": "farlink",
+        "OMPI_MCA_btl": "self,vader",
+        "OMPI_MCA_osc": "^ucx",
+        "OMPI_MCA_bml_r2_show_unreach_errors": "0",
+        "FARLINK_TRANSPORT": "xrc",
+        "FARLINK_RATE": "10000000000bit",
+        "FARLINK_INTERFACE": "a b",
+    }
+    variables = exported(installed("env", "--mpi", "mpich").stdout)
+    assert variables["MPIR_CVAR_CH4_NETMOD"] == "ofi"
+    assert variables["FI_PROVIDER"] == "farlink"
+
+
+def test_ranks_get_the_variables_and_nobody_sees_the_key(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    program = launcher(f'echo "$@"; echo "$FARLINK_JOB_KEY $FARLINK_EAGER"; {PROVEN}')
+    ended = installed("run", "--eager", "64KiB", "--", program, "-n", "2", "./x", FARLINK_SHM="0")
+    assert (ended.status, ended.stderr) == (0, ""), ended
+    words, values = ended.stdout.splitlines()
+    key, eager = values.split()
+    assert len(key) == 64
+    assert eager == "65536B"
+    names = ["FARLINK_EAGER", "FARLINK_JOB_KEY", "FARLINK_PROOF", "FARLINK_SHM", "FI_PROVIDER_PATH"]
+    assert words == " ".join([f"-x {name}" for name in names] + ["-n 2 ./x"])
+    # What MPICH is started with, ranks have.
+    program = launcher(f'echo "$@ $FI_PROVIDER"; {PROVEN}', version=MPICH)
+    assert installed("run", "--", program, "./x").stdout == "./x farlink\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "words"),
+    [
+        ("true", 1, "no rank"),
+        (HALF_PROVEN, 1, "1 of 2 ranks on a"),
+        ("exit 3", 3, "no rank"),
+        (f"{PROVEN}\nexit 3", 3, ""),
+        ("kill -9 $$", 137, ""),
+    ],
+)
+def test_a_job_over_another_network_does_not_pass(
+    installed: Installed, launcher: Callable[..., str], what: str, status: int, words: str
+) -> None:
+    ended = installed("run", "--", launcher(what))
+    assert ended.status == status, ended
+    assert (words in ended.complaint) if words else ended.stderr == "", ended
+    assert not list(installed.temporary.iterdir())
+
+
+def test_what_cannot_be_proven_passes_where_that_is_said(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    assert installed("run", "--unproven", "--", launcher('test -z "$FARLINK_PROOF"')).status == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_are_passed_on(
+    installed: Installed, launcher: Callable[..., str], number: signal.Signals
+) -> None:
+    name = number.name.removeprefix("SIG")
+    # It says when it may be sent one, and sleeps in the background so that it hears it at once.
+    what = f"end() {{ kill $!; {PROVEN}; exit 7; }}\ntrap end {name}\nsleep 60 & echo ready\nwait"
+    with subprocess.Popen(
+        [installed.farlink, "mpi", "run", "--", launcher(what)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(installed.temporary)},
+        start_new_session=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(COMMAND_LIMIT_S) == 7
+    assert not list(installed.temporary.iterdir())
+
+
+REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("run", "--", "no-such-mpirun"): ("no-such-mpirun", "PATH"),
+    ("run", "--mpi", "mpich", "--", "/no/such/program"): ("/no/such/program",),
+    ("run", "--", "true"): ('"true"', "--mpi open-mpi"),
+    ("run",): ("COMMAND",),
+    ("env", "--transport", "tcp"): ("tcp", "rc, xrc, ud, dc"),
+    ("env", "--rate", "10"): ('"10"', "no unit", "10gbit"),
+    ("env", "--rate", "-1gbit"): ("below zero", "10gbit"),
+    ("env", "--dcis", "0"): ('"0"', "1 to"),
+    ("env", "--dci-policy", "hash"): ("hash", "dcs_quota"),
+    ("env", "--eager", "much"): ("much", "unit"),
+    ("env", "--mpi", "intel"): ("intel", "open-mpi", "mpich"),
+    ("env", "--stats", ""): ("--stats",),
+    ("env", "--mpi", "mpich", "--interface", ""): ("--interface",),
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_what_is_wrong_is_said_in_one_line(installed: Installed, arguments: tuple[str, ...]) -> None:
+    complaint = installed.complaint(*arguments)
+    for words in REFUSED[arguments]:
+        assert words in complaint
+
+
+def test_a_launcher_of_another_mpi_is_refused(installed: Installed, launcher: Callable[..., str]) -> None:
+    complaint = installed.complaint("run", "--", launcher("true", version="Intel(R) MPI Library"))
+    assert "--mpi" in complaint
+
+
+def test_without_the_library_it_says_how_to_make_it(tmp_path: Path) -> None:
+    alone = Installed(tmp_path / "farlink", tmp_path)
+    shutil.copy(FARLINK, alone.farlink)
+    for arguments in (("env", "--mpi", "mpich"), ("run", "--", "mpirun")):
+        complaint = alone.complaint(*arguments)
+        assert "libfarlink-fi.so" in complaint
+        assert "make build" in complaint
