@@ -15,6 +15,7 @@ from support import page
 from support.copies import Results
 from support.mpi_job import WORK
 from support.mpi_rows import Exchange, Lammps, PingPong, Stencil, Suite
+from support.mpi_scale import Scale
 
 REPETITIONS = 1
 ROWS = (
@@ -29,6 +30,7 @@ ROWS = (
     PingPong(),
     Lammps(),
     Suite(),
+    Scale(),
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from emulation import FARLINK, run
-from mpi import MPIRUN, TRANSPORTS, Site, compiled, here, site
+from mpi_job import ENVIRONMENT, MPIRUN, TRANSPORTS, Site, compiled, here, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +100,20 @@ def test_lammps_has_the_same_output_as_over_open_mpis_own_transport(tmp_path: Pa
     thermo = re.compile(r"^ +\d+ +-?[\d.]+ .*$", re.MULTILINE)
     assert len(thermo.findall(ours.stdout)) >= 6
     assert thermo.findall(ours.stdout) == thermo.findall(theirs.stdout)
+
+
+@pytest.mark.skipif(not (ENVIRONMENT / "mpiexec").exists(), reason="the package mpich is not installed")
+def test_programs_of_mpich_run_over_it_on_one_host_and_on_two(lossy: Site, tmp_path: Path) -> None:
+    compiler, mpiexec = (str(ENVIRONMENT / name) for name in ("mpicc", "mpiexec"))
+    program = compiled("mpi_messages", tmp_path, compiler=compiler)
+    remote = ("-launcher", "rsh", "-launcher-exec", str(lossy.agent), "-hosts", "a,b", "-iface", "farlink0")
+    for through, where in (([], ()), (lossy.emulation.command("a"), remote)):
+        figures = tmp_path / f"figures-{len(where)}"
+        words = [str(FARLINK), "mpi", "run", "--rate", "1gbit", "--stats", str(figures), "--"]
+        ended = run([*through, *words, mpiexec, *where, "-n", "2", program])
+        assert (ended.status, ended.stdout.count(": well")) == (0, SECTIONS), ended
+        ranks = [json.loads(line) for line in figures.read_text().splitlines()]
+        assert [each["datagrams_sent"] > 0 for each in ranks] == [bool(where)] * 2, ranks
 
 
 def test_fi_info_shows_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mpi import Site, compiled, here, site
+from mpi_job import Site, compiled, here, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,18 @@ if TYPE_CHECKING:
 # Within which the loss of a peer is told; where nothing is asked for it is 15 s, longer than the cut.
 TIMEOUT_S = 3.0
 CUT_S = 5.0
+DEVICE = "farlink0"
+# Takes what was sent to its port from a host: nothing comes, and nobody is told. TCP goes on.
+WITHOUT_UDP = f"""
+ip rule add pref 1 lookup local
+ip rule del pref 0
+ip rule add pref 0 iif {DEVICE} ipproto udp blackhole
+"""
+WITH_UDP = f"""
+ip rule del pref 0 iif {DEVICE} ipproto udp blackhole
+ip rule add pref 0 lookup local
+ip rule del pref 1
+"""
 
 # Ranks wait for messages with a processor each.
 pytestmark = pytest.mark.alone
@@ -55,6 +68,50 @@ def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(star: Site, programs
     assert set(re.findall(r"rank (\d): went on", said)) == {"0", "1"}, said
 
 
+def test_who_waits_for_a_peer_out_of_reach_is_told_and_others_go_on(star: Site, programs: Path) -> None:
+    words = (str(programs / "mpi_survivors"), "wait")
+    said = ""
+    with star.background("a:1,b:1,c:1", *words, FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s") as process:
+        assert process.stdout is not None
+        while "lost" not in process.stdout.readline():
+            assert process.poll() is None
+        try:
+            for other in "ab":
+                star.emulation.change("--cut", target=f"/{other}..c")
+            # What rank 1 says comes by the launcher's own connection, which is not cut.
+            while len(re.findall(r"rank \d: went on", said)) < 2:
+                said += process.stdout.readline()
+                assert process.poll() is None, said
+        finally:
+            for other in "ab":
+                star.emulation.change("--restore", target=f"/{other}..c")
+    told = [float(after) for after in re.findall(r"rank \d: error after ([\d.]+) s", said)]
+    assert len(told) == 2, said
+    assert all(after < 2 * TIMEOUT_S for after in told), said
+
+
+@contextlib.contextmanager
+def without_udp(star: Site, hosts: str) -> Iterator[None]:
+    """No datagram comes in at these hosts until the context ends."""
+    for host in hosts:
+        star.emulation.output(host, "sh", "-ec", WITHOUT_UDP)
+    try:
+        yield
+    finally:
+        for host in hosts:
+            star.emulation.output(host, "sh", "-ec", WITH_UDP)
+
+
+def test_hosts_between_which_no_udp_passes_are_told_so(star: Site, programs: Path) -> None:
+    words = (str(programs / "mpi_stencil"), "8", "8", "2")
+    with without_udp(star, "ac"):
+        ended = star.run("a:1,c:1", *words, FARLINK_PEER_TIMEOUT="2s")
+    assert ended.status != 0
+    lines = [line for line in ended.stderr.splitlines() if "farlink: " in line]
+    assert any("is UDP open between the hosts" in line for line in lines), ended.stderr
+    assert star.run("a:1,c:1", *words).status == 0
+
+
 def test_a_link_that_is_cut_for_five_seconds_goes_on_where_it_was(star: Site, programs: Path) -> None:
     words = (str(programs / "mpi_stencil"), "32", "500", "600")
     with star.background("a:1,b:1", *words, options=("--rate", "1gbit")) as process:
@@ -81,7 +138,7 @@ def test_processes_of_another_job_are_not_heard(star: Site, programs: Path) -> N
 
 
 def test_a_message_longer_than_any_may_be_is_refused_and_others_go_on(programs: Path) -> None:
-    longest = 1 << 30
+    longest = 1 << 40
     ended = here(2, str(programs / "mpi_messages"), "too-long", str(longest + 4096))
     assert (ended.status, "too-long: well" in ended.stdout) == (0, True), ended
 

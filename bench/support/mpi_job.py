@@ -55,8 +55,8 @@ NET = Way(
 )
 
 
-def ours(transport: str, *, rate: str = "", **environment: str) -> Way:
-    """Farlink's provider, with a known rate or one to be sought."""
+def ours(transport: str, *, rate: str = "", label: str = "", **environment: str) -> Way:
+    """Farlink's provider, with a known rate or one to be sought; `label` says what else is special."""
     said = {
         "FI_PROVIDER_PATH": str(PROVIDERS),
         "FARLINK_JOB_KEY": secrets.token_hex(32),
@@ -64,7 +64,7 @@ def ours(transport: str, *, rate: str = "", **environment: str) -> Way:
         **({"FARLINK_RATE": rate} if rate else {}),
         **environment,
     }
-    name = f"farlink {transport}" + ("" if rate or "FARLINK_SHM" in environment else ", rate sought")
+    name = f"farlink {transport}{label}" + ("" if rate or "FARLINK_SHM" in environment else ", rate sought")
     parameters = {"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "farlink"}
     return Way(name=name, parameters=parameters, environment=said)
 
@@ -108,9 +108,9 @@ class Site:
     connection: Connection
     agent: Path
 
-    def run(self, way: Way, hosts: Sequence[str], *command: str) -> str:
-        """What a program prints with a rank on each of `hosts`."""
-        where = ",".join(f"{host}:1" for host in hosts)
+    def run(self, way: Way, hosts: Sequence[str], *command: str, ranks_a_host: int = 1) -> str:
+        """What a program prints with so many ranks on each of `hosts`."""
+        where = ",".join(f"{host}:{ranks_a_host}" for host in hosts)
         words = [*MPIRUN, "--mca", "plm_rsh_agent", str(self.agent), "-host", where, *way.words(), *command]
         return output(self.connection.on("a", *words), way)
 

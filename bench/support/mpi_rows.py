@@ -392,7 +392,6 @@ def fetch_suite() -> None:
             "--no-deps",
             "--no-binary",
             ":all:",
-            "--no-build-isolation",
             "-d",
             str(WORK),
             f"mpi4py=={version}",

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulation import FARLINK, ROOT, Emulation, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from emulation import Ended
 
 PROGRAMS = ROOT / "tests" / "programs"
 AGENT = PROGRAMS / "mpi_agent.py"
-MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")
+# What came with the virtual environment: MPICH, whose programs have the names of Open MPI's.
+ENVIRONMENT = Path(sys.prefix) / "bin"
 TRANSPORTS = ("rc", "xrc", "ud", "dc")
 
 
-def compiled(name: str, into: Path) -> str:
+def of_the_system(name: str) -> str:
+    """The system's program of that name, also where the virtual environment is the first place to look."""
+    places = [each for each in os.get_exec_path() if Path(each) != ENVIRONMENT]
+    return shutil.which(name, path=os.pathsep.join(places)) or name
+
+
+MPIRUN = (of_the_system("mpirun"), "--allow-run-as-root", "--oversubscribe")
+
+
+def compiled(name: str, into: Path, *, compiler: str = of_the_system("mpicc")) -> str:
     """The program of that name, made by `mpicc`."""
     program = into / name
-    subprocess.run(["mpicc", "-O1", "-o", str(program), str(PROGRAMS / f"{name}.c")], check=True)
+    subprocess.run([compiler, "-O1", "-o", str(program), str(PROGRAMS / f"{name}.c")], check=True)
     return str(program)
 
 
