@@ -1,7 +1,7 @@
 //! A libfabric provider, `farlink`: unmodified MPI programs over long connections.
 //!
 //! Everything here is the C side: objects and tables as libfabric wants them, whose functions check, convert, call and map. What is sent
-//! when is `farlink-flow`'s, and every system call `farlink-host`'s. One [`driver`] an endpoint holds both together under one lock.
+//! when is `farlink-flow`'s, and every system call `farlink-host`'s. One `driver` an endpoint holds both together under one lock.
 
 mod absent;
 mod address_vector;

@@ -2,9 +2,9 @@
 //!
 //! | transport | a sending context leads to | it is opened | it ends |
 //! |---|---|---|---|
-//! | [`rc`] | a process | by a full handshake | with the process |
-//! | [`xrc`] | a host: one of its processes receives for all of them | by a full handshake | with the process |
-//! | [`ud`] | a process, and is nothing but a window: no connection | by its first datagram | with the process |
+//! | `rc` | a process | by a full handshake | with the process |
+//! | `xrc` | a host: one of its processes receives for all of them | by a full handshake | with the process |
+//! | `ud` | a process, and is nothing but a window: no connection | by its first datagram | with the process |
 //! | [`dc`] | a process, one after another | in band | when another is to be reached |
 //!
 //! A transport decides and counts; contexts are the endpoint's.

@@ -6,7 +6,7 @@ use super::{Congestion, MOST_WINDOW, Round};
 
 /// Doubles its window each round until the round-trip time grows or packets are lost; then backs off by a sixth for the former, by a third
 /// for the latter, and goes on by a sixteenth. Loss that stays whatever the rate is the path's own, and not answered: it is the least share
-/// that was lost in any of the last [`REMEMBERED`] rounds.
+/// that was lost in any of the last `REMEMBERED` rounds.
 #[derive(Clone, Debug)]
 pub struct Sought {
     window: u64,

@@ -22,7 +22,7 @@ pub struct Settings {
     /// A peer that owes an answer, or whose message is waited for, and that says nothing for so long, has failed: at two thirds of it at
     /// the earliest.
     pub silence: Nanos,
-    /// Whether peers of this host are reached by [`Endpoint::fill`]; otherwise by datagrams, too.
+    /// Whether peers of this host are reached by [`Endpoint::fill`](super::Endpoint::fill); otherwise by datagrams, too.
     pub nearby: bool,
     /// For what is chosen at random.
     pub seed: u64,
