@@ -151,8 +151,10 @@ def test_signals_are_passed_on(
     name = number.name.removeprefix("SIG")
     # It says when it may be sent one, and sleeps in the background so that it hears it at once.
     what = f"end() {{ kill $!; {PROVEN}; exit 7; }}\ntrap end {name}\nsleep 60 & echo ready\nwait"
+    # What a shell starts in the background ignores SIGINT, and a script cannot trap what it ignores.
+    heard = ("env", "--default-signal=INT")
     with subprocess.Popen(
-        [installed.farlink, "mpi", "run", "--", launcher(what)],
+        [*heard, installed.farlink, "mpi", "run", "--", launcher(what)],
         stdout=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(installed.temporary)},
         start_new_session=True,
