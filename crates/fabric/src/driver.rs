@@ -1,7 +1,7 @@
 //! Who drives an endpoint: the application's threads whenever they call, and the progress thread when they do not.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farlink_flow::fabric::endpoint::Endpoint;
@@ -34,8 +34,9 @@ pub(crate) struct Driver {
     wake: Wake,
     /// Whether the application called since the progress thread looked last.
     attended: AtomicBool,
-    /// When the progress thread wakes by itself, nanoseconds of the monotonic clock; 0 while it is awake, or soon will be.
-    asleep_until: AtomicU64,
+    /// Whether the progress thread sleeps until something comes. What the application takes does not wake it, nor would neighbours that
+    /// came since.
+    asleep: AtomicBool,
     enabled: AtomicBool,
     stopping: AtomicBool,
 }
@@ -83,7 +84,7 @@ impl Driver {
             watched,
             wake: Wake::new().map_err(OpenError::System)?,
             attended: AtomicBool::new(false),
-            asleep_until: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
             enabled: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }))
@@ -114,7 +115,7 @@ impl Driver {
         let done = act(&mut engine, now);
         if self.enabled.load(Ordering::Relaxed) {
             engine.put_out(now);
-            self.hurry(&engine, now);
+            self.rouse();
         }
         done
     }
@@ -133,7 +134,7 @@ impl Driver {
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
         engine.progress(now);
-        self.hurry(&engine, now);
+        self.rouse();
         Ok(())
     }
 
@@ -160,11 +161,11 @@ impl Driver {
                 if deadline.is_some_and(|deadline| deadline <= now) || !engine.prepare_sleep() {
                     continue;
                 }
-                self.asleep_until.store(deadline.map_or(u64::MAX, |deadline| deadline.0), Ordering::Relaxed);
+                self.asleep.store(true, Ordering::Relaxed);
                 deadline.map(|deadline| deadline.since(now))
             };
             self.sleep(&self.watched, time);
-            self.asleep_until.store(0, Ordering::Relaxed);
+            self.asleep.store(false, Ordering::Relaxed);
             lock(&self.engine)?.woken();
         }
         Ok(())
@@ -220,14 +221,11 @@ impl Driver {
         }
     }
 
-    /// Wakes the progress thread where it would sleep through what is due.
-    fn hurry(&self, engine: &Engine, now: Nanos) {
-        let until = self.asleep_until.load(Ordering::Relaxed);
-        if until == 0 {
-            return;
-        }
-        if engine.deadline(now).is_some_and(|deadline| deadline.after(NAP).0 < until) {
-            self.asleep_until.store(0, Ordering::Relaxed);
+    /// Has the progress thread look every now and then from now on, whether the application still calls. Under the engine's lock, as it falls
+    /// asleep under it.
+    fn rouse(&self) {
+        if self.asleep.load(Ordering::Relaxed) {
+            self.asleep.store(false, Ordering::Relaxed);
             self.wake.raise();
         }
     }
