@@ -535,3 +535,6 @@ const PROBES: usize = 2;
 
 /// Doublings of the time until the next.
 const MOST_DOUBLED: u32 = 3;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use std::collections::BTreeSet;
+
+use farlink_wire::fabric::datagram::DatagramError;
+
+use super::*;
+use crate::fabric::incoming::Incoming;
+
+/// Both ends of a context.
+struct Pair {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    path: Path,
+    now: Nanos,
+    numbers: BTreeSet<u64>,
+    came: Vec<Vec<u8>>,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (from, to, now) = (EndpointId(1), EndpointId(2), Nanos(1));
+        let address = ([10, 0, 0, 2], 7).into();
+        let route = Route { from, host: HostId(1), to, peer: PeerId(0), address, number: 1 };
+        let cipher = || Cipher::new(&[1; 32], from, to, 1).unwrap();
+        Self {
+            outgoing: Outgoing::new(route, cipher(), false, false, now),
+            incoming: Incoming::new(1, cipher(), now),
+            path: Path::new(None, now),
+            now,
+            numbers: BTreeSet::new(),
+            came: Vec::new(),
+        }
+    }
+
+    /// Sends a group of pieces of one byte each: their datagrams, and those of their parity.
+    fn group(&mut self, pieces: u8) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        for piece in 0..pieces {
+            let piece = Piece { to: EndpointId(2), frames: vec![piece] };
+            self.outgoing.push(self.now, piece, &self.path);
+            sent.extend(self.sent());
+        }
+        self.outgoing.flush(&self.path);
+        sent.extend(self.sent());
+        sent
+    }
+
+    /// All that it wants to send now.
+    fn sent(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        while self.outgoing.wants_to_send() {
+            let mut datagram = vec![0; 200];
+            let written = self.outgoing.poll(self.now, &mut self.path, &mut datagram);
+            assert!(written > 0, "it has nothing to send");
+            datagram.truncate(written);
+            sent.push(datagram);
+        }
+        sent
+    }
+
+    /// Datagrams arrive, and so does their acknowledgement.
+    fn arrive(&mut self, datagrams: &[Vec<u8>]) {
+        self.now = self.now.after(Nanos(1_000_000));
+        for datagram in datagrams {
+            let mut datagram = datagram.clone();
+            let clear = Clear::decode(&datagram).unwrap();
+            let body = self.incoming.open(clear, &mut datagram).unwrap().to_vec();
+            self.incoming.on_number(self.now, clear);
+            self.hear(clear.about, &body).unwrap();
+        }
+        while let Some(piece) = self.incoming.poll() {
+            self.came.push(piece.frames);
+        }
+        let mut answer = [0; 2000];
+        let written = self.incoming.acknowledge(self.now, EndpointId(2), &mut answer);
+        let clear = Clear::decode(&answer[..written]).unwrap();
+        assert!(self.outgoing.on_ack(self.now, clear, &mut answer[..written], &mut self.path));
+    }
+
+    fn hear(&mut self, about: About, body: &[u8]) -> Result<(), DatagramError> {
+        match about {
+            About::Data => {
+                let (data, frames) = Data::decode(body)?;
+                if self.incoming.on_data(data, frames) {
+                    self.incoming.on_taken();
+                    self.came.push(frames.to_vec());
+                }
+            }
+            _ => {
+                let (parity, shard) = Parity::decode(body)?;
+                self.incoming.on_parity(parity, shard);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, datagrams: &[Vec<u8>]) {
+        for datagram in datagrams {
+            assert!(self.numbers.insert(Clear::decode(datagram).unwrap().number), "a nonce is used once");
+        }
+    }
+}
+
+#[test]
+fn what_parity_may_bring_back_keeps_nothing_waiting() {
+    let mut pair = Pair::new();
+    let sent = pair.group(20);
+    let parity = sent.len() - 20;
+    assert!(parity > 0);
+    // The third piece is lost, and the parity is still on its way.
+    pair.arrive(&[&sent[..2], &sent[3..20]].concat());
+    assert_eq!((pair.came.len(), pair.outgoing.counts().lost), (2, 1));
+    assert!(!pair.outgoing.wants_to_send() && pair.outgoing.may_push() && !pair.outgoing.is_drained());
+    pair.arrive(&sent[20..]);
+    assert_eq!((pair.came.len(), pair.outgoing.counts().retransmits), (20, 0));
+    assert!(pair.outgoing.is_drained());
+}
+
+#[test]
+fn what_parity_did_not_bring_back_goes_again() {
+    let mut pair = Pair::new();
+    let sent = pair.group(20);
+    // One piece more is lost than there is parity.
+    let parity = sent.len() - 20;
+    pair.arrive(&sent[parity + 1..]);
+    let again = pair.sent();
+    assert_eq!(again.len(), parity + 1);
+    pair.arrive(&again);
+    assert!(pair.outgoing.is_drained() && pair.came.len() == 20 && pair.came.is_sorted());
+}
+
+#[test]
+fn a_group_of_which_all_has_come_ends() {
+    let mut pair = Pair::new();
+    pair.outgoing.push(pair.now, Piece { to: EndpointId(2), frames: vec![7] }, &pair.path);
+    let sent = pair.sent();
+    assert!(!pair.outgoing.is_drained());
+    pair.arrive(&sent);
+    assert!(pair.outgoing.is_drained() && pair.outgoing.deadline(&pair.path).is_none());
+}
+
+#[test]
+fn last_words_have_numbers_of_their_own() {
+    let mut pair = Pair::new();
+    let sent = pair.group(20);
+    pair.note(&sent);
+    // All pieces have come, and the parity is still under way.
+    pair.arrive(&sent[..20]);
+    assert!(pair.outgoing.is_drained() && pair.path.flying() > 0);
+    pair.outgoing.close(&mut pair.path);
+    assert_eq!(pair.path.flying(), 0);
+    let mut word = vec![0; 200];
+    let written = pair.outgoing.word(pair.now, &mut pair.path, About::Disconnect, &mut word);
+    word.truncate(written);
+    pair.note(&[word]);
+}
