@@ -1,9 +1,13 @@
 //! Every message arrives once, whole and in order, whatever lies between.
 
+use std::collections::BTreeMap;
+
+use farlink_flow::fabric::endpoint::Settings;
 use farlink_flow::fabric::transport::Kind;
 use farlink_link::Conditions;
 use farlink_link::conditions::Reorder;
 use farlink_wire::quantity::{Fraction, Nanos};
+use proptest::prelude::*;
 
 use crate::simulation::Simulation;
 use crate::{MS, SECOND, dynamic, path, settings, transports};
@@ -136,5 +140,79 @@ fn after_a_link_was_cut_for_five_seconds() {
         let took = simulation.finish(Nanos(10 * SECOND));
         assert_eq!(simulation.failures, []);
         assert!(took < Nanos(3 * SECOND), "{transport:?} {took}");
+    }
+}
+
+/// What happens to a program, in any order.
+#[derive(Clone, Debug)]
+enum Event {
+    Send {
+        from: usize,
+        to: usize,
+        len: usize,
+    },
+    Receive {
+        from: usize,
+        to: usize,
+    },
+    Run(u64),
+    /// The links break, or are mended.
+    Cut(bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let len = prop_oneof![0..40_usize, 8000..10_000_usize, 0..MOST];
+    prop_oneof![
+        6 => (0..9_usize, 0..9_usize, len).prop_map(|(from, to, len)| Event::Send { from, to, len }),
+        6 => (0..9_usize, 0..9_usize).prop_map(|(from, to)| Event::Receive { from, to }),
+        3 => (0..200_u64).prop_map(Event::Run),
+        1 => any::<bool>().prop_map(Event::Cut),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn in_whatever_order_things_happen(
+        transport in 0..5_usize,
+        (hosts, each) in (1..5_u64, 1..3_u64),
+        (rtt_us, loss, reorder) in (100..200_000_u64, 0.0..0.2_f64, 0.0..0.2_f64),
+        (eager, rate) in (0..MOST, any::<bool>()),
+        events in prop::collection::vec(event(), 1..80),
+    ) {
+        let reorder = Reorder { share: Fraction::new(reorder).unwrap(), extra: Nanos(rtt_us * 300) };
+        let duplicate = Fraction::new(loss / 4.0).unwrap();
+        let conditions = Conditions { reorder, duplicate, ..path(rtt_us, loss) };
+        let mut settings = Settings { eager, ..settings(transports()[transport]) };
+        settings.rate = settings.rate.filter(|_| rate);
+        let mut simulation = Simulation::new(hosts, each, conditions, &settings);
+        let count = (hosts * each) as usize;
+        let (mut sent, mut asked) = (BTreeMap::new(), BTreeMap::new());
+        for event in events {
+            match event {
+                Event::Send { from, to, len } => {
+                    simulation.send(from % count, to % count, len);
+                    *sent.entry((from % count, to % count)).or_insert(0) += 1;
+                }
+                Event::Receive { from, to } => {
+                    simulation.receive(to % count, from % count, MOST);
+                    *asked.entry((from % count, to % count)).or_insert(0) += 1;
+                }
+                Event::Run(ms) => simulation.run(Nanos(ms * MS)),
+                Event::Cut(is_cut) => {
+                    simulation.set(Conditions { is_cut, ..conditions });
+                    simulation.run(Nanos(SECOND / 4));
+                }
+            }
+        }
+        simulation.set(conditions);
+        for (from, to) in (0..count).flat_map(|from| (0..count).map(move |to| (from, to))) {
+            let of = |counts: &BTreeMap<_, i32>| counts.get(&(from, to)).copied().unwrap_or(0);
+            (of(&sent)..of(&asked)).for_each(|_| simulation.send(from, to, 100));
+            (of(&asked)..of(&sent)).for_each(|_| simulation.receive(to, from, MOST));
+        }
+        simulation.finish(Nanos(60 * SECOND));
+        prop_assert_eq!(&simulation.failures, &[]);
     }
 }
