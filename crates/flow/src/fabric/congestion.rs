@@ -23,8 +23,10 @@ pub struct Round {
     pub rtt: Nanos,
     /// The shortest one there ever was.
     pub least_rtt: Nanos,
-    /// Whether more would have left, had it been allowed.
+    /// Whether more would have left, had the window been larger.
     pub limited: bool,
+    /// Whether something would have left sooner, had the rate been higher.
+    pub paced: bool,
 }
 
 /// One controller of a path.

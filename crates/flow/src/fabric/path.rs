@@ -95,6 +95,11 @@ impl Path {
         room
     }
 
+    /// Something is kept by the rate.
+    pub const fn on_paced(&mut self) {
+        self.round.paced = true;
+    }
+
     /// When its rate lets something leave.
     #[must_use]
     pub const fn paced_until(&self) -> Nanos {
@@ -189,8 +194,15 @@ impl Path {
     }
 }
 
-const NO_ROUND: Round =
-    Round { arrived: 0, known: 0, lost: 0, rtt: Nanos::MAX, least_rtt: Nanos::MAX, limited: false };
+const NO_ROUND: Round = Round {
+    arrived: 0,
+    known: 0,
+    lost: 0,
+    rtt: Nanos::MAX,
+    least_rtt: Nanos::MAX,
+    limited: false,
+    paced: false,
+};
 
 /// What may leave at once: a process is not always there in time.
 const BURST: Nanos = Nanos(2_000_000);

@@ -213,7 +213,11 @@ impl Contexts {
 
     /// Whether the rates let something leave on a path; otherwise it is held until they do.
     fn is_time(&mut self, now: Nanos, path: usize) -> bool {
-        let at = self.pacer.free_at().max(self.paths[path].paced_until());
+        let paced = self.paths[path].paced_until();
+        if paced > now {
+            self.paths[path].on_paced();
+        }
+        let at = self.pacer.free_at().max(paced);
         if at > now {
             self.held_until = Some(self.held_until.map_or(at, |held| held.min(at)));
         }
