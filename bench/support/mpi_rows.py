@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from support import page
 from support.mpi_job import (
+    EAGER_TCP,
     NET,
     PROGRAMS,
     SHARED_PROGRAMS,
@@ -83,7 +84,7 @@ class Exchange:
 
     def ways(self) -> list[Way]:
         """Who takes part."""
-        return [TCP, *(ours(each, rate="10gbit") for each in TRANSPORTS), ours("rc")]
+        return [TCP, EAGER_TCP, *(ours(each, rate="10gbit") for each in TRANSPORTS), ours("rc")]
 
     def run(self, results: Results, repetitions: int) -> None:
         """Measures what is not measured yet of it."""
@@ -140,7 +141,7 @@ class Stencil:
     def run(self, results: Results, repetitions: int) -> None:
         """Measures what is not measured yet of it."""
         program = compiled(SHARED_PROGRAMS / "mpi_stencil.c")
-        ways = [TCP, UCX, *(ours(each, rate="10gbit") for each in TRANSPORTS)]
+        ways = [TCP, EAGER_TCP, UCX, *(ours(each, rate="10gbit") for each in TRANSPORTS)]
         for repetition in range(1, repetitions + 1):
             for hosts in (2, 4):
                 for rtt in self.rtts_ms:
