@@ -14,8 +14,9 @@ from pathlib import Path
 from support import page
 from support.copies import Results
 from support.mpi_job import WORK
-from support.mpi_rows import Exchange, Lammps, PingPong, Stencil, Suite
+from support.mpi_rows import Exchange, Lammps, PingPong, Stencil
 from support.mpi_scale import Scale
+from support.mpi_suite import Suite
 
 REPETITIONS = 1
 ROWS = (

@@ -63,6 +63,11 @@ NET = Way(
     parameters={"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "net"},
 )
 
+RXM = Way(
+    name="libfabric's tcp;ofi_rxm",
+    parameters={"pml": "cm", "mtl": "ofi", "opal_common_ofi_provider_include": "tcp;ofi_rxm"},
+)
+
 
 def ours(transport: str, *, rate: str = "", label: str = "", **environment: str) -> Way:
     """Farlink's provider, with a known rate or one to be sought; `label` says what else is special."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import statistics
 import subprocess
-import sys
-import tarfile
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,19 +131,27 @@ class Stencil:
 
     name: str = "stencil"
     title: str = "A stencil: 200 iterations, each waits for a row of 64 KiB of both neighbours"
-    rtts_ms: Sequence[float] = (11.8, 91.6)
-    losses: Sequence[int] = (0, 1, 5)
+    rtts_ms: Sequence[float] = (0.4, 11.8, 91.6, 45.6, 183, 366)
+    losses: Sequence[int] = (0, 1, 5, 10)
+
+    def ways(self, hosts: int, rtt_ms: float, loss: int) -> list[Way]:
+        """Who takes part: all of them where that takes minutes, and two of them where it would take hours."""
+        found = [TCP]
+        if loss < 10 and rtt_ms <= (11.8 if hosts > 2 or loss > 1 else 91.6):
+            found += [EAGER_TCP, UCX]
+        if loss < 10 and (rtt_ms <= 11.8 or (hosts, rtt_ms) == (2, 91.6)):
+            found += [ours(each, rate="10gbit") for each in TRANSPORTS if each != "dc"]
+        return [*found, ours("dc", rate="10gbit")]
 
     def run(self, results: Results, repetitions: int) -> None:
         """Measures what is not measured yet of it."""
         program = compiled(SHARED_PROGRAMS / "mpi_stencil.c")
-        ways = [TCP, EAGER_TCP, UCX, *(ours(each, rate="10gbit") for each in TRANSPORTS)]
         for repetition in range(1, repetitions + 1):
-            for hosts in (2, 4):
-                for rtt in self.rtts_ms:
-                    for loss in self.losses:
+            for rtt in self.rtts_ms:
+                for hosts in (2, 4) if rtt in self.rtts_ms[:3] else (2,):
+                    for loss in self.losses if rtt in self.rtts_ms[:3] else (0, 1):
                         with emulated(rtt, loss, hosts, seed=repetition) as place:
-                            for way in ways:
+                            for way in self.ways(hosts, rtt, loss):
 
                                 def take(place: Site = place, way: Way = way, hosts: int = hosts) -> Run:
                                     said = place.run(way, "abcd"[:hosts], program, "64", "8192", "200")
@@ -316,90 +320,3 @@ def emulated(rtt_ms: float, loss: int, hosts: int, seed: int) -> contextlib.Abst
         str(seed),
     )
     return site(*wide, *options)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
-    """mpi4py's own tests, point to point and collective."""
-
-    name: str = "mpi4py"
-    title: str = "mpi4py's own test suite, three ranks on one host"
-
-    def run(self, results: Results, repetitions: int) -> None:
-        """Measures what is not measured yet of it."""
-        place = WORK / "mpi4py"
-        if not place.exists():
-            fetch_suite()
-        ways = [TCP, *(ours(each) for each in TRANSPORTS)]
-        for way in ways:
-
-            def take(way: Way = way) -> Run:
-                began = time.monotonic()
-                words = (
-                    "/usr/bin/python3",
-                    str(place / "test" / "runtests.py"),
-                    "--no-builddir",
-                    "--no-threads",
-                    "-q",
-                    *(word for each in SUITES for word in ("-i", each)),
-                )
-                done = run_suite(way, *words)
-                return {**done, "seconds": time.monotonic() - began}
-
-            measured(results, self.name, way.name, 1, take)
-        del repetitions
-
-    def body(self, results: Results) -> str:
-        """What was measured, in Markdown."""
-        lines = [
-            [run["contender"], run.get("ran", "–"), run.get("bad", run.get("failed", "–"))]
-            for run in results.of(self.name)
-        ]
-        return page.table(["over", "tests that ran", "failures and errors"], lines)
-
-
-SUITES = ("test_p2p_*", "test_cco_*", "test_pickle", "test_msgspec", "test_comm*")
-
-
-def run_suite(way: Way, *command: str) -> Run:
-    """How many tests ran, and how many failed."""
-    words = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", *way.words(), *command]
-    done = subprocess.run(
-        words, env={**os.environ, **way.environment}, capture_output=True, text=True, timeout=900, check=False
-    )
-    said = done.stdout + done.stderr
-    counts = [int(each) for each in re.findall(r"Ran (\d+) tests", said)]
-    bad = [int(each) for each in re.findall(r"(?:failures|errors)=(\d+)", said)]
-    if not counts:
-        raise FailedError(said[-300:])
-    return {"ran": sum(counts), "bad": sum(bad), "status": done.returncode}
-
-
-def fetch_suite() -> None:
-    """The source of mpi4py, of the version that is installed: its tests are not in the package."""
-    version = subprocess.run(
-        ["/usr/bin/python3", "-c", "import mpi4py; print(mpi4py.__version__)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    WORK.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "-d",
-            str(WORK),
-            f"mpi4py=={version}",
-        ],
-        check=False,
-    )
-    (archive,) = WORK.glob(f"mpi4py-{version}*.tar.gz")
-    with tarfile.open(archive) as file:
-        file.extractall(WORK, filter="data")
-    (WORK / f"mpi4py-{version}").rename(WORK / "mpi4py")

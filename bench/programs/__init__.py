@@ -1,0 +1,1 @@
+"""What benches run beside the tools: programs of MPI, and of their tests."""
