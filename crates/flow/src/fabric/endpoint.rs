@@ -181,6 +181,14 @@ impl Endpoint {
         if self.messages.on_frames(from, frames, memory).is_err() {
             self.counts.nonsense += 1;
         }
+        while let Some((by, endpoint)) = self.messages.poll_gone() {
+            // Whoever hands on to its neighbours speaks of them alone.
+            if let Some(peer) = self.peers.find(EndpointId(endpoint))
+                && self.peers.identity(peer).host == self.peers.identity(by).host
+            {
+                self.fail(peer, Failure::Ended);
+            }
+        }
     }
 
     /// A datagram came. It is opened where it lies.
@@ -262,7 +270,9 @@ impl Endpoint {
         let near = self.neighbour(EndpointId(to));
         if self.peers.place(near) != Place::Near {
             self.counts.nonsense += 1;
-        } else if self.messages.failure(near).is_none() {
+        } else if self.messages.failure(near).is_some() {
+            self.messages.tell_gone(from, to);
+        } else {
             self.counts.forwarded += 1;
             self.neighbours.forward(near, *self.peers.identity(from), frames);
         }
@@ -299,7 +309,12 @@ impl Endpoint {
         }
         self.counts.failed_peers += 1;
         self.messages.on_failed(peer, why);
-        self.neighbours.on_gone(peer);
+        let endpoint = self.peers.identity(peer).endpoint;
+        for origin in self.neighbours.on_gone(peer) {
+            if let Some(origin) = self.peers.find(origin) {
+                self.messages.tell_gone(origin, endpoint.0);
+            }
+        }
         self.contexts.transport.on_gone(peer);
         // Of others who were reached through it, what was under way is lost, too.
         for other in self.contexts.on_gone(peer) {
@@ -331,9 +346,6 @@ impl Endpoint {
         for peer in self.peers.silent_since(now, silence) {
             if self.messages.failure(peer).is_none() && self.messages.awaits(peer) {
                 self.messages.nudge(peer);
-                if self.peers.begin_talking(peer) {
-                    self.talking.push_back(peer);
-                }
             }
         }
     }
@@ -345,6 +357,7 @@ impl Endpoint {
         into: &mut [u8],
         memory: &mut dyn Memory,
     ) -> Option<(Transmit, usize)> {
+        self.listen(now, memory);
         self.contexts.begin();
         if let Some((to, datagram)) = self.spare.take() {
             into[..datagram.len()].copy_from_slice(&datagram);

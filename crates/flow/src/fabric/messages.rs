@@ -8,7 +8,7 @@ mod inbox;
 mod matching;
 mod outbox;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use farlink_wire::fabric::frame::{Envelope, Frame, FrameError, cost};
 
@@ -31,6 +31,8 @@ pub struct Messages {
     completions: VecDeque<Completion>,
     /// Peers to whom there is something new to say.
     talked: Vec<PeerId>,
+    /// Endpoints that are no more, and who said so.
+    gone: VecDeque<(PeerId, u64)>,
     eager: usize,
     most: usize,
     /// Bytes of messages that were copied, since their regions are the program's again.
@@ -58,6 +60,8 @@ struct Peer {
     outbox: Outbox,
     inbox: Inbox,
     failed: Option<Failure>,
+    /// Neighbours of this process that it was told are no more.
+    knows_gone: BTreeSet<u64>,
 }
 
 impl Messages {
@@ -69,6 +73,7 @@ impl Messages {
             matching: Matching::default(),
             completions: VecDeque::new(),
             talked: Vec::new(),
+            gone: VecDeque::new(),
             eager,
             most,
             kept: 0,
@@ -269,6 +274,7 @@ impl Messages {
             }
             Frame::Credit { until } => self.peers[index].outbox.on_credit(until),
             Frame::Nothing => {}
+            Frame::Gone { endpoint } => self.gone.push_back((from, endpoint)),
         }
     }
 
@@ -376,9 +382,21 @@ impl Messages {
         self.say(peer, Control::Nothing);
     }
 
+    /// Tells a peer, once, that a neighbour to whom it sends is no more.
+    pub fn tell_gone(&mut self, peer: PeerId, endpoint: u64) {
+        if self.peers[peer.0 as usize].knows_gone.insert(endpoint) {
+            self.say(peer, Control::Gone { endpoint });
+        }
+    }
+
+    /// An endpoint that is no more, and the peer that said so.
+    pub fn poll_gone(&mut self) -> Option<(PeerId, u64)> {
+        self.gone.pop_front()
+    }
+
     /// A peer failed: all that was under way with it ends. What came whole stays.
     pub fn on_failed(&mut self, peer: PeerId, why: Failure) {
-        let Peer { inbox, outbox, failed } = &mut self.peers[peer.0 as usize];
+        let Peer { inbox, outbox, failed, .. } = &mut self.peers[peer.0 as usize];
         if failed.is_some() {
             return;
         }

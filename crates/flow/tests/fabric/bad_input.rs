@@ -63,6 +63,41 @@ fn a_peer_that_dies_is_an_error_in_time_and_others_go_on() {
 }
 
 #[test]
+fn a_peer_behind_another_that_dies_is_an_error_in_time_and_others_go_on() {
+    for transport in transports() {
+        let mut simulation = Simulation::new(2, 3, path(11_800, 0.01), &settings(transport));
+        for (from, to) in (0..3).flat_map(|from| (3..6).map(move |to| (from, to))) {
+            simulation.message(from, to, 1000);
+            simulation.message(to, from, 1000);
+        }
+        simulation.finish(Nanos(SECOND));
+        simulation.run(Nanos(SECOND));
+        // Over XRC another process receives for it what 1 and 2 send; 0 sends to it all that goes to its host.
+        simulation.kill_seen(4);
+        let died = simulation.now;
+        (0..3).for_each(|process| simulation.receive(process, 4, 8));
+        // It may have left before anybody knows.
+        simulation.send(2, 4, 8);
+        for _ in 0..4 {
+            for (from, to) in [(1, 5), (2, 3), (5, 2), (3, 1)] {
+                simulation.message(from, to, 20_000);
+            }
+            simulation.run(Nanos(500 * MS));
+        }
+        simulation.finish(SILENCE);
+        let failures = &simulation.failures;
+        assert_eq!(failures.iter().filter(|each| !each.sending).count(), 3, "{transport:?} {failures:?}");
+        for each in failures {
+            assert!(each.other == 4 && each.at.since(died) <= SILENCE, "{transport:?} {each:?}");
+        }
+        assert_eq!([1, 2].map(|process| simulation.figure(process, "failed_peers")), [1, 1]);
+        // Who asks later is told at once.
+        (0..3).for_each(|process| simulation.send(process, 4, 8));
+        assert_eq!((simulation.pending, simulation.sum("nonsense")), (0, 0));
+    }
+}
+
+#[test]
 fn a_peer_that_goes_says_so() {
     for transport in transports() {
         let mut simulation = five(&settings(transport));

@@ -68,6 +68,11 @@ pub enum Frame<'a> {
     },
     /// Nothing: to hear whether the peer is there.
     Nothing,
+    /// A process of the sender's host, to which it was to hand something on, is no more.
+    Gone {
+        /// Which endpoint it was.
+        endpoint: u64,
+    },
 }
 
 /// Bytes before the chunk of a message that begins; also the most that a frame has without its chunk.
@@ -115,6 +120,7 @@ impl<'a> Frame<'a> {
             Self::Part { receive, offset, .. } => (PIECE, chunk, offset, receive.into(), 0),
             Self::Credit { until } => (CREDIT, 0, until, 0, 0),
             Self::Nothing => (NOTHING, 0, 0, 0, 0),
+            Self::Gone { endpoint } => (GONE, 0, endpoint, 0, 0),
         };
         let flags = match self {
             Self::Eager(envelope, _) | Self::Offer { envelope, .. } => {
@@ -156,13 +162,14 @@ impl<'a> Frame<'a> {
                 }
             }
             CONTINUED => Self::More(rest.take(a as usize)?),
-            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING => {
+            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE => {
                 let (b, receive) = (rest.u64()?, rest.u64()? as u32);
                 match kind {
                     ACCEPT => Self::Accept { message: a, receive, len: b },
                     DECLINE => Self::Decline { message: a },
                     PIECE => Self::Part { receive, offset: b, bytes: rest.take(a as usize)? },
                     CREDIT => Self::Credit { until: b },
+                    GONE => Self::Gone { endpoint: b },
                     _ => Self::Nothing,
                 }
             }
@@ -200,6 +207,7 @@ const DECLINE: u8 = 5;
 const PIECE: u8 = 6;
 const CREDIT: u8 = 7;
 const NOTHING: u8 = 8;
+const GONE: u8 = 9;
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
@@ -221,6 +229,7 @@ mod tests {
             Frame::Part { receive: 4, offset: 1 << 38, bytes: b"part" },
             Frame::Credit { until: u64::MAX },
             Frame::Nothing,
+            Frame::Gone { endpoint: 1 << 60 },
         ];
         let mut bytes = Vec::new();
         for frame in &frames {

@@ -59,9 +59,11 @@ impl Neighbours {
         Some(len)
     }
 
-    pub(super) fn on_gone(&mut self, peer: PeerId) {
+    /// A peer is no more: whose frames waited for it.
+    pub(super) fn on_gone(&mut self, peer: PeerId) -> Vec<EndpointId> {
         self.talking.remove(&peer);
-        self.forwards.remove(&peer);
+        let waiting = self.forwards.remove(&peer).unwrap_or_default();
+        waiting.into_iter().map(|(origin, _)| origin.endpoint).collect()
     }
 }
 

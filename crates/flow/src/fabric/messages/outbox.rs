@@ -31,6 +31,7 @@ pub(super) enum Control {
     Decline { message: u32 },
     Credit { until: u64 },
     Nothing,
+    Gone { endpoint: u64 },
 }
 
 /// Where a message's bytes are.
@@ -151,6 +152,7 @@ impl Outbox {
                 Control::Decline { message } => Frame::Decline { message },
                 Control::Credit { until } => Frame::Credit { until },
                 Control::Nothing => Frame::Nothing,
+                Control::Gone { endpoint } => Frame::Gone { endpoint },
             };
             page.head(&frame, 0);
         }

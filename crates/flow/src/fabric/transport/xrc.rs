@@ -1,7 +1,7 @@
 //! Extended reliable connections: a context for each host. One of its processes receives for all of them, each of which has a number (an
 //! endpoint's) as a shared receive queue has one; which process that is differs from sender to sender, so that no process has all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ContextId, Counts, Handshake, Routing, Transport};
 use crate::fabric::operation::{EndpointId, HostId, Identity, PeerId};
@@ -19,6 +19,8 @@ pub struct Xrc {
 struct Host {
     processes: BTreeMap<EndpointId, PeerId>,
     context: Option<ContextId>,
+    /// Those to whom something was sent over it: what of that was handed on, its end does not say.
+    reached: BTreeSet<PeerId>,
 }
 
 impl Host {
@@ -57,7 +59,10 @@ impl Transport for Xrc {
         let me = self.me;
         let Some(host) = self.host(peer) else { return Routing::Wait };
         match (host.context, host.receiver(me)) {
-            (Some(context), _) => Routing::Take(context),
+            (Some(context), _) => {
+                host.reached.insert(peer);
+                Routing::Take(context)
+            }
             (None, to) => {
                 let to = to.unwrap_or(peer);
                 Routing::Open { to, handshake: Handshake::Full, instead_of: None }
@@ -69,6 +74,7 @@ impl Transport for Xrc {
         self.counts.connects += 1;
         if let Some(host) = self.host(peer) {
             host.context = Some(context);
+            host.reached = [peer].into();
         }
     }
 
@@ -77,7 +83,7 @@ impl Transport for Xrc {
             return Vec::new();
         };
         host.context = None;
-        host.processes.values().copied().collect()
+        std::mem::take(&mut host.reached).into_iter().collect()
     }
 
     fn on_gone(&mut self, peer: PeerId) {
