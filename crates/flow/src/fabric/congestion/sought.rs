@@ -65,7 +65,7 @@ impl Congestion for Sought {
             self.window = self.window / 3 * 2;
             self.begins = false;
         } else if too_long {
-            self.window = self.window / 6 * 5;
+            self.window = (self.window / 6 * 5).max(FIRST_WINDOW.min(self.window));
             self.begins = false;
         } else if round.limited || (round.paced && self.window < MOST_SPARE * round.arrived) {
             self.window =
@@ -95,8 +95,8 @@ const REMEMBERED: usize = 8;
 const ITS_OWN: f64 = 0.7;
 /// Datagrams by which a share of lost ones is told.
 const LEAST_KNOWN: u32 = 40;
-/// A queue that is none: the receiver may be late by so much.
-const LEAST_QUEUE: Nanos = Nanos(1_000_000);
+/// A queue that is none: processes are not always there in time, and a scheduler's slices are some milliseconds long.
+const LEAST_QUEUE: Nanos = Nanos(5_000_000);
 const MOST_QUEUE: Nanos = Nanos(10_000_000);
 
 #[cfg(test)]
@@ -124,6 +124,25 @@ mod tests {
         assert!(late.iter().all(|window| *window > capacity * 3 / 4), "{late:?}");
         // A queue of 10 ms at most, but for the round that finds it.
         assert!(late.iter().all(|window| *window < capacity + 1_250_000 + capacity / 16), "{late:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_late_is_no_queue() {
+        let mut controller = Sought::default();
+        let least = Nanos(400_000);
+        for late in [0, 3_000_000, 1_000_000, 4_000_000].into_iter().cycle().take(40) {
+            controller.on_round(Round {
+                rtt: least.after(Nanos(late)),
+                least_rtt: least,
+                ..round(0, 10, 0, 0)
+            });
+        }
+        assert_eq!(controller.window(), MOST_WINDOW);
+        // A queue that is one never takes what everybody may begin with.
+        for _ in 0..80 {
+            controller.on_round(round(0, 10, 0, 200_000_000));
+        }
+        assert_eq!(controller.window(), FIRST_WINDOW);
     }
 
     #[test]
