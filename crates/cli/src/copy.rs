@@ -56,7 +56,7 @@ pub(crate) struct Copy {
     /// Copy no faster than this, all connections together, as in 2gbit
     #[arg(long, value_name = "RATE")]
     limit: Option<BitsPerSec>,
-    /// Parallel TCP connections, up to 512; 8 otherwise, 2 of a circuit
+    /// Parallel TCP connections, up to 512; by the path's round trip and rate otherwise, 2 of a circuit
     #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
     streams: Option<Streams>,
     /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise

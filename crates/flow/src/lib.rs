@@ -9,4 +9,5 @@ pub mod digest;
 pub mod fabric;
 pub mod numbers;
 pub mod schedule;
+pub mod streams;
 pub mod token_bucket;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use farlink_flow::streams::Path;
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_before};
 use farlink_host::congestion;
@@ -13,7 +14,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Secret};
 use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use super::conversation::{End, Party, talk};
@@ -30,7 +31,7 @@ use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::far::{Line, Opened};
+use crate::far::{Line, Opened, ThisEnd};
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
@@ -185,7 +186,7 @@ impl Attempt<'_> {
             request.secret = Some(Secret(Digest(secret)));
         }
         let before = Emulated::of_this_host();
-        let Some(opened) = plan.far.open(&request, plan.bind, self.stop)? else { return Ok(true) };
+        let Some(opened) = plan.far.open(&request, self.this_end(), self.stop)? else { return Ok(true) };
         let Opened { control, data, line, warnings, early } = opened;
         for warning in warnings {
             ledger.warn(warning);
@@ -202,8 +203,7 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
-                let few = plan.streams.is_none().then(|| process::cores().max(LEAST_FEW) as usize);
-                let manner = Manner { few, ..Manner::of(&request, seal, true, &control) };
+                let manner = Manner::of(&request, seal, true, &control);
                 let sending = Sending::new(manner, wake.clone(), new_wake()?);
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
@@ -322,6 +322,13 @@ impl Attempt<'_> {
         sources.len() > 1 || sources.iter().any(contents)
     }
 
+    /// What this end knows of the way to the other. The shares of a circuit are fixed before anything is measured.
+    pub(super) fn this_end(&self) -> ThisEnd {
+        let plan = self.plan;
+        let is_open = plan.streams.is_none() && plan.declared.is_none();
+        ThisEnd { bind: plan.bind, path: is_open.then(|| path_of(plan)) }
+    }
+
     pub(super) fn request(&self, token: Token) -> Request {
         let plan = self.plan;
         let forward = plan.way == Way::Forward;
@@ -341,7 +348,7 @@ impl Attempt<'_> {
             verify: plan.verify,
             fsync: plan.fsync,
             limit: plan.limit,
-            streams: plan.streams.unwrap_or_else(|| usual_streams(plan)),
+            streams: plan.streams.unwrap_or_else(|| first_streams(plan)),
             congestion: plan.congestion.clone(),
             declared: plan.declared,
             buffer: plan.buffer,
@@ -384,11 +391,17 @@ fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
     sources.iter().map(name).collect()
 }
 
-/// Connections where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one reads while the other
-/// sends. Otherwise eight: a loss on one costs an eighth of the rate, and slow start begins with eight windows.
-fn usual_streams(plan: &Plan) -> Streams {
-    let count = if plan.declared.is_some() { 2 } else { 8 };
+/// Connections that are opened at once where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one
+/// reads while the other sends.
+fn first_streams(plan: &Plan) -> Streams {
+    let count = if plan.declared.is_some() { 2 } else { path_of(plan).first().get().into() };
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
+}
+
+/// What is known before anything is measured. Both ends have the settings of this one, as far as it knows.
+fn path_of(plan: &Plan) -> Path {
+    let window = plan.buffer.map(|buffer| buffer.get().into()).or_else(socket::greatest_window).map(Bytes);
+    Path { rtt: None, rate: plan.limit, window, cores: process::cores() }
 }
 
 /// The sender's account.
@@ -498,9 +511,6 @@ impl Party for Client<'_, '_> {
         self.host = Some(accept);
     }
 }
-
-/// Streams at work over a short path at least: one reads while the other sends.
-const LEAST_FEW: u32 = 2;
 
 /// Connections that are replaced before it is given up.
 const MOST_REPLACED: u32 = 64;

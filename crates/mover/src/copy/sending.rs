@@ -47,8 +47,6 @@ struct State {
     events: Vec<FileEvent>,
     lost: Vec<u32>,
     streams: HashSet<u32>,
-    /// Whether their path is short: a round trip is less than what a host takes for a piece of work.
-    is_short: bool,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -190,11 +188,10 @@ impl Sending {
 
     // What streams do.
 
-    /// A stream joins, over a path that is short or not; `facts` are what the kernel granted it.
-    pub(crate) fn on_stream(&self, stream: u32, is_short: bool, facts: SocketFacts) {
+    /// A stream joins; `facts` are what the kernel granted it.
+    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts) {
         let mut state = self.state();
         state.streams.insert(stream);
-        state.is_short = is_short;
         state.facts = facts;
     }
 
@@ -204,12 +201,6 @@ impl Sending {
         loop {
             if state.ending != Ending::No || !state.streams.contains(&stream) {
                 return None;
-            }
-            if self.manner.few.is_some_and(|few| state.is_short && state.before(stream) >= few) {
-                // Until it takes the place of one that is lost.
-                let waited = self.changed.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
-                continue;
             }
             let now = monotonic();
             match state.schedule.poll(now, stream, self.manner.stale) {
@@ -466,11 +457,6 @@ impl Shared for Sending {
 }
 
 impl State {
-    /// Streams that go before one.
-    fn before(&self, stream: u32) -> usize {
-        self.streams.iter().filter(|other| **other < stream).count()
-    }
-
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
         self.schedule.on_acknowledged(unit);
         match unit {
