@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use farlink_flow::timetable::Timetable;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::copy::{self, Finished, Notice, Plan};
@@ -53,9 +54,9 @@ pub(crate) struct Copy {
     /// Do not copy what matches GLOB
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Copy no faster than this, all connections together, as in 2gbit
+    /// Copy no faster than this, all connections together, as in 2gbit, or by this host's time of day, as in "08:00,2gbit 18:00,off"
     #[arg(long, value_name = "RATE")]
-    limit: Option<BitsPerSec>,
+    limit: Option<Timetable>,
     /// Parallel TCP connections, up to 512; by the path's round trip and rate otherwise, 2 of a circuit
     #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
     streams: Option<Streams>,
@@ -242,7 +243,7 @@ impl Copy {
             protect: self.protect,
             verify: !self.no_verify,
             fsync: self.fsync,
-            limit: self.limit,
+            limit: self.limit.clone(),
             streams: self.streams,
             congestion: circuit.or_else(|| self.congestion.clone()),
             declared: self.circuit,

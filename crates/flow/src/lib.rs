@@ -10,4 +10,5 @@ pub mod fabric;
 pub mod numbers;
 pub mod schedule;
 pub mod streams;
+pub mod timetable;
 pub mod token_bucket;

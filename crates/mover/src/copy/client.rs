@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use farlink_flow::streams::Path;
+use farlink_flow::timetable::Timetable;
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_before};
 use farlink_host::congestion;
@@ -14,7 +15,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Secret};
 use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
-use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use super::conversation::{End, Party, talk};
@@ -234,6 +235,8 @@ impl Attempt<'_> {
             next: count as u32,
             replaced: 0,
             samples: HashMap::new(),
+            plan,
+            limit: request.limit,
             host: None,
             start,
         };
@@ -347,7 +350,7 @@ impl Attempt<'_> {
             secret: None,
             verify: plan.verify,
             fsync: plan.fsync,
-            limit: plan.limit,
+            limit: plan.limit_now(),
             streams: plan.streams.unwrap_or_else(|| first_streams(plan)),
             congestion: plan.congestion.clone(),
             declared: plan.declared,
@@ -401,7 +404,12 @@ fn first_streams(plan: &Plan) -> Streams {
 /// What is known before anything is measured. Both ends have the settings of this one, as far as it knows.
 fn path_of(plan: &Plan) -> Path {
     let window = plan.buffer.map(|buffer| buffer.get().into()).or_else(socket::greatest_window).map(Bytes);
-    Path { rtt: None, rate: plan.limit, window, cores: process::cores() }
+    Path {
+        rtt: None,
+        rate: plan.limit.as_ref().and_then(Timetable::greatest),
+        window,
+        cores: process::cores(),
+    }
 }
 
 /// The sender's account.
@@ -446,6 +454,9 @@ struct Client<'a, 'l> {
     next: u32,
     replaced: u32,
     samples: HashMap<u32, u64>,
+    plan: &'a Plan,
+    /// What holds now.
+    limit: Option<BitsPerSec>,
     host: Option<Accept>,
     start: Nanos,
 }
@@ -466,6 +477,11 @@ impl Party for Client<'_, '_> {
             *self.samples.entry(arrival.index).or_default() += arrival.bytes;
         }
         self.drain();
+        let limit = self.plan.limit_now();
+        if limit != self.limit {
+            self.limit = limit;
+            end.hold(limit);
+        }
         let Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally(end);
         let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
         let bytes = acknowledged;

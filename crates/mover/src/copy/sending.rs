@@ -13,7 +13,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Rejected, Unit};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
 use super::client::SocketFacts;
@@ -31,7 +31,7 @@ pub(crate) struct Sending {
     state: Mutex<State>,
     changed: Condvar,
     wake: Wake,
-    bucket: Option<Mutex<TokenBucket>>,
+    bucket: Mutex<Option<TokenBucket>>,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
 }
@@ -105,7 +105,7 @@ enum Ending {
 
 impl Sending {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
-        let bucket = manner.limit.map(|rate| Mutex::new(TokenBucket::new(rate, monotonic())));
+        let bucket = Mutex::new(manner.limit.map(|rate| TokenBucket::new(rate, monotonic())));
         let (state, changed) = (Mutex::default(), Condvar::new());
         Arc::new(Self { manner, timing: Timing::new(), state, changed, wake, bucket, halt })
     }
@@ -244,9 +244,9 @@ impl Sending {
 
     /// Waits until `bytes` may leave.
     pub(crate) fn pace(&self, bytes: usize) {
-        let Some(bucket) = &self.bucket else { return };
         let pause = {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(bucket) = &mut *bucket else { return };
             let mut left = bytes as u64;
             let mut pause = Nanos::ZERO;
             while left > 0 {
@@ -259,6 +259,12 @@ impl Sending {
         if pause > Nanos::ZERO {
             thread::sleep(Duration::from_nanos(pause.0));
         }
+    }
+
+    /// From now on no more bits per second than `limit`.
+    pub(crate) fn hold(&self, limit: Option<BitsPerSec>) {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        *bucket = limit.map(|rate| TokenBucket::new(rate, monotonic()));
     }
 
     /// `bytes` of content left.
@@ -375,6 +381,7 @@ impl Sending {
                 self.on_lost(stream);
                 return Ok(false);
             }
+            Copy::Limit(limit) => self.hold(limit),
             Copy::Finished(_) => {
                 state.ending = Ending::Finished;
                 drop(guard);

@@ -314,6 +314,8 @@ pub enum Copy {
     Rejected(Vec<Rejection>),
     /// Either: this data connection is lost; what it carried and was not acknowledged is to be sent again.
     Lost(u32),
+    /// Client, where it receives: from now on no more bits per second than this, all streams together; without a limit where absent.
+    Limit(Option<BitsPerSec>),
     /// Sender: this file cannot be read to its end.
     Abandon {
         /// The file.
