@@ -381,7 +381,8 @@ impl Sending {
                 self.on_lost(stream);
                 return Ok(false);
             }
-            Copy::Limit(limit) => self.hold(limit),
+            // A client's limit is its own.
+            Copy::Limit(limit) if !self.manner.report => self.hold(limit),
             Copy::Finished(_) => {
                 state.ending = Ending::Finished;
                 drop(guard);
