@@ -119,6 +119,16 @@ def test_a_sender_that_may_choose_its_congestion_control_says_why(
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_is_read_back_from_the_disk_is_the_same(
+    clear: Ends, odd: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    places = (f"{odd}/", clear.far(there)) if way == "push" else (f"{clear.far(odd)}/", there)
+    clear.copy(*places, "--read-back")
+    assert differences(odd, there) == []
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
 def test_the_limit_follows_the_time_of_day(clear: Ends, tmp_path: Path, way: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"
     source.write_bytes(random.Random(12).randbytes(32 * BLOCK))

@@ -85,6 +85,9 @@ pub(crate) struct Copy {
     /// Have every file on disk before it gets its name
     #[arg(long)]
     fsync: bool,
+    /// Read every file again from the disk, and compare it, before it gets its name; what --fsync does is done too
+    #[arg(long, conflicts_with = "no_verify")]
+    read_back: bool,
     /// Ask first what is there already, and copy what is not; that is done anyway after an attempt that did not end well
     #[arg(long)]
     resume: bool,
@@ -242,7 +245,8 @@ impl Copy {
             resume: self.resume.then_some(true),
             protect: self.protect,
             verify: !self.no_verify,
-            fsync: self.fsync,
+            fsync: self.fsync || self.read_back,
+            read_back: self.read_back,
             limit: self.limit.clone(),
             streams: self.streams,
             congestion: circuit.or_else(|| self.congestion.clone()),

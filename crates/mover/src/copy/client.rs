@@ -304,6 +304,7 @@ impl Attempt<'_> {
             Way::Reverse => {
                 let options = TargetOptions {
                     fsync: plan.fsync,
+                    read_back: plan.read_back,
                     expected: expected(&plan.sources),
                     ..TargetOptions::default()
                 };
@@ -350,6 +351,7 @@ impl Attempt<'_> {
             secret: None,
             verify: plan.verify,
             fsync: plan.fsync,
+            read_back: plan.read_back,
             limit: plan.limit_now(),
             streams: plan.streams.unwrap_or_else(|| first_streams(plan)),
             congestion: plan.congestion.clone(),

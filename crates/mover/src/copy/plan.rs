@@ -36,6 +36,8 @@ pub struct Plan {
     pub verify: bool,
     /// Whether a file is on disk before it has its name.
     pub fsync: bool,
+    /// Whether it is read again from there, too.
+    pub read_back: bool,
     /// Most bits per second, all streams together, by this host's time of day.
     pub limit: Option<Timetable>,
     /// Data connections; by the path where absent.

@@ -149,6 +149,9 @@ pub struct Request {
     pub verify: bool,
     /// Whether a file is on disk before it has its name.
     pub fsync: bool,
+    /// Whether it is read again from there, too.
+    #[serde(default)]
+    pub read_back: bool,
     /// Most bits per second, all streams together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<BitsPerSec>,
