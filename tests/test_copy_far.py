@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -115,6 +116,29 @@ def test_a_sender_that_may_choose_its_congestion_control_says_why(
     record = clear.copy(*places, "--congestion", "auto").record
     assert record["congestion"] == "cubic"
     assert "the round trip of" in record["congestion_reason"]
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_is_read_back_from_the_disk_is_the_same(
+    clear: Ends, odd: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    places = (f"{odd}/", clear.far(there)) if way == "push" else (f"{clear.far(odd)}/", there)
+    clear.copy(*places, "--read-back")
+    assert differences(odd, there) == []
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_the_limit_follows_the_time_of_day(clear: Ends, tmp_path: Path, way: str) -> None:
+    source, there = tmp_path / "file", tmp_path / "copy"
+    source.write_bytes(random.Random(12).randbytes(32 * BLOCK))
+    places = (source, clear.far(there)) if way == "push" else (clear.far(source), there)
+    now = datetime.now().astimezone()
+    begin, end = (f"{now + timedelta(seconds=seconds):%H:%M:%S}" for seconds in (-60, 4))
+    # At the first rate it would take a minute and a half.
+    record = clear.copy(*places, "--limit", f"{end},off {begin},3mbit").record
+    assert 1.5 < record["duration_s"] < 40
+    assert there.read_bytes() == source.read_bytes()
 
 
 @pytest.mark.alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from typing import TYPE_CHECKING
@@ -32,6 +33,18 @@ def long() -> Iterator[Ends]:
         yield both
 
 
+@pytest.fixture(scope="module")
+def far() -> Iterator[Ends]:
+    """Hosts whose path holds what many windows do."""
+    with Emulation(options=["--rate", "500mbit", "--rtt", "100ms"]) as emulation, ends(emulation) as both:
+        yield both
+
+
+def few() -> int:
+    """Streams over a path that holds little."""
+    return min(max(os.cpu_count() or 2, 2), 8)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A file of some blocks."""
@@ -44,7 +57,7 @@ def test_over_a_short_path_it_sends_with_cubic_and_says_why(
     short: Ends, source: Path, tmp_path: Path
 ) -> None:
     record = short.copy(source, short.far(tmp_path / "copy")).record
-    assert (record["congestion"], record["streams"]) == ("cubic", 8)
+    assert (record["congestion"], record["streams"]) == ("cubic", few())
     assert "shorter than 5ms" in record["congestion_reason"]
     assert "reno" in record["congestion_reason"]
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
@@ -72,7 +85,26 @@ def test_a_choice_that_is_left_to_the_sender_begins_with_cubic(
     assert record["congestion"] == "cubic"
 
 
-def test_an_idle_stream_takes_the_place_of_one_that_breaks(short: Ends, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_long_path_has_more_streams_than_a_short_one(
+    far: Ends, source: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "copy"
+    places = (source, far.far(there)) if way == "to" else (far.far(source), there)
+    # 10 Gb/s for 100 ms, by 7 MiB; a limit of a tenth holds less than 8 of these.
+    assert far.copy(*places).record["streams"] == 18
+    assert far.copy(*places, "--limit", "1gbit").record["streams"] == 8
+    assert far.copy(*places, "--limit", "400mbit").record["streams"] == few()
+    assert far.copy(*places, "--streams", "3").record["streams"] == 3
+    assert there.read_bytes() == source.read_bytes()
+
+
+def test_small_buffers_are_made_up_for_by_more_streams(far: Ends, source: Path, tmp_path: Path) -> None:
+    record = far.copy(source, far.far(tmp_path / "copy"), "--buffer", "2MiB").record
+    assert 60 <= record["streams"] <= 63
+
+
+def test_another_stream_takes_the_place_of_one_that_breaks(short: Ends, source: Path, tmp_path: Path) -> None:
     there = tmp_path / "copy"
     program = ROOT / "tests" / "programs" / "meddler.py"
     address = short.emulation.address("b")

@@ -43,6 +43,8 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--", "-oProxyCommand=true:x", "{here}/new"): ("dash",),
     ("{here}/file", "{here}/new", "--limit", "2"): ('"2"', "no unit", "10gbit"),
     ("{here}/file", "{here}/new", "--limit", "0gbit"): ('"0gbit"', "zero"),
+    ("{here}/file", "{here}/new", "--limit", "24:00,2gbit"): ('"24:00"', "08:00"),
+    ("{here}/file", "{here}/new", "--read-back", "--no-verify"): ("--read-back", "--no-verify"),
     ("{here}/file", "{here}/new", "--streams", "0"): ("0", "512"),
     ("{here}/file", "{here}/new", "--streams", "513"): ("513", "512"),
     ("{here}/file", "{here}/new", "--length", "3"): ('"3"', "no unit"),

@@ -5,6 +5,9 @@
 //! again, and a machine must keep its promises.
 #![forbid(unsafe_code)]
 
+mod fabric;
+
+pub use fabric::{fabric_address, fabric_datagram, fabric_frame, fabric_parity};
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::link::{Link, Segments};

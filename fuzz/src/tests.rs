@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 15] = [
+const TARGETS: [(&str, Target); 19] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
@@ -22,6 +22,10 @@ const TARGETS: [(&str, Target); 15] = [
     ("journal", crate::journal),
     ("packet", crate::packet),
     ("control", crate::control),
+    ("fabric_address", crate::fabric_address),
+    ("fabric_datagram", crate::fabric_datagram),
+    ("fabric_frame", crate::fabric_frame),
+    ("fabric_parity", crate::fabric_parity),
 ];
 
 fn seeds(name: &str) -> Vec<Vec<u8>> {

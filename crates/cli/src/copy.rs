@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use farlink_flow::timetable::Timetable;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::copy::{self, Finished, Notice, Plan};
@@ -53,10 +54,10 @@ pub(crate) struct Copy {
     /// Do not copy what matches GLOB
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Copy no faster than this, all connections together, as in 2gbit
+    /// Copy no faster than this, all connections together, as in 2gbit, or by this host's time of day, as in "08:00,2gbit 18:00,off"
     #[arg(long, value_name = "RATE")]
-    limit: Option<BitsPerSec>,
-    /// Parallel TCP connections, up to 512; 8 otherwise, 2 of a circuit
+    limit: Option<Timetable>,
+    /// Parallel TCP connections, up to 512; by the path's round trip and rate otherwise, 2 of a circuit
     #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
     streams: Option<Streams>,
     /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise
@@ -84,6 +85,9 @@ pub(crate) struct Copy {
     /// Have every file on disk before it gets its name
     #[arg(long)]
     fsync: bool,
+    /// Read every file again from the disk, and compare it, before it gets its name; what --fsync does is done too
+    #[arg(long, conflicts_with = "no_verify")]
+    read_back: bool,
     /// Ask first what is there already, and copy what is not; that is done anyway after an attempt that did not end well
     #[arg(long)]
     resume: bool,
@@ -241,8 +245,9 @@ impl Copy {
             resume: self.resume.then_some(true),
             protect: self.protect,
             verify: !self.no_verify,
-            fsync: self.fsync,
-            limit: self.limit,
+            fsync: self.fsync || self.read_back,
+            read_back: self.read_back,
+            limit: self.limit.clone(),
             streams: self.streams,
             congestion: circuit.or_else(|| self.congestion.clone()),
             declared: self.circuit,

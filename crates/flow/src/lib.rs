@@ -9,4 +9,6 @@ pub mod digest;
 pub mod fabric;
 pub mod numbers;
 pub mod schedule;
+pub mod streams;
+pub mod timetable;
 pub mod token_bucket;

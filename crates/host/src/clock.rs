@@ -1,7 +1,7 @@
 //! Clocks.
 
 use farlink_wire::quantity::Nanos;
-use jiff::Timestamp;
+use jiff::{Timestamp, Zoned};
 use nix::time::{ClockId, clock_gettime};
 
 /// `CLOCK_MONOTONIC`: the same for every process of this boot.
@@ -10,6 +10,15 @@ pub fn monotonic() -> Nanos {
     // Fails for a clock that does not exist alone; Linux has this one since 2.6.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map_or(Nanos::ZERO, |time| Nanos(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64))
+}
+
+/// The time since midnight as this host's clock on the wall shows it, whole seconds.
+#[must_use]
+pub fn time_of_day() -> Nanos {
+    let now = Zoned::now();
+    let part = |part: i8| u64::from(part.unsigned_abs());
+    let seconds = (part(now.hour()) * 60 + part(now.minute())) * 60 + part(now.second());
+    Nanos(seconds * 1_000_000_000)
 }
 
 /// The time of day, RFC 3339, UTC, nanoseconds.

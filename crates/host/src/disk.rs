@@ -51,6 +51,16 @@ pub enum DiskError {
     },
 }
 
+/// Has what was written to `file` on the disk, and forgets it in memory: whoever reads it next reads the disk, where the file system has
+/// one.
+///
+/// # Errors
+/// The kernel's.
+pub fn forget(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
+}
+
 /// Writes a file in `directory` and reads it back, each for a second or 256 MiB, whichever comes first.
 ///
 /// The file has no name while it is written, so that nothing is left of it, whatever ends this process.

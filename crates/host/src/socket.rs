@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -64,6 +65,17 @@ pub fn buffer_size(socket: impl AsFd, buffer: Buffer) -> io::Result<u64> {
         Buffer::Receive => getsockopt(&socket, sockopt::RcvBuf),
     }?;
     Ok(size as u64)
+}
+
+/// The most bytes that a connection of this network namespace is sure to have on its way where the kernel tunes its buffers, whether it
+/// sends or receives: half of the smaller buffer, as the kernel counts packets' memory, not payload. `None` where that is not known.
+#[must_use]
+pub fn greatest_window() -> Option<u64> {
+    let most = |setting: &str| {
+        let text = fs::read_to_string(Path::new("/proc/sys/net/ipv4").join(setting)).ok()?;
+        text.split_whitespace().nth(2)?.parse::<u64>().ok()
+    };
+    Some(most("tcp_rmem")?.min(most("tcp_wmem")?) / 2)
 }
 
 /// Chooses the congestion control. Read it back with [`congestion`]: the two must agree.

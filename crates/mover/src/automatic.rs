@@ -37,7 +37,7 @@ pub(crate) fn begin(stream: &TcpStream) {
 }
 
 /// Whether a round trip takes less than a host's work on a piece of a file.
-pub(crate) fn is_short(stream: &TcpStream) -> io::Result<bool> {
+fn is_short(stream: &TcpStream) -> io::Result<bool> {
     let rtt = TcpInfo::of(stream)?.min_rtt;
     Ok(rtt > Nanos::ZERO && rtt < SHORT)
 }

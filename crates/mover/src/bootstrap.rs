@@ -13,10 +13,10 @@ use std::sync::Arc;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::bootstrap::{Answer, BootstrapError, Invitation, MAX_LINES, Outcome, Ports};
-use farlink_wire::message::{Message, Text, VERSION};
+use farlink_wire::message::{Text, VERSION};
 use farlink_wire::quantity::{Bytes, Nanos};
 
-use crate::dial::{Dial, DialError, Dialled, Route};
+use crate::dial::{Dial, DialError, Dialled, First, Route};
 use crate::secure::{Identity, Trust};
 
 mod command;
@@ -149,7 +149,7 @@ impl FarEnd {
     pub(crate) fn open(
         &self,
         dial: &mut Dial,
-        first: &[Message],
+        first: First<'_>,
         until: Nanos,
         stop: &Wake,
         notice: &mut dyn FnMut(Notice),

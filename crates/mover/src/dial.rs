@@ -15,12 +15,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use farlink_flow::streams::Path;
 use farlink_host::clock::monotonic;
+use farlink_host::congestion::Loaded;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
+use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::{Message, Preamble, Text, Token};
+use farlink_wire::message::{Message, Preamble, Streams, Text, Token};
 use farlink_wire::quantity::Nanos;
 
 use crate::channel::{Channel, ChannelError};
@@ -65,9 +68,14 @@ pub(crate) struct Dial {
     pub(crate) role: Role,
     /// What is wanted of the data connections.
     pub(crate) tuning: Tuning,
+    /// What is known of the path where nobody chose the number of connections: it follows from the first round trip.
+    pub(crate) path: Option<Path>,
     /// This host's address to connect from; the kernel's choice where absent.
     pub(crate) bind: Option<IpAddr>,
 }
+
+/// What is to be said first, of a transfer by so many data connections.
+pub(crate) type First<'a> = &'a dyn Fn(Streams) -> Vec<Message>;
 
 /// A far end that is there.
 #[derive(Debug)]
@@ -107,7 +115,7 @@ impl Dial {
     /// [`DialError`]; that of the last address where none answers.
     pub(crate) fn open(
         &self,
-        first: &[Message],
+        first: First<'_>,
         until: Nanos,
         stop: &Wake,
     ) -> Result<Option<Dialled>, DialError> {
@@ -130,7 +138,7 @@ impl Dial {
     fn open_at(
         &self,
         at: &Place,
-        first: &[Message],
+        first: First<'_>,
         until: Nanos,
         stop: &Wake,
     ) -> Result<Option<Dialled>, DialError> {
@@ -141,17 +149,28 @@ impl Dial {
         let mut data = Vec::new();
         let mut loaded = None;
         for key in 0..self.tuning.streams.get() {
-            let channel = self.socket_to(at).map_err(failed)?;
-            if let Some(stream) = channel.tcp() {
-                // Before connecting: the window that is offered, and its scale, depend on the buffer.
-                tune(stream, self.role, &self.tuning, &mut loaded)
-                    .map_err(|source| DialError::Tune { host: process::host_name(), source })?;
-            }
-            let to = self.data_place(at);
-            data.push(Opening::start(channel, &to, key.into(), &poller)?);
+            data.push(self.start(at, key.into(), &poller, &mut loaded)?);
         }
         let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
-        Dialling { dial: self, at, poller, data, talk }.run(first, until, stop)
+        Dialling { dial: self, at, poller, data, talk, loaded, path: self.path }.run(first, until, stop)
+    }
+
+    /// Starts to connect for data.
+    fn start(
+        &self,
+        at: &Place,
+        key: u64,
+        poller: &Poller,
+        loaded: &mut Option<Loaded>,
+    ) -> Result<Opening, DialError> {
+        let failed = |source| DialError::Connect { at: at.to_string(), source };
+        let channel = self.socket_to(at).map_err(failed)?;
+        if let Some(stream) = channel.tcp() {
+            // Before connecting: the window that is offered, and its scale, depend on the buffer.
+            tune(stream, self.role, &self.tuning, loaded)
+                .map_err(|source| DialError::Tune { host: process::host_name(), source })?;
+        }
+        Opening::start(channel, &self.data_place(at), key, poller)
     }
 
     /// One more data connection to the far end that `at` is, the one of `stream`; `None` where `stop` was raised first.
@@ -168,12 +187,7 @@ impl Dial {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let mut poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
-        let channel = self.socket_to(at).map_err(failed)?;
-        if let Some(stream) = channel.tcp() {
-            tune(stream, self.role, &self.tuning, &mut None)
-                .map_err(|source| DialError::Tune { host: process::host_name(), source })?;
-        }
-        let mut opening = Opening::start(channel, &self.data_place(at), 0, &poller)?;
+        let mut opening = self.start(at, 0, &poller, &mut None)?;
         let mut ready = Vec::new();
         loop {
             let now = monotonic();
@@ -306,10 +320,13 @@ struct Dialling<'a> {
     poller: Poller,
     data: Vec<Opening>,
     talk: Talk,
+    loaded: Option<Loaded>,
+    /// What is known of the path, until it is used.
+    path: Option<Path>,
 }
 
 impl Dialling<'_> {
-    fn run(mut self, first: &[Message], until: Nanos, stop: &Wake) -> Result<Option<Dialled>, DialError> {
+    fn run(mut self, first: First<'_>, until: Nanos, stop: &Wake) -> Result<Option<Dialled>, DialError> {
         let mut ready = Vec::new();
         while self.talk.sent.is_none() || self.data.iter().any(|opening| !opening.is_ready) {
             let now = monotonic();
@@ -322,6 +339,7 @@ impl Dialling<'_> {
                     STOP => return Ok(None),
                     CONTROL => self.hear(first)?,
                     key => {
+                        self.count(|dialling| dialling.data.get(key as usize))?;
                         if let Err(error) = self.introduce(key as usize) {
                             return self.blame(key as usize, error, stop);
                         }
@@ -342,9 +360,26 @@ impl Dialling<'_> {
         DialError::Connect { at: self.at.to_string(), source }
     }
 
+    /// Once a connection stands, as `first` may: opens as many as its round trip asks for. What is too many was not introduced yet.
+    fn count(&mut self, first: impl Fn(&Self) -> Option<&Opening>) -> Result<(), DialError> {
+        let Some(path) = self.path else { return Ok(()) };
+        let tcp = first(self).and_then(|opening| opening.channel.tcp());
+        let rtt = tcp.and_then(|tcp| TcpInfo::of(tcp).ok()).map(|info| info.min_rtt);
+        let Some(rtt) = rtt.filter(|rtt| *rtt > Nanos::ZERO) else { return Ok(()) };
+        self.path = None;
+        let count = usize::from(Path { rtt: Some(rtt), ..path }.streams().get());
+        self.data.truncate(count);
+        while self.data.len() < count {
+            let key = self.data.len() as u64;
+            self.data.push(self.dial.start(self.at, key, &self.poller, &mut self.loaded)?);
+        }
+        Ok(())
+    }
+
     /// There is news of a data connection.
     fn introduce(&mut self, index: usize) -> io::Result<()> {
-        let opening = &mut self.data[index];
+        // One that was too many may have been ready as well.
+        let Some(opening) = self.data.get_mut(index) else { return Ok(()) };
         if self.dial.introduce(opening, index as u16, &self.poller)? {
             opening.is_ready = true;
             self.poller.remove(&opening.channel)?;
@@ -353,15 +388,22 @@ impl Dialling<'_> {
     }
 
     /// There is news of the control connection.
-    fn hear(&mut self, first: &[Message]) -> Result<(), DialError> {
+    fn hear(&mut self, first: First<'_>) -> Result<(), DialError> {
         if let Speaker::Opening(_) = self.talk.control {
+            self.count(|dialling| match &dialling.talk.control {
+                Speaker::Opening(opening) => Some(opening),
+                _ => None,
+            })?;
+            // Where nothing was measured it stays at what there is.
+            self.path = None;
             let Speaker::Opening(opening) = std::mem::replace(&mut self.talk.control, Speaker::Neither)
             else {
                 return Ok(());
             };
             let control = self.begin(opening).map_err(|source| self.failed(source))?;
             self.talk.control = Speaker::Speaking(control);
-            return self.say(Some(first));
+            let streams = u32::try_from(self.data.len()).ok().and_then(|count| Streams::try_from(count).ok());
+            return self.say(Some(&first(streams.unwrap_or(self.dial.tuning.streams))));
         }
         let Speaker::Speaking(control) = &mut self.talk.control else { return Ok(()) };
         let wrong = |source| self.dial.explained(self.at.to_string(), source);

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 
+use farlink_flow::streams::Path;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::message::copy::{Copy, Protect, Request};
@@ -40,6 +41,15 @@ pub struct Server {
     pub credentials: Option<Credentials>,
 }
 
+/// What this end brings along.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThisEnd {
+    /// Its address to connect from; the kernel's choice where absent.
+    pub(crate) bind: Option<IpAddr>,
+    /// What it knows of the path, where nobody chose the number of connections.
+    pub(crate) path: Option<Path>,
+}
+
 impl Far {
     /// Whether it is this process.
     #[must_use]
@@ -51,13 +61,13 @@ impl Far {
     pub(crate) fn open(
         &self,
         request: &Request,
-        bind: Option<IpAddr>,
+        this: ThisEnd,
         stop: &Wake,
     ) -> Result<Option<Opened>, CopyError> {
         match self {
             Self::Local => crate::copy::local::open(request).map(Some),
-            Self::Server(server) => server.open(request, bind, stop),
-            Self::Ssh(remote) => through_ssh(remote, request, bind, stop),
+            Self::Server(server) => server.open(request, this, stop),
+            Self::Ssh(remote) => through_ssh(remote, request, this, stop),
         }
     }
 }
@@ -74,17 +84,12 @@ impl fmt::Display for Far {
 }
 
 impl Server {
-    fn open(
-        &self,
-        request: &Request,
-        bind: Option<IpAddr>,
-        stop: &Wake,
-    ) -> Result<Option<Opened>, CopyError> {
+    fn open(&self, request: &Request, this: ThisEnd, stop: &Wake) -> Result<Option<Opened>, CopyError> {
         let Target { host, port } = &self.target;
         let addresses = self.target.resolve().map_err(|error| CopyError::Reach(Box::new(error)))?;
         let trusted =
             self.credentials.as_ref().map(|credentials| credentials.trust(host, *port)).transpose()?;
-        dial(Route::Tcp(addresses), trusted.as_ref(), request, bind, stop)
+        dial(Route::Tcp(addresses), trusted.as_ref(), request, this, stop)
     }
 }
 
@@ -93,15 +98,16 @@ fn dial(
     route: Route,
     trusted: Option<&Trusted>,
     request: &Request,
-    bind: Option<IpAddr>,
+    this: ThisEnd,
     stop: &Wake,
 ) -> Result<Option<Opened>, CopyError> {
     if trusted.is_none() && request.protect != Protect::Clear {
         return Err(CopyError::NoKeys);
     }
     let trust = trusted.map(|trusted| trusted.trust.clone());
-    let dial = Dial { trust, ..wanted(route, request, bind) };
-    let first = [Message::Copy(Copy::Request(Box::new(request.clone())))];
+    let dial = Dial { trust, ..wanted(route, request, this) };
+    let first =
+        |streams| vec![Message::Copy(Copy::Request(Box::new(Request { streams, ..request.clone() })))];
     let until = monotonic().after(request.patience.get());
     let dialled = match (dial.open(&first, until, stop), trusted) {
         (Ok(Some(dialled)), _) => dialled,
@@ -116,14 +122,15 @@ fn dial(
 fn through_ssh(
     remote: &Remote,
     request: &Request,
-    bind: Option<IpAddr>,
+    this: ThisEnd,
     stop: &Wake,
 ) -> Result<Option<Opened>, CopyError> {
     let mut warnings = Vec::new();
     let mut notice = |notice: bootstrap::Notice| warnings.push(notice.to_string());
     let Some(far_end) = FarEnd::start(remote, stop, &mut notice)? else { return Ok(None) };
-    let mut dial = wanted(Route::Tcp(Vec::new()), request, bind);
-    let first = [Message::Copy(Copy::Request(Box::new(request.clone())))];
+    let mut dial = wanted(Route::Tcp(Vec::new()), request, this);
+    let first =
+        |streams| vec![Message::Copy(Copy::Request(Box::new(Request { streams, ..request.clone() })))];
     // From here on: people have typed their passwords.
     let until = monotonic().after(request.patience.get());
     let Some(dialled) = far_end.open(&mut dial, &first, until, stop, &mut notice)? else { return Ok(None) };
@@ -131,7 +138,7 @@ fn through_ssh(
 }
 
 /// What is to be opened for `request`.
-fn wanted(route: Route, request: &Request, bind: Option<IpAddr>) -> Dial {
+fn wanted(route: Route, request: &Request, this: ThisEnd) -> Dial {
     Dial {
         route,
         trust: None,
@@ -139,7 +146,8 @@ fn wanted(route: Route, request: &Request, bind: Option<IpAddr>) -> Dial {
         token: request.token,
         role: role(request.way),
         tuning: Tuning::from(request),
-        bind,
+        path: this.path,
+        bind: this.bind,
     }
 }
 

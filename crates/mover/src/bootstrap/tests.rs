@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use farlink_host::process;
-use farlink_wire::message::{Goal, Host, Request, Stamp, Token, Way};
+use farlink_wire::message::{Goal, Host, Message, Request, Stamp, Token, Way};
 
 use super::*;
 use crate::channel::Wait;
@@ -152,11 +152,12 @@ fn move_memory(far: &FarEnd) -> Vec<Notice> {
         token: request.token,
         role: Role::Sender,
         tuning: Tuning::from(&request),
+        path: None,
         bind: None,
     };
     let (stop, until) = (Wake::new().unwrap(), monotonic().after(PATIENCE));
     let mut notices = Vec::new();
-    let first = [Message::Request(request)];
+    let first = |_| vec![Message::Request(request.clone())];
     let dialled =
         far.open(&mut dial, &first, until, &stop, &mut |notice| notices.push(notice)).unwrap().unwrap();
     let Dialled { mut control, data, early, .. } = dialled;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use farlink_flow::streams::Path;
+use farlink_flow::timetable::Timetable;
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_before};
 use farlink_host::congestion;
@@ -13,7 +15,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Secret};
 use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use super::conversation::{End, Party, talk};
@@ -30,7 +32,7 @@ use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::far::{Line, Opened};
+use crate::far::{Line, Opened, ThisEnd};
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
@@ -185,7 +187,7 @@ impl Attempt<'_> {
             request.secret = Some(Secret(Digest(secret)));
         }
         let before = Emulated::of_this_host();
-        let Some(opened) = plan.far.open(&request, plan.bind, self.stop)? else { return Ok(true) };
+        let Some(opened) = plan.far.open(&request, self.this_end(), self.stop)? else { return Ok(true) };
         let Opened { control, data, line, warnings, early } = opened;
         for warning in warnings {
             ledger.warn(warning);
@@ -202,8 +204,7 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
-                let few = plan.streams.is_none().then(|| process::cores().max(LEAST_FEW) as usize);
-                let manner = Manner { few, ..Manner::of(&request, seal, true, &control) };
+                let manner = Manner::of(&request, seal, true, &control);
                 let sending = Sending::new(manner, wake.clone(), new_wake()?);
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
@@ -234,6 +235,8 @@ impl Attempt<'_> {
             next: count as u32,
             replaced: 0,
             samples: HashMap::new(),
+            plan,
+            limit: request.limit,
             host: None,
             start,
         };
@@ -301,6 +304,7 @@ impl Attempt<'_> {
             Way::Reverse => {
                 let options = TargetOptions {
                     fsync: plan.fsync,
+                    read_back: plan.read_back,
                     expected: expected(&plan.sources),
                     ..TargetOptions::default()
                 };
@@ -322,6 +326,13 @@ impl Attempt<'_> {
         sources.len() > 1 || sources.iter().any(contents)
     }
 
+    /// What this end knows of the way to the other. The shares of a circuit are fixed before anything is measured.
+    pub(super) fn this_end(&self) -> ThisEnd {
+        let plan = self.plan;
+        let is_open = plan.streams.is_none() && plan.declared.is_none();
+        ThisEnd { bind: plan.bind, path: is_open.then(|| path_of(plan)) }
+    }
+
     pub(super) fn request(&self, token: Token) -> Request {
         let plan = self.plan;
         let forward = plan.way == Way::Forward;
@@ -340,8 +351,9 @@ impl Attempt<'_> {
             secret: None,
             verify: plan.verify,
             fsync: plan.fsync,
-            limit: plan.limit,
-            streams: plan.streams.unwrap_or_else(|| usual_streams(plan)),
+            read_back: plan.read_back,
+            limit: plan.limit_now(),
+            streams: plan.streams.unwrap_or_else(|| first_streams(plan)),
             congestion: plan.congestion.clone(),
             declared: plan.declared,
             buffer: plan.buffer,
@@ -384,11 +396,22 @@ fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
     sources.iter().map(name).collect()
 }
 
-/// Connections where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one reads while the other
-/// sends. Otherwise eight: a loss on one costs an eighth of the rate, and slow start begins with eight windows.
-fn usual_streams(plan: &Plan) -> Streams {
-    let count = if plan.declared.is_some() { 2 } else { 8 };
+/// Connections that are opened at once where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one
+/// reads while the other sends.
+fn first_streams(plan: &Plan) -> Streams {
+    let count = if plan.declared.is_some() { 2 } else { path_of(plan).first().get().into() };
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
+}
+
+/// What is known before anything is measured. Both ends have the settings of this one, as far as it knows.
+fn path_of(plan: &Plan) -> Path {
+    let window = plan.buffer.map(|buffer| buffer.get().into()).or_else(socket::greatest_window).map(Bytes);
+    Path {
+        rtt: None,
+        rate: plan.limit.as_ref().and_then(Timetable::greatest),
+        window,
+        cores: process::cores(),
+    }
 }
 
 /// The sender's account.
@@ -433,6 +456,9 @@ struct Client<'a, 'l> {
     next: u32,
     replaced: u32,
     samples: HashMap<u32, u64>,
+    plan: &'a Plan,
+    /// What holds now.
+    limit: Option<BitsPerSec>,
     host: Option<Accept>,
     start: Nanos,
 }
@@ -453,6 +479,11 @@ impl Party for Client<'_, '_> {
             *self.samples.entry(arrival.index).or_default() += arrival.bytes;
         }
         self.drain();
+        let limit = self.plan.limit_now();
+        if limit != self.limit {
+            self.limit = limit;
+            end.hold(limit);
+        }
         let Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally(end);
         let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
         let bytes = acknowledged;
@@ -498,9 +529,6 @@ impl Party for Client<'_, '_> {
         self.host = Some(accept);
     }
 }
-
-/// Streams at work over a short path at least: one reads while the other sends.
-const LEAST_FEW: u32 = 2;
 
 /// Connections that are replaced before it is given up.
 const MOST_REPLACED: u32 = 64;

@@ -7,7 +7,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::copy::{Account, Copy, Finished};
 use farlink_wire::message::{Arrival, Message};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
 use super::receiving::Receiving;
@@ -98,6 +98,14 @@ impl End {
                 receiving.timing.wait();
                 receiving.let_go();
             }
+        }
+    }
+
+    /// From now on no more bits per second than `limit`: the sender sees to it.
+    pub(crate) fn hold(&self, limit: Option<BitsPerSec>) {
+        match self {
+            Self::Sender(sending) => sending.hold(limit),
+            Self::Receiver(receiving) => receiving.ask_to_hold(limit),
         }
     }
 

@@ -34,7 +34,7 @@ pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> R
     }
     let random = || super::client::random();
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
-    let Some(opened) = plan.far.open(&request, plan.bind, stop)? else { return Ok(()) };
+    let Some(opened) = plan.far.open(&request, attempt.this_end(), stop)? else { return Ok(()) };
     let mut control = opened.control;
     loop {
         let until = monotonic().after(plan.patience.get());

@@ -30,8 +30,6 @@ pub(crate) struct Manner {
     pub(crate) stale: Nanos,
     /// Whether nobody chose how TCP is to send: over a short path as it does so best there.
     pub(crate) follows_path: bool,
-    /// Most streams that are at work at a time over a short path, where nobody chose their number.
-    pub(crate) few: Option<usize>,
 }
 
 impl Manner {
@@ -48,7 +46,6 @@ impl Manner {
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
-            few: None,
         }
     }
 }

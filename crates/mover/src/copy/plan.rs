@@ -1,5 +1,7 @@
 //! What a file transfer is to be, and what came of it.
 
+use farlink_flow::timetable::Timetable;
+use farlink_host::clock::time_of_day;
 use farlink_wire::message::copy::{Place, Protect, Rule};
 use farlink_wire::message::{Buffer, Interval, Name, Patience, Streams, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes};
@@ -34,8 +36,10 @@ pub struct Plan {
     pub verify: bool,
     /// Whether a file is on disk before it has its name.
     pub fsync: bool,
-    /// Most bits per second, all streams together.
-    pub limit: Option<BitsPerSec>,
+    /// Whether it is read again from there, too.
+    pub read_back: bool,
+    /// Most bits per second, all streams together, by this host's time of day.
+    pub limit: Option<Timetable>,
     /// Data connections; by the path where absent.
     pub streams: Option<Streams>,
     /// Congestion control; the sender's default where absent.
@@ -54,6 +58,13 @@ pub struct Plan {
     pub reason: Option<String>,
     /// Whether what becomes of each name is of interest, also where all is well.
     pub report: bool,
+}
+
+impl Plan {
+    /// The limit that holds now.
+    pub(super) fn limit_now(&self) -> Option<BitsPerSec> {
+        self.limit.as_ref().and_then(|limit| limit.at(time_of_day()))
+    }
 }
 
 /// What a transfer tells while it goes on.

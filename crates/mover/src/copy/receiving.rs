@@ -25,6 +25,7 @@ mod holes;
 mod outbox;
 mod packs;
 mod progress;
+mod read_back;
 
 use outbox::Outbox;
 
@@ -363,6 +364,9 @@ impl Receiving {
         let stored = {
             let mut closed = incoming.closed.write().unwrap_or_else(PoisonError::into_inner);
             *closed = true;
+            if !self.reads_back(incoming) {
+                return;
+            }
             self.timing
                 .during(Stage::Disk, || incoming.store.finish(&self.manner.target, &incoming.frame.entry))
         };

@@ -13,7 +13,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Rejected, Unit};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
 use super::client::SocketFacts;
@@ -31,7 +31,7 @@ pub(crate) struct Sending {
     state: Mutex<State>,
     changed: Condvar,
     wake: Wake,
-    bucket: Option<Mutex<TokenBucket>>,
+    bucket: Mutex<Option<TokenBucket>>,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
 }
@@ -47,8 +47,6 @@ struct State {
     events: Vec<FileEvent>,
     lost: Vec<u32>,
     streams: HashSet<u32>,
-    /// Whether their path is short: a round trip is less than what a host takes for a piece of work.
-    is_short: bool,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -107,7 +105,7 @@ enum Ending {
 
 impl Sending {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
-        let bucket = manner.limit.map(|rate| Mutex::new(TokenBucket::new(rate, monotonic())));
+        let bucket = Mutex::new(manner.limit.map(|rate| TokenBucket::new(rate, monotonic())));
         let (state, changed) = (Mutex::default(), Condvar::new());
         Arc::new(Self { manner, timing: Timing::new(), state, changed, wake, bucket, halt })
     }
@@ -190,11 +188,10 @@ impl Sending {
 
     // What streams do.
 
-    /// A stream joins, over a path that is short or not; `facts` are what the kernel granted it.
-    pub(crate) fn on_stream(&self, stream: u32, is_short: bool, facts: SocketFacts) {
+    /// A stream joins; `facts` are what the kernel granted it.
+    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts) {
         let mut state = self.state();
         state.streams.insert(stream);
-        state.is_short = is_short;
         state.facts = facts;
     }
 
@@ -204,12 +201,6 @@ impl Sending {
         loop {
             if state.ending != Ending::No || !state.streams.contains(&stream) {
                 return None;
-            }
-            if self.manner.few.is_some_and(|few| state.is_short && state.before(stream) >= few) {
-                // Until it takes the place of one that is lost.
-                let waited = self.changed.wait(state);
-                state = waited.unwrap_or_else(PoisonError::into_inner);
-                continue;
             }
             let now = monotonic();
             match state.schedule.poll(now, stream, self.manner.stale) {
@@ -253,9 +244,9 @@ impl Sending {
 
     /// Waits until `bytes` may leave.
     pub(crate) fn pace(&self, bytes: usize) {
-        let Some(bucket) = &self.bucket else { return };
         let pause = {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(bucket) = &mut *bucket else { return };
             let mut left = bytes as u64;
             let mut pause = Nanos::ZERO;
             while left > 0 {
@@ -268,6 +259,12 @@ impl Sending {
         if pause > Nanos::ZERO {
             thread::sleep(Duration::from_nanos(pause.0));
         }
+    }
+
+    /// From now on no more bits per second than `limit`.
+    pub(crate) fn hold(&self, limit: Option<BitsPerSec>) {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        *bucket = limit.map(|rate| TokenBucket::new(rate, monotonic()));
     }
 
     /// `bytes` of content left.
@@ -384,6 +381,8 @@ impl Sending {
                 self.on_lost(stream);
                 return Ok(false);
             }
+            // A client's limit is its own.
+            Copy::Limit(limit) if !self.manner.report => self.hold(limit),
             Copy::Finished(_) => {
                 state.ending = Ending::Finished;
                 drop(guard);
@@ -466,11 +465,6 @@ impl Shared for Sending {
 }
 
 impl State {
-    /// Streams that go before one.
-    fn before(&self, stream: u32) -> usize {
-        self.streams.iter().filter(|other| **other < stream).count()
-    }
-
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
         self.schedule.on_acknowledged(unit);
         match unit {

@@ -103,6 +103,20 @@ impl Store {
         }
     }
 
+    /// Reads from the disk again what was written, where that was asked for: blocks with these digests.
+    ///
+    /// # Errors
+    /// [`TargetError::Disk`] where it is something else.
+    pub fn read_back(&self, digests: &[Digest]) -> Result<(), TargetError> {
+        match self {
+            Self::Partial(partial) => partial.read_back(digests),
+            Self::Held(standing) => {
+                standing.instead.get().map_or(Ok(()), |partial| partial.read_back(digests))
+            }
+            Self::Sink(_) => Ok(()),
+        }
+    }
+
     /// Gives the file, which is whole, its mode, its time and its name.
     ///
     /// # Errors

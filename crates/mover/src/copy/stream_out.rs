@@ -39,17 +39,16 @@ impl StreamOut {
         let seal = sending.manner.seal.map(|secret| Seal::new(&secret, number));
         let mut channel = channel;
         channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone() }));
-        let (mut reason, mut is_short) = (None, false);
+        let mut reason = None;
         if let Some(tcp) = channel.tcp() {
             steady(tcp, sending.manner.may_pace)?;
-            is_short = automatic::is_short(tcp)?;
             if sending.manner.automatic {
                 reason = Some(automatic::choose(std::slice::from_ref(tcp), sending.manner.is_buffer_fixed)?);
             } else if sending.manner.follows_path {
                 reason = automatic::follow(tcp)?;
             }
         }
-        sending.on_stream(number, is_short, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
+        sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
         let sending = Arc::clone(sending);
         let mut stream = Self { sending, number, channel, seal, said: HashSet::new(), buffer: Vec::new() };
         let shared = Arc::clone(&stream.sending);

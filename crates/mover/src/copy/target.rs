@@ -46,6 +46,8 @@ pub struct Target {
 pub struct TargetOptions {
     /// Whether a file is on the disk, not in memory only, before it has its final name.
     pub fsync: bool,
+    /// Whether it is read again from there, too.
+    pub read_back: bool,
     /// Permission bits that are kept.
     pub mode_mask: u16,
     /// First components that entries may have: what a client that pulls has asked for. `None` where everything was, as when what is in a
@@ -55,7 +57,7 @@ pub struct TargetOptions {
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self { fsync: false, mode_mask: 0o7777, expected: None }
+        Self { fsync: false, read_back: false, mode_mask: 0o7777, expected: None }
     }
 }
 

@@ -49,9 +49,10 @@ pub(super) fn connect(
         token: request.token,
         role: if Near::Client.sends(request.way) { Role::Sender } else { Role::Receiver },
         tuning: Tuning::from(request),
+        path: None,
         bind: None,
     };
-    let first = [Message::Request(request.clone())];
+    let first = |_| vec![Message::Request(request.clone())];
     let dialled = match (dial.open(&first, until, stop), trusted) {
         (Ok(Some(dialled)), _) => dialled,
         (Ok(None), _) => return Ok(None),

@@ -259,6 +259,7 @@ mod tests {
                 token: TOKEN,
                 role: Role::Sender,
                 tuning,
+                path: None,
                 bind: None,
             };
             (dial, Place::Address(address))

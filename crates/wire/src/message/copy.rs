@@ -149,6 +149,9 @@ pub struct Request {
     pub verify: bool,
     /// Whether a file is on disk before it has its name.
     pub fsync: bool,
+    /// Whether it is read again from there, too.
+    #[serde(default)]
+    pub read_back: bool,
     /// Most bits per second, all streams together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<BitsPerSec>,
@@ -314,6 +317,8 @@ pub enum Copy {
     Rejected(Vec<Rejection>),
     /// Either: this data connection is lost; what it carried and was not acknowledged is to be sent again.
     Lost(u32),
+    /// Client, where it receives: from now on no more bits per second than this, all streams together; without a limit where absent.
+    Limit(Option<BitsPerSec>),
     /// Sender: this file cannot be read to its end.
     Abandon {
         /// The file.

@@ -30,7 +30,8 @@ impl Receiving {
                 return Ok(());
             }
         }
-        // Hashing nothing takes as long as hashing something: a digest of terabytes of it is not worth minutes.
+        // Hashing nothing takes as long as hashing something, as BLAKE3 numbers its chunks and zeros elsewhere are other zeros: a digest of
+        // terabytes of it is not worth minutes.
         if !self.manner.verify || empty * bytes > MOST_ZEROS {
             return self.arrived(incoming, &holes.runs, None, Unit::Pack(0));
         }

@@ -1,6 +1,8 @@
 //! How far a receiver is: for samples, for a person, for the record.
 
+use farlink_wire::message::copy::Copy;
 use farlink_wire::message::{Arrival, MAX_ENTRIES};
+use farlink_wire::quantity::BitsPerSec;
 
 use super::{Receiving, State};
 use crate::copy::file_event::FileEvent;
@@ -24,6 +26,11 @@ impl Receiving {
     /// Bytes that arrived, by interval.
     pub(crate) fn take_samples(&self) -> Vec<u64> {
         std::mem::take(&mut self.state().samples)
+    }
+
+    /// Asks the sender to send no more bits per second than `limit` from now on.
+    pub(crate) fn ask_to_hold(&self, limit: Option<BitsPerSec>) {
+        self.state().outbox.other.push(Copy::Limit(limit));
     }
 
     /// Connections that are at work.

@@ -74,6 +74,17 @@ pub enum TargetError {
         /// What is wrong with it.
         source: JournalError,
     },
+    /// What is on the disk is not what was written there.
+    #[error(
+        "{path} reads back from the disk otherwise than it was written, first in block {index}: look at the disk, and run the same \
+             command again, which sends again what is damaged"
+    )]
+    Disk {
+        /// The final name.
+        path: String,
+        /// The first block that differs.
+        index: u32,
+    },
     /// A partial file that somebody else has cut or lengthened.
     #[error("the partial file of {path} has {found} bytes instead of {size}: copy it again")]
     Size {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
 use farlink_host::beneath::{Node, is_link_in_the_way, set_mtime, status_of};
-use farlink_host::{namespace, sparse};
+use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 use farlink_wire::journal::{Journal, Row};
 
@@ -38,6 +38,7 @@ pub struct Partial {
     /// Where zeros are left out: the blocks that may hold something.
     touched: Option<Touched>,
     fsync: bool,
+    read_back: bool,
     mode_mask: u16,
 }
 
@@ -94,6 +95,7 @@ impl Target {
             claims: Mutex::new(claims),
             touched,
             fsync: self.options.fsync,
+            read_back: self.options.read_back,
             mode_mask: self.options.mode_mask,
         };
         if let Err(error) = prepared {
@@ -193,6 +195,29 @@ impl Partial {
     pub fn note(&self, index: u32, digest: Digest) -> Result<(), TargetError> {
         let mut written = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         written.add(&Row { index, digest }).map_err(|error| self.failed("write the journal of", error))
+    }
+
+    /// Where that was asked for, has it on the disk, reads it from there and compares it with the digests of its blocks. A block that was
+    /// not hashed has none.
+    ///
+    /// # Errors
+    /// [`TargetError::Disk`] where it is something else.
+    pub fn read_back(&self, digests: &[Digest]) -> Result<(), TargetError> {
+        if !self.read_back {
+            return Ok(());
+        }
+        disk::forget(&self.file).map_err(|error| self.failed("write to the disk", error))?;
+        let mut buffer = vec![0; READ_BYTES];
+        for (index, digest) in (0..).zip(digests.iter().copied()) {
+            if digest != Digest::default()
+                && !self
+                    .is_proven(&Row { index, digest }, &mut buffer, &mut |_| ())
+                    .map_err(|error| self.failed("read again", error))?
+            {
+                return Err(TargetError::Disk { path: self.place.shown.clone(), index });
+            }
+        }
+        Ok(())
     }
 
     /// Gives the file, which is whole, its mode, its time and its name, and removes the journal.

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 
 use farlink_host::beneath::{Node, set_mtime, status_of};
+use farlink_host::disk;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::MOST_PACKED;
 
@@ -21,6 +22,16 @@ impl Target {
                 // Tells `remove_leftovers` that it is none. Where the file system has no locks, none is taken for a leftover either.
                 let _ = file.try_lock();
                 file.write_all(content)?;
+                if self.options.read_back {
+                    disk::forget(&file)?;
+                    if content_digest(&place.directory.open_read(temporary)?)?.0
+                        != *blake3::hash(content).as_bytes()
+                    {
+                        return Err(io::Error::other(
+                            "it reads back from the disk otherwise than it was written",
+                        ));
+                    }
+                }
                 self.set_metadata(&file, &entry.metadata)?;
                 if self.options.fsync { file.sync_all() } else { Ok(()) }
             })

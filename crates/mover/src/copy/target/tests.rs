@@ -20,7 +20,12 @@ impl Scratch {
         Self(path)
     }
 
-    fn open(&self, path: &str, several: bool, options: TargetOptions) -> Result<Target, TargetError> {
+    pub(super) fn open(
+        &self,
+        path: &str,
+        several: bool,
+        options: TargetOptions,
+    ) -> Result<Target, TargetError> {
         let containment = Arc::new(Directory::open(&self.0).unwrap());
         Target::open(&containment, &Destination { path: path.into(), several }, [7; 16], options)
     }

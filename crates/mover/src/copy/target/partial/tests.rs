@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use farlink_flow::digest;
 
+use super::super::TargetOptions;
 use super::super::tests::{METADATA, Scratch, fifo, file};
 use super::*;
 
@@ -231,4 +232,25 @@ fn nothing_is_written_beyond_the_end_and_a_file_that_was_cut_is_not_finished() {
     assert!(matches!(partial.finish(&of(&content)), Err(TargetError::DirectoryInTheWay { .. })));
     partial.abandon();
     assert_eq!(scratch.names(), ["big"]);
+}
+
+#[test]
+fn what_the_disk_changed_is_found_when_it_is_read_back_and_only_that_comes_again() {
+    let scratch = Scratch::new("partial");
+    let content = content();
+    let options = TargetOptions { fsync: true, read_back: true, ..TargetOptions::default() };
+    let target = scratch.open("", true, options).unwrap();
+    let digests: Vec<_> = (0..3).map(|index| block(&content, index).2).collect();
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    (0..3).for_each(|index| write(&partial, &content, index));
+    partial.read_back(&digests).unwrap();
+    let there = fs::OpenOptions::new().write(true).open(hidden(&scratch, ".part")).unwrap();
+    there.write_all_at(&[content[BLOCK as usize + 5] ^ 1], BLOCK + 5).unwrap();
+    let error = partial.read_back(&digests).unwrap_err();
+    assert!(matches!(error, TargetError::Disk { index: 1, .. }), "{error}");
+    drop(partial);
+    let again = target.partial(&of(&content), BLOCK, false).unwrap();
+    assert_eq!(proven(&again), [0, 2]);
+    // A block that was not hashed has no digest to be compared with.
+    again.read_back(&[digests[0], Digest::default(), digests[2]]).unwrap();
 }
