@@ -61,11 +61,12 @@ def test_spark_and_duckdb_agree_to_the_last_row(tmp_path):
     assert len(ours["rows"]) > 500
 
 
-def test_little_memory_gives_the_same_answers(tmp_path):
+def test_little_memory_gives_the_same_answers(tmp_path, monkeypatch, kept_share):
     make(Recipe(transfers=50_000, days=20, seed=2), out=tmp_path / "d", lines=None)
+    monkeypatch.setattr("farlink_lab.logs.engine._KEPT_SHARE", kept_share)
     found = []
-    for memory, threads in (("2GB", 2), ("120MB", 1)):
-        with open_logs(tmp_path / "d", memory=memory, threads=threads) as logs:
+    for memory_bytes, threads in ((2_000_000_000, 2), (120_000_000, 1)):
+        with open_logs(tmp_path / "d", memory_bytes=memory_bytes, threads=threads) as logs:
             gathered = sessions.gather(logs, gaps_s=[60])
             found.append(logs.rows(sessions.named(gathered, sessions.sessions(gathered, gap_s=60))))
     assert found[0] == found[1]
