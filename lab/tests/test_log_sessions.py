@@ -185,6 +185,18 @@ def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path, engine):
     assert [each.of_sessions for each in moved["gap"]][2:4] == [0.3, 0.3]
 
 
+def test_a_clock_that_was_set_during_a_transfer_leaves_the_others_their_circuits(tmp_path):
+    rows = [(0, 0.000001, 1 << 45, "a", "b"), (1000, 2000, 10**11, "a", "b"), (9000, 9001, 10**6, "a", "b")]
+    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+        throughput = sessions.transfer_throughput(logs)
+        gathered = sessions.gather(logs, gaps_s=circuits.MORE_GAPS_S)
+        base = circuits.Case(gap_s=60, setup_s=60, factor=10, rate_bps=8e8)
+        moved = circuits.sensitivity(logs, gathered, throughput=throughput, base=base)
+    assert throughput.max > 1e20
+    assert [each.suitable_sessions for each in moved["rate"]][-1] == 0
+    assert [each.suitable_sessions for each in moved["factor"]] == [2, 2, 2, 1, 1]
+
+
 def test_an_import_in_pieces_has_the_sessions_of_the_whole(tmp_path):
     made = list(tables(Recipe(transfers=20_000, days=5, seed=11)))
     whole = found(stored(tmp_path / "whole", pa.concat_tables(made)), 60)
