@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from farlink_lab.logs import account, chart, circuits, sessions
-from farlink_lab.logs.engine import DUCKDB, open_logs
+from farlink_lab.logs.engine import DUCKDB, open_logs, spark_reason
 from farlink_lab.logs.planner.planning import planned
 from farlink_lab.logs.planner.prefixes import daily
 from farlink_lab.logs.planner.provider import Terms
@@ -102,3 +102,11 @@ def test_an_engine_that_is_none_is_refused(tmp_path):
     make(Recipe(transfers=10, days=1), out=tmp_path / "d", lines=None)
     with pytest.raises(LogError, match="duckdb"), open_logs(tmp_path / "d", engine="oracle"):
         pass
+
+
+def test_what_spark_complains_of_is_told_without_its_stack():
+    called = "An error occurred while calling None.org.apache.spark.sql.SparkSession."
+    why = "java.lang.IllegalStateException: SparkContext has been shutdown"
+    assert spark_reason(f"{called}\n: {why}\n\tat org.apache.spark.SparkContext") == why
+    assert spark_reason("Java gateway process exited\n") == "Java gateway process exited"
+    assert not spark_reason("")

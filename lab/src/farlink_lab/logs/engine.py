@@ -143,13 +143,11 @@ def _spark(directory: Path, parts: tuple[Part, ...], address: str) -> Iterator[L
             .appName("farlink lab logs")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()
         )
     except Exception as error:
-        line = str(error).strip().splitlines()
-        raise LogError(
-            f"--engine: {address}: no session: {line[0] if line else type(error).__name__}"
-        ) from error
+        raise LogError(f"--engine: {address}: no session: {spark_reason(str(error))}") from error
     try:
         backend = ibis.pyspark.connect(session)
         session.read.parquet(*(str(directory / part.path) for part in parts)).createOrReplaceTempView(
@@ -160,3 +158,10 @@ def _spark(directory: Path, parts: tuple[Part, ...], address: str) -> Iterator[L
     finally:
         if theirs is None:
             session.stop()
+
+
+def spark_reason(text: str) -> str:
+    """What Spark's error says: its first line names a call, the next the exception, and a stack follows."""
+    lines = text.strip().splitlines() or [""]
+    told = next((line for line in lines if line.startswith(": ")), lines[0])
+    return told.removeprefix(": ")
