@@ -78,9 +78,11 @@ doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(CARGO_FLAGS) --quiet
 
 # They compute all the time: as many at a time as there are processors, and no threads of the matrix library beside them.
+# Those on Spark come after the others, in one process: a cluster takes seconds to start, and uses every processor itself.
 .PHONY: lab-test
 lab-test: $(venv)/.installed
-	cd lab && OPENBLAS_NUM_THREADS=1 ../$(venv)/pytest --quiet --numprocesses=auto --dist=worksteal
+	cd lab && OPENBLAS_NUM_THREADS=1 ../$(venv)/pytest --quiet --numprocesses=auto --dist=worksteal -m 'not spark'
+	cd lab && ../$(venv)/pytest --quiet -m spark
 
 # Most of them wait most of the time, for a packet or for another program: three at a time fill half of two processors.
 # Those that are marked `alone` go after the others, one by one.

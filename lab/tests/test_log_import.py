@@ -12,6 +12,7 @@ import pytest
 from farlink_lab.logs import block, gridftp, stamp
 from farlink_lab.logs.block import Cutter, blocks
 from farlink_lab.logs.expansion import MOST_AT_ONCE, pieces
+from farlink_lab.logs.following import follow
 from farlink_lab.logs.importing import import_logs
 from farlink_lab.logs.mapping import read_mapping
 from farlink_lab.logs.store import LEDGER, REFUSED, Store, part_paths, read_ledger
@@ -141,11 +142,21 @@ def test_a_long_line_within_a_block_is_named_and_the_others_stand(tmp_path):
     assert refused(tmp_path / "out")[0]["line"] == 2
 
 
+@pytest.mark.parametrize("first", ["y" * (block.BLOCK_BYTES + 1), "\n" * 500], ids=["giant", "blank"])
+def test_what_a_log_is_may_show_only_after_its_first_lines(tmp_path, first):
+    done = imported(tmp_path, [first, line(0), line(1)])
+    assert done.rows == 2
+    again = follow(tmp_path / "transfers.log", out=tmp_path / "f", mapping=None, zone="UTC", once=True)
+    assert sum(step.added for step in again) == 2
+    assert rows(tmp_path / "f") == rows(tmp_path / "out")
+
+
 BAD = {
     "ends-first": line(took_s=-5),
     "wrong-year": line(START="19700101000000.000000"),
     "zero-size": line(NBYTES=0),
     "negative-size": line(NBYTES=-5),
+    "too-large": line(NBYTES=1 << 54),
     "too-slow": line(took_s=40 * 86_400),
     "failed": line(CODE=426),
     "no-file": line(TYPE="MLSD"),

@@ -201,7 +201,7 @@ def test_prefixes_of_a_month_catch_what_the_next_brings_from_them():
     assert (april.learnt, april.caught_share) == (0, 0.0)
 
 
-def test_an_alpha_flow_moves_a_gigabyte_within_a_minute_of_the_clock(tmp_path):
+def test_an_alpha_flow_moves_a_gigabyte_within_a_minute_of_the_clock(tmp_path, engine):
     gb = 10**9
     rows = [
         (60, 120, gb, "a", "exactly"),
@@ -214,7 +214,7 @@ def test_an_alpha_flow_moves_a_gigabyte_within_a_minute_of_the_clock(tmp_path):
         (61, 190, 2 * gb, "a", "no whole gigabyte"),
         (30, 180, 5 * gb // 2, "a", "two whole minutes"),
     ]
-    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
         alpha = {row.destination for row in daily(logs) if row.alpha_flows}
     assert alpha == {
         "exactly",
@@ -226,7 +226,7 @@ def test_an_alpha_flow_moves_a_gigabyte_within_a_minute_of_the_clock(tmp_path):
     }
 
 
-def test_a_planted_log_is_planned_as_planted(tmp_path):
+def test_a_planted_log_is_planned_as_planted(tmp_path, engine):
     month = 31 * 86_400.0
     rows = []
     for at in (0.0, month):
@@ -236,7 +236,7 @@ def test_a_planted_log_is_planned_as_planted(tmp_path):
             (at, at + 5, 10**6, "10.3.0.1", "10.2.0.1"),
         ]
     terms = Terms(capacity_bps=math.inf, rate_bps=1e9, setup_s=60.0, hold_s=0.0)
-    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
         plan = planned(logs, terms, gap_s=60, factor=10)
         none = planned(logs, terms, gap_s=60, factor=1e6)
     per, always, learnt = plan.outcomes

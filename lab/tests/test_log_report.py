@@ -2,14 +2,19 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
+import textwrap
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from farlink_lab.cli import main
+from farlink_lab.logs.synthesis import FIRST_DAY_US
+from farlink_lab.logs.transfer import US
 from log_lines import line, write
 
 
@@ -49,6 +54,27 @@ def test_an_analysis_prints_one_object_and_draws_a_figure(made, tmp_path, verb, 
     assert done.returncode == 0, done.stderr
     assert keys <= set(json.loads(done.stdout))
     assert (tmp_path / "figure.svg").read_text().lstrip().startswith("<?xml")
+
+
+def test_counters_of_the_link_are_told_beside_the_transfers(made, tmp_path):
+    lines = [f"{FIRST_DAY_US // US + 30 * (at + 1)},{10**9 + at}" for at in range(60 * 2880)]
+    (tmp_path / "link.csv").write_text("\n".join(["time,bytes", *lines]) + "\n")
+    done = run("variance", made, "--snmp", tmp_path / "link.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    link = json.loads(done.stdout)["link"]
+    assert link["overall"]["intervals"] > 0
+    assert len(link["quartiles"]) == 4
+    said = run("variance", made, "--snmp", tmp_path / "link.csv").stdout
+    assert "other traffic" in said
+
+
+def test_what_the_guide_shows_to_a_notebook_runs(made):
+    guide = Path(__file__).parents[2] / "docs" / "logs.md"
+    block = re.search(r"^    from pathlib import Path\n(?:(?:    .*)?\n)+", guide.read_text(), re.MULTILINE)
+    code = textwrap.dedent(block[0]).replace('Path("transfers")', f"Path({str(made)!r})")
+    names = {}
+    exec(code, names)
+    assert [(share.gap_s, share.setup_s) for share in names["table"]][:2] == [(0.0, 60.0), (0.0, 0.05)]
 
 
 def test_the_tables_say_their_unit(made):

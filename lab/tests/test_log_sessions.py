@@ -63,8 +63,7 @@ def by_brute_force(rows, gap_s):
     return sorted(map(tuple, made))
 
 
-@pytest.mark.parametrize("gap_s", [0, 5, 60])
-def test_sessions_are_those_of_the_definition(tmp_path, gap_s):
+def test_sessions_are_those_of_the_definition(tmp_path, engine):
     rng = np.random.default_rng(5)
     rows = []
     for _ in range(3000):
@@ -75,24 +74,27 @@ def test_sessions_are_those_of_the_definition(tmp_path, gap_s):
             (start, start + took, int(rng.integers(1, 10**9)), f"s{rng.integers(3)}", f"d{rng.integers(3)}")
         )
     directory = stored(tmp_path / "d", table_of(rows))
-    ours = sorted(
-        (
-            (each["source"], each["destination"]),
-            (each["start_us"] - DAY) / US,
-            (each["end_us"] - DAY) / US,
-            each["bytes"],
-            each["transfers"],
-        )
-        for each in found(directory, gap_s)
-    )
-    assert ours == by_brute_force(rows, gap_s)
+    with open_logs(directory, engine=engine) as logs:
+        gathered = sessions.gather(logs, gaps_s=[0, 5, 60])
+        for gap_s in (0, 5, 60):
+            ours = sorted(
+                (
+                    (each["source"], each["destination"]),
+                    (each["start_us"] - DAY) / US,
+                    (each["end_us"] - DAY) / US,
+                    each["bytes"],
+                    each["transfers"],
+                )
+                for each in logs.rows(sessions.named(gathered, sessions.sessions(gathered, gap_s=gap_s)))
+            )
+            assert ours == by_brute_force(rows, gap_s)
 
 
 def test_a_gap_of_exactly_g_joins_and_an_overlap_hides_a_short_one(tmp_path):
     rows = [(0, 100, 1, "a", "b"), (10, 20, 1, "a", "b"), (160, 170, 1, "a", "b"), (230.1, 231, 1, "a", "b")]
     directory = stored(tmp_path / "d", table_of(rows))
-    assert [each["transfers"] for each in found(directory, 60)] == [3, 1]
-    assert [each["duration_s"] for each in found(directory, 60)] == [170.0, 0.9]
+    ours = found(directory, 60)
+    assert [(each["transfers"], each["duration_s"]) for each in ours] == [(3, 170.0), (1, 0.9)]
 
 
 def test_users_have_sessions_of_their_own_where_asked(tmp_path):
@@ -109,9 +111,9 @@ def test_small_sessions_are_left_out_where_asked(tmp_path):
     assert [each["bytes"] for each in found(directory, 60, min_bytes=100)] == [100]
 
 
-def test_the_summary_is_that_of_the_sessions(tmp_path):
+def test_the_summary_is_that_of_the_sessions(tmp_path, engine):
     rows = [(at * 1000, at * 1000 + 10 * (at + 1), 10**6 * (at + 1), "a", "b") for at in range(5)]
-    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
         (summary,) = sessions.summaries(logs, sessions.gather(logs, gaps_s=[60]), gaps_s=[60])
         rate = sessions.transfer_throughput(logs)
     size = summary.size_bytes
@@ -120,11 +122,11 @@ def test_the_summary_is_that_of_the_sessions(tmp_path):
     assert (rate.min, rate.max) == (8e5, 8e5)
 
 
-def test_withheld_ends_make_no_session_and_are_counted(tmp_path):
+def test_withheld_ends_make_no_session_and_are_counted(tmp_path, engine):
     rows = [(0, 1, 1, "a", None), (0, 1, 1, "a", "b"), (0, 1, 1, None, "b")]
-    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
         assert sessions.gather(logs, gaps_s=[60]).left_out == 2
-    with open_logs(stored(tmp_path / "e", table_of(rows[:1]))) as logs:
+    with open_logs(stored(tmp_path / "e", table_of(rows[:1])), engine=engine) as logs:
         with pytest.raises(LogError, match="withheld"):
             sessions.gather(logs, gaps_s=[60])
         assert sessions.transfer_throughput(logs).count == 1
@@ -158,10 +160,10 @@ def planted(rng, *, long, short, members):
     return rows
 
 
-def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path):
+def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path, engine):
     rng = np.random.default_rng(2)
     rows = planted(rng, long=30, short=70, members=10)
-    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
         throughput = sessions.transfer_throughput(logs)
         gathered = sessions.gather(logs, gaps_s=[*circuits.GAPS_S, *circuits.MORE_GAPS_S])
         table = circuits.share_table(logs, gathered, rate_bps=1e9)
@@ -181,6 +183,18 @@ def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path):
     # 90 GB at 1 Gb/s last 720 s and 60 GB 480 s: twelve and eight setups.
     assert [each.of_sessions for each in moved["factor"]] == [1.0, 1.0, 0.3, 0.0, 0.0]
     assert [each.of_sessions for each in moved["gap"]][2:4] == [0.3, 0.3]
+
+
+def test_a_clock_that_was_set_during_a_transfer_leaves_the_others_their_circuits(tmp_path):
+    rows = [(0, 0.000001, 1 << 45, "a", "b"), (1000, 2000, 10**11, "a", "b"), (9000, 9001, 10**6, "a", "b")]
+    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+        throughput = sessions.transfer_throughput(logs)
+        gathered = sessions.gather(logs, gaps_s=circuits.MORE_GAPS_S)
+        base = circuits.Case(gap_s=60, setup_s=60, factor=10, rate_bps=8e8)
+        moved = circuits.sensitivity(logs, gathered, throughput=throughput, base=base)
+    assert throughput.max > 1e20
+    assert [each.suitable_sessions for each in moved["rate"]][-1] == 0
+    assert [each.suitable_sessions for each in moved["factor"]] == [2, 2, 2, 1, 1]
 
 
 def test_an_import_in_pieces_has_the_sessions_of_the_whole(tmp_path):

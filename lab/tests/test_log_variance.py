@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from farlink_lab.logs.engine import open_logs
+from farlink_lab.logs.engine import DUCKDB, open_logs
 from farlink_lab.logs.telling import variance_lines
 from farlink_lab.logs.transfer import SCHEMA, US, LogError
 from farlink_lab.logs.uneven import hours, uneven, verdict
@@ -40,13 +40,13 @@ def log(rng, *, count=150, stripe_effect=1.0, scatter=0.3):
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
-def studied(directory, choice=None, **options):
-    with open_logs(directory) as logs:
+def studied(directory, choice=None, *, engine=DUCKDB, **options):
+    with open_logs(directory, engine=engine) as logs:
         return uneven(logs, choice or Choice(), **options)
 
 
-def test_a_planted_stripe_effect_is_ranked_first_and_its_size_is_told(tmp_path):
-    found = studied(stored(tmp_path / "d", log(np.random.default_rng(1))))
+def test_a_planted_stripe_effect_is_ranked_first_and_its_size_is_told(tmp_path, engine):
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(1))), engine=engine)
     first = found.ranking.factors[0]
     assert (first.name, first.clear) == ("stripes", True)
     # From one stripe to three: thrice the rate.
@@ -60,8 +60,8 @@ def test_a_planted_stripe_effect_is_ranked_first_and_its_size_is_told(tmp_path):
     assert found.spread.spread > 0.5e9
 
 
-def test_where_nothing_matters_that_is_what_is_said(tmp_path):
-    found = studied(stored(tmp_path / "d", log(np.random.default_rng(2), stripe_effect=0.0)))
+def test_where_nothing_matters_that_is_what_is_said(tmp_path, engine):
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(2), stripe_effect=0.0)), engine=engine)
     assert "stripes" not in [factor.name for factor in found.ranking.factors if factor.clear]
     assert "stripes" in [factor.name for factor in found.ranking.factors]
 

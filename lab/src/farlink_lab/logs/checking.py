@@ -22,6 +22,8 @@ EARLIEST_US = 631_152_000 * 1_000_000
 LATEST_US = 4_102_444_800 * 1_000_000
 # Longer than any transfer: 30 days.
 MOST_DURATION_US = 30 * 86_400 * 1_000_000
+# Of no file that any store holds (9 PB); beyond it JSON and floating point no longer tell sizes apart.
+MOST_SIZE = 1 << 53
 
 # What is said of each kind of refused line, after their number.
 KINDS = {
@@ -34,6 +36,7 @@ KINDS = {
     "no-transfer": "are JSON of no shape that is known: a --map says what the fields mean",
     "zero-size": "have a size of zero",
     "negative-size": "have a size below zero",
+    "too-large": "have a size above 2^53 bytes",
     "ends-first": "end before they start",
     "wrong-year": "have a time before 1990 or after 2099: a clock that was not set, or another unit",
     "too-slow": "last longer than 30 days",
@@ -72,6 +75,7 @@ def check(parsed: Parsed, zone: Zone) -> Checked:
         ("too-slow", end - start > MOST_DURATION_US),
         ("negative-size", size < 0),
         ("zero-size", size == 0),
+        ("too-large", size > MOST_SIZE),
     ):
         for at in np.flatnonzero(wrong & standing):
             detail = _detail(kind, int(start[at]), int(end[at]), int(size[at]))
@@ -114,6 +118,6 @@ def _outside(times: Whole) -> Mask:
 
 
 def _detail(kind: str, start: int, end: int, size: int) -> str:
-    if kind in ("negative-size", "zero-size"):
+    if kind in ("negative-size", "zero-size", "too-large"):
         return f"{size} bytes"
     return f"from {shown_us(start)} to {shown_us(end)}"

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 DUCKDB = "duckdb"
 # What DuckDB may hold; beyond that it goes to disk. Of 8 GiB it leaves room for everything else.
-MEMORY_LIMIT = "2GB"
+MEMORY_BYTES = 2_000_000_000
+# Of what is kept of a transfer at most: a session. Where it would fill this part of the memory it is kept on
+# the disk, packed, which is faster than what was meant for memory and had to go there.
+_KEPT_BYTES, _KEPT_SHARE = 40, 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,13 @@ class Logs:
             return self.backend.create_table(f"kept_{next(self._numbers)}", expression)
         return expression.cache()
 
+    def forget(self, kept: Any) -> None:
+        """Gives back the room of what was kept."""
+        if self.name == DUCKDB:
+            self.backend.con.execute(f"DROP TABLE {kept.get_name()}")
+        else:
+            kept.release()
+
     def taken(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Any:
         """Rows that were made in this process, kept as a table; for DuckDB."""
         name = f"kept_{next(self._numbers)}"
@@ -75,14 +85,14 @@ class Logs:
 
 @contextlib.contextmanager
 def open_logs(
-    directory: Path, *, engine: str = DUCKDB, memory: str = MEMORY_LIMIT, threads: int | None = None
+    directory: Path, *, engine: str = DUCKDB, memory_bytes: int = MEMORY_BYTES, threads: int | None = None
 ) -> Iterator[Logs]:
     """The transfers of a directory.
 
     Args:
         directory: As `importing` wrote it; a cluster must reach it by the same path.
         engine: `duckdb`, or the address of a cluster, as `spark://host:7077` or `local-cluster[2,1,1024]`.
-        memory: That DuckDB may hold.
+        memory_bytes: That DuckDB may hold.
         threads: Of DuckDB; `None` for a processor each.
 
     Raises:
@@ -97,8 +107,13 @@ def open_logs(
     paths = [str(where / part.path) for part in parts]
     settings: dict[str, Any] = {} if threads is None else {"threads": threads}
     with tempfile.TemporaryDirectory(prefix="farlink-logs-") as spill:
+        kept = sum(part.rows for part in parts) * _KEPT_BYTES
         backend = ibis.duckdb.connect(
-            memory_limit=memory, temp_directory=spill, preserve_insertion_order=False, **settings
+            ":memory:" if kept <= _KEPT_SHARE * memory_bytes else f"{spill}/kept.duckdb",
+            memory_limit=f"{memory_bytes}B",
+            temp_directory=spill,
+            preserve_insertion_order=False,
+            **settings,
         )
         backend.raw_sql("SET enable_progress_bar = false")
         table = backend.read_parquet(paths, table_name="transfers", hive_partitioning=False)
@@ -128,13 +143,11 @@ def _spark(directory: Path, parts: tuple[Part, ...], address: str) -> Iterator[L
             .appName("farlink lab logs")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .getOrCreate()
         )
     except Exception as error:
-        line = str(error).strip().splitlines()
-        raise LogError(
-            f"--engine: {address}: no session: {line[0] if line else type(error).__name__}"
-        ) from error
+        raise LogError(f"--engine: {address}: no session: {spark_reason(str(error))}") from error
     try:
         backend = ibis.pyspark.connect(session)
         session.read.parquet(*(str(directory / part.path) for part in parts)).createOrReplaceTempView(
@@ -145,3 +158,10 @@ def _spark(directory: Path, parts: tuple[Part, ...], address: str) -> Iterator[L
     finally:
         if theirs is None:
             session.stop()
+
+
+def spark_reason(text: str) -> str:
+    """What Spark's error says: its first line names a call, the next the exception, and a stack follows."""
+    lines = text.strip().splitlines() or [""]
+    told = next((line for line in lines if line.startswith(": ")), lines[0])
+    return told.removeprefix(": ")

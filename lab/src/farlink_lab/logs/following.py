@@ -7,9 +7,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
+from farlink_lab.logs import gridftp
 from farlink_lab.logs.block import Block, Cutter
 from farlink_lab.logs.expansion import READ_BYTES, is_compressed
-from farlink_lab.logs.importing import identity_of, reader_of, take
+from farlink_lab.logs.importing import identity_of, is_blank, reader_of, take
 from farlink_lab.logs.store import Source, Store
 from farlink_lab.logs.transfer import LogError
 from farlink_lab.logs.zone import Zone
@@ -93,9 +94,10 @@ class Follower:
             self._take(block)
 
     def _take(self, block: Block) -> None:
-        if self._read is None:
+        if self._read is None and not is_blank(block):
             self._read, _ = reader_of(block, mapping=self.mapping, where=self._source.name)
-        take(self.store, self._source, block, self._read(block), self._zone)
+        parsed = gridftp.parse(block) if self._read is None else self._read(block)
+        take(self.store, self._source, block, parsed, self._zone)
 
     def _was_replaced(self) -> bool:
         assert self._file is not None
@@ -149,8 +151,9 @@ class Follower:
             head = self._file.read(min(begun, READ_BYTES))
             cutter = Cutter()
             for block in (*cutter.give(head[: head.rfind(b"\n") + 1]), *cutter.complete_lines()):
-                self._read, _ = reader_of(block, mapping=self.mapping, where=self._source.name)
-                self._read(block)
+                if not is_blank(block):
+                    self._read, _ = reader_of(block, mapping=self.mapping, where=self._source.name)
+                    self._read(block)
         self._file.seek(begun)
         self._cutter = Cutter(first_line=self._source.lines + 1 if go_on else 1, end=begun)
 

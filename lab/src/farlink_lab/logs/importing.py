@@ -6,6 +6,7 @@ import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from farlink_lab.logs import gridftp, json_lines
@@ -108,7 +109,7 @@ def reader_of(block: Block, *, mapping: Mapping | None, where: str) -> tuple[Cal
     Raises:
         UnknownLogError: where none of its first lines is of a known format.
     """
-    heads = [block.line(at) for at in range(min(block.lines, _LOOKED_AT))]
+    heads = list(islice(filter(bytes.strip, map(block.line, range(block.lines))), _LOOKED_AT))
     if mapping is None and any(gridftp.is_gridftp(line) for line in heads):
         return gridftp.parse, False
     if any(json_lines.is_json(line) for line in heads):
@@ -119,6 +120,11 @@ def reader_of(block: Block, *, mapping: Mapping | None, where: str) -> tuple[Cal
         "neither lines of GridFTP (DATE=… NBYTES=…) nor JSON: for a table, --map FILE.toml says "
         "which column is what"
     )
+
+
+def is_blank(block: Block) -> bool:
+    """Whether a block has nothing that could tell what log it is of, as where its only line is too long."""
+    return not block.data.strip()
 
 
 def take(store: Store, source: Source, block: Block, parsed: Parsed, zone: Zone) -> None:
@@ -163,6 +169,9 @@ def _import(
     in_order = False
     for block in _until_cut(stream, store, source):
         if read is None:
+            if is_blank(block):
+                take(store, source, block, gridftp.parse(block), zone)
+                continue
             read, in_order = reader_of(block, mapping=mapping, where=source.name)
         if in_order:
             take(store, source, block, read(block), zone)

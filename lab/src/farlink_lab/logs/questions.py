@@ -327,8 +327,7 @@ def report(
 def _opened(directory: Path, engine: str, memory: str) -> Any:
     from farlink_lab.logs.engine import open_logs  # noqa: PLC0415
 
-    bytes_held = option("--memory", memory, parse_size)
-    return open_logs(directory, engine=engine, memory=f"{bytes_held}B")
+    return open_logs(directory, engine=engine, memory_bytes=option("--memory", memory, parse_size))
 
 
 def _rate(text: str, throughput: Summary) -> tuple[float, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-import operator
 from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -59,8 +57,8 @@ def summaries_by(logs: Logs, table: Any, value: Any, *, group: Any) -> dict[int,
     """
     marked = table.select(group=group.cast("int64"), value=value.cast("float64"))
     marked = marked.filter(marked.value.notnull())
-    logarithm = ibis.ifelse(marked.value > 0, marked.value, ibis.null("float64")).ln()
-    classed = marked.mutate(size_class=(logarithm * _CLASSES_A_FACTOR_E).floor().cast("int64"))
+    logarithm = ibis.ifelse(marked.value > 0, marked.value, _LEAST).ln()
+    classed = marked.mutate(size_class=(logarithm * _CLASSES_A_FACTOR_E).floor().cast("int32"))
     counted = classed.group_by("group", "size_class").agg(
         count=classed.count().cast("int64"),
         low=classed.value.min(),
@@ -69,20 +67,21 @@ def summaries_by(logs: Logs, table: Any, value: Any, *, group: Any) -> dict[int,
     )
     classes: dict[int, list[_Class]] = defaultdict(list)
     for row in logs.rows(counted):
-        of = _Class(low=row["low"], high=row["high"], count=int(row["count"]), total=row["total"])
-        classes[row["group"]].append(of)
+        classes[row["group"]].append(
+            _Class(
+                number=row["size_class"],
+                low=row["low"],
+                high=row["high"],
+                count=int(row["count"]),
+                total=row["total"],
+            )
+        )
     ranked = {key: _Ranked(sorted(of, key=lambda each: each.low)) for key, of in classes.items()}
     wanted = [(key, each) for key, of in ranked.items() for each in of.unknown()]
     if wanted:
-        # A number in a query may be read as its neighbour: a hair more is fetched, and left out again.
-        fits = [
-            (marked.group == key) & marked.value.between(each.low * (1 - _HAIR), each.high * (1 + _HAIR))
-            for key, each in wanted
-        ]
-        near = marked.filter(functools.reduce(operator.or_, fits))
+        near = classed.filter(classed.size_class.isin(sorted({each.number for _, each in wanted})))
         fetched = logs.table(near.group_by("group", "value").agg(count=near.count().cast("int64")))
-        columns = (fetched[name].to_numpy() for name in ("group", "value", "count"))
-        of_group, values, counts = (np.asarray(each) for each in columns)
+        of_group, values, counts = (fetched[name].to_numpy() for name in ("group", "value", "count"))
         for key, each in wanted:
             here = np.flatnonzero((of_group == key) & (values >= each.low) & (values <= each.high))
             here = here[np.argsort(values[here])]
@@ -94,6 +93,7 @@ def summaries_by(logs: Logs, table: Any, value: Any, *, group: Any) -> dict[int,
 class _Class:
     """Values between two bounds; `known` are they themselves, in their order."""
 
+    number: int
     low: float
     high: float
     count: int
@@ -167,6 +167,6 @@ def summarised(values: NDArray[np.float64]) -> Summary:
 _ROUNDING = 1e-9
 # In each 0.4%: so narrow that those of the quartiles are soon fetched, so wide that there are few.
 _CLASSES_A_FACTOR_E = 256
-# Far more than what is lost where a number is written into a query.
-_HAIR = 1e-12
+# Below all that has a size: what has none stands for it.
+_LEAST = 1e-300
 _QUARTILES = (0.25, 0.5, 0.75)

@@ -114,7 +114,8 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
         same = table[key].isnull() if found[key] is None else table[key] == found[key]
         table = table.filter(same)
     columns = ["start_us", "end_us", "bytes", "server", *_FACTORS]
-    rows = logs.table(table.select(*columns).order_by("start_us", "end_us", "bytes"))
+    # By all of them: rows that are then still in either order are the same.
+    rows = logs.table(table.select(*columns).order_by(*columns))
     if count > MOST:
         rows = rows.take(np.sort(np.random.default_rng(seed).choice(count, MOST, replace=False)))
     factors = {
