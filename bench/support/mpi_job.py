@@ -22,6 +22,8 @@ PROGRAMS = ROOT / "bench" / "programs"
 SHARED_PROGRAMS = ROOT / "tests" / "programs"
 PROVIDERS = Path(os.environ.get("FARLINK_PROVIDERS") or ROOT / "target" / "release" / "fabric")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")
+# Each emulated host believes that the processors are its own: the first rank of all would share the first one.
+UNBOUND = ("--bind-to", "none")
 LIMIT_S = 400.0
 TRANSPORTS = ("rc", "xrc", "ud", "dc")
 
@@ -125,7 +127,8 @@ class Site:
     def run(self, way: Way, hosts: Sequence[str], *command: str, ranks_a_host: int = 1) -> str:
         """What a program prints with so many ranks on each of `hosts`."""
         where = ",".join(f"{host}:{ranks_a_host}" for host in hosts)
-        words = [*MPIRUN, "--mca", "plm_rsh_agent", str(self.agent), "-host", where, *way.words(), *command]
+        words = [*MPIRUN, *UNBOUND, "--mca", "plm_rsh_agent", str(self.agent), "-host", where]
+        words += [*way.words(), *command]
         return output(self.connection.on("a", *words), way)
 
 
