@@ -5,12 +5,14 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 use super::{Congestion, MOST_WINDOW, Round};
 
 /// Doubles its window each round until the round-trip time grows or packets are lost; then backs off by a sixth for the former, by a third
-/// for the latter, and goes on by a sixteenth. Loss that stays whatever the rate is the path's own, and not answered: it is the least share
+/// for the latter, and goes on by a sixteenth, faster and faster. Loss that stays whatever the rate is the path's own, and not answered: it is the least share
 /// that was lost in any of the last `REMEMBERED` rounds.
 #[derive(Clone, Debug)]
 pub struct Sought {
     window: u64,
     begins: bool,
+    /// Rounds of growth since it last backed off.
+    calm: u32,
     shares: [f64; REMEMBERED],
     next: usize,
     /// The share that the last answer was to.
@@ -25,6 +27,7 @@ impl Default for Sought {
         Self {
             window: FIRST_WINDOW,
             begins: true,
+            calm: 0,
             shares: [0.0; REMEMBERED],
             next: 0,
             answered: None,
@@ -45,7 +48,9 @@ impl Congestion for Sought {
         self.known += round.known;
         self.lost += round.lost;
         let queued = round.rtt.since(round.least_rtt);
-        let too_long = queued.0 > (round.least_rtt.0 / 8).clamp(LEAST_QUEUE.0, MOST_QUEUE.0);
+        // A few datagrams make no queue: what they tell of is a process that was late.
+        let too_long = round.known >= LEAST_TOLD
+            && queued.0 > (round.least_rtt.0 / 8).clamp(LEAST_QUEUE.0, MOST_QUEUE.0);
         let mut too_lossy = false;
         if self.known >= LEAST_KNOWN {
             let share = f64::from(self.lost) / f64::from(self.known);
@@ -63,13 +68,18 @@ impl Congestion for Sought {
         }
         if too_lossy {
             self.window = self.window / 3 * 2;
-            self.begins = false;
+            (self.begins, self.calm) = (false, 0);
         } else if too_long {
             self.window = (self.window / 6 * 5).max(FIRST_WINDOW.min(self.window));
-            self.begins = false;
+            (self.begins, self.calm) = (false, 0);
         } else if round.limited || (round.paced && self.window < MOST_SPARE * round.arrived) {
-            self.window =
-                if self.begins { self.window * 2 } else { self.window + (self.window / 16).max(9000) };
+            self.calm += 1;
+            let step = if self.begins {
+                self.window
+            } else {
+                self.window / (LEAST_STEP >> (self.calm / CALM).min(MOST_DOUBLED))
+            };
+            self.window += step.max(9000);
         }
         self.window = self.window.clamp(LEAST_WINDOW, MOST_WINDOW);
     }
@@ -88,6 +98,10 @@ impl Congestion for Sought {
 /// RFC 6928 begins with ten packets: these are as many of 9,000 bytes.
 const FIRST_WINDOW: u64 = 90_000;
 const LEAST_WINDOW: u64 = 18_000;
+/// It grows by a sixteenth a round, after `CALM` rounds by an eighth, and after twice as many by a quarter: there is room.
+const LEAST_STEP: u64 = 16;
+const CALM: u32 = 8;
+const MOST_DOUBLED: u32 = 2;
 /// Messages that are short for the path leave in a small part of a round-trip time, once the path took that well: a fortieth.
 const MOST_SPARE: u64 = 32;
 const REMEMBERED: usize = 8;
@@ -95,6 +109,8 @@ const REMEMBERED: usize = 8;
 const ITS_OWN: f64 = 0.7;
 /// Datagrams by which a share of lost ones is told.
 const LEAST_KNOWN: u32 = 40;
+/// Datagrams of a round by which a queue is told.
+const LEAST_TOLD: u32 = 8;
 /// A queue that is none: processes are not always there in time, and a scheduler's slices are some milliseconds long.
 const LEAST_QUEUE: Nanos = Nanos(5_000_000);
 const MOST_QUEUE: Nanos = Nanos(10_000_000);
