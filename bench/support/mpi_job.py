@@ -22,7 +22,7 @@ PROGRAMS = ROOT / "bench" / "programs"
 SHARED_PROGRAMS = ROOT / "tests" / "programs"
 PROVIDERS = Path(os.environ.get("FARLINK_PROVIDERS") or ROOT / "target" / "release" / "fabric")
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")
-# Each emulated host believes that the processors are its own: the first rank of all would share the first one.
+# Each emulated host believes that the processors are its own: the first ranks of all would share one.
 UNBOUND = ("--bind-to", "none")
 LIMIT_S = 400.0
 TRANSPORTS = ("rc", "xrc", "ud", "dc")
