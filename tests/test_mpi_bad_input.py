@@ -20,7 +20,7 @@ from mpi_job import PROGRAMS, Site, compiled, here, site
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Within which the loss of a peer is told; where nothing is asked for it is 15 s, longer than the cut.
+# Within which the loss of a peer is told; where nothing is asked for it is 20 s, longer than the cut.
 TIMEOUT_S = 3.0
 # Peers are looked after at thirds of that, and given as long to answer; on a busy machine slow is no failure.
 TOLD_WITHIN_S = 2 * TIMEOUT_S + 10.0

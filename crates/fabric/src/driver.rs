@@ -272,8 +272,8 @@ fn host() -> std::io::Result<HostId> {
 /// How long the progress thread stays out of the way of an application that calls: then it looks whether that still does.
 const NAP: Nanos = Nanos(1_000_000);
 
-/// How long a closing endpoint waits for other hosts that say nothing: some round trips of the longest connection, losses included.
-const LINGER: Nanos = Nanos(5_000_000_000);
+/// How long a closing endpoint waits for other hosts that say nothing: longer than a cut of the link that is mended soon.
+const LINGER: Nanos = Nanos(10_000_000_000);
 
 /// Bytes that the kernel is asked to keep, in either direction: what comes at 10 Gb/s in 6 ms, in which somebody looks.
 const SOCKET_BUFFER: u32 = 8 << 20;

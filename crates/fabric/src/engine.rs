@@ -167,7 +167,8 @@ impl Engine {
         let answer = Completion::of(look.context, flags_of_wanted(look.wanted));
         let Some(found) = self.endpoint.peek(from, look.wanted, look.then != Then::Leave) else {
             let tag = if let Wanted::Tagged { tag, .. } = look.wanted { tag } else { 0 };
-            self.queues.answered(Completion { tag, ..answer }.failed(Code::NO_MESSAGE));
+            let why = from.and_then(|from| self.endpoint.failure(from)).map_or(Code::NO_MESSAGE, Code::from);
+            self.queues.answered(Completion { tag, ..answer }.failed(why));
             return Ok(());
         };
         match look.then {

@@ -139,6 +139,12 @@ impl Endpoint {
         self.messages.peek(from, wanted, claim)
     }
 
+    /// Why no message of a peer will ever come.
+    #[must_use]
+    pub fn failure(&self, peer: PeerId) -> Option<Failure> {
+        self.messages.failure(peer)
+    }
+
     /// Receives a message that was claimed.
     pub fn receive_claimed(&mut self, now: Nanos, claim: Claim, receive: Receive, memory: &mut dyn Memory) {
         self.messages.receive_claimed(claim, receive, memory);

@@ -62,6 +62,8 @@ struct Peer {
     failed: Option<Failure>,
     /// Neighbours of this process that it was told are no more.
     knows_gone: BTreeSet<u64>,
+    /// Whether a message of it was looked for in vain since it was last nudged.
+    probed: bool,
 }
 
 impl Messages {
@@ -139,7 +141,12 @@ impl Messages {
 
     /// The first message that waits and that such a receive would take.
     pub fn peek(&mut self, from: Option<PeerId>, wanted: Wanted, claim: bool) -> Option<Waiting> {
-        let found = self.matching.find_waiting(from, wanted)?;
+        let Some(found) = self.matching.find_waiting(from, wanted) else {
+            if let Some(from) = from {
+                self.peers[from.0 as usize].probed = true;
+            }
+            return None;
+        };
         found.claimed |= claim;
         Some(Waiting {
             from: found.from,
@@ -364,11 +371,11 @@ impl Messages {
         self.talked.pop()
     }
 
-    /// Whether a receive waits for that peer alone, or one of its messages is on its way.
+    /// Whether a receive waits for that peer alone, its messages are looked for, or one of them is on its way.
     #[must_use]
     pub fn awaits(&self, peer: PeerId) -> bool {
-        let Peer { inbox, outbox, .. } = &self.peers[peer.0 as usize];
-        inbox.arriving.is_some() || outbox.awaits() || self.matching.awaits(peer)
+        let Peer { inbox, outbox, probed, .. } = &self.peers[peer.0 as usize];
+        *probed || inbox.arriving.is_some() || outbox.awaits() || self.matching.awaits(peer)
     }
 
     /// Whether a peer failed.
@@ -379,6 +386,7 @@ impl Messages {
 
     /// Has something said to a peer, to hear whether it is there.
     pub fn nudge(&mut self, peer: PeerId) {
+        self.peers[peer.0 as usize].probed = false;
         self.say(peer, Control::Nothing);
     }
 

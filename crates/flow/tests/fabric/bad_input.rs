@@ -98,6 +98,21 @@ fn a_peer_behind_another_that_dies_is_an_error_in_time_and_others_go_on() {
 }
 
 #[test]
+fn who_looks_for_messages_of_a_dead_peer_comes_to_know() {
+    for transport in transports() {
+        let mut simulation = five(&settings(transport));
+        simulation.kill(2);
+        let died = simulation.now;
+        while simulation.probe(0, 2).is_none() {
+            simulation.run(Nanos(10 * MS));
+            assert!(simulation.now.since(died) <= SILENCE, "{transport:?}");
+        }
+        assert_eq!(simulation.probe(0, 2), Some(Failure::Silent));
+        assert_eq!([0, 1, 3, 4].map(|process| simulation.figure(process, "failed_peers")), [1, 0, 0, 0]);
+    }
+}
+
+#[test]
 fn a_peer_that_goes_says_so() {
     for transport in transports() {
         let mut simulation = five(&settings(transport));

@@ -223,6 +223,15 @@ impl Simulation {
         self.drive_all([to].into());
     }
 
+    /// `process` looks for a message of `other`, of which there is none: why there never will be.
+    pub(crate) fn probe(&mut self, process: usize, other: usize) -> Option<Failure> {
+        let process = &mut self.processes[process];
+        let peer = process.peer(other);
+        let found = process.endpoint.peek(Some(peer), Wanted::Tagged { tag: 0, ignore: u64::MAX }, false);
+        assert!(found.is_none(), "{found:?}");
+        process.endpoint.failure(peer)
+    }
+
     /// Both at once, the receive first.
     pub(crate) fn message(&mut self, from: usize, to: usize, len: usize) {
         self.receive(to, from, len);
