@@ -8,7 +8,6 @@ usage: cast.py [--row NAME]... [--repetitions N] [--again] [--page]
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from support.cast.rates import Auto, Groups, Retransmission
 from support.cast.realtime import Realtime
 from support.cast.scale import Scale
 from support.cast.streams import KIB, MB, MIB, Stream, Study
-from support.copies import Results
+from support.results import Results, asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +56,7 @@ ROWS: Sequence[Row] = (
 )
 
 
-def write(results: Results, machine: str) -> None:
+def write(results: Results) -> None:
     """The page, of all that was measured."""
     parts = []
     for row in ROWS:
@@ -74,50 +73,28 @@ def write(results: Results, machine: str) -> None:
         "receivers are all but the slow one. Medians and ranges; `n` is how many runs went well, "
         "`late` in how many the emulator fell behind: they are counted with the others.",
         command="make bench-cast",
-        machine=machine,
+        machine=results.machine,
         body="\n\n".join(parts),
     )
 
 
 def main() -> None:
     """Measures what is not measured yet, and writes the page."""
-    names = [row.name for row in ROWS]
-    parser = argparse.ArgumentParser(
-        description="Measure farlink cast beside its peers; write bench/cast.md."
+    wanted = asked(
+        "Measure farlink cast beside its peers; write bench/cast.md.", [row.name for row in ROWS], REPETITIONS
     )
-    parser.add_argument(
-        "--row", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
-    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page of what is there, and measure nothing"
-    )
-    asked = parser.parse_args()
-    chosen = asked.row or names
     results = Results(path=WORK / "results.jsonl")
-    if asked.again:
-        forget(results, chosen)
-    kept_machine = WORK / "machine"
-    if not asked.page:
+    if wanted.again:
+        results.forget(wanted.rows)
+        if "scale" in wanted.rows:
+            (WORK / "scale.csv").unlink(missing_ok=True)
+    if not wanted.page:
         need()
-        WORK.mkdir(parents=True, exist_ok=True)
-        if not kept_machine.exists():
-            kept_machine.write_text(page.machine())
+        results.begin()
         for row in ROWS:
-            if row.name in chosen:
-                row.run(results, asked.repetitions)
-    write(results, kept_machine.read_text() if kept_machine.exists() else page.machine())
-
-
-def forget(results: Results, names: Sequence[str]) -> None:
-    """Drops what was measured of the rows of these names."""
-    if results.path.exists():
-        runs = zip(results.path.read_text().splitlines(), results.read(), strict=True)
-        kept = [line for line, run in runs if run["row"] not in names]
-        results.path.write_text("".join(f"{line}\n" for line in kept))
-    if "scale" in names:
-        (WORK / "scale.csv").unlink(missing_ok=True)
+            if row.name in wanted.rows:
+                row.run(results, wanted.repetitions)
+    write(results)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ usage: copies.py [--row NAME]... [--repetitions N] [--again] [--page]
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 from pathlib import Path
@@ -20,16 +19,14 @@ from support.connection import Connection
 from support.contenders import WORK, Contender, Job, gridftp, make_keys, need, ours, rclone, rsync, tar
 from support.copies import (
     DESTINATION,
-    RESULTS,
     SOURCE,
-    Results,
-    Run,
     limit_ratio,
     make_file,
     make_tree,
     measure,
     servers,
 )
+from support.results import Results, Run, asked
 from support.trials import TRIALS
 
 if TYPE_CHECKING:
@@ -237,7 +234,7 @@ def all_rows() -> list[Row]:
     ]
 
 
-def write(rows: Sequence[Row], results: Results, machine: str) -> None:
+def write(rows: Sequence[Row], results: Results) -> None:
     """The page, of all that was measured."""
     parts = []
     for row in rows:
@@ -255,7 +252,7 @@ def write(rows: Sequence[Row], results: Results, machine: str) -> None:
         "limit ratio, (τ/2 + B/C) / measured, are in our record. Medians and ranges; `n` is how many runs "
         "went well, `late` in how many the emulator fell behind: they are counted with the others.",
         command="make bench-copies",
-        machine=machine,
+        machine=results.machine,
         body="\n\n".join(part for part in parts if part),
     )
 
@@ -263,47 +260,29 @@ def write(rows: Sequence[Row], results: Results, machine: str) -> None:
 def main() -> None:
     """Measures what is not measured yet, and writes the page."""
     rows = all_rows()
-    names = [row.name for row in rows] + list(TRIALS)
-    parser = argparse.ArgumentParser(
-        description="Measure farlink copy beside its peers; write bench/copies.md."
+    wanted = asked(
+        "Measure farlink copy beside its peers; write bench/copies.md.",
+        [row.name for row in rows] + list(TRIALS),
+        REPETITIONS,
     )
-    parser.add_argument(
-        "--row",
-        action="append",
-        choices=names,
-        metavar="NAME",
-        help=f"one of {', '.join(names)}".replace("%", "%%"),
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
-    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page of what is there, and measure nothing"
-    )
-    asked = parser.parse_args()
-    chosen = asked.row or names
-    results = Results()
-    if asked.again and RESULTS.exists():
-        kept = [line for line, run in zip(RESULTS.read_text().splitlines(), results.read(), strict=True)
-                if run["row"] not in chosen]  # fmt: skip
-        RESULTS.write_text("".join(f"{line}\n" for line in kept))
-    kept_machine = WORK / "machine"
-    if not asked.page:
+    results = Results(path=WORK / "results.jsonl")
+    if wanted.again:
+        results.forget(wanted.rows)
+    if not wanted.page:
         need()
-        WORK.mkdir(parents=True, exist_ok=True)
-        if not kept_machine.exists():
-            kept_machine.write_text(page.machine())
+        results.begin()
         make_keys()
         try:
             for row in rows:
-                if row.name in chosen:
-                    row.run(results, asked.repetitions)
+                if row.name in wanted.rows:
+                    row.run(results, wanted.repetitions)
             for name, trial in TRIALS.items():
-                if name in chosen:
+                if name in wanted.rows:
                     trial.run(results)
         finally:
             for directory in ("keys", "ssh"):
                 shutil.rmtree(WORK / directory, ignore_errors=True)
-    write(rows, results, kept_machine.read_text() if kept_machine.exists() else page.machine())
+    write(rows, results)
 
 
 if __name__ == "__main__":

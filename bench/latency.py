@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 
 from support import page
 from support.connection import FARLINK, ROOT, Connection, served
-from support.copies import Results, Run
+from support.results import Results, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -295,7 +295,7 @@ def points(panel: Axes, results: Results, shown: Sequence[Case], colour: str) ->
     panel.plot([count for count, _ in found], [time_s for _, time_s in found], "o", ms=4, color=colour)
 
 
-def write(results: Results, machine: str) -> None:
+def write(results: Results) -> None:
     """The page, of all that was measured."""
     svg = Path(__file__).with_suffix(".svg")
     draw(results, svg)
@@ -331,7 +331,7 @@ def write(results: Results, machine: str) -> None:
         "`farlink lab latency`, of the rates less headers and framing; a session's repairs have its rate, "
         "whatever the sender's link has beside. Medians, ranges, runs. Bar: within 5%.",
         command="make bench-latency",
-        machine=machine,
+        machine=results.machine,
         body="\n\n".join(parts),
     )
 
@@ -346,14 +346,13 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the page of what is there")
     asked = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
-    results, kept_machine = Results(path=OUT / "results.jsonl"), OUT / "machine"
+    results = Results(path=OUT / "results.jsonl")
     is_all = True
     if not asked.page:
-        if not kept_machine.exists():
-            kept_machine.write_text(page.machine())
+        results.begin()
         is_all = measure(results, asked.repetitions, time.monotonic() + asked.seconds)
     if is_all:
-        write(results, kept_machine.read_text() if kept_machine.exists() else page.machine())
+        write(results)
 
 
 if __name__ == "__main__":

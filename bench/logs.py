@@ -3,12 +3,11 @@
 Makes logs of 1, 10 and 100 million transfers (1.5 GB) and 10 million lines (3 GB) in target/bench-logs, where
 they and what was measured stay: an interrupted bench goes on where it was.
 
-usage: logs.py [--row NAME]... [--runs N] [--again] [--page]
+usage: logs.py [--row NAME]... [--repetitions N] [--again] [--page]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from support import page
-from support.copies import Results
+from support.results import Results, asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from support.copies import Run
+    from support.results import Run
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "target" / "bench-logs"
@@ -283,27 +282,14 @@ ROWS = {"scale": scale, "import": imports, "pandas": compared}
 
 def main() -> None:
     """Measures what is not measured yet, and writes the page."""
-    parser = argparse.ArgumentParser(description="Measure analyses of large logs; write bench/logs.md.")
-    names = ", ".join(ROWS)
-    parser.add_argument("--row", action="append", choices=list(ROWS), metavar="NAME", help=f"one of {names}")
-    parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page of what is there, and measure nothing"
-    )
-    asked = parser.parse_args()
-    chosen = asked.row or list(ROWS)
+    wanted = asked("Measure analyses of large logs; write bench/logs.md.", list(ROWS), RUNS)
     results = Results(path=WORK / "results.jsonl")
-    if asked.again and results.path.exists():
-        kept = [each for each in results.read() if each["row"] not in chosen]
-        results.path.write_text("".join(f"{json.dumps(each)}\n" for each in kept))
-    kept_machine = WORK / "machine"
-    if not asked.page:
-        WORK.mkdir(parents=True, exist_ok=True)
-        if not kept_machine.exists() or asked.again:
-            kept_machine.write_text(page.machine())
-        for name in chosen:
-            ROWS[name](results, asked.runs)
+    if wanted.again:
+        results.forget(wanted.rows)
+    if not wanted.page:
+        results.begin()
+        for name in wanted.rows:
+            ROWS[name](results, wanted.repetitions)
     path = Path(__file__).with_suffix(".md")
     if results.of("scale"):
         draw(results, path.with_suffix(".svg"))
@@ -319,7 +305,7 @@ def main() -> None:
             "end."
         ),
         command="make bench-logs",
-        machine=kept_machine.read_text() if kept_machine.exists() else page.machine(),
+        machine=results.machine,
         body=f"## Sessions for three gaps, and circuits with their sensitivity\n\n{of_scale(results)}\n\n"
         f"## Import\n\n{of_import(results)}\n\n"
         f"## Beside pandas, {COMPARED} million transfers\n\n{of_pandas(results)}",

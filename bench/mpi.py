@@ -8,15 +8,14 @@ usage: mpi.py [--row NAME]... [--repetitions N] [--again] [--page]
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from support import page
-from support.copies import Results
 from support.mpi_job import WORK
 from support.mpi_rows import Exchange, Lammps, PingPong, Stencil
 from support.mpi_scale import Scale
 from support.mpi_suite import Suite
+from support.results import Results, asked
 
 REPETITIONS = 1
 ROWS = (
@@ -35,7 +34,7 @@ ROWS = (
 )
 
 
-def write(results: Results, machine: str) -> None:
+def write(results: Results) -> None:
     """The page, of all that was measured."""
     parts = [f"## {row.title}\n\n{row.body(results)}" for row in ROWS if results.of(row.name)]
     page.write(
@@ -46,40 +45,27 @@ def write(results: Results, machine: str) -> None:
         "emulator. Ours is encrypted (AES-256-GCM) and is told the link's rate, but where *rate "
         "sought* is said; TCP is in clear and uses the kernel's default control, BBR.",
         command="make bench-mpi",
-        machine=machine,
+        machine=results.machine,
         body="\n\n".join(parts),
     )
 
 
 def main() -> None:
     """Measures what is not measured yet, and writes the page."""
-    names = [row.name for row in ROWS]
-    parser = argparse.ArgumentParser(
-        description="Measure MPI over farlink beside its peers; write bench/mpi.md."
+    wanted = asked(
+        "Measure MPI over farlink beside its peers; write bench/mpi.md.",
+        [row.name for row in ROWS],
+        REPETITIONS,
     )
-    parser.add_argument(
-        "--row", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}"
-    )
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS)
-    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
-    parser.add_argument(
-        "--page", action="store_true", help="write the page of what is there, and measure nothing"
-    )
-    asked = parser.parse_args()
-    chosen = asked.row or names
     results = Results(path=WORK / "results.jsonl")
-    if asked.again and results.path.exists():
-        lines = zip(results.path.read_text().splitlines(), results.read(), strict=True)
-        results.path.write_text("".join(f"{line}\n" for line, run in lines if run["row"] not in chosen))
-    kept_machine = WORK / "machine"
-    if not asked.page:
-        WORK.mkdir(parents=True, exist_ok=True)
-        if not kept_machine.exists():
-            kept_machine.write_text(page.machine())
+    if wanted.again:
+        results.forget(wanted.rows)
+    if not wanted.page:
+        results.begin()
         for row in ROWS:
-            if row.name in chosen:
-                row.run(results, asked.repetitions)
-    write(results, kept_machine.read_text() if kept_machine.exists() else page.machine())
+            if row.name in wanted.rows:
+                row.run(results, wanted.repetitions)
+    write(results)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from farlink_lab.run import on_host
 
@@ -17,12 +16,12 @@ from support.contenders import WORK, Contender, Job, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
+
+    from support.results import Run
 
 # Each emulated host has its own, which ends with it.
 PLACE = "/dev/shm/farlink"
 SOURCE, DESTINATION = f"{PLACE}/source", f"{PLACE}/destination"
-RESULTS = WORK / "results.jsonl"
 ON_HOST = (sys.executable, "-I", on_host.__file__)
 
 # Besides a file's own size: what lies in queues and buffers.
@@ -51,35 +50,6 @@ with open(path, "wb") as file:
         file.write(os.urandom(1 << 24))
 """
 COUNT = "import os, sys; print(sum(len(files) for _, _, files in os.walk(sys.argv[1])))"
-
-Run = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    """Every run so far, kept in a file: what was interrupted goes on."""
-
-    path: Path = RESULTS
-
-    def read(self) -> list[Run]:
-        """All of them."""
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
-
-    def of(self, row: str, name: str | None = None) -> list[Run]:
-        """Those of a row, and of one contender of it."""
-        return [run for run in self.read() if run["row"] == row and name in (None, run["contender"])]
-
-    def has(self, row: str, name: str, repetition: int) -> bool:
-        """Whether it was measured."""
-        return any(run["repetition"] == repetition for run in self.of(row, name))
-
-    def add(self, run: Run) -> None:
-        """Keeps one more."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(run) + "\n")
 
 
 def make_file(connection: Connection, size: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable, Sequence
 
-    from support.copies import Results
+    from support.results import Results
 
 Run = dict[str, Any]
 RATE_BPS = 10e9

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from support.copies import Results
     from support.mpi_job import Way
     from support.mpi_rows import Run
+    from support.results import Results
 
 HOSTS = "abcd"
 ROUNDS, BYTES = 10, 1024

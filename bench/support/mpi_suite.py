@@ -19,9 +19,9 @@ from support.mpi_rows import measured
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.copies import Results
     from support.mpi_job import Way
     from support.mpi_rows import Run
+    from support.results import Results
 
 MODULES = ("test_p2p_*", "test_cco_*", "test_pickle*", "test_msgspec*", "test_comm*")
 RANKS = 3

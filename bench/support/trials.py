@@ -21,8 +21,6 @@ from support.copies import (
     DESTINATION,
     PLACE,
     SOURCE,
-    Results,
-    Run,
     clear,
     make_file,
     make_sparse,
@@ -32,6 +30,8 @@ from support.copies import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from support.results import Results, Run
 
 GIB = 1 << 30
 RATE = ("--rate", "10gbit", "--prefault", "2GiB")

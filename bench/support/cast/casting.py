@@ -14,12 +14,14 @@ from farlink_lab.run import on_host
 from support.cast.casters import NULL, SMALL_BUFFER, Caster, Job
 from support.cast.star import NOBODY, PLACE, Slow, Star, dropped, latest, stopped
 from support.connection import ROOT
-from support.copies import MAKE_TREE, Results
+from support.copies import MAKE_TREE
 from support.watching import LateError, Line, Watch, Watched, processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol
+
+    from support.results import Results
 
     class Row(Protocol):
         """A part of the page, measured by itself."""

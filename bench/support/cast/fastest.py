@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from support.cast.casters import Caster
     from support.cast.casting import Run
-    from support.copies import Results
+    from support.results import Results
 
 SIZE = 1 << 30
 MTUS = (9000, 1500)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from support.cast.casting import Run
-    from support.copies import Results
+    from support.results import Results
 
 FILES, RECEIVERS, SLOW_SHARE = 500, 30, 0.4
 # Packets of repairs are lost as well, other than in the study, which dropped 1 to 40% of the group's alone.

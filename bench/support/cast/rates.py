@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from support.cast.casting import Run
-    from support.copies import Results
+    from support.results import Results
 
 MTU = 1500
 OPTIONS = ("--mtu", str(MTU), "--rtt", "0.4ms")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from support.cast.casting import Run
-    from support.copies import Results
+    from support.results import Results
 
 SIZE = 128 * MB
 COUNTS = (5, 10, 15, 20)

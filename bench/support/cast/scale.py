@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from support.copies import Results
+    from support.results import Results
 
 KEPT = WORK / "scale.csv"
 SVG = ROOT / "bench" / "cast-scale.svg"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from support.cast.casting import Run
-    from support.copies import Results
+    from support.results import Results
 
 MB, GB = 10**6, 10**9
 KIB, MIB = 1 << 10, 1 << 20

@@ -1,7 +1,7 @@
 //! Whether ranks used Farlink: each that does leaves a line.
 //!
 //! A rank whose endpoint begins writes a file of its own in the directory that `FARLINK_PROOF` names, with one line of JSON: its `host`,
-//! and as its launcher says, `rank`, `local` (how many ranks that host has) and `size` (how many there are). Where there is no such
+//! and as its launcher says, `rank` and `local` (how many ranks that host has). Where there is no such
 //! directory, on hosts that do not share this one's files, it writes nothing.
 
 use std::collections::BTreeMap;
@@ -126,8 +126,7 @@ mod tests {
         let proof = Proof::expect().unwrap();
         let directory = proof.directory().to_owned();
         assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::write(directory.join("0"), "{\"host\": \"a\", \"rank\": 0, \"local\": 1, \"size\": 1}\n")
-            .unwrap();
+        fs::write(directory.join("0"), "{\"host\": \"a\", \"rank\": 0, \"local\": 1}\n").unwrap();
         assert!(proof.judge().is_ok());
         assert!(!directory.exists());
     }

@@ -103,7 +103,17 @@ impl Store {
         }
     }
 
-    /// Reads from the disk again what was written, where that was asked for: blocks with these digests.
+    /// Whether [`read_back`](Self::read_back) was asked for.
+    #[must_use]
+    pub fn reads_back(&self) -> bool {
+        match self {
+            Self::Partial(partial) => partial.reads_back(),
+            Self::Held(standing) => standing.instead.get().is_some_and(|partial| partial.reads_back()),
+            Self::Sink(_) => false,
+        }
+    }
+
+    /// Reads from the disk again what was written: blocks with these digests.
     ///
     /// # Errors
     /// [`TargetError::Disk`] where it is something else.

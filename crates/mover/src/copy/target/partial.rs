@@ -197,15 +197,18 @@ impl Partial {
         written.add(&Row { index, digest }).map_err(|error| self.failed("write the journal of", error))
     }
 
-    /// Where that was asked for, has it on the disk, reads it from there and compares it with the digests of its blocks. A block that was
+    /// Whether [`read_back`](Self::read_back) was asked for.
+    #[must_use]
+    pub const fn reads_back(&self) -> bool {
+        self.read_back
+    }
+
+    /// Has it on the disk, reads it from there and compares it with the digests of its blocks. A block that was
     /// not hashed has none.
     ///
     /// # Errors
     /// [`TargetError::Disk`] where it is something else.
     pub fn read_back(&self, digests: &[Digest]) -> Result<(), TargetError> {
-        if !self.read_back {
-            return Ok(());
-        }
         disk::forget(&self.file).map_err(|error| self.failed("write to the disk", error))?;
         let mut buffer = vec![0; READ_BYTES];
         for (index, digest) in (0..).zip(digests.iter().copied()) {

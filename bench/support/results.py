@@ -1,0 +1,88 @@
+"""What a bench measured, which stays, and which of its rows it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from support import page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """Every run so far, kept in a file: what was interrupted goes on."""
+
+    path: Path
+
+    def read(self) -> list[Run]:
+        """All of them."""
+        if not self.path.exists():
+            return []
+        return [json.loads(line) for line in self.path.read_text().splitlines()]
+
+    def of(self, row: str, name: str | None = None) -> list[Run]:
+        """Those of a row, and of one contender of it."""
+        return [run for run in self.read() if run["row"] == row and name in (None, run["contender"])]
+
+    def has(self, row: str, name: str, repetition: int) -> bool:
+        """Whether it was measured."""
+        return any(run["repetition"] == repetition for run in self.of(row, name))
+
+    def add(self, run: Run) -> None:
+        """Keeps one more."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(run) + "\n")
+
+    def forget(self, rows: Sequence[str]) -> None:
+        """Drops what was measured of these rows."""
+        if self.path.exists():
+            kept = [run for run in self.read() if run["row"] not in rows]
+            self.path.write_text("".join(f"{json.dumps(run)}\n" for run in kept))
+
+    def begin(self) -> None:
+        """Remembers the machine that the first of them are measured on."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._machine.exists():
+            self._machine.write_text(page.machine())
+
+    @property
+    def machine(self) -> str:
+        """The machine that they were measured on; this one where there are none."""
+        return self._machine.read_text() if self._machine.exists() else page.machine()
+
+    @property
+    def _machine(self) -> Path:
+        return self.path.with_name("machine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line asks for."""
+
+    rows: Sequence[str]
+    repetitions: int
+    again: bool
+    page: bool
+
+
+def asked(description: str, rows: Sequence[str], repetitions: int) -> Asked:
+    """The command line of a bench with rows of these names."""
+    parser = argparse.ArgumentParser(description=description)
+    names = ", ".join(rows).replace("%", "%%")
+    parser.add_argument("--row", action="append", choices=rows, metavar="NAME", help=f"one of {names}")
+    parser.add_argument("--repetitions", type=int, default=repetitions)
+    parser.add_argument("--again", action="store_true", help="measure again what is there of these rows")
+    parser.add_argument(
+        "--page", action="store_true", help="write the page of what is there, and measure nothing"
+    )
+    found = parser.parse_args()
+    return Asked(rows=found.row or rows, repetitions=found.repetitions, again=found.again, page=found.page)
