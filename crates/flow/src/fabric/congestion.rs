@@ -1,6 +1,8 @@
 //! How much may be under way on a path, and how fast it leaves.
 
+mod base;
 mod known;
+mod own_loss;
 mod sought;
 
 use std::fmt::Debug;
@@ -13,6 +15,8 @@ pub use self::sought::Sought;
 /// What was seen of a path in about one round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
+    /// When it ended.
+    pub now: Nanos,
     /// Bytes that arrived.
     pub arrived: u64,
     /// Datagrams of which it is known what became of them.
@@ -21,8 +25,6 @@ pub struct Round {
     pub lost: u32,
     /// The shortest round-trip time.
     pub rtt: Nanos,
-    /// The shortest one there ever was.
-    pub least_rtt: Nanos,
     /// Whether more would have left, had the window been larger.
     pub limited: bool,
     /// Whether something would have left sooner, had the rate been higher.
@@ -39,6 +41,11 @@ pub trait Congestion: Debug + Send {
 
     /// The rate to leave with, for a path of that round-trip time; none where nothing is known of it.
     fn rate(&self, rtt: Option<Nanos>) -> Option<BitsPerSec>;
+
+    /// Bytes that may leave at once after silence, whatever the rate.
+    fn burst(&self) -> u64 {
+        0
+    }
 }
 
 /// Bytes that are ever under way on a path: 51 ms of 10 Gb/s. All of it is kept until it is acknowledged.

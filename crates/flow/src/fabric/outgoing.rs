@@ -462,7 +462,8 @@ impl Outgoing {
     /// When [`on_time`](Self::on_time) has something to do.
     #[must_use]
     pub fn deadline(&self, path: &Path) -> Option<Nanos> {
-        self.owes().then(|| self.last_sent.after(Nanos(path.timeout().0 << self.unheard.min(MOST_DOUBLED))))
+        let most = path.patience() + MOST_DOUBLED;
+        self.owes().then(|| self.last_sent.after(Nanos(path.timeout().0 << self.unheard.min(most))))
     }
 
     /// Time passed: what was not answered in time is asked about.
@@ -476,8 +477,8 @@ impl Outgoing {
         if self.full && !self.open {
             self.asks = true;
         }
-        // The first time only what is oldest goes again, to hear of the rest; then all of it, since the window is not to stay shut.
-        if self.unheard > 1 {
+        // At first only what is oldest goes again, to hear of the rest; then all of it, since the window is not to stay shut.
+        if self.unheard > path.patience() {
             for index in 0..self.flights.len() {
                 self.lose(index, path);
             }
@@ -533,8 +534,8 @@ const REORDERED: u64 = 3;
 /// Pieces that go again where nothing was heard (RFC 9002, 6.2.4).
 const PROBES: usize = 2;
 
-/// Doublings of the time until the next.
-const MOST_DOUBLED: u32 = 3;
+/// Doublings of the time until the next, once all that is under way counts as lost.
+const MOST_DOUBLED: u32 = 2;
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,6 @@ pub struct Path {
     flying: u64,
     smoothed: Option<Nanos>,
     variation: Nanos,
-    least: Nanos,
     loss: Loss,
     round: Round,
     round_began: Nanos,
@@ -48,10 +47,12 @@ impl Pacer {
         self.free_at
     }
 
-    fn set_rate(&mut self, rate: BitsPerSec, now: Nanos) {
+    /// At least `at_once` bytes of what comes after silence are not held back.
+    fn set_rate(&mut self, rate: BitsPerSec, at_once: u64, now: Nanos) {
+        let burst = burst(rate).max(at_once);
         match &mut self.bucket {
-            Some(bucket) => bucket.set_rate(rate, burst(rate)),
-            None => self.bucket = Some(TokenBucket::with_burst(rate, burst(rate), now)),
+            Some(bucket) => bucket.set_rate(rate, burst),
+            None => self.bucket = Some(TokenBucket::with_burst(rate, burst, now)),
         }
     }
 
@@ -81,7 +82,6 @@ impl Path {
             flying: 0,
             smoothed: None,
             variation: Nanos::ZERO,
-            least: Nanos::MAX,
             loss: Loss::default(),
             round: NO_ROUND,
             round_began: now,
@@ -125,6 +125,12 @@ impl Path {
             Some(smoothed) => smoothed.after(Nanos((4 * self.variation.0).max(LEAST_VARIATION.0))),
             None => FIRST_TIMEOUT,
         }
+    }
+
+    /// How often to ask in vain, each time after twice as long, before all that is under way counts as lost.
+    #[must_use]
+    pub const fn patience(&self) -> u32 {
+        if self.smoothed.is_some() { 1 } else { FIRST_PATIENCE }
     }
 
     /// The share of datagrams that are lost.
@@ -172,7 +178,6 @@ impl Path {
 
     /// A datagram's way there and back took so long.
     pub fn on_rtt(&mut self, now: Nanos, rtt: Nanos) {
-        self.least = self.least.min(rtt);
         self.round.rtt = self.round.rtt.min(rtt);
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(rtt), Nanos(rtt.0 / 8)),
@@ -184,25 +189,18 @@ impl Path {
         }
         let rtt = self.smoothed.unwrap_or(rtt);
         if now.since(self.round_began) >= rtt {
-            self.congestion.on_round(Round { least_rtt: self.least, ..self.round });
+            self.congestion.on_round(Round { now, ..self.round });
             self.round = NO_ROUND;
             self.round_began = now;
         }
         if let Some(rate) = self.congestion.rate(Some(rtt)) {
-            self.pacer.set_rate(rate, now);
+            self.pacer.set_rate(rate, self.congestion.burst(), now);
         }
     }
 }
 
-const NO_ROUND: Round = Round {
-    arrived: 0,
-    known: 0,
-    lost: 0,
-    rtt: Nanos::MAX,
-    least_rtt: Nanos::MAX,
-    limited: false,
-    paced: false,
-};
+const NO_ROUND: Round =
+    Round { now: Nanos::ZERO, arrived: 0, known: 0, lost: 0, rtt: Nanos::MAX, limited: false, paced: false };
 
 /// What may leave at once: a process is not always there in time.
 const BURST: Nanos = Nanos(2_000_000);
@@ -211,8 +209,11 @@ const LEAST_BURST: u64 = 128 * 1024;
 /// IP's and UDP's headers.
 const HEADERS: u64 = 28;
 
-/// Before anything is known of a path: a second try costs one datagram.
-const FIRST_TIMEOUT: Nanos = Nanos(200_000_000);
+/// Before anything is known of a path. To ask costs a datagram or two, six times where the answer takes 366 ms; to wait for longer costs
+/// whoever lost the very first datagram of a short path all that time.
+const FIRST_TIMEOUT: Nanos = Nanos(10_000_000);
+/// After 0.6 s.
+const FIRST_PATIENCE: u32 = 6;
 
 /// A process that is kept from running answers late by so much.
 const LEAST_VARIATION: Nanos = Nanos(2_000_000);

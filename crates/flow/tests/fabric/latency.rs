@@ -53,6 +53,21 @@ fn with_one_in_ten_lost_parity_is_there_before_it_is_asked_for() {
 }
 
 #[test]
+fn a_rate_that_is_sought_costs_messages_of_256_kib_nothing_from_the_second_on() {
+    for transport in transports() {
+        let sought = Settings { rate: None, ..settings(transport) };
+        for rtt_us in [400, 11_800, 91_600, 366_000] {
+            for len in [8, 8192, 256 << 10] {
+                let took = exchange(&sought, rtt_us, 0.0, len, 1, 10);
+                let limit = limit(rtt_us, len);
+                let most = (limit * 1.1).max(limit + 0.0003);
+                assert!(took < most, "{transport:?}, {rtt_us} us, {len} bytes: {took} s, at best {limit}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_rate_that_is_sought_is_found() {
     let sought = Settings { rate: None, ..settings(Kind::Rc) };
     for rtt_us in [400, 11_800, 91_600] {

@@ -4,6 +4,7 @@ mod bad_input;
 mod delivery;
 mod initiators;
 mod latency;
+mod sharing;
 mod simulation;
 
 use farlink_flow::fabric::endpoint::Settings;

@@ -1,0 +1,64 @@
+//! Several whose rate is sought share a link, or have it beside others who do not look at anybody.
+
+use farlink_flow::fabric::endpoint::Settings;
+use farlink_flow::fabric::transport::Kind;
+use farlink_link::Conditions;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+use crate::simulation::Simulation;
+use crate::{SECOND, path, settings};
+
+const LEN: usize = 1 << 20;
+const SHARED: u64 = 400_000_000;
+
+/// A link of which each may have a part.
+fn shared(rtt_us: u64, loss: f64) -> Conditions {
+    Conditions { rate: BitsPerSec::new(SHARED), ..path(rtt_us, loss) }
+}
+
+/// Two processes on each of two hosts, of which the first two have much to say to the others, the second of them from half a second on: the
+/// rate of each from the second `from` to the second `until`, bits a second.
+fn rates(conditions: Conditions, settings: [Settings; 2], from: u64, until: u64) -> [f64; 2] {
+    let [first, second] = settings;
+    let mut simulation =
+        Simulation::with(2, 2, conditions, |at| if at == 1 { second.clone() } else { first.clone() });
+    let count = (until * SHARED / 8) as usize / LEN + 2;
+    let begin = |simulation: &mut Simulation, from: usize| {
+        for _ in 0..count {
+            simulation.message(from, from + 2, LEN);
+        }
+    };
+    begin(&mut simulation, 0);
+    simulation.run(Nanos(SECOND / 2));
+    begin(&mut simulation, 1);
+    simulation.run(Nanos(from * SECOND - SECOND / 2));
+    let sent = |simulation: &Simulation| [0, 1].map(|process| simulation.figure(process, "pieces"));
+    let before = sent(&simulation);
+    simulation.run(Nanos((until - from) * SECOND));
+    let after = sent(&simulation);
+    [0, 1].map(|process| (after[process] - before[process]) as f64 * 8972.0 * 8.0 / (until - from) as f64)
+}
+
+#[test]
+fn two_that_seek_share_a_link_and_use_it() {
+    let sought = Settings { rate: None, ..settings(Kind::Rc) };
+    for (rtt_us, loss) in [(2_000, 0.0), (20_000, 0.0), (91_600, 0.0), (2_000, 0.01), (20_000, 0.05)] {
+        let [first, second] = rates(shared(rtt_us, loss), [sought.clone(), sought.clone()], 14, 22);
+        let (least, sum) = (first.min(second), first + second);
+        assert!(least > 0.35 * sum, "{rtt_us} us, {loss}: {first} and {second}");
+        assert!(sum > 0.8 * SHARED as f64, "{rtt_us} us, {loss}: {first} and {second}");
+    }
+}
+
+#[test]
+fn who_seeks_takes_what_another_leaves() {
+    let sought = Settings { rate: None, ..settings(Kind::Rc) };
+    let known = Settings { rate: BitsPerSec::new(SHARED / 2), ..sought.clone() };
+    for order in [[known.clone(), sought.clone()], [sought, known]] {
+        let first_is_known = order[0].rate.is_some();
+        let [first, second] = rates(shared(20_000, 0.0), order, 14, 22);
+        let (known, sought) = if first_is_known { (first, second) } else { (second, first) };
+        assert!(known > 0.47 * SHARED as f64, "{known} and {sought}");
+        assert!(sought > 0.35 * SHARED as f64, "{known} and {sought}");
+    }
+}
