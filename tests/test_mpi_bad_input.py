@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mpi_job import PROGRAMS, Site, compiled, here, site
+from mpi_job import PROGRAMS, TRANSPORTS, Site, compiled, here, site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,12 +63,14 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield place
 
 
-def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(star: Site, programs: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(
+    star: Site, programs: Path, transport: str
+) -> None:
     # Open MPI itself would end the job; what its ranks are told is Farlink's.
-    keep = ("--enable-recovery",)
-    said = star.run(
-        "a:1,b:1,c:1", *keep, str(programs / "mpi_survivors"), "kill", FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s"
-    ).stdout
+    command = ("--enable-recovery", str(programs / "mpi_survivors"), "kill")
+    options = ("--transport", transport)
+    said = star.run("a:1,b:1,c:1", *command, options=options, FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s").stdout
     told = {int(rank): float(after) for rank, after in re.findall(r"rank (\d): error after ([\d.]+) s", said)}
     assert set(told) == {0, 1}, said
     assert all(after < TOLD_WITHIN_S for after in told.values()), said
@@ -109,17 +111,18 @@ def without_udp(star: Site, hosts: str) -> Iterator[None]:
             star.emulation.output(host, "sh", "-ec", WITH_UDP)
 
 
-def test_hosts_between_which_no_udp_passes_are_told_so(star: Site, programs: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_hosts_between_which_no_udp_passes_are_told_so(star: Site, programs: Path, transport: str) -> None:
     words = (str(programs / "mpi_stencil"), "8", "8", "2")
     with without_udp(star, "ac"):
-        ended = star.run("a:1,c:1", *words, FARLINK_PEER_TIMEOUT="2s")
+        ended = star.run("a:1,c:1", *words, options=("--transport", transport), FARLINK_PEER_TIMEOUT="2s")
     assert ended.status != 0
     lines = [line for line in ended.stderr.splitlines() if "farlink: " in line]
     assert any("is UDP open between the hosts" in line for line in lines), ended.stderr
     assert star.run("a:1,c:1", *words).status == 0
 
 
-@pytest.mark.parametrize("transport", ["xrc", "dc"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_forged_and_replayed_datagrams_change_nothing(
     star: Site, programs: Path, tmp_path: Path, transport: str
 ) -> None:
@@ -136,14 +139,21 @@ def test_forged_and_replayed_datagrams_change_nothing(
             assert each.stdout is not None
             assert "heard" in each.stdout.readline()
     assert (ended.status, ended.stdout.count(": well")) == (0, SECTIONS), ended
+    versions = [line for line in ended.stderr.splitlines() if "have the same Farlink on all hosts" in line]
+    # Each rank says it once.
+    assert len(versions) == len(set(versions)) == 2, ended.stderr
     for each in map(json.loads, figures.read_text().splitlines()):
         assert each["datagrams_refused"] > 0
         assert each["nonsense"] == 0
 
 
-def test_a_link_that_is_cut_for_five_seconds_goes_on_where_it_was(star: Site, programs: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_link_that_is_cut_for_five_seconds_goes_on_where_it_was(
+    star: Site, programs: Path, transport: str
+) -> None:
     words = (str(programs / "mpi_stencil"), "32", "500", "600")
-    with star.background("a:1,b:1", *words, options=("--rate", "1gbit")) as process:
+    options = ("--transport", transport, "--rate", "1gbit")
+    with star.background("a:1,b:1", *words, options=options) as process:
         assert process.stdout is not None
         while "begun" not in process.stdout.readline():
             assert process.poll() is None

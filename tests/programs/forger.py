@@ -3,8 +3,8 @@
 usage: forger.py DEVICE
 
 For each datagram that leaves by DEVICE, from one port of it to another: the same again, one with a bit
-flipped, one of random bytes, and one that left long ago. It prints a line when it listens, and one for each
-twenty that it heard, until it is ended.
+flipped, one of another version, one of random bytes, and one that left long ago. It prints a line when it
+listens, and one for each twenty that it heard, until it is ended.
 """
 
 import contextlib
@@ -69,7 +69,11 @@ def main(device: str) -> None:
         heard += 1
         if len(kept) < KEPT:
             kept.append(content)
-        contents = [content, forged(content, draw), os.urandom(draw.randrange(1400)), draw.choice(kept)]
+        other = bytes([content[0] + 1]) + content[1:]
+        contents = [
+            *(content, forged(content, draw), other),
+            *(os.urandom(draw.randrange(1400)), draw.choice(kept)),
+        ]
         sent.update(contents)
         for each in contents:
             with contextlib.suppress(OSError):

@@ -4,12 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use farlink_flow::fabric::endpoint::{Endpoint, Transmit};
+use farlink_flow::fabric::endpoint::{Endpoint, Foreign, Transmit};
 use farlink_flow::fabric::operation::{
     Claim, Completion as Ended, Failure, Operation, PeerId, Receive, Region, Send, Wanted,
 };
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::{Datagrams, MOST_AT_ONCE};
+use farlink_wire::fabric::VERSION;
 use farlink_wire::quantity::Nanos;
 
 use crate::address_vector::{Addresses, NOWHERE};
@@ -234,6 +235,11 @@ impl Engine {
         self.heard
     }
 
+    /// Bytes of the memory that it shares with neighbours.
+    pub(crate) fn bytes_of_rings(&self) -> usize {
+        self.nearby.as_ref().map_or(0, Nearby::bytes)
+    }
+
     /// Asks neighbours to wake this process; false where it must not sleep.
     pub(crate) fn prepare_sleep(&mut self) -> bool {
         self.nearby.as_mut().is_none_or(|nearby| nearby.prepare_sleep(&self.endpoint))
@@ -270,6 +276,11 @@ impl Engine {
         if came {
             self.heard = now;
             self.endpoint.on_datagrams_end(now);
+            if let Some(Foreign { from, version, .. }) = self.endpoint.poll_foreign() {
+                complain(format_args!(
+                    "version {version} of the protocol is spoken at {from}, {VERSION} here: have the same Farlink on all hosts"
+                ));
+            }
         }
         came
     }

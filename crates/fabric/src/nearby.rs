@@ -121,6 +121,11 @@ impl Nearby {
         self.attended = Nanos::ZERO;
     }
 
+    /// Bytes of memory that it wrote to neighbours through; what they write through is theirs.
+    pub(crate) fn bytes(&self) -> usize {
+        self.writers.len() * ring::USUAL
+    }
+
     fn attend(&mut self) {
         let (me, key) = (self.me, self.key);
         let admits = &mut |who: &Introduction| prove(&key, who.id, me.0) == who.proof;

@@ -58,6 +58,7 @@ pub(crate) fn line(settings: &Settings, engine: &Engine) -> String {
     line.insert("pid".to_owned(), std::process::id().into());
     line.insert("rank".to_owned(), settings.rank.map_or(Value::Null, Value::from));
     line.insert("transport".to_owned(), settings.transport_name.clone().into());
+    line.insert("bytes_of_rings".to_owned(), engine.bytes_of_rings().into());
     for (name, value) in engine.endpoint.statistics().into_iter().chain(engine.counts.figures()) {
         line.insert(name.to_owned(), value.into());
     }

@@ -1,10 +1,12 @@
 //! All of a process's messages: what the provider drives.
 
 mod contexts;
+mod counts;
 mod neighbours;
 mod peers;
 mod responders;
 mod settings;
+mod transmit;
 
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::VecDeque;
@@ -13,27 +15,18 @@ use farlink_wire::fabric::datagram::{About, Clear, Data, DatagramError, Parity};
 use farlink_wire::quantity::Nanos;
 
 use self::contexts::Contexts;
+use self::counts::Counts;
 use self::neighbours::Neighbours;
 use self::peers::{Peers, Place};
 use self::responders::{Opened, Responders};
 pub use self::settings::Settings;
+pub use self::transmit::Transmit;
 use super::messages::Messages;
 use super::operation::{
     Claim, Completion, EndpointId, Failure, HostId, Identity, Memory, Operation, PeerId, Receive, Refused,
     Send, Waiting, Wanted,
 };
-use super::outgoing;
 use super::parity::Piece;
-use super::transport::{ContextId, Routing};
-
-/// Datagrams to send, all to one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Where to.
-    pub to: SocketAddr,
-    /// Bytes of each datagram; the last one may be shorter.
-    pub segment: usize,
-}
 
 /// All messages of a process.
 ///
@@ -56,19 +49,21 @@ pub struct Endpoint {
     /// A datagram that did not fit behind others, and where it goes.
     spare: Option<(SocketAddr, Vec<u8>)>,
     next_look: Nanos,
+    /// The first whose version is another, until it is told.
+    foreign: Option<Foreign>,
+    /// A datagram that is being written.
+    scratch: Vec<u8>,
     counts: Counts,
 }
 
-/// What came and was dropped, and what failed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    datagrams_sent: u64,
-    datagrams_received: u64,
-    refused: u64,
-    other_versions: u64,
-    nonsense: u64,
-    forwarded: u64,
-    failed_peers: u64,
+/// Where datagrams of another version come from, as it seems: whose they are cannot be proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// The address.
+    pub from: SocketAddr,
+    /// The version.
+    pub version: u8,
+    told: bool,
 }
 
 impl Endpoint {
@@ -84,6 +79,8 @@ impl Endpoint {
             talking: VecDeque::new(),
             spare: None,
             next_look: now.after(look_every(settings.silence)),
+            foreign: None,
+            scratch: vec![0; settings.payload],
             counts: Counts::default(),
             settings,
             me,
@@ -94,7 +91,7 @@ impl Endpoint {
     pub fn peer(&mut self, identity: Identity) -> PeerId {
         let (peer, new) = self.peers.intern(identity);
         if new {
-            self.messages.on_peer();
+            self.messages.on_peer(self.peers.place(peer) == Place::Own);
         }
         if self.peers.place(peer) == Place::Far {
             // Without shared memory no process can receive for another: each is a host of its own.
@@ -208,8 +205,12 @@ impl Endpoint {
         self.counts.datagrams_received += 1;
         let clear = match Clear::decode(datagram) {
             Ok(clear) => clear,
-            Err(DatagramError::Version { .. }) => {
+            Err(DatagramError::Version { version }) => {
                 self.counts.other_versions += 1;
+                // What comes from anywhere else may be anything.
+                if self.foreign.is_none() && self.peers.has_address(from) {
+                    self.foreign = Some(Foreign { from, version, told: false });
+                }
                 return;
             }
             Err(_) => {
@@ -349,149 +350,13 @@ impl Endpoint {
     fn look_after_silent(&mut self, now: Nanos) {
         self.responders.look();
         let silence = look_every(self.settings.silence);
-        for peer in self.peers.silent_since(now, silence) {
-            if self.messages.failure(peer).is_none() && self.messages.awaits(peer) {
+        let anybody = self.messages.awaits_anybody();
+        for (peer, met) in self.peers.silent_since(now, silence) {
+            let awaited = (anybody && met) || self.messages.awaits(peer);
+            if awaited && self.messages.failure(peer).is_none() {
                 self.messages.nudge(peer);
             }
         }
-    }
-
-    /// Writes datagrams to one address into `into` (64 KiB or more), each `segment` bytes but for the last: how many bytes in all.
-    pub fn poll_transmit(
-        &mut self,
-        now: Nanos,
-        into: &mut [u8],
-        memory: &mut dyn Memory,
-    ) -> Option<(Transmit, usize)> {
-        self.listen(now, memory);
-        self.contexts.begin();
-        if let Some((to, datagram)) = self.spare.take() {
-            into[..datagram.len()].copy_from_slice(&datagram);
-            return self.transmit(to, datagram.len(), datagram.len(), 1);
-        }
-        if let Some((source, written)) = self.responders.acknowledge(now, into) {
-            let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
-            return self.transmit(to, written, written, 1);
-        }
-        if let Some((to, written)) = self.contexts.poll_word(now, into) {
-            return self.transmit(to, written, written, 1);
-        }
-        if let Some(context) = self.contexts.next_active(now)
-            && let Some(run) = self.run_of(now, context, None, into, memory)
-        {
-            return Some(run);
-        }
-        for _ in 0..self.talking.len() {
-            let peer = self.talking.pop_front()?;
-            if !self.messages.has_frames(peer) {
-                self.peers.end_talking(peer);
-                self.contexts.transport.on_said(peer);
-                continue;
-            }
-            self.talking.push_back(peer);
-            if let Some(context) = self.context_for(now, peer)
-                && let Some(run) = self.run_of(now, context, Some(peer), into, memory)
-            {
-                return Some(run);
-            }
-        }
-        // One that was opened just now, and asks first.
-        let context = self.contexts.next_active(now)?;
-        self.run_of(now, context, None, into, memory)
-    }
-
-    /// The context that has room for what goes to `peer` now.
-    fn context_for(&mut self, now: Nanos, peer: PeerId) -> Option<ContextId> {
-        let context = match self.contexts.transport.route(peer) {
-            Routing::Wait => return None,
-            // Its last pieces are not to wait for others with which their parity would be made.
-            Routing::Yield(context) => {
-                self.contexts.flush(context);
-                return None;
-            }
-            Routing::Take(context) => context,
-            Routing::Open { to, handshake, instead_of } => {
-                if let Some(old) = instead_of {
-                    self.contexts.close(old);
-                }
-                let context = self.contexts.open(now, to, self.peers.identity(to), handshake)?;
-                self.contexts.transport.on_opened(context, peer);
-                context
-            }
-        };
-        self.contexts.takes(now, context).then_some(context)
-    }
-
-    /// A run of a context's datagrams, with new pieces for `talker` behind what it has.
-    fn run_of(
-        &mut self,
-        now: Nanos,
-        context: ContextId,
-        talker: Option<PeerId>,
-        into: &mut [u8],
-        memory: &mut dyn Memory,
-    ) -> Option<(Transmit, usize)> {
-        let to = self.contexts.address(context)?;
-        let (mut written, mut segment, mut datagrams) = (0, 0, 0);
-        let mut scratch = vec![0; self.settings.payload];
-        while datagrams < MOST_DATAGRAMS && written + self.settings.payload <= into.len().min(MOST_RUN) {
-            let mut bytes = self.contexts.poll(now, context, &mut scratch);
-            if bytes == 0
-                && let Some(peer) = talker
-                && self.contexts.transport.route(peer) == Routing::Take(context)
-                && self.contexts.takes(now, context)
-            {
-                self.refill(now, context, peer, memory);
-                bytes = self.contexts.poll(now, context, &mut scratch);
-            }
-            if bytes == 0 {
-                break;
-            }
-            if datagrams > 0 && bytes > segment {
-                self.spare = Some((to, scratch[..bytes].to_vec()));
-                break;
-            }
-            into[written..written + bytes].copy_from_slice(&scratch[..bytes]);
-            written += bytes;
-            datagrams += 1;
-            if datagrams == 1 {
-                segment = bytes;
-            } else if bytes < segment {
-                break;
-            }
-        }
-        if written == 0 {
-            return None;
-        }
-        self.transmit(to, segment, written, datagrams)
-    }
-
-    /// Gives a context the next piece for a peer, or its parity where there is none.
-    fn refill(&mut self, now: Nanos, context: ContextId, peer: PeerId, memory: &mut dyn Memory) {
-        let mut frames = vec![0; outgoing::room(self.settings.payload)];
-        let written = self.messages.fill(peer, &mut frames, memory);
-        if written > 0 {
-            frames.truncate(written);
-            if written < frames.capacity() / 2 {
-                frames.shrink_to_fit();
-            }
-            let to = self.peers.identity(peer).endpoint;
-            self.contexts.push(now, context, peer, Piece { to, frames });
-        }
-        if !self.messages.has_frames(peer) {
-            self.contexts.flush(context);
-        }
-    }
-
-    fn transmit(
-        &mut self,
-        to: SocketAddr,
-        segment: usize,
-        written: usize,
-        datagrams: usize,
-    ) -> Option<(Transmit, usize)> {
-        self.counts.datagrams_sent += datagrams as u64;
-        Some((Transmit { to, segment }, written))
     }
 
     /// Nearby peers that have something to be written; those that the driver could not serve come again.
@@ -523,6 +388,13 @@ impl Endpoint {
         neighbours::OWN.len() + written
     }
 
+    /// The first from whom datagrams of another version came, once.
+    pub fn poll_foreign(&mut self) -> Option<Foreign> {
+        let foreign = self.foreign.as_mut().filter(|foreign| !foreign.told)?;
+        foreign.told = true;
+        Some(*foreign)
+    }
+
     /// An operation that ended.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.messages.poll_completion()
@@ -549,25 +421,10 @@ impl Endpoint {
     /// Figures for whoever wants to know what was done, by name.
     #[must_use]
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let mut all = vec![
-            ("datagrams_sent", self.counts.datagrams_sent),
-            ("datagrams_received", self.counts.datagrams_received),
-            ("datagrams_refused", self.counts.refused),
-            ("datagrams_of_other_versions", self.counts.other_versions),
-            ("nonsense", self.counts.nonsense),
-            ("forwarded", self.counts.forwarded),
-            ("failed_peers", self.counts.failed_peers),
-            ("peers", self.peers.count() as u64),
-            ("bytes_of_peers", self.peers.bytes() as u64),
-        ];
-        let messages = self.messages.counts();
-        all.extend([
-            ("messages_eager", messages.eager),
-            ("messages_offered", messages.offered),
-            ("messages_without_credit", messages.without_credit),
-            ("messages_unexpected", messages.unexpected),
-            ("bytes_unexpected_most", messages.unexpected_most_bytes),
-        ]);
+        let mut all = self.counts.statistics();
+        all.extend(self.peers.statistics());
+        all.extend(self.messages.counts().statistics());
+        all.extend(self.neighbours.statistics());
         all.extend(self.contexts.statistics());
         all.extend(self.responders.statistics());
         all
@@ -581,10 +438,6 @@ const fn look_every(silence: Nanos) -> Nanos {
 
 /// Bytes of a page that a process fills for itself.
 const OWN_PAGE: usize = 64 * 1024;
-
-/// Datagrams that one system call takes (the kernel's UDP_MAX_SEGMENTS), and their bytes.
-const MOST_DATAGRAMS: usize = 64;
-const MOST_RUN: usize = 65_000;
 
 #[cfg(test)]
 mod tests;

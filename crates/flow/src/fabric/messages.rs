@@ -35,8 +35,10 @@ pub struct Messages {
     gone: VecDeque<(PeerId, u64)>,
     eager: usize,
     most: usize,
-    /// Bytes of messages that were copied, since their regions are the program's again.
+    /// What messages cost that were copied, since their regions are the program's again.
     kept: usize,
+    /// Other processes that have not failed.
+    others: usize,
     counts: Counts,
 }
 
@@ -55,8 +57,24 @@ pub struct Counts {
     pub unexpected_most_bytes: u64,
 }
 
+impl Counts {
+    /// By name.
+    #[must_use]
+    pub fn statistics(self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("messages_eager", self.eager),
+            ("messages_offered", self.offered),
+            ("messages_without_credit", self.without_credit),
+            ("messages_unexpected", self.unexpected),
+            ("bytes_unexpected_most", self.unexpected_most_bytes),
+        ]
+    }
+}
+
 #[derive(Debug, Default)]
 struct Peer {
+    /// Whether it is this process.
+    itself: bool,
     outbox: Outbox,
     inbox: Inbox,
     failed: Option<Failure>,
@@ -79,13 +97,15 @@ impl Messages {
             eager,
             most,
             kept: 0,
+            others: 0,
             counts: Counts::default(),
         }
     }
 
-    /// There is one more peer, whose number is the next.
-    pub fn on_peer(&mut self) {
-        self.peers.push(Peer::default());
+    /// There is one more peer, whose number is the next: another process, or `itself`.
+    pub fn on_peer(&mut self, itself: bool) {
+        self.peers.push(Peer { itself, ..Peer::default() });
+        self.others += usize::from(!itself);
     }
 
     /// What was done.
@@ -108,12 +128,15 @@ impl Messages {
         }
         let source = match send.operation {
             Some(operation) => Source::Region { region: send.region, operation },
-            None if self.kept + send.len > MOST_KEPT && self.kept > 0 => return Err(Refused::Full),
+            None if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
+                return Err(Refused::Full);
+            }
             None => {
                 let mut bytes = vec![0; send.len];
                 memory.read(send.region, 0, &mut bytes);
-                self.kept += send.len;
-                Source::Kept(bytes)
+                let kept = Source::Kept(bytes);
+                self.kept += kept.ended().1;
+                kept
             }
         };
         let tag = match send.kind {
@@ -127,15 +150,26 @@ impl Messages {
 
     /// Wants a message.
     pub fn receive(&mut self, receive: Receive, memory: &mut dyn Memory) {
-        if let Some(failure) = receive.from.and_then(|peer| self.peers[peer.0 as usize].failed)
+        if let Some((peer, failure)) = self.nobody_to_send(&receive)
             && !self.matching.has_waiting(receive.from, receive.wanted)
         {
-            self.fail_receive(receive.operation, receive.from, failure);
+            self.fail_receive(receive.operation, Some(peer), failure);
             return;
         }
         self.matching.post(receive);
         while let Some((landing, waiting)) = self.matching.match_posted(receive.operation) {
             self.land_waiting(landing, waiting, memory);
+        }
+    }
+
+    /// Whom such a receive waits for in vain, and why: one that takes messages of all, where all others failed. A region for many messages
+    /// is not one that the program waits for.
+    fn nobody_to_send(&self, receive: &Receive) -> Option<(PeerId, Failure)> {
+        let failure = |peer: PeerId| Some((peer, self.peers[peer.0 as usize].failed?));
+        match receive.from {
+            Some(peer) => failure(peer),
+            None if self.others > 0 || receive.multi.is_some() => None,
+            None => (0..self.peers.len() as u32).map(PeerId).find_map(failure),
         }
     }
 
@@ -378,6 +412,12 @@ impl Messages {
         *probed || inbox.arriving.is_some() || outbox.awaits() || self.matching.awaits(peer)
     }
 
+    /// Whether a receive waits for whoever sends something.
+    #[must_use]
+    pub fn awaits_anybody(&self) -> bool {
+        self.matching.awaits_anybody()
+    }
+
     /// Whether a peer failed.
     #[must_use]
     pub fn failure(&self, peer: PeerId) -> Option<Failure> {
@@ -404,11 +444,12 @@ impl Messages {
 
     /// A peer failed: all that was under way with it ends. What came whole stays.
     pub fn on_failed(&mut self, peer: PeerId, why: Failure) {
-        let Peer { inbox, outbox, failed, .. } = &mut self.peers[peer.0 as usize];
+        let Peer { itself, inbox, outbox, failed, .. } = &mut self.peers[peer.0 as usize];
         if failed.is_some() {
             return;
         }
         *failed = Some(why);
+        self.others -= usize::from(!*itself);
         inbox.arriving = None;
         for (operation, kept) in outbox.clear() {
             self.kept -= kept;
@@ -419,7 +460,11 @@ impl Messages {
                 sending: true,
             }));
         }
-        for operation in self.matching.fail(peer) {
+        let mut in_vain = self.matching.fail(peer);
+        if self.others == 0 {
+            in_vain.extend(self.matching.fail_of_anybody());
+        }
+        for operation in in_vain {
             self.fail_receive(operation, Some(peer), why);
         }
     }
@@ -440,7 +485,7 @@ impl Messages {
     }
 }
 
-/// Bytes of messages that are copied because nobody waits for their regions.
+/// What messages may cost that are copied because nobody waits for their regions.
 const MOST_KEPT: usize = 32 << 20;
 
 /// Bytes of messages that may wait unwanted, of all peers together.

@@ -113,6 +113,23 @@ fn who_looks_for_messages_of_a_dead_peer_comes_to_know() {
 }
 
 #[test]
+fn who_waits_for_anybody_is_told_when_nobody_is_left() {
+    let mut simulation = five(&settings(dynamic(2, "dcs_quota")));
+    simulation.receive_of_anybody(0);
+    (1..4).for_each(|process| simulation.kill(process));
+    simulation.run(Nanos(3 * SILENCE.0));
+    assert_eq!((simulation.failures.len(), simulation.figure(0, "failed_peers")), (0, 3));
+    simulation.kill(4);
+    let died = simulation.now;
+    simulation.run(Nanos(3 * SILENCE.0));
+    let [failed] = simulation.failures[..] else { panic!("{:?}", simulation.failures) };
+    assert!(failed.process == 0 && failed.at.since(died) <= SILENCE, "{failed:?}");
+    // Whoever asks then is told at once.
+    simulation.receive_of_anybody(0);
+    assert_eq!(simulation.failures.len(), 2);
+}
+
+#[test]
 fn a_peer_that_goes_says_so() {
     for transport in transports() {
         let mut simulation = five(&settings(transport));
@@ -209,10 +226,19 @@ fn jobs_do_not_hear_each_other() {
 }
 
 #[test]
-fn other_versions_are_counted() {
+fn who_speaks_another_version_is_named_once() {
     let mut simulation = five(&settings(dynamic(2, "lru")));
     let (from, to, mut datagram) = simulation.overheard.pop_back().unwrap();
     datagram[0] += 1;
+    // A stranger's may be anything.
+    simulation.inject(([192, 0, 2, 1], 7000).into(), to, datagram.clone());
+    assert_eq!(simulation.processes[to].endpoint.poll_foreign(), None);
+    simulation.inject(from, to, datagram.clone());
+    let foreign = simulation.processes[to].endpoint.poll_foreign().unwrap();
+    assert_eq!((foreign.from, foreign.version), (from, datagram[0]));
     simulation.inject(from, to, datagram);
-    assert_eq!(simulation.figure(to, "datagrams_of_other_versions"), 1);
+    assert_eq!(simulation.processes[to].endpoint.poll_foreign(), None);
+    assert_eq!(simulation.figure(to, "datagrams_of_other_versions"), 3);
+    simulation.message(0, to, 8);
+    simulation.finish(SILENCE);
 }

@@ -213,10 +213,19 @@ impl Simulation {
         let asked = self.asked.entry((from, to)).or_default();
         let nth = *asked;
         *asked += 1;
+        self.want(to, Some(from), Pending { region: Region(0), from, to, nth }, room);
+    }
+
+    /// `to` wants a message of whoever sends one: nobody does.
+    pub(crate) fn receive_of_anybody(&mut self, to: usize) {
+        self.want(to, None, Pending { region: Region(0), from: to, to, nth: 0 }, 8);
+    }
+
+    fn want(&mut self, to: usize, from: Option<usize>, pending: Pending, room: usize) {
         let process = &mut self.processes[to];
-        let (region, operation) = process.begin(vec![0; room], Pending { region: Region(0), from, to, nth });
+        let (region, operation) = process.begin(vec![0; room], pending);
         let wanted = Wanted::Tagged { tag: 0, ignore: u64::MAX };
-        let from = Some(process.peer(from));
+        let from = from.map(|from| process.peer(from));
         let receive = Receive { from, wanted, region, len: room, operation, multi: None };
         self.pending += 1;
         process.endpoint.receive(self.now, receive, &mut process.memory);

@@ -10,8 +10,11 @@ use crate::fabric::operation::{EndpointId, HostId, Identity, PeerId};
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     talking: BTreeSet<PeerId>,
-    /// Frames that came here for them, and whose they are.
+    /// Frames that came here for them, and whose they are: no more than their credit lets come, and what they want.
     forwards: BTreeMap<PeerId, VecDeque<(Identity, Vec<u8>)>>,
+    /// Bytes of those, and the most that there were.
+    bytes: usize,
+    most_bytes: usize,
 }
 
 impl Neighbours {
@@ -36,6 +39,8 @@ impl Neighbours {
 
     /// Frames of `origin` that came for `peer`.
     pub(super) fn forward(&mut self, peer: PeerId, origin: Identity, frames: &[u8]) {
+        self.bytes += frames.len();
+        self.most_bytes = self.most_bytes.max(self.bytes);
         self.forwards.entry(peer).or_default().push_back((origin, frames.to_vec()));
         self.talking.insert(peer);
     }
@@ -52,6 +57,7 @@ impl Neighbours {
         let origin = Address { endpoint, host, at, process: 0 };
         room[..Address::LEN].copy_from_slice(&origin.encode());
         room[Address::LEN..len].copy_from_slice(frames);
+        self.bytes -= frames.len();
         waiting.pop_front();
         if waiting.is_empty() {
             self.forwards.remove(&peer);
@@ -63,7 +69,13 @@ impl Neighbours {
     pub(super) fn on_gone(&mut self, peer: PeerId) -> Vec<EndpointId> {
         self.talking.remove(&peer);
         let waiting = self.forwards.remove(&peer).unwrap_or_default();
+        self.bytes -= waiting.iter().map(|(_, frames)| frames.len()).sum::<usize>();
         waiting.into_iter().map(|(origin, _)| origin.endpoint).collect()
+    }
+
+    /// What waited for neighbours.
+    pub(super) fn statistics(&self) -> Vec<(&'static str, u64)> {
+        vec![("bytes_forwarded_kept", self.most_bytes as u64)]
     }
 }
 

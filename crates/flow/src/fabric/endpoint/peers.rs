@@ -1,5 +1,6 @@
 //! Who the peers are, and where.
 
+use core::net::SocketAddr;
 use std::collections::HashMap;
 
 use farlink_wire::quantity::Nanos;
@@ -37,6 +38,13 @@ pub(super) enum Place {
     Far,
 }
 
+impl Peer {
+    /// Whether it has heard of this process, or this of it.
+    const fn met(&self) -> bool {
+        self.spoken_to || self.heard.is_some()
+    }
+}
+
 impl Peers {
     pub(super) fn new(me: Identity, nearby: bool) -> Self {
         Self { me, nearby, known: Vec::new(), numbers: HashMap::new() }
@@ -70,6 +78,11 @@ impl Peers {
         self.numbers.get(&endpoint).copied()
     }
 
+    /// Whether one is there.
+    pub(super) fn has_address(&self, address: SocketAddr) -> bool {
+        self.known.iter().any(|each| each.identity.address == address)
+    }
+
     pub(super) fn identity(&self, peer: PeerId) -> &Identity {
         &self.known[peer.0 as usize].identity
     }
@@ -95,7 +108,7 @@ impl Peers {
 
     /// Peers far away that have heard of this process, or it of them.
     pub(super) fn acquaintances(&self) -> impl Iterator<Item = (PeerId, &Identity)> {
-        let met = |each: &Peer| each.place == Place::Far && (each.spoken_to || each.heard.is_some());
+        let met = |each: &Peer| each.place == Place::Far && each.met();
         (0..)
             .map(PeerId)
             .zip(&self.known)
@@ -107,21 +120,19 @@ impl Peers {
         self.known[peer.0 as usize].heard.is_some()
     }
 
-    /// Peers far away that have not said anything for so long.
-    pub(super) fn silent_since(&self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
+    /// Peers far away that have not said anything for so long, and whether they and this process have met.
+    pub(super) fn silent_since(&self, now: Nanos, silence: Nanos) -> Vec<(PeerId, bool)> {
         let silent = |each: &Peer| {
             each.place == Place::Far && each.heard.is_none_or(|heard| now.since(heard) >= silence)
         };
-        (0..).map(PeerId).zip(&self.known).filter(|(_, each)| silent(each)).map(|(peer, _)| peer).collect()
+        let all = (0..).map(PeerId).zip(&self.known);
+        all.filter(|(_, each)| silent(each)).map(|(peer, each)| (peer, each.met())).collect()
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Bytes that are kept of them all.
-    pub(super) fn bytes(&self) -> usize {
-        self.known.capacity() * size_of::<Peer>()
-            + self.numbers.capacity() * size_of::<(EndpointId, PeerId)>()
+    /// How many they are, and what is kept of them all.
+    pub(super) fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let bytes = self.known.capacity() * size_of::<Peer>()
+            + self.numbers.capacity() * size_of::<(EndpointId, PeerId)>();
+        vec![("peers", self.known.len() as u64), ("bytes_of_peers", bytes as u64)]
     }
 }

@@ -28,6 +28,12 @@ struct Posted {
     left: usize,
 }
 
+impl Posted {
+    const fn is_of_anybody(&self) -> bool {
+        self.receive.from.is_none() && self.receive.multi.is_none()
+    }
+}
+
 /// A message that waits.
 #[derive(Debug)]
 pub(super) struct Waiting {
@@ -263,6 +269,18 @@ impl Matching {
     pub(super) fn awaits(&self, peer: PeerId) -> bool {
         self.posted.iter().any(|each| each.receive.from == Some(peer))
             || self.landings.values().any(|(_, message)| message.from == peer)
+    }
+
+    /// Whether a receive of one message waits for whoever sends it.
+    pub(super) fn awaits_anybody(&self) -> bool {
+        self.posted.iter().any(Posted::is_of_anybody)
+    }
+
+    /// Receives of one message of whoever sends it: there is nobody left.
+    pub(super) fn fail_of_anybody(&mut self) -> Vec<Operation> {
+        let (gone, stay): (VecDeque<_>, _) = self.posted.drain(..).partition(Posted::is_of_anybody);
+        self.posted = stay;
+        gone.iter().map(|each| each.receive.operation).collect()
     }
 
     /// Receives that will never be served, since their peer failed.

@@ -64,11 +64,11 @@ impl Source {
         }
     }
 
-    /// Whom its end is told, and bytes that were kept for it.
-    fn ended(&self) -> (Option<Operation>, usize) {
+    /// Whom its end is told, and what was kept for it cost.
+    pub(super) fn ended(&self) -> (Option<Operation>, usize) {
         match self {
             Self::Region { operation, .. } => (Some(*operation), 0),
-            Self::Kept(bytes) => (None, bytes.len()),
+            Self::Kept(bytes) => (None, cost(bytes.len() as u64) as usize),
         }
     }
 }

@@ -36,7 +36,7 @@ struct Pair {
 impl Pair {
     fn new(eager: usize, room: usize) -> Self {
         let mut ends = [Messages::new(eager, 1 << 30), Messages::new(eager, 1 << 30)];
-        ends.iter_mut().for_each(Messages::on_peer);
+        ends.iter_mut().for_each(|end| end.on_peer(false));
         Self { ends, heaps: [Heap::default(), Heap::default()], room }
     }
 
@@ -248,7 +248,7 @@ fn without_credit_messages_are_offered_and_all_arrive() {
 #[test]
 fn a_failed_peer_ends_what_was_under_way_with_it_and_nothing_else() {
     let mut pair = Pair::new(1000, 700);
-    pair.ends[1].on_peer();
+    pair.ends[1].on_peer(false);
     pair.send(1, bytes(500, 1));
     pair.send(2, bytes(5000, 2));
     while pair.step(0) {}
@@ -280,7 +280,7 @@ fn a_failed_peer_ends_what_was_under_way_with_it_and_nothing_else() {
 #[test]
 fn what_cannot_be_is_refused() {
     let mut messages = Messages::new(10, 100);
-    messages.on_peer();
+    messages.on_peer(false);
     let mut heap = Heap::default();
     let region = heap.put(0, vec![0; 101]);
     let send = Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 101, operation: None };
@@ -290,7 +290,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(messages.send(send, &heap), Err(Refused::Failed(Failure::Ended)));
     // Nonsense of somebody who has the key.
     let mut messages = Messages::new(10, 100);
-    messages.on_peer();
+    messages.on_peer(false);
     for frames in [&[1_u8; 5][..], &[77; 64], &[2, 0, 0, 0, 0, 0, 0, 9, 1]] {
         assert!(messages.on_frames(PEER, frames, &mut heap).is_err());
     }

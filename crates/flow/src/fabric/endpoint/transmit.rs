@@ -1,0 +1,165 @@
+//! What an endpoint says to other hosts, as datagrams.
+
+use core::net::SocketAddr;
+
+use farlink_wire::quantity::Nanos;
+
+use super::Endpoint;
+use crate::fabric::operation::{Memory, PeerId};
+use crate::fabric::outgoing;
+use crate::fabric::parity::Piece;
+use crate::fabric::transport::{ContextId, Routing};
+
+/// Datagrams to send, all to one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Bytes of each datagram; the last one may be shorter.
+    pub segment: usize,
+}
+
+impl Endpoint {
+    /// Writes datagrams to one address into `into` (64 KiB or more), each `segment` bytes but for the last: how many bytes in all.
+    pub fn poll_transmit(
+        &mut self,
+        now: Nanos,
+        into: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Transmit, usize)> {
+        self.listen(now, memory);
+        self.contexts.begin();
+        if let Some((to, datagram)) = self.spare.take() {
+            into[..datagram.len()].copy_from_slice(&datagram);
+            return self.transmit(to, datagram.len(), datagram.len(), 1);
+        }
+        if let Some((source, written)) = self.responders.acknowledge(now, into) {
+            let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
+            return self.transmit(to, written, written, 1);
+        }
+        if let Some((to, written)) = self.contexts.poll_word(now, into) {
+            return self.transmit(to, written, written, 1);
+        }
+        if let Some(context) = self.contexts.next_active(now)
+            && let Some(run) = self.run_of(now, context, None, into, memory)
+        {
+            return Some(run);
+        }
+        for _ in 0..self.talking.len() {
+            let peer = self.talking.pop_front()?;
+            if !self.messages.has_frames(peer) {
+                self.peers.end_talking(peer);
+                self.contexts.transport.on_said(peer);
+                continue;
+            }
+            self.talking.push_back(peer);
+            if let Some(context) = self.context_for(now, peer)
+                && let Some(run) = self.run_of(now, context, Some(peer), into, memory)
+            {
+                return Some(run);
+            }
+        }
+        // One that was opened just now, and asks first.
+        let context = self.contexts.next_active(now)?;
+        self.run_of(now, context, None, into, memory)
+    }
+
+    /// The context that has room for what goes to `peer` now.
+    fn context_for(&mut self, now: Nanos, peer: PeerId) -> Option<ContextId> {
+        let context = match self.contexts.transport.route(peer) {
+            Routing::Wait => return None,
+            // Its last pieces are not to wait for others with which their parity would be made.
+            Routing::Yield(context) => {
+                self.contexts.flush(context);
+                return None;
+            }
+            Routing::Take(context) => context,
+            Routing::Open { to, handshake, instead_of } => {
+                if let Some(old) = instead_of {
+                    self.contexts.close(old);
+                }
+                let context = self.contexts.open(now, to, self.peers.identity(to), handshake)?;
+                self.contexts.transport.on_opened(context, peer);
+                context
+            }
+        };
+        self.contexts.takes(now, context).then_some(context)
+    }
+
+    /// A run of a context's datagrams, with new pieces for `talker` behind what it has.
+    fn run_of(
+        &mut self,
+        now: Nanos,
+        context: ContextId,
+        talker: Option<PeerId>,
+        into: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Transmit, usize)> {
+        let to = self.contexts.address(context)?;
+        let (mut written, mut segment, mut datagrams) = (0, 0, 0);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        while datagrams < MOST_DATAGRAMS && written + self.settings.payload <= into.len().min(MOST_RUN) {
+            let mut bytes = self.contexts.poll(now, context, &mut scratch);
+            if bytes == 0
+                && let Some(peer) = talker
+                && self.contexts.transport.route(peer) == Routing::Take(context)
+                && self.contexts.takes(now, context)
+            {
+                self.refill(now, context, peer, memory);
+                bytes = self.contexts.poll(now, context, &mut scratch);
+            }
+            if bytes == 0 {
+                break;
+            }
+            if datagrams > 0 && bytes > segment {
+                self.spare = Some((to, scratch[..bytes].to_vec()));
+                break;
+            }
+            into[written..written + bytes].copy_from_slice(&scratch[..bytes]);
+            written += bytes;
+            datagrams += 1;
+            if datagrams == 1 {
+                segment = bytes;
+            } else if bytes < segment {
+                break;
+            }
+        }
+        self.scratch = scratch;
+        if written == 0 {
+            return None;
+        }
+        self.transmit(to, segment, written, datagrams)
+    }
+
+    /// Gives a context the next piece for a peer, or its parity where there is none.
+    fn refill(&mut self, now: Nanos, context: ContextId, peer: PeerId, memory: &mut dyn Memory) {
+        let mut frames = vec![0; outgoing::room(self.settings.payload)];
+        let written = self.messages.fill(peer, &mut frames, memory);
+        if written > 0 {
+            frames.truncate(written);
+            if written < frames.capacity() / 2 {
+                frames.shrink_to_fit();
+            }
+            let to = self.peers.identity(peer).endpoint;
+            self.contexts.push(now, context, peer, Piece { to, frames });
+        }
+        if !self.messages.has_frames(peer) {
+            self.contexts.flush(context);
+        }
+    }
+
+    fn transmit(
+        &mut self,
+        to: SocketAddr,
+        segment: usize,
+        written: usize,
+        datagrams: usize,
+    ) -> Option<(Transmit, usize)> {
+        self.counts.datagrams_sent += datagrams as u64;
+        Some((Transmit { to, segment }, written))
+    }
+}
+
+/// Datagrams that one system call takes (the kernel's UDP_MAX_SEGMENTS), and their bytes.
+const MOST_DATAGRAMS: usize = 64;
+const MOST_RUN: usize = 65_000;
