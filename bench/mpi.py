@@ -24,7 +24,7 @@ ROWS = (
         name="rtt",
         title="MPI_Sendrecv by RTT",
         rtts_ms=(0.4, 11.8, 45.6, 183, 366),
-        losses=(0, 5),
+        losses=(0, 1, 5, 10),
     ),
     Stencil(),
     PingPong(),

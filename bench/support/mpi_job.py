@@ -24,7 +24,7 @@ PROVIDERS = Path(os.environ.get("FARLINK_PROVIDERS") or ROOT / "target" / "relea
 MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe")
 # Each emulated host believes that the processors are its own: the first ranks of all would share one.
 UNBOUND = ("--bind-to", "none")
-LIMIT_S = 400.0
+LIMIT_S = 1800.0
 TRANSPORTS = ("rc", "xrc", "ud", "dc")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from programs.mpi4py_suite import NOT_OURS
 from support import page
 from support.mpi_job import MPIRUN, PROGRAMS, RXM, TCP, TRANSPORTS, WORK, ours
-from support.mpi_rows import measured
+from support.mpi_rows import WITHOUT, measured
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,8 @@ class Suite:
         if not place.exists():
             fetch()
         modules = sorted(path.stem for pattern in MODULES for path in place.glob(f"test/{pattern}.py"))
-        for way in (TCP, RXM, *(ours(each) for each in TRANSPORTS)):
+        far = (ours(each, label=WITHOUT, FARLINK_SHM="0") for each in TRANSPORTS)
+        for way in (TCP, RXM, *(ours(each) for each in TRANSPORTS), *far):
 
             def take(way: Way = way) -> Run:
                 began, ran, bad = time.monotonic(), 0, set()
