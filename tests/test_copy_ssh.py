@@ -17,6 +17,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIRST_PORT, LAST_PORT = 46410, 46490
+# Of both families: names of hosts lead to either.
+CLOSED = f"""
+for family in -4 -6; do
+    ip $family rule add pref 1 lookup local
+    ip $family rule del pref 0
+    ip $family rule add pref 0 iif farlink0 ipproto tcp dport {FIRST_PORT}-{LAST_PORT} blackhole
+done
+"""
+OPEN = f"""
+for family in -4 -6; do
+    ip $family rule del pref 0 iif farlink0 ipproto tcp dport {FIRST_PORT}-{LAST_PORT} blackhole
+    ip $family rule add pref 0 lookup local
+    ip $family rule del pref 1
+done
+"""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +84,31 @@ def test_a_tree_goes_to_a_port_that_was_named_and_nothing_listens_afterwards(
     assert (record["protection"], record["outcome"]) == ("encrypted", "ok")
     assert (record["source"], record["destination"]) == (("a", "b") if way == "push" else ("b", "a"))
     wait_until(lambda: listening(near) == before)
+
+
+@pytest.fixture
+def closed(near: Emulation) -> Iterator[None]:
+    """No connection to a port of b comes in, but to ssh's."""
+    near.output("b", "sh", "-ec", CLOSED)
+    yield
+    near.output("b", "sh", "-ec", OPEN)
+
+
+@pytest.mark.usefixtures("closed")
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_where_no_port_is_reached_there_it_connects_here(
+    near: Emulation, reached: ssh.Sshd, source: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    ports = ("--ports", f"{FIRST_PORT}-{LAST_PORT}")
+    done = copied(near, reached.command, *places(way, source, there), *ports)
+    assert differences(source, there) == []
+    assert leftovers(there) == []
+    (said,) = done.stderr.splitlines()
+    assert "cannot be reached (no answer)" in said, said
+    here = int(said.rpartition("it connects to port ")[2].split()[0])
+    assert FIRST_PORT <= here < LAST_PORT
+    assert (done.record["protection"], done.record["outcome"]) == ("encrypted", "ok")
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])

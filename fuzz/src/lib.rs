@@ -12,7 +12,7 @@ use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::link::{Link, Segments};
 use farlink_link::{Conditions, Framing, Loss};
-use farlink_wire::bootstrap::{Answer, Invitation, Ports};
+use farlink_wire::bootstrap::{Answer, Call, Invitation, Ports};
 use farlink_wire::cast::control::Control;
 use farlink_wire::cast::packet::{Clear, Header, OVERHEAD, TAG};
 use farlink_wire::cast::{Announcement, Payload};
@@ -284,6 +284,9 @@ pub fn key(data: &[u8]) {
 /// What is said through ssh: a line that was understood survives being sent on.
 pub fn bootstrap(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(call) = Call::parse(text) {
+        assert_eq!(Call::parse(&call.line()).ok(), Some(call));
+    }
     if let Ok(invitation) = Invitation::parse(text) {
         assert_eq!(Invitation::parse(&invitation.line()).ok(), Some(invitation));
     }

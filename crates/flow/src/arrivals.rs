@@ -67,6 +67,14 @@ impl Arrivals {
         if blocks.missing == 0 { Block::Last } else { Block::New }
     }
 
+    /// A block that was written is not there after all: it must come again.
+    pub fn on_spoiled(&mut self, file: u32, index: u32) {
+        let Some(blocks) = self.open.get_mut(&file).filter(|blocks| index < blocks.count) else { return };
+        let (word, bit) = (&mut blocks.there[(index / 64) as usize], 1 << (index % 64));
+        blocks.missing += u32::from(*word & bit != 0);
+        *word &= !bit;
+    }
+
     /// Whether a block is written, or no longer of interest.
     #[must_use]
     pub fn has(&self, file: u32, index: u32) -> bool {
@@ -147,6 +155,18 @@ mod tests {
         assert!(arrivals.on_closed(1) && !arrivals.on_closed(1));
         assert_eq!(arrivals.on_block(1, 5), Block::Again);
         assert!(!arrivals.on_file(1, 130));
+    }
+
+    #[test]
+    fn what_the_disk_spoiled_must_come_again() {
+        let mut arrivals = Arrivals::default();
+        arrivals.on_file(0, 70);
+        (0..70).for_each(|index| assert_ne!(arrivals.on_block(0, index), Block::Again));
+        // Twice of one, and of one that there is not.
+        [68, 3, 68, 70].into_iter().for_each(|index| arrivals.on_spoiled(0, index));
+        assert!(!arrivals.has(0, 68) && !arrivals.has(0, 3) && arrivals.has(0, 4));
+        assert_eq!(arrivals.on_block(0, 68), Block::New);
+        assert_eq!(arrivals.on_block(0, 3), Block::Last);
     }
 
     #[test]

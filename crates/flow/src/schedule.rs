@@ -181,11 +181,19 @@ impl Schedule {
         self.flying.remove(&unit).is_some()
     }
 
-    /// The receiver got it damaged.
-    pub fn on_damaged(&mut self, unit: Unit) {
+    /// The receiver got it damaged, or had it and has it no longer: then it was acknowledged, and true is returned.
+    pub fn on_damaged(&mut self, unit: Unit) -> bool {
         if self.flying.remove(&unit).is_some() {
             self.again.push_back(unit);
+            return false;
         }
+        let Unit::Block(file, index) = unit else { return false };
+        // Of a file that is open, what was handed out once and is not to be again.
+        let had = self.files.get(&file).is_some_and(|file| index < file.next) && !self.again.contains(&unit);
+        if had {
+            self.again.push_back(unit);
+        }
+        had
     }
 
     /// The receiver has these blocks of `file` from before; where `last`, it has no others.
@@ -309,6 +317,18 @@ mod tests {
         schedule.on_damaged(Unit::Block(0, 0));
         schedule.on_damaged(Unit::Block(0, 7));
         assert_eq!(all(&mut schedule, 0), [block(0, 0), block(0, 1), block(0, 2)]);
+    }
+
+    #[test]
+    fn a_block_that_the_disk_spoiled_is_sent_again_though_it_was_acknowledged() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 2, &[], false);
+        all(&mut schedule, 1);
+        schedule.on_acknowledged(Unit::Block(0, 1));
+        assert!(schedule.on_damaged(Unit::Block(0, 1)) && !schedule.on_damaged(Unit::Block(0, 1)));
+        // Of no such block and no such file.
+        assert!(!schedule.on_damaged(Unit::Block(0, 2)) && !schedule.on_damaged(Unit::Block(9, 0)));
+        assert_eq!(all(&mut schedule, 2), [block(0, 1)]);
     }
 
     #[test]

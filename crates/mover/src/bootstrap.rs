@@ -1,14 +1,15 @@
 //! A far end through ssh: nothing listens there before, and nothing is left of it afterwards.
 //!
 //! ssh starts `farlink far-end` as the user that ssh let in, and carries a key each way; then the two talk over TCP with these
-//! keys. Where the far end's port cannot be reached, each connection goes through one more ssh, to the same port from inside.
+//! keys. Where the far end's port cannot be reached it connects to this host instead; where that cannot be reached either, each
+//! connection goes through one more ssh, to the same port from inside.
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
@@ -19,6 +20,7 @@ use farlink_wire::quantity::{Bytes, Nanos};
 use crate::dial::{Dial, DialError, Dialled, First, Route};
 use crate::secure::{Identity, Trust};
 
+mod callback;
 mod command;
 mod far_end;
 mod ship;
@@ -28,6 +30,7 @@ pub use command::{CommandError, Ssh};
 pub use far_end::{FarEndError, join, serve};
 pub use ship::ShipError;
 
+use callback::{Callback, Line};
 use ship::Shipment;
 use tunnel::SshTunnel;
 
@@ -53,7 +56,18 @@ pub enum Notice {
         /// How much.
         size: Bytes,
     },
-    /// The far end's port is not reached: connections go through ssh, which is slower.
+    /// The far end's port is not reached: it connects to this host.
+    Reversed {
+        /// Where.
+        host: String,
+        /// Which port there.
+        port: u16,
+        /// Why.
+        reason: String,
+        /// Which port here.
+        here: u16,
+    },
+    /// The far end's port is not reached, nor this host from there: connections go through ssh, which is slower.
     Blocked {
         /// Where.
         host: String,
@@ -73,10 +87,14 @@ impl fmt::Display for Notice {
                     "there is no farlink on {host}: sending this one, {size}, to ~/.cache/farlink there"
                 )
             }
+            Self::Reversed { host, port, reason, here } => write!(
+                f,
+                "port {port} of {host} cannot be reached ({reason}): it connects to port {here} here instead"
+            ),
             Self::Blocked { host, port, reason } => write!(
                 f,
-                "port {port} of {host} cannot be reached ({reason}): going through ssh, which is slower; \
-                 open ports there and name them with --ports"
+                "port {port} of {host} cannot be reached ({reason}), nor this host from there: going through ssh, which is slower; \
+                 open ports at either end and name them with --ports"
             ),
         }
     }
@@ -89,13 +107,14 @@ pub struct FarEnd {
     /// As ssh resolves it.
     host_name: String,
     bind: Option<IpAddr>,
+    ports: Option<Ports>,
     /// Its name, by its own account.
     pub name: Text,
     port: u16,
     trust: Trust,
     tunnel: Arc<SshTunnel>,
     /// Ends the far end with this.
-    _process: Process,
+    process: Process,
 }
 
 impl FarEnd {
@@ -137,12 +156,12 @@ impl FarEnd {
         let trust = Trust::new(&identity, Some(key)).map_err(StartError::Key)?;
         let tunnel = Arc::new(SshTunnel::new(remote, shipment, port));
         let (ssh, host_name) = (remote.ssh.clone(), remote.ssh.host_name());
-        let bind = remote.bind;
-        Ok(Some(Self { ssh, host_name, bind, name, port, trust, tunnel, _process: process }))
+        let Remote { bind, ports, .. } = *remote;
+        Ok(Some(Self { ssh, host_name, bind, ports, name, port, trust, tunnel, process }))
     }
 
-    /// Opens what `dial` asks for and says `first`, over TCP or, where that is blocked, through ssh: `dial`'s route and trust
-    /// are replaced by those that lead here, and are what they became when this returns.
+    /// Opens what `dial` asks for and says `first`, over TCP that this end or, where that is blocked, the far end begins, or else through
+    /// ssh: `dial`'s route and trust are replaced by those that lead here, and are what they became when this returns.
     ///
     /// # Errors
     /// [`DialError`].
@@ -161,14 +180,9 @@ impl FarEnd {
             None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
         };
         dial.route = Route::Tcp(addresses);
-        let soon = monotonic().after(SHORT_WHILE).min(until);
-        let error = match dial.open(first, soon, stop) {
-            Err(
-                error @ (DialError::Connect { .. }
-                | DialError::Unanswered { .. }
-                | DialError::Nowhere
-                | DialError::Talk { .. }),
-            ) => error,
+        let soon = || monotonic().after(SHORT_WHILE).min(until);
+        let error = match dial.open(first, soon(), stop) {
+            Err(error) if is_blocked(&error) => error,
             other => return other,
         };
         let reason = match &error {
@@ -176,10 +190,35 @@ impl FarEnd {
             DialError::Unanswered { .. } => "no answer".to_owned(),
             other => crate::chain(other),
         };
-        notice(Notice::Blocked { host: self.ssh.host().to_owned(), port, reason });
+        let host = self.ssh.host().to_owned();
+        let line = Arc::clone(&self.process.stdin);
+        if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line, stop) {
+            let here = callback.port();
+            dial.route = Route::Tunnel(Arc::new(callback));
+            match dial.open(first, soon(), stop) {
+                Err(error) if is_blocked(&error) => {}
+                Ok(None) => return Ok(None),
+                other => {
+                    notice(Notice::Reversed { host, port, reason, here });
+                    return other;
+                }
+            }
+        }
+        notice(Notice::Blocked { host, port, reason });
         dial.route = Route::Tunnel(Arc::<SshTunnel>::clone(&self.tunnel));
         dial.open(first, until, stop)
     }
+}
+
+/// Whether another way may lead there.
+const fn is_blocked(error: &DialError) -> bool {
+    matches!(
+        error,
+        DialError::Connect { .. }
+            | DialError::Unanswered { .. }
+            | DialError::Nowhere
+            | DialError::Talk { .. }
+    )
 }
 
 impl Remote {
@@ -192,7 +231,7 @@ impl Remote {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    stdin: Option<ChildStdin>,
+    stdin: Line,
 }
 
 impl Process {
@@ -206,14 +245,14 @@ impl Process {
         let failed = |source| StartError::Ssh { program: remote.ssh.program().to_owned(), source };
         let mut command = remote.ssh.command(&shipment.far_end(""));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
-        let (mut stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let Remote { ports, bind, .. } = *remote;
         let invitation = Invitation { version: VERSION, key: identity.public(), ports, bind };
-        if let Some(stdin) = &mut stdin {
+        if let Some(mut stdin) = stdin.as_ref() {
             // Who ended before reading it says why by its exit code.
             let _ = stdin.write_all(invitation.line().as_bytes());
         }
-        let mut process = Self { child, stdin };
+        let mut process = Self { child, stdin: Arc::new(Mutex::new(stdin)) };
         let heard = match stdout {
             Some(stdout) => {
                 hear(stdout, stop).map_err(|source| StartError::Answer { host: remote.host(), source })?
@@ -227,9 +266,14 @@ impl Process {
         }
     }
 
+    /// Nothing more is said.
+    fn hang_up(&self) {
+        drop(self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     /// Why there is no answer.
     fn ended(&mut self, remote: &Remote) -> StartError {
-        drop(self.stdin.take());
+        self.hang_up();
         let host = remote.host();
         match self.child.wait().map(|status| status.code()) {
             Ok(Some(NOT_FOUND)) => StartError::Missing { host },
@@ -243,7 +287,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // It ends by itself when nobody can say anything to it any more; ssh then ends too, unless the network is gone.
-        drop(self.stdin.take());
+        self.hang_up();
         let until = monotonic().after(FAREWELL);
         while monotonic() < until {
             if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {

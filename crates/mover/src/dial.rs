@@ -12,7 +12,6 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use farlink_flow::streams::Path;
@@ -32,13 +31,21 @@ use crate::secure::Trust;
 use crate::server::for_circuits;
 use crate::tuning::{Role, TuneError, Tuning, tune};
 
-/// Another way than TCP by which connections are opened: through a program that has one already.
-pub trait Tunnel: fmt::Debug + Send + Sync {
-    /// One more connection to the far end's port.
+/// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
+pub(crate) trait Tunnel: fmt::Debug + Send + Sync {
+    /// So many are to be opened.
     ///
     /// # Errors
-    /// The kernel's, where the program cannot be started.
-    fn open(&self) -> io::Result<UnixStream>;
+    /// The kernel's.
+    fn prepare(&self, _count: u16) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// One more connection to the far end.
+    ///
+    /// # Errors
+    /// The kernel's, where there is none.
+    fn open(&self) -> io::Result<Channel>;
 
     /// What it is, for messages.
     fn name(&self) -> String;
@@ -99,6 +106,15 @@ pub(crate) enum Place {
     Tunnel(Arc<dyn Tunnel>),
 }
 
+impl Place {
+    fn prepare(&self, count: u16) -> io::Result<()> {
+        match self {
+            Self::Address(_) => Ok(()),
+            Self::Tunnel(tunnel) => tunnel.prepare(count),
+        }
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,6 +161,7 @@ impl Dial {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
+        at.prepare(1 + self.tuning.streams.get()).map_err(failed)?;
         let control = Opening::start(self.socket_to(at).map_err(failed)?, at, CONTROL, &poller)?;
         let mut data = Vec::new();
         let mut loaded = None;
@@ -216,7 +233,7 @@ impl Dial {
                 }
                 Channel::over_tcp(stream)
             }
-            Place::Tunnel(tunnel) => Channel::over_unix(tunnel.open()?),
+            Place::Tunnel(tunnel) => tunnel.open(),
         }
     }
 
@@ -367,8 +384,12 @@ impl Dialling<'_> {
         let rtt = tcp.and_then(|tcp| TcpInfo::of(tcp).ok()).map(|info| info.min_rtt);
         let Some(rtt) = rtt.filter(|rtt| *rtt > Nanos::ZERO) else { return Ok(()) };
         self.path = None;
-        let count = usize::from(Path { rtt: Some(rtt), ..path }.streams().get());
+        let streams = Path { rtt: Some(rtt), ..path }.streams().get();
+        let count = usize::from(streams);
         self.data.truncate(count);
+        if let Some(more) = streams.checked_sub(self.data.len() as u16).filter(|more| *more > 0) {
+            self.at.prepare(more).map_err(|source| self.failed(source))?;
+        }
         while self.data.len() < count {
             let key = self.data.len() as u64;
             self.data.push(self.dial.start(self.at, key, &self.poller, &mut self.loaded)?);

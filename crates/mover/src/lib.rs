@@ -33,7 +33,7 @@ mod workers;
 pub use account::Progress;
 pub use chain::chain;
 pub use control::ControlError;
-pub use dial::{DialError, Tunnel};
+pub use dial::DialError;
 pub use transfer::TransferError;
 pub use tuning::TuneError;
 pub use workers::StreamError;

@@ -24,12 +24,14 @@ use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
 use crate::tuning::AMPLE;
 
+mod called;
 mod handshakes;
 mod lobby;
 mod places;
 mod session;
 mod turns;
 
+pub(crate) use called::Called;
 pub use places::{PlaceError, places};
 
 use handshakes::{Handshakes, Newcomer, Purpose};
@@ -99,6 +101,7 @@ pub struct Server {
     emulated: Vec<IpAddr>,
     /// Nobody is let in without a key, wherever they are.
     keys_only: bool,
+    called: Called,
 }
 
 /// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
@@ -154,7 +157,8 @@ impl Server {
         usual.append(&mut ample);
         // Who cannot list the addresses has none that is emulated.
         let emulated = places::emulated().unwrap_or_default();
-        Ok(Self { listeners: usual, usual: count, limits, keys: None, emulated, keys_only: false })
+        let called = Called::new().map_err(ServeError::Wait)?;
+        Ok(Self { listeners: usual, usual: count, limits, keys: None, emulated, keys_only: false, called })
     }
 
     /// Shows `identity` to clients under TLS, and lets those in that `admission` lists.
@@ -196,6 +200,11 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners[..self.usual].iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Where it is given connections that were begun at this end.
+    pub(crate) fn called(&self) -> Called {
+        self.called.clone()
     }
 
     /// Serves until `stop` is raised; clients that are connected then are told.
@@ -375,6 +384,7 @@ impl<'a> Door<'a> {
         for (key, listener) in server.listeners.iter().enumerate() {
             poller.add(listener, key as u64, Interest::Read)?;
         }
+        poller.add(server.called.wake(), CALLED, Interest::Read)?;
         let next_key = server.listeners.len() as u64;
         let (strangers, ready) = (BTreeMap::new(), Vec::new());
         Ok(Self { server, handshakes, poller, strangers, next_key, ready })
@@ -393,6 +403,10 @@ impl<'a> Door<'a> {
             if key == STOP {
                 return Ok(None);
             }
+            if key == CALLED {
+                self.server.called.drain().into_iter().for_each(|(stream, to)| self.hear(stream, to));
+                continue;
+            }
             match self.server.listeners.get(key as usize) {
                 Some(listener) => self.take(listener),
                 None => greeted.extend(self.listen(key, lobby)),
@@ -406,21 +420,7 @@ impl<'a> Door<'a> {
     fn take(&mut self, listener: &TcpListener) {
         loop {
             match listener.accept() {
-                Ok((stream, from)) => {
-                    // The oldest goes: whoever means well has said what it is within a round trip.
-                    while self.strangers.len() >= self.server.limits.strangers {
-                        self.strangers.pop_first();
-                    }
-                    let key = self.next_key;
-                    let known = stream
-                        .set_nonblocking(true)
-                        .and_then(|()| self.poller.add(&stream, key, Interest::Read));
-                    if known.is_ok() {
-                        self.next_key += 1;
-                        let until = monotonic().after(self.server.limits.patience);
-                        self.strangers.insert(key, Stranger { stream, from, said: Vec::new(), until });
-                    }
-                }
+                Ok((stream, from)) => self.hear(stream, from),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
@@ -431,6 +431,21 @@ impl<'a> Door<'a> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Has a stranger, and waits for what it says.
+    fn hear(&mut self, stream: TcpStream, from: SocketAddr) {
+        // The oldest goes: whoever means well has said what it is within a round trip.
+        while self.strangers.len() >= self.server.limits.strangers {
+            self.strangers.pop_first();
+        }
+        let key = self.next_key;
+        let known = stream.set_nonblocking(true).and_then(|()| self.poller.add(&stream, key, Interest::Read));
+        if known.is_ok() {
+            self.next_key += 1;
+            let until = monotonic().after(self.server.limits.patience);
+            self.strangers.insert(key, Stranger { stream, from, said: Vec::new(), until });
         }
     }
 
@@ -541,5 +556,6 @@ const SWEEP: Nanos = Nanos(250_000_000);
 /// The pause after a connection could not be taken.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// The key of the stop; listeners and strangers count from 0.
+/// The keys of the stop and of connections that were begun here; listeners and strangers count from 0.
 const STOP: u64 = u64::MAX;
+const CALLED: u64 = u64::MAX - 1;

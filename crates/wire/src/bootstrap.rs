@@ -7,7 +7,8 @@
 //! ```
 //!
 //! ssh has made sure of both ends; the keys that it carries are for this one occasion, and bind what follows over TCP to it.
-//! Whatever a login shell prints before the answer is passed over.
+//! Whatever a login shell prints before the answer is passed over. A client that cannot reach the far end's port asks by further lines
+//! ([`Call`]) to be connected to.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -102,6 +103,43 @@ impl Answer {
     }
 }
 
+/// What a client asks of a far end whose port it does not reach: to be connected to. Which end began a connection changes nothing else: it
+/// is the client that begins TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Call {
+    /// Where the client listens.
+    pub port: u16,
+    /// Connections, 1 to [`Call::MOST`].
+    pub count: u16,
+    /// The client's address; where ssh came from, where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+}
+
+impl Call {
+    /// Connections that one line asks for.
+    pub const MOST: u16 = 1024;
+
+    /// As a line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+
+    /// The call that `line` is.
+    ///
+    /// # Errors
+    /// [`BootstrapError`].
+    pub fn parse(line: &str) -> Result<Self, BootstrapError> {
+        let call: Self = serde_json::from_str(line).map_err(BootstrapError::Malformed)?;
+        if call.port == 0 || !(1..=Self::MOST).contains(&call.count) {
+            return Err(BootstrapError::Call { port: call.port, count: call.count });
+        }
+        Ok(call)
+    }
+}
+
 /// Another version may say other things: what it speaks is read first.
 fn check_version(body: &str) -> Result<(), BootstrapError> {
     #[derive(Deserialize)]
@@ -191,6 +229,14 @@ pub enum BootstrapError {
         /// What we speak.
         ours: u16,
     },
+    /// Nobody calls so.
+    #[error("a call for {count} connections to port {port}: 1 to {} to a port that is not 0", Call::MOST)]
+    Call {
+        /// Which port.
+        port: u16,
+        /// How many.
+        count: u16,
+    },
     /// Not one of ours, or out of bounds.
     #[error("a malformed line")]
     Malformed(#[source] serde_json::Error),
@@ -215,6 +261,19 @@ mod tests {
             let answer = Answer { version: VERSION, outcome };
             assert_eq!(answer.line().matches('\n').count(), 1);
             assert_eq!(Answer::parse(&answer.line()).unwrap(), Some(answer));
+        }
+    }
+
+    #[test]
+    fn a_call_reads_back_and_has_bounds() {
+        for address in [None, "192.0.2.7".parse().ok()] {
+            let call = Call { port: 50_001, count: 9, address };
+            assert_eq!(Call::parse(&call.line()).unwrap(), call);
+        }
+        for line in
+            ["{\"port\":0,\"count\":1}", "{\"port\":1,\"count\":0}", "{\"port\":1,\"count\":1025}", "{}"]
+        {
+            assert!(Call::parse(line).is_err(), "{line}");
         }
     }
 
@@ -252,6 +311,7 @@ mod tests {
         #[test]
         fn no_line_makes_the_decoders_panic(line in "\\PC{0,200}") {
             let _ = (Invitation::parse(&line), Answer::parse(&line), Answer::parse(&format!("{}{line}", Answer::MARK)));
+            let _ = Call::parse(&line);
         }
     }
 }

@@ -4,16 +4,17 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use farlink_host::process;
 use farlink_host::readiness::Wake;
-use farlink_wire::bootstrap::{Answer, BootstrapError, Invitation, MAX_LINES, Outcome};
+use farlink_wire::bootstrap::{Answer, BootstrapError, Call, Invitation, MAX_LINES, Outcome};
 use farlink_wire::key::Grant;
 use farlink_wire::message::VERSION;
 
 use crate::chain;
 use crate::secure::{Admission, Identity};
-use crate::server::{Event, Limits, ServeError, Server};
+use crate::server::{Called, Event, Limits, ServeError, Server};
 
 /// Reads an invitation from `input`, answers it on `output`, and serves whom it invites until `input` ends. Whoever it is may do
 /// what this process may: ssh has let them in as its user.
@@ -37,16 +38,55 @@ pub fn serve(
     output.write_all(answer.line().as_bytes()).and_then(|()| output.flush()).map_err(FarEndError::Write)?;
     let (server, _) = listening?;
     let stop = Wake::new().map_err(FarEndError::Read)?;
-    let over = stop.clone();
+    let (over, called) = (stop.clone(), server.called());
     thread::Builder::new()
         .name("farlink-invited".to_owned())
         .spawn(move || {
-            // Nothing more is said: when this ends, so does the one who invited.
-            let _ = io::copy(&mut input, &mut io::sink());
+            // When this ends, so does the one who invited.
+            while let Some(call) = next_call(&mut input) {
+                answer_call(&call, &called);
+            }
             over.raise();
         })
         .map_err(FarEndError::Read)?;
     Ok(server.run(&stop, observe)?)
+}
+
+/// The next call that `input` brings; what is none is passed over. `None` at its end.
+fn next_call(input: &mut impl BufRead) -> Option<Call> {
+    loop {
+        let mut line = String::new();
+        match input.take(MAX_LINES as u64).read_line(&mut line) {
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+        if let Ok(call) = Call::parse(&line) {
+            return Some(call);
+        }
+    }
+}
+
+/// Connects to where it is called to, and has the server take these connections as if they had come.
+fn answer_call(call: &Call, called: &Called) {
+    let Some(address) = call.address.or_else(whence) else { return };
+    let to = SocketAddr::new(address, call.port);
+    for _ in 0..call.count {
+        let called = called.clone();
+        let connect = move || {
+            if let Ok(stream) = TcpStream::connect_timeout(&to, CALL_TIME)
+                && stream.set_nodelay(true).is_ok()
+            {
+                called.take(stream, to);
+            }
+        };
+        // Whoever called hears nothing, and does without.
+        let _ = thread::Builder::new().name("farlink-called".to_owned()).spawn(connect);
+    }
+}
+
+/// Where ssh came from.
+fn whence() -> Option<IpAddr> {
+    std::env::var("SSH_CONNECTION").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Listens as it is asked to.
@@ -96,6 +136,9 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
         }
     }
 }
+
+/// How long a connection to who called may take: then that has given up.
+const CALL_TIME: Duration = Duration::from_secs(3);
 
 /// Bytes passed on at once.
 const PASSED: usize = 256 << 10;

@@ -214,13 +214,14 @@ fn an_address_to_listen_on_is_the_one_to_connect_to() {
 }
 
 #[test]
-fn where_the_port_is_not_reached_connections_go_through_ssh() {
+fn where_the_port_is_not_reached_it_connects_to_this_host() {
     let sshd = Sshd::start(true);
-    // Only the other host, through which ssh goes, reaches this one.
+    // Its address leads nowhere, and ssh goes through another host; but this one is reached from there.
     let far = started(&sshd.remote("inner"), &mut Vec::new());
     let notices = move_memory(&far);
-    let [Notice::Blocked { host, port, reason }] = notices.as_slice() else { panic!("{notices:?}") };
+    let [Notice::Reversed { host, port, reason, here }] = notices.as_slice() else { panic!("{notices:?}") };
     assert_eq!((host.as_str(), *port), ("inner", far.port));
+    assert!(*here > 0 && *here != far.port);
     // Whatever the network says of an address that is nobody's.
     assert!(!reason.is_empty() && !reason.contains("farlink serve"), "{reason}");
 }

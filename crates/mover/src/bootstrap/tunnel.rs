@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::Remote;
 use super::command::Ssh;
 use super::ship::Shipment;
+use crate::channel::Channel;
 use crate::dial::Tunnel;
 
 /// Where a far end listens, seen from its own host.
@@ -38,7 +39,7 @@ impl SshTunnel {
 }
 
 impl Tunnel for SshTunnel {
-    fn open(&self) -> io::Result<UnixStream> {
+    fn open(&self) -> io::Result<Channel> {
         let (near, far) = UnixStream::pair()?;
         let (stdin, stdout) = (OwnedFd::from(far.try_clone()?), OwnedFd::from(far));
         let child =
@@ -46,7 +47,7 @@ impl Tunnel for SshTunnel {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         Self::reap(&mut children);
         children.push(child);
-        Ok(near)
+        Channel::over_unix(near)
     }
 
     fn name(&self) -> String {

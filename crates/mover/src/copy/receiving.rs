@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farlink_flow::arrivals::{Arrivals, Block as Came};
@@ -26,6 +27,7 @@ mod outbox;
 mod packs;
 mod progress;
 mod read_back;
+mod sender;
 
 use outbox::Outbox;
 
@@ -94,6 +96,8 @@ pub(crate) struct Incoming {
     closed: RwLock<bool>,
     /// Who writes: the kernel lets one thread write a file at a time, and has the others wait at a cost.
     turn: Mutex<()>,
+    /// How often the disk had something else than was written.
+    spoiled: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -174,6 +178,7 @@ impl Receiving {
                     digests: Mutex::new(digests),
                     closed: RwLock::default(),
                     turn: Mutex::default(),
+                    spoiled: AtomicU32::new(0),
                 });
                 let mut state = self.state();
                 if !state.arrivals.is_open(number) {
@@ -363,10 +368,10 @@ impl Receiving {
         };
         let stored = {
             let mut closed = incoming.closed.write().unwrap_or_else(PoisonError::into_inner);
-            *closed = true;
             if !self.reads_back(incoming) {
                 return;
             }
+            *closed = true;
             self.timing
                 .during(Stage::Disk, || incoming.store.finish(&self.manner.target, &incoming.frame.entry))
         };
@@ -434,81 +439,6 @@ impl Receiving {
     /// Why it cannot go on, where a thread found out; once.
     pub(crate) fn take_failure(&self) -> Option<CopyError> {
         self.state().failure.take()
-    }
-
-    // What the sender says.
-
-    /// Takes a message of the sender; true where it was the last.
-    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
-        match message {
-            Copy::Abandon { file, reason } => self.on_abandon(file, &reason.to_string()),
-            Copy::Same(units) => {
-                for unit in units {
-                    self.on_same(unit)?;
-                }
-            }
-            Copy::Skipped { path, reason, failed } => {
-                let reason = reason.to_string();
-                let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
-                let mut state = self.state();
-                state.failed += u64::from(failed);
-                if self.manner.report {
-                    let path = path.to_string();
-                    state.events.push(FileEvent { path, bytes: 0, digest: None, what });
-                }
-            }
-            Copy::Extent { entries, bytes } => self.state().of = Some((entries, bytes)),
-            Copy::Total { files, packs, entries, bytes } => {
-                let mut state = self.state();
-                state.of = Some((entries, bytes));
-                state.arrivals.on_total(files, packs);
-                drop(state);
-                self.settle();
-            }
-            // The receiver finds out by itself what it lacks.
-            Copy::Lost(_) => {}
-            Copy::Sent(_) => return Ok(true),
-            _ => return Err(CopyError::OutOfPlace { what: "what only a receiver says" }),
-        }
-        Ok(false)
-    }
-
-    fn on_abandon(&self, file: u32, reason: &str) {
-        let mut state = self.state();
-        let incoming = state.files.remove(&file);
-        if state.arrivals.on_closed(file)
-            && let Some(incoming) = &incoming
-        {
-            let bytes = incoming.frame.size();
-            state.close_name(
-                self.manner.report,
-                &incoming.frame.entry,
-                bytes,
-                None,
-                Became::Failed(reason.to_owned()),
-            );
-        }
-        drop(state);
-        if let Some(incoming) = incoming {
-            incoming.store.abandon();
-        }
-        self.settle();
-    }
-
-    /// The sender has the same block.
-    fn on_same(&self, unit: Unit) -> Result<(), CopyError> {
-        let Unit::Block(file, index) = unit else {
-            return Err(CopyError::OutOfPlace { what: "a pack that is the same" });
-        };
-        let Some(incoming) = self.state().files.get(&file).map(Arc::clone) else { return Ok(()) };
-        let proven = incoming.digests.lock().ok().and_then(|mut digests| digests.proven.remove(&index));
-        match proven {
-            Some(digest) => {
-                self.state().done += block_length(&incoming.frame, index);
-                self.arrived_quietly(&incoming, index, digest)
-            }
-            None => Ok(()),
-        }
     }
 
     /// Finishes where everything is there.
@@ -597,3 +527,6 @@ const MOST_OPEN: usize = 1024;
 
 /// Blocks of all files that are open: their digests are 128 MiB.
 const MOST_BLOCKS: u64 = 1 << 22;
+
+#[cfg(test)]
+mod tests;

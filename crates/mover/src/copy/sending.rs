@@ -354,7 +354,11 @@ impl Sending {
                     state.on_acknowledged(unit, self.manner.report);
                 }
             }
-            Copy::Damaged(units) => units.into_iter().for_each(|unit| state.schedule.on_damaged(unit)),
+            Copy::Damaged(units) => {
+                for unit in units {
+                    state.on_damaged(unit);
+                }
+            }
             Copy::Proven { file, blocks, last } => {
                 let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
                 state.schedule.on_proven(file, blocks, last);
@@ -465,6 +469,15 @@ impl Shared for Sending {
 }
 
 impl State {
+    fn on_damaged(&mut self, unit: Unit) {
+        if self.schedule.on_damaged(unit)
+            && let Unit::Block(file, index) = unit
+            && let Some(file) = self.files.get(&file)
+        {
+            self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
+        }
+    }
+
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
         self.schedule.on_acknowledged(unit);
         match unit {

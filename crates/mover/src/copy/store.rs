@@ -113,17 +113,17 @@ impl Store {
         }
     }
 
-    /// Reads from the disk again what was written: blocks with these digests.
+    /// Reads from the disk again what was written, blocks with these digests: those that are something else.
     ///
     /// # Errors
-    /// [`TargetError::Disk`] where it is something else.
-    pub fn read_back(&self, digests: &[Digest]) -> Result<(), TargetError> {
+    /// [`TargetError`].
+    pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
         match self {
             Self::Partial(partial) => partial.read_back(digests),
             Self::Held(standing) => {
-                standing.instead.get().map_or(Ok(()), |partial| partial.read_back(digests))
+                standing.instead.get().map_or(Ok(Vec::new()), |partial| partial.read_back(digests))
             }
-            Self::Sink(_) => Ok(()),
+            Self::Sink(_) => Ok(Vec::new()),
         }
     }
 

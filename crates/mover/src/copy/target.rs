@@ -178,4 +178,4 @@ const HIDDEN: &str = ".farlink-";
 const TEMPORARY: &str = ".tmp";
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -203,24 +203,25 @@ impl Partial {
         self.read_back
     }
 
-    /// Has it on the disk, reads it from there and compares it with the digests of its blocks. A block that was
-    /// not hashed has none.
+    /// Has it on the disk, reads it from there and compares it with the digests of its blocks: those that are something else. A block
+    /// that was not hashed has none.
     ///
     /// # Errors
-    /// [`TargetError::Disk`] where it is something else.
-    pub fn read_back(&self, digests: &[Digest]) -> Result<(), TargetError> {
+    /// [`TargetError`].
+    pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
         disk::forget(&self.file).map_err(|error| self.failed("write to the disk", error))?;
         let mut buffer = vec![0; READ_BYTES];
+        let mut spoiled = Vec::new();
         for (index, digest) in (0..).zip(digests.iter().copied()) {
             if digest != Digest::default()
                 && !self
                     .is_proven(&Row { index, digest }, &mut buffer, &mut |_| ())
                     .map_err(|error| self.failed("read again", error))?
             {
-                return Err(TargetError::Disk { path: self.place.shown.clone(), index });
+                spoiled.push(index);
             }
         }
-        Ok(())
+        Ok(spoiled)
     }
 
     /// Gives the file, which is whole, its mode, its time and its name, and removes the journal.

@@ -11,16 +11,16 @@ use super::*;
 use crate::chain;
 
 /// A directory that is gone when the test ends.
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(in crate::copy) struct Scratch(pub(in crate::copy) PathBuf);
 
 impl Scratch {
-    pub(super) fn new(name: &str) -> Self {
+    pub(in crate::copy) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("target-{name}-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
     }
 
-    pub(super) fn open(
+    pub(in crate::copy) fn open(
         &self,
         path: &str,
         several: bool,
@@ -35,7 +35,7 @@ impl Scratch {
         self.open("", true, TargetOptions::default()).unwrap()
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(in crate::copy) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();
         let mut names: Vec<_> =
             entries.map(|each| each.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -56,7 +56,7 @@ pub(super) fn entry(path: &[u8], kind: Kind) -> Entry {
     Entry { path: RelativePath::new(path).unwrap(), kind, metadata: METADATA }
 }
 
-pub(super) fn file(path: &str, size: u64) -> Entry {
+pub(in crate::copy) fn file(path: &str, size: u64) -> Entry {
     entry(path.as_bytes(), Kind::File { size })
 }
 

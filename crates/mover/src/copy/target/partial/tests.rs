@@ -243,14 +243,13 @@ fn what_the_disk_changed_is_found_when_it_is_read_back_and_only_that_comes_again
     let digests: Vec<_> = (0..3).map(|index| block(&content, index).2).collect();
     let partial = target.partial(&of(&content), BLOCK, false).unwrap();
     (0..3).for_each(|index| write(&partial, &content, index));
-    partial.read_back(&digests).unwrap();
+    assert!(partial.read_back(&digests).unwrap().is_empty());
     let there = fs::OpenOptions::new().write(true).open(hidden(&scratch, ".part")).unwrap();
     there.write_all_at(&[content[BLOCK as usize + 5] ^ 1], BLOCK + 5).unwrap();
-    let error = partial.read_back(&digests).unwrap_err();
-    assert!(matches!(error, TargetError::Disk { index: 1, .. }), "{error}");
+    assert_eq!(partial.read_back(&digests).unwrap(), [1]);
     drop(partial);
     let again = target.partial(&of(&content), BLOCK, false).unwrap();
     assert_eq!(proven(&again), [0, 2]);
     // A block that was not hashed has no digest to be compared with.
-    again.read_back(&[digests[0], Digest::default(), digests[2]]).unwrap();
+    assert!(again.read_back(&[digests[0], Digest::default(), digests[2]]).unwrap().is_empty());
 }

@@ -1,0 +1,84 @@
+//! What the sender says, as far as it is no data.
+
+use std::sync::Arc;
+
+use farlink_wire::message::copy::{Copy, Unit};
+
+use super::{Receiving, block_length};
+use crate::copy::CopyError;
+use crate::copy::file_event::{Became, FileEvent};
+
+impl Receiving {
+    /// Takes a message of the sender; true where it was the last.
+    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+        match message {
+            Copy::Abandon { file, reason } => self.on_abandon(file, &reason.to_string()),
+            Copy::Same(units) => {
+                for unit in units {
+                    self.on_same(unit)?;
+                }
+            }
+            Copy::Skipped { path, reason, failed } => {
+                let reason = reason.to_string();
+                let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
+                let mut state = self.state();
+                state.failed += u64::from(failed);
+                if self.manner.report {
+                    let path = path.to_string();
+                    state.events.push(FileEvent { path, bytes: 0, digest: None, what });
+                }
+            }
+            Copy::Extent { entries, bytes } => self.state().of = Some((entries, bytes)),
+            Copy::Total { files, packs, entries, bytes } => {
+                let mut state = self.state();
+                state.of = Some((entries, bytes));
+                state.arrivals.on_total(files, packs);
+                drop(state);
+                self.settle();
+            }
+            // The receiver finds out by itself what it lacks.
+            Copy::Lost(_) => {}
+            Copy::Sent(_) => return Ok(true),
+            _ => return Err(CopyError::OutOfPlace { what: "what only a receiver says" }),
+        }
+        Ok(false)
+    }
+
+    fn on_abandon(&self, file: u32, reason: &str) {
+        let mut state = self.state();
+        let incoming = state.files.remove(&file);
+        if state.arrivals.on_closed(file)
+            && let Some(incoming) = &incoming
+        {
+            let bytes = incoming.frame.size();
+            state.close_name(
+                self.manner.report,
+                &incoming.frame.entry,
+                bytes,
+                None,
+                Became::Failed(reason.to_owned()),
+            );
+        }
+        drop(state);
+        if let Some(incoming) = incoming {
+            incoming.store.abandon();
+        }
+        self.settle();
+    }
+
+    /// The sender has the same block.
+    fn on_same(&self, unit: Unit) -> Result<(), CopyError> {
+        let Unit::Block(file, index) = unit else {
+            return Err(CopyError::OutOfPlace { what: "a pack that is the same" });
+        };
+        let Some(incoming) = self.state().files.get(&file).map(Arc::clone) else { return Ok(()) };
+        let proven = incoming.digests.lock().ok().and_then(|mut digests| digests.proven.remove(&index));
+        match proven {
+            Some(digest) => {
+                self.state().done += block_length(&incoming.frame, index);
+                self.arrived_quietly(&incoming, index, digest)
+            }
+            None => Ok(()),
+        }
+    }
+}
