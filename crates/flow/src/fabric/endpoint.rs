@@ -53,6 +53,7 @@ pub struct Endpoint {
     foreign: Option<Foreign>,
     /// A datagram that is being written.
     scratch: Vec<u8>,
+    holds_acknowledgements: bool,
     counts: Counts,
 }
 
@@ -81,6 +82,7 @@ impl Endpoint {
             next_look: now.after(look_every(settings.silence)),
             foreign: None,
             scratch: vec![0; settings.payload],
+            holds_acknowledgements: false,
             counts: Counts::default(),
             settings,
             me,
