@@ -257,13 +257,7 @@ class Store:
     def _write(self, day: str, table: pa.Table) -> Part:
         path = self._new_path(day)
         try:
-            pq.write_table(
-                table,
-                self.directory / path,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=_REPEATED,
-            )
+            pq.write_table(table, self.directory / path, **_LAYOUT)
         except OSError as error:
             raise LogError(f"{self.directory / path}: {error.strerror or error}: make room there") from error
         return Part(path=path, day=day, rows=table.num_rows)
@@ -286,9 +280,11 @@ class Store:
             return None
         path = self._new_path(parts[0].day)
         target = str(self.directory / path).replace("'", "''")
+        # The second version of Parquet's pages is that which packs differences.
         engine.execute(
             "COPY (SELECT DISTINCT * FROM read_parquet($files, hive_partitioning=false) "
-            f"ORDER BY start_us, end_us) TO '{target}' (FORMAT parquet, COMPRESSION zstd)",
+            "ORDER BY start_us, end_us) "
+            f"TO '{target}' (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)",
             {"files": files},
         )
         return Part(path=path, day=parts[0].day, rows=pq.read_metadata(self.directory / path).num_rows)
@@ -356,8 +352,16 @@ def span(table: pa.Table) -> tuple[int, int]:
 # Of a refused line, bytes that are kept aside: all of any that a server wrote.
 _MOST_ASIDE = 8192
 _ASIDE_AT_ONCE = 10_000
-# Columns that say few things again and again.
-_REPEATED = [name for name in NAMES if name not in ("start_us", "end_us", "bytes", "file")]
+# What every analysis reads. Their differences, packed into as few bits as a block of them needs, take as
+# much room as zstd makes of them, and are read in a third of the time.
+_PACKED = ("start_us", "end_us", "bytes")
+_LAYOUT: dict[str, Any] = {
+    "compression": {name: "none" if name in _PACKED else "zstd" for name in NAMES},
+    "compression_level": {name: 1 for name in NAMES if name not in _PACKED},
+    "column_encoding": dict.fromkeys(_PACKED, "DELTA_BINARY_PACKED"),
+    # Columns that say few things again and again.
+    "use_dictionary": [name for name in NAMES if name not in (*_PACKED, "file")],
+}
 # Refused lines of an import that does not count yet.
 _REFUSED_NEW = ".refused.new"
 # While a day is tidied: a day of more goes to the disk.
