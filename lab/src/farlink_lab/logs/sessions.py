@@ -17,14 +17,15 @@ import pyarrow as pa
 
 from farlink_lab.logs import sweep
 from farlink_lab.logs.days import stretches
+from farlink_lab.logs.distribution import summaries_by
 from farlink_lab.logs.engine import DUCKDB
-from farlink_lab.logs.summary import Summary, summaries_by
 from farlink_lab.logs.transfer import US, LogError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.logs.engine import Logs
+    from farlink_lab.logs.summary import Summary
 
 HOSTS, HOSTS_AND_USER = "hosts", "hosts+user"
 _KEYS = {HOSTS: ("source", "destination"), HOSTS_AND_USER: ("source", "destination", "user")}
@@ -199,10 +200,8 @@ def summaries(
         sessions=table.count().cast("int64"), transfers=table.transfers.sum().cast("int64")
     )
     rows = {row["gap_us"]: row for row in logs.rows(grouped)}
-    size, duration, throughput = (
-        summaries_by(logs, table, value, group=table.gap_us)
-        for value in (table.bytes, table.duration_s, rate)
-    )
+    values = {"size": table.bytes, "duration": table.duration_s, "throughput": rate}
+    told = summaries_by(logs, table, values, group=table.gap_us)
     made = []
     for gap_s in gaps_s:
         gap_us = _micros(gap_s)
@@ -212,9 +211,9 @@ def summaries(
                 gap_s=gap_s,
                 sessions=int(row["sessions"]),
                 transfers=int(row["transfers"]),
-                size_bytes=size.get(gap_us),
-                duration_s=duration.get(gap_us),
-                throughput_bps=throughput.get(gap_us),
+                size_bytes=told["size"].get(gap_us),
+                duration_s=told["duration"].get(gap_us),
+                throughput_bps=told["throughput"].get(gap_us),
             )
         )
     return made
@@ -229,10 +228,8 @@ def transfer_throughput(logs: Logs) -> Summary:
     table = logs.transfers
     took = (table.end_us - table.start_us).cast("float64")
     rate = ibis.ifelse(took > 0, 8e6 * table.bytes.cast("float64") / took, ibis.null("float64"))
-    # Kept, for they are gone over twice.
-    rates = logs.kept(table.select(rate=rate))
-    found = summaries_by(logs, rates, rates.rate, group=ibis.literal(0)).get(0)
-    logs.forget(rates)
+    told = summaries_by(logs, table, {"rate": rate}, group=ibis.literal(0))
+    found = told["rate"].get(0)
     if found is None:
         raise LogError("no transfer took any time: the log's clock is too coarse to tell throughputs")
     return found
