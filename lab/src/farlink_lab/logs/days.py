@@ -45,6 +45,7 @@ class Stretch:
         pairs: The keys of each pair that has any, in their order.
         heads: Shape (pairs + 1,): where the transfers of each pair begin, and where the last end.
         start_us, end_us, bytes: Shape (transfers,).
+        rates_bps: Throughputs of all that took any time, in no order, those without both ends too.
     """
 
     pairs: list[tuple[str, ...]]
@@ -52,6 +53,7 @@ class Stretch:
     start_us: Whole
     end_us: Whole
     bytes: Whole
+    rates_bps: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ def stretches(
     directory: Path, parts: Sequence[Part], *, keys: tuple[str, ...], most_rows: int = STRETCH_ROWS
 ) -> Iterator[Stretch]:
     """The transfers that name both their ends, stretch by stretch in the order of time.
+
+    Each says what throughputs there are, too: who needs both reads the log once.
 
     Args:
         directory: As `importing` wrote it.
@@ -110,11 +114,15 @@ def _paths(directory: Path, parts: Sequence[Part]) -> tuple[Path, ...]:
 
 def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
     read = [table for path in window.paths for table in _tables(path, keys, window.bounds)]
-    table = pa.concat_tables(read).unify_dictionaries() if read else None
-    if table is None or not table.num_rows:
-        nothing = np.empty(0, dtype=np.int64)
-        return Stretch(pairs=[], heads=np.zeros(1, np.int64), start_us=nothing, end_us=nothing, bytes=nothing)
+    table = pa.concat_tables(read).unify_dictionaries() if read else _none(keys)
+    rates = _rates(*(table[name].to_numpy() for name in _TIMES))
+    for key in keys[:2]:
+        if table[key].null_count:
+            table = table.filter(table[key].is_valid())
     start, end, size = (table[name].to_numpy() for name in _TIMES)
+    if not len(start):
+        heads = np.zeros(1, dtype=np.int64)
+        return Stretch(pairs=[], heads=heads, start_us=start, end_us=end, bytes=size, rates_bps=rates)
     named = [_encoded(table[key]) for key in keys]
     order = _order([codes for codes, _ in named], [len(words) for _, words in named], start)
     codes = [each[order] for each, _ in named]
@@ -133,7 +141,25 @@ def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
         start_us=start[order],
         end_us=end[order],
         bytes=size[order],
+        rates_bps=rates,
     )
+
+
+def _none(keys: Sequence[str]) -> pa.Table:
+    """Of a window in which nothing starts."""
+    encoded = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [*((name, pa.int64()) for name in _TIMES), *((key, encoded) for key in keys)]
+    ).empty_table()
+
+
+def _rates(start: Whole, end: Whole, size: Whole) -> NDArray[np.float64]:
+    """Throughputs, bit/s; those that took no time that the log can tell have none."""
+    took = end - start
+    if not took.all():
+        took, size = took[took > 0], size[took > 0]
+    found: NDArray[np.float64] = (8e6 * size) / took
+    return found
 
 
 def _tables(path: Path, keys: tuple[str, ...], bounds: tuple[int, int] | None) -> Iterator[pa.Table]:
@@ -143,9 +169,6 @@ def _tables(path: Path, keys: tuple[str, ...], bounds: tuple[int, int] | None) -
             if bounds is not None and not _overlaps(file.metadata.row_group(number).column(0), bounds):
                 continue
             table = file.read_row_group(number, columns=[*_TIMES, *keys], use_threads=False)
-            for key in keys[:2]:
-                if table[key].null_count:
-                    table = table.filter(table[key].is_valid())
             if bounds is not None:
                 start = table["start_us"].to_numpy()
                 table = table.filter(pa.array((start >= bounds[0]) & (start < bounds[1])))

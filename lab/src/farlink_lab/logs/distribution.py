@@ -5,10 +5,12 @@ In this process all values go by once, a block at a time; on a cluster they stay
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from bisect import bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,9 @@ from farlink_lab.logs.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from farlink_lab.logs.engine import Logs
@@ -61,17 +65,33 @@ def _streamed(logs: Logs, marked: Any, names: Sequence[str]) -> dict[str, dict[i
 def _tallied(logs: Logs, marked: Any, names: Sequence[str], asked: _Tallies | None = None) -> _Tallies:
     """All values counted by name and group: those that are asked for, else all."""
     tallies: _Tallies = {} if asked is None else asked
-    for batch in logs.batches(marked):
-        for group, here in _groups(batch["group"].to_numpy()):
-            for name in names:
-                if asked is not None and (name, group) not in asked:
-                    continue
-                values = batch[name].to_numpy(zero_copy_only=False)[here]
-                if batch[name].null_count:
-                    values = values[~np.isnan(values)]
-                if len(values):
-                    tallies.setdefault((name, group), Tally()).take(values)
-    return tallies
+    with contextlib.ExitStack() as stack:
+        # A column has a thread of its own: what it counts comes in order.
+        workers = {name: stack.enter_context(ThreadPoolExecutor(1)) for name in names}
+        waiting: deque[Future[None]] = deque()
+        for batch in logs.batches(marked):
+            groups = list(_groups(batch["group"].to_numpy()))
+            for name, worker in workers.items():
+                mine = {group: here for group, here in groups if asked is None or (name, group) in asked}
+                for group in mine:
+                    tallies.setdefault((name, group), Tally())
+                waiting.append(worker.submit(_take, batch[name], mine, {g: tallies[name, g] for g in mine}))
+            while len(waiting) > _AHEAD:
+                waiting.popleft().result()
+        while waiting:
+            waiting.popleft().result()
+    return {key: tally for key, tally in tallies.items() if tally.count}
+
+
+def _take(column: pa.Array, groups: Mapping[int, Mask | slice], tallies: Mapping[int, Tally]) -> None:
+    """Counts a block of a column."""
+    whole = column.to_numpy(zero_copy_only=False)
+    for group, here in groups.items():
+        values = whole[here]
+        if column.null_count:
+            values = values[~np.isnan(values)]
+        if len(values):
+            tallies[group].take(values)
 
 
 def _groups(each: Whole) -> Iterator[tuple[int, Mask | slice]]:
@@ -173,5 +193,7 @@ class _Ranked:
 
 # In each 0.4%: so narrow that those of the quartiles are soon fetched, so wide that there are few.
 _CLASSES_A_FACTOR_E = 256
+# Blocks of a column that wait to be counted: their memory is bounded.
+_AHEAD = 12
 # Below all that has a size: what has none stands for it.
 _LEAST = 1e-300

@@ -25,12 +25,15 @@ class Tally:
 
     1. [`take`](Self.take) all values
     2. [`summary`](Self.summary); where it is nothing, give [`again`](Self.again) the same values
+
+    Attributes:
+        count: Values that have come.
     """
 
     def __init__(self, near: Mask | None = None) -> None:
+        self.count = 0
         self._near = near
         self._first: list[NDArray[np.float64]] = []
-        self._first_count = 0
         self._counts = np.zeros(_CLASSES, dtype=np.int64)
         self._sums: list[float] = []
         self._least, self._most = math.inf, -math.inf
@@ -40,12 +43,12 @@ class Tally:
 
     def take(self, values: NDArray[np.float64]) -> None:
         """Counts more values."""
+        self.count += len(values)
         if self._near is not None:
             self._count(values, self._near)
             return
         self._first.append(values)
-        self._first_count += len(values)
-        if self._first_count > _FIRST:
+        if self.count > _FIRST:
             self._guess()
 
     def _guess(self) -> None:
