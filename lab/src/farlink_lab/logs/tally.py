@@ -51,12 +51,13 @@ class Tally:
         if self.count > _FIRST:
             self._guess()
 
-    def _guess(self) -> None:
+    def _guess(self) -> Mask:
         """Foretells the quartiles by the first values, and counts those."""
-        self._near = _guessed(np.concatenate(self._first))
+        near = _guessed(np.concatenate(self._first))
         for values in self._first:
-            self._count(values, self._near)
-        self._first = []
+            self._count(values, near)
+        self._near, self._first = near, []
+        return near
 
     def _count(self, values: NDArray[np.float64], near: Mask) -> None:
         classes = _class_of(values)
@@ -74,21 +75,20 @@ class Tally:
 
     def summary(self) -> Summary | None:
         """The summary of at least one value; nothing where a quartile is not near what was kept."""
-        if self._first:
-            self._guess()
-        near, ends = self._near, np.cumsum(self._counts)
+        counts, near, _ = self._range()
+        ends = np.cumsum(counts)
         count = int(ends[-1])
         places = [between(quartile, count) for quartile in QUARTILES]
         ranks = np.array([place[:2] for place in places])
         classes = np.searchsorted(ends, ranks, side="right")
-        if near is None or not near[classes].all():
+        if not near[classes].all():
             return None
         self._pack()
         values = np.concatenate([values for values, _ in self._kept])
         order = np.argsort(values)
         kept_ends = np.cumsum(np.concatenate([counts for _, counts in self._kept])[order])
         # From the rank among all to that among the kept: what was not kept lies in whole classes.
-        dropped = np.cumsum(np.where(near, 0, self._counts))[classes]
+        dropped = np.cumsum(np.where(near, 0, counts))[classes]
         at = values[order[np.searchsorted(kept_ends, ranks - dropped, side="right")]]
         q1, median, q3 = (
             float(low + (high - low) * part) for (low, high), (*_, part) in zip(at, places, strict=True)
@@ -98,12 +98,20 @@ class Tally:
 
     def again(self) -> Tally:
         """One that keeps the classes in which the quartiles of these values lie."""
-        ends = np.cumsum(self._counts)
+        counts, _, first = self._range()
+        ends = np.cumsum(counts)
         near = np.zeros(_CLASSES, dtype=np.bool_)
         for quartile in QUARTILES:
             ranks = between(quartile, int(ends[-1]))[:2]
-            near[np.searchsorted(ends, ranks, side="right")] = True
+            near[first + np.searchsorted(ends, ranks, side="right")] = True
         return Tally(near)
+
+    def _range(self) -> tuple[Whole, Mask, int]:
+        """Of the classes from the least to the greatest: what they count, which are kept, and the first."""
+        near = self._guess() if self._near is None else self._near
+        first, last = _class_of(np.array([self._least, self._most])).tolist()
+        here = slice(first, last + 1)
+        return self._counts[here], near[here], first
 
     def _pack(self) -> None:
         """Holds what is pending once each, with how often it came: sizes of files are often the same."""
