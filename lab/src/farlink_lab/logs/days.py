@@ -6,6 +6,7 @@ time, on every processor, and nothing of a log need be held but those.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -124,17 +125,14 @@ def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
         heads = np.zeros(1, dtype=np.int64)
         return Stretch(pairs=[], heads=heads, start_us=start, end_us=end, bytes=size, rates_bps=rates)
     named = [_encoded(table[key]) for key in keys]
-    order = _order([codes for codes, _ in named], [len(words) for _, words in named], start)
-    codes = [each[order] for each, _ in named]
-    changes = np.zeros(len(order), dtype=np.bool_)
-    changes[0] = True
-    for each in codes:
-        changes[1:] |= each[1:] != each[:-1]
+    codes = _pair_codes([codes for codes, _ in named], [len(words) for _, words in named])
+    order = _order(codes, start)
+    codes = codes[order]
+    changes = np.ones(len(order), dtype=np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=changes[1:])
     heads = np.flatnonzero(changes)
-    words = (
-        [all_words[at] for at in each[heads].tolist()]
-        for each, (_, all_words) in zip(codes, named, strict=True)
-    )
+    firsts = order[heads]
+    words = ([words[at] for at in each[firsts].tolist()] for each, words in named)
     return Stretch(
         pairs=list(zip(*words, strict=True)),
         heads=np.append(heads, len(order)),
@@ -196,20 +194,32 @@ def _encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     return found, words
 
 
-def _order(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int], start: Whole) -> NDArray[np.intp]:
-    """By codes, then by start: as one number where it fits, which a processor sorts many of at once."""
-    since = start - start.min()
-    bits = int(since.max()).bit_length()
-    width = 1
-    for size in sizes:
-        width *= size
-    if width.bit_length() + bits > _BITS:
-        keys: list[NDArray[np.int64] | NDArray[np.int32]] = [start, *reversed(codes)]
-        return np.lexsort(keys)
-    packed = np.zeros(len(start), dtype=np.int64)
+def _pair_codes(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> NDArray[np.int32] | Whole:
+    """Each pair as one number: as narrow as they all fit."""
+    number = math.prod(sizes)
+    if number.bit_length() > _BITS:
+        # Those that there are, numbered.
+        found: Whole = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1)
+        return found
+    kind = np.int32 if number < 1 << 31 else np.int64
+    whole = np.zeros(len(codes[0]), dtype=kind)
     for each, size in zip(codes, sizes, strict=True):
-        packed = packed * size + each
-    return np.argsort((packed << bits) | since)
+        whole *= kind(size)
+        whole += each
+    return whole
+
+
+def _order(codes: NDArray[np.int32] | Whole, start: Whole) -> NDArray[np.intp]:
+    """By codes, then by start: as one number where it fits, which a processor sorts many of at once."""
+    first = int(start.min())
+    bits = (int(start.max()) - first).bit_length()
+    if int(codes.max()).bit_length() + bits > _BITS:
+        return np.lexsort([start, codes])
+    packed = codes.astype(np.int64)
+    packed <<= bits
+    packed += start
+    packed -= first
+    return np.argsort(packed)
 
 
 # Of a whole number that is not negative.
