@@ -201,11 +201,9 @@ def _pair_codes(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> NDA
         # Those that there are, numbered.
         found: Whole = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1)
         return found
-    kind = np.int32 if number < 1 << 31 else np.int64
-    whole = np.zeros(len(codes[0]), dtype=kind)
-    for each, size in zip(codes, sizes, strict=True):
-        whole *= kind(size)
-        whole += each
+    whole: NDArray[np.int32] | Whole = codes[0] if number < 1 << 31 else codes[0].astype(np.int64)
+    for each, size in zip(codes[1:], sizes[1:], strict=True):
+        whole = whole * whole.dtype.type(size) + each
     return whole
 
 
