@@ -115,7 +115,8 @@ def _paths(directory: Path, parts: Sequence[Part]) -> tuple[Path, ...]:
 
 def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
     read = [table for path in window.paths for table in _tables(path, keys, window.bounds)]
-    table = pa.concat_tables(read).unify_dictionaries() if read else _none(keys)
+    # A file that was tidied by an earlier version says of no column that it is never empty.
+    table = pa.concat_tables(read, promote_options="default").unify_dictionaries() if read else _none(keys)
     rates = _rates(*(table[name].to_numpy() for name in _TIMES))
     for key in keys[:2]:
         if table[key].null_count:

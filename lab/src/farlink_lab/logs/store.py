@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from farlink_lab.logs.transfer import DAY_US, NAMES, LogError
+from farlink_lab.logs.transfer import DAY_US, NAMES, SCHEMA, LogError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -272,22 +272,25 @@ class Store:
         rows = sum(part.rows for part in parts)
         # Sixty-four bits of each row: two that differ are taken for one in a day once in a million
         # million days of a million rows, and then only looked at more closely.
-        found = engine.execute(
-            f"SELECT count(DISTINCT hash({', '.join(NAMES)})) FROM read_parquet(?, hive_partitioning=false)",
-            [files],
-        ).fetchone()
-        if (found is not None and found[0] == rows) and len(parts) <= MOST_PARTS:
+        hashed = (
+            f"SELECT count(DISTINCT hash({', '.join(NAMES)})) FROM read_parquet(?, hive_partitioning=false)"
+        )
+        (found,) = engine.execute(hashed, [files]).fetchall()
+        if found[0] == rows and len(parts) <= MOST_PARTS:
             return None
         path = self._new_path(parts[0].day)
-        target = str(self.directory / path).replace("'", "''")
-        # The second version of Parquet's pages is that which packs differences.
-        engine.execute(
-            "COPY (SELECT DISTINCT * FROM read_parquet($files, hive_partitioning=false) "
-            "ORDER BY start_us, end_us) "
-            f"TO '{target}' (FORMAT parquet, COMPRESSION zstd, PARQUET_VERSION V2)",
-            {"files": files},
+        kept = engine.sql(
+            f"SELECT DISTINCT {', '.join(NAMES)} FROM read_parquet($files, hive_partitioning=false) "
+            "ORDER BY start_us, end_us",
+            params={"files": files},
         )
-        return Part(path=path, day=parts[0].day, rows=pq.read_metadata(self.directory / path).num_rows)
+        # Not by DuckDB: its packed differences come with texts that Arrow cannot read as numbers.
+        with pq.ParquetWriter(self.directory / path, SCHEMA, **_LAYOUT) as file:
+            rows = 0
+            for batch in kept.to_arrow_reader(_GROUP_ROWS):
+                file.write_batch(batch.cast(SCHEMA))
+                rows += batch.num_rows
+        return Part(path=path, day=parts[0].day, rows=rows)
 
     def _replace_ledger(self) -> None:
         data: dict[str, Any] = {
@@ -362,6 +365,8 @@ _LAYOUT: dict[str, Any] = {
     # Columns that say few things again and again.
     "use_dictionary": [name for name in NAMES if name not in (*_PACKED, "file")],
 }
+# Of a day that was tidied: what an analysis of some of its hours reads at once.
+_GROUP_ROWS = 131_072
 # Refused lines of an import that does not count yet.
 _REFUSED_NEW = ".refused.new"
 # While a day is tidied: a day of more goes to the disk.
