@@ -72,10 +72,12 @@ def _tallied(logs: Logs, marked: Any, names: Sequence[str], asked: _Tallies | No
         for batch in logs.batches(marked):
             groups = list(_groups(batch["group"].to_numpy()))
             for name, worker in workers.items():
-                mine = {group: here for group, here in groups if asked is None or (name, group) in asked}
-                for group in mine:
-                    tallies.setdefault((name, group), Tally())
-                waiting.append(worker.submit(_take, batch[name], mine, {g: tallies[name, g] for g in mine}))
+                mine = [
+                    (here, tallies.setdefault((name, group), Tally()))
+                    for group, here in groups
+                    if asked is None or (name, group) in asked
+                ]
+                waiting.append(worker.submit(_take, batch[name], mine))
             while len(waiting) > _AHEAD:
                 waiting.popleft().result()
         while waiting:
@@ -83,21 +85,23 @@ def _tallied(logs: Logs, marked: Any, names: Sequence[str], asked: _Tallies | No
     return {key: tally for key, tally in tallies.items() if tally.count}
 
 
-def _take(column: pa.Array, groups: Mapping[int, Mask | slice], tallies: Mapping[int, Tally]) -> None:
+def _take(column: pa.Array, groups: Sequence[tuple[Mask | slice, Tally]]) -> None:
     """Counts a block of a column."""
     whole = column.to_numpy(zero_copy_only=False)
-    for group, here in groups.items():
+    for here, tally in groups:
         values = whole[here]
         if column.null_count:
             values = values[~np.isnan(values)]
         if len(values):
-            tallies[group].take(values)
+            tally.take(values)
 
 
 def _groups(each: Whole) -> Iterator[tuple[int, Mask | slice]]:
-    """Which rows are of which group; most blocks have one."""
-    if (each == each[0]).all():
-        yield int(each[0]), slice(None)
+    """Which rows are of which group: they mostly come in few runs."""
+    edges = [0, *(np.flatnonzero(each[1:] != each[:-1]) + 1).tolist(), len(each)]
+    if len(edges) <= _MOST_RUNS:
+        for first, after in itertools.pairwise(edges):
+            yield int(each[first]), slice(first, after)
         return
     for group in np.unique(each).tolist():
         yield group, each == group
@@ -193,6 +197,8 @@ class _Ranked:
 
 # In each 0.4%: so narrow that those of the quartiles are soon fetched, so wide that there are few.
 _CLASSES_A_FACTOR_E = 256
+# Of a block: beyond it they are gathered first.
+_MOST_RUNS = 32
 # Blocks of a column that wait to be counted: their memory is bounded.
 _AHEAD = 12
 # Below all that has a size: what has none stands for it.

@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from farlink_lab.logs.transfer import DAY_US, NAMES, SCHEMA, LogError
@@ -345,11 +344,6 @@ def _by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
     for first, after in pairwise(edges):
         day = datetime.fromtimestamp(int(days[first]) * 86_400, UTC)
         yield f"{day:%Y-%m-%d}", table.slice(first, after - first)
-
-
-def span(table: pa.Table) -> tuple[int, int]:
-    """The first start and the last end, microseconds."""
-    return pc.min(table["start_us"]).as_py(), pc.max(table["end_us"]).as_py()
 
 
 # Of a refused line, bytes that are kept aside: all of any that a server wrote.
