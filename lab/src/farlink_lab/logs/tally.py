@@ -84,12 +84,14 @@ class Tally:
         if not near[classes].all():
             return None
         self._pack()
-        values = np.concatenate([values for values, _ in self._kept])
-        order = np.argsort(values)
-        kept_ends = np.cumsum(np.concatenate([counts for _, counts in self._kept])[order])
+        values, often = (np.concatenate(each) for each in zip(*self._kept, strict=True))
+        if len(self._kept) > 1:
+            order = np.argsort(values)
+            values, often = values[order], often[order]
+        kept_ends = np.cumsum(often)
         # From the rank among all to that among the kept: what was not kept lies in whole classes.
         dropped = np.cumsum(np.where(near, 0, counts))[classes]
-        at = values[order[np.searchsorted(kept_ends, ranks - dropped, side="right")]]
+        at = values[np.searchsorted(kept_ends, ranks - dropped, side="right")]
         q1, median, q3 = (
             float(low + (high - low) * part) for (low, high), (*_, part) in zip(at, places, strict=True)
         )
