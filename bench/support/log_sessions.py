@@ -30,7 +30,7 @@ def main() -> None:
     with open_logs(Path(sys.argv[1])) as logs:
         gaps_s = sorted({*GAPS_S, *circuits.MORE_GAPS_S})
         gathered = sessions.gather(logs, gaps_s=gaps_s)
-        throughput = sessions.transfer_throughput(logs)
+        throughput = sessions.transfer_throughput(logs, gathered)
         told = sessions.summaries(logs, gathered, gaps_s=GAPS_S)
         base = circuits.Case(gap_s=60.0, setup_s=60.0, factor=circuits.FACTOR, rate_bps=throughput.q3)
         table = circuits.share_table(logs, gathered, rate_bps=throughput.q3)

@@ -23,7 +23,8 @@ def answers(directory, engine):
     with open_logs(directory, engine=engine) as logs:
         gaps_s = circuits.MORE_GAPS_S
         gathered = sessions.gather(logs, gaps_s=gaps_s, by=sessions.HOSTS_AND_USER)
-        throughput = sessions.transfer_throughput(logs)
+        throughput = sessions.transfer_throughput(logs, gathered)
+        assert same(account.plain(throughput), account.plain(sessions.transfer_throughput(logs)))
         base = circuits.Case(gap_s=60, setup_s=60, factor=10, rate_bps=throughput.q3)
         table = circuits.share_table(logs, gathered, rate_bps=throughput.q3)
         moved = circuits.sensitivity(logs, gathered, throughput=throughput, base=base, min_bytes=10**8)

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from farlink_lab.logs import block, gridftp, stamp
+from farlink_lab.logs import block, gridftp, sessions, stamp
 from farlink_lab.logs.block import Cutter, blocks
+from farlink_lab.logs.engine import open_logs
 from farlink_lab.logs.expansion import MOST_AT_ONCE, pieces
 from farlink_lab.logs.following import follow
 from farlink_lab.logs.importing import import_logs
@@ -173,6 +174,18 @@ def test_a_line_that_is_no_transfer_is_counted_named_and_kept_aside(tmp_path, ki
     (said,) = refused(tmp_path / "out")
     assert (said["line"], said["reason"], said["text"]) == (2, kind, BAD[kind])
     assert said["detail"]
+
+
+def test_the_good_lines_among_all_bad_ones_are_analysed(tmp_path):
+    good = [line(0), line(30), line(500)]
+    done = imported(tmp_path, [good[0], *BAD.values(), good[1], "x" * (2 << 20), good[2], good[0]])
+    assert done.sources[0].refused == {**dict.fromkeys(BAD, 1), "too-long": 1}
+    assert done.duplicates == 1
+    with open_logs(tmp_path / "out") as logs:
+        found = sessions.gather(logs, gaps_s=[60])
+        told = logs.rows(sessions.named(found, sessions.sessions(found, gap_s=60)))
+        assert sessions.transfer_throughput(logs, found).count == 3
+    assert [(each["transfers"], each["duration_s"]) for each in told] == [(2, 31.0), (1, 1.0)]
 
 
 @pytest.mark.parametrize(

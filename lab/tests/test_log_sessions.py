@@ -185,6 +185,16 @@ def test_planted_sessions_are_counted_for_every_gap_and_setup(tmp_path, engine):
     assert [each.of_sessions for each in moved["gap"]][2:4] == [0.3, 0.3]
 
 
+def test_sessions_that_are_left_out_count_in_no_share(tmp_path, engine):
+    rows = planted(np.random.default_rng(2), long=3, short=7, members=10)
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
+        gathered = sessions.gather(logs, gaps_s=[60])
+        cases = [circuits.Case(gap_s=60, setup_s=60, factor=factor, rate_bps=1e9) for factor in (1, 2, 10)]
+        told = [circuits.shares(logs, gathered, cases, min_bytes=least) for least in (80 * 10**9, 10**12)]
+    assert [(each.sessions, each.suitable_sessions) for each in told[0]] == [(3, 3)] * 3
+    assert [(each.sessions, each.suitable_sessions) for each in told[1]] == [(0, 0)] * 3
+
+
 def test_a_clock_that_was_set_during_a_transfer_leaves_the_others_their_circuits(tmp_path):
     rows = [(0, 0.000001, 1 << 45, "a", "b"), (1000, 2000, 10**11, "a", "b"), (9000, 9001, 10**6, "a", "b")]
     with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:

@@ -103,8 +103,9 @@ def shares(logs: Logs, found: Gathered, cases: Sequence[Case], *, min_bytes: int
     """The shares in each case, by one pass over the sessions: a case counts those of its classes of size."""
     edges = sorted({min_bytes, *(max(min_bytes, case.threshold_bytes) for case in cases)})
     table = found.table.filter(found.table.bytes >= min_bytes)
-    # Which edge a session reaches; it reaches the first.
-    reached = sum((ibis.ifelse(table.bytes >= edge, 1, 0) for edge in edges[1:]), ibis.literal(0, "int64"))
+    # Which edge a session reaches, the least asked first: most sessions are small.
+    below = [(table.bytes < edge, place) for place, edge in enumerate(edges[1:])]
+    reached = ibis.cases(*below, else_=len(below)) if below else ibis.literal(0)
     marked = table.select("gap_us", "bytes", "transfers", size_class=reached.cast("int64"))
     grouped = marked.group_by("gap_us", "size_class").agg(
         sessions=marked.count().cast("int64"),

@@ -6,6 +6,7 @@ time, on every processor, and nothing of a log need be held but those.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ class Stretch:
         pairs: The keys of each pair that has any, in their order.
         heads: Shape (pairs + 1,): where the transfers of each pair begin, and where the last end.
         start_us, end_us, bytes: Shape (transfers,).
+        rates_bps: Throughputs of all that took any time, in no order, those without both ends too.
     """
 
     pairs: list[tuple[str, ...]]
@@ -52,6 +54,7 @@ class Stretch:
     start_us: Whole
     end_us: Whole
     bytes: Whole
+    rates_bps: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,8 @@ def stretches(
     directory: Path, parts: Sequence[Part], *, keys: tuple[str, ...], most_rows: int = STRETCH_ROWS
 ) -> Iterator[Stretch]:
     """The transfers that name both their ends, stretch by stretch in the order of time.
+
+    Each says what throughputs there are, too: who needs both reads the log once.
 
     Args:
         directory: As `importing` wrote it.
@@ -110,30 +115,50 @@ def _paths(directory: Path, parts: Sequence[Part]) -> tuple[Path, ...]:
 
 def _read(window: _Window, keys: tuple[str, ...]) -> Stretch:
     read = [table for path in window.paths for table in _tables(path, keys, window.bounds)]
-    table = pa.concat_tables(read).unify_dictionaries() if read else None
-    if table is None or not table.num_rows:
-        nothing = np.empty(0, dtype=np.int64)
-        return Stretch(pairs=[], heads=np.zeros(1, np.int64), start_us=nothing, end_us=nothing, bytes=nothing)
+    # A file that was tidied by an earlier version says of no column that it is never empty.
+    table = pa.concat_tables(read, promote_options="default").unify_dictionaries() if read else _none(keys)
+    rates = _rates(*(table[name].to_numpy() for name in _TIMES))
+    for key in keys[:2]:
+        if table[key].null_count:
+            table = table.filter(table[key].is_valid())
     start, end, size = (table[name].to_numpy() for name in _TIMES)
+    if not len(start):
+        heads = np.zeros(1, dtype=np.int64)
+        return Stretch(pairs=[], heads=heads, start_us=start, end_us=end, bytes=size, rates_bps=rates)
     named = [_encoded(table[key]) for key in keys]
-    order = _order([codes for codes, _ in named], [len(words) for _, words in named], start)
-    codes = [each[order] for each, _ in named]
-    changes = np.zeros(len(order), dtype=np.bool_)
-    changes[0] = True
-    for each in codes:
-        changes[1:] |= each[1:] != each[:-1]
+    codes = _pair_codes([codes for codes, _ in named], [len(words) for _, words in named])
+    order = _order(codes, start)
+    codes = codes[order]
+    changes = np.ones(len(order), dtype=np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=changes[1:])
     heads = np.flatnonzero(changes)
-    words = (
-        [all_words[at] for at in each[heads].tolist()]
-        for each, (_, all_words) in zip(codes, named, strict=True)
-    )
+    firsts = order[heads]
+    words = ([words[at] for at in each[firsts].tolist()] for each, words in named)
     return Stretch(
         pairs=list(zip(*words, strict=True)),
         heads=np.append(heads, len(order)),
         start_us=start[order],
         end_us=end[order],
         bytes=size[order],
+        rates_bps=rates,
     )
+
+
+def _none(keys: Sequence[str]) -> pa.Table:
+    """Of a window in which nothing starts."""
+    encoded = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema(
+        [*((name, pa.int64()) for name in _TIMES), *((key, encoded) for key in keys)]
+    ).empty_table()
+
+
+def _rates(start: Whole, end: Whole, size: Whole) -> NDArray[np.float64]:
+    """Throughputs, bit/s; those that took no time that the log can tell have none."""
+    took = end - start
+    if not took.all():
+        took, size = took[took > 0], size[took > 0]
+    found: NDArray[np.float64] = (8e6 * size) / took
+    return found
 
 
 def _tables(path: Path, keys: tuple[str, ...], bounds: tuple[int, int] | None) -> Iterator[pa.Table]:
@@ -143,9 +168,6 @@ def _tables(path: Path, keys: tuple[str, ...], bounds: tuple[int, int] | None) -
             if bounds is not None and not _overlaps(file.metadata.row_group(number).column(0), bounds):
                 continue
             table = file.read_row_group(number, columns=[*_TIMES, *keys], use_threads=False)
-            for key in keys[:2]:
-                if table[key].null_count:
-                    table = table.filter(table[key].is_valid())
             if bounds is not None:
                 start = table["start_us"].to_numpy()
                 table = table.filter(pa.array((start >= bounds[0]) & (start < bounds[1])))
@@ -173,20 +195,30 @@ def _encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     return found, words
 
 
-def _order(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int], start: Whole) -> NDArray[np.intp]:
+def _pair_codes(codes: Sequence[NDArray[np.int32]], sizes: Sequence[int]) -> NDArray[np.int32] | Whole:
+    """Each pair as one number: as narrow as they all fit."""
+    number = math.prod(sizes)
+    if number.bit_length() > _BITS:
+        # Those that there are, numbered.
+        found: Whole = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].reshape(-1)
+        return found
+    whole: NDArray[np.int32] | Whole = codes[0] if number < 1 << 31 else codes[0].astype(np.int64)
+    for each, size in zip(codes[1:], sizes[1:], strict=True):
+        whole = whole * whole.dtype.type(size) + each
+    return whole
+
+
+def _order(codes: NDArray[np.int32] | Whole, start: Whole) -> NDArray[np.intp]:
     """By codes, then by start: as one number where it fits, which a processor sorts many of at once."""
-    since = start - start.min()
-    bits = int(since.max()).bit_length()
-    width = 1
-    for size in sizes:
-        width *= size
-    if width.bit_length() + bits > _BITS:
-        keys: list[NDArray[np.int64] | NDArray[np.int32]] = [start, *reversed(codes)]
-        return np.lexsort(keys)
-    packed = np.zeros(len(start), dtype=np.int64)
-    for each, size in zip(codes, sizes, strict=True):
-        packed = packed * size + each
-    return np.argsort((packed << bits) | since)
+    first = int(start.min())
+    bits = (int(start.max()) - first).bit_length()
+    if int(codes.max()).bit_length() + bits > _BITS:
+        return np.lexsort([start, codes])
+    packed = codes.astype(np.int64)
+    packed <<= bits
+    packed += start
+    packed -= first
+    return np.argsort(packed)
 
 
 # Of a whole number that is not negative.

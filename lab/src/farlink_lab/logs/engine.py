@@ -24,6 +24,8 @@ MEMORY_BYTES = 2_000_000_000
 # Of what is kept of a transfer at most: a session. Where it would fill this part of the memory it is kept on
 # the disk, packed, which is faster than what was meant for memory and had to go there.
 _KEPT_BYTES, _KEPT_SHARE = 40, 0.5
+# Of a result that goes by: a few columns of it stay in a processor's cache.
+_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class Logs:
         name: The engine, as it was asked for.
         directory: Where the files of `parts` are.
         parts: The files that count.
+        in_memory: Whether what is kept of them fits there.
     """
 
     backend: Any
@@ -43,6 +46,7 @@ class Logs:
     name: str
     directory: Path
     parts: tuple[Part, ...]
+    in_memory: bool = True
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def kept(self, expression: Any) -> Any:
@@ -52,26 +56,31 @@ class Logs:
             return self.backend.create_table(f"kept_{next(self._numbers)}", expression)
         return expression.cache()
 
-    def forget(self, kept: Any) -> None:
-        """Gives back the room of what was kept."""
-        if self.name == DUCKDB:
-            self.backend.con.execute(f"DROP TABLE {kept.get_name()}")
-        else:
-            kept.release()
-
     def taken(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Any:
         """Rows that were made in this process, kept as a table; for DuckDB."""
         name = f"kept_{next(self._numbers)}"
         connection = self.backend.con
-        connection.register("made", pa.RecordBatchReader.from_batches(schema, iter(batches)))
-        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM made")
-        connection.unregister("made")
+        if self.in_memory:
+            # It reads them where they are: a copy would take as long as to make them.
+            connection.register(name, pa.Table.from_batches(batches, schema))
+        else:
+            connection.register("made", pa.RecordBatchReader.from_batches(schema, iter(batches)))
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM made")
+            connection.unregister("made")
         return self.backend.table(name)
 
     @property
     def count(self) -> int:
         """How many transfers there are."""
         return sum(part.rows for part in self.parts)
+
+    def batches(self, expression: Any) -> Iterator[pa.RecordBatch]:
+        """A large result, block by block and in no order; for DuckDB."""
+        # Ibis's own batches ask DuckDB for them by a name that its second version no longer has.
+        relation = self.backend.con.sql(self.backend.compile(expression))
+        for batch in relation.to_arrow_reader(_BLOCK_ROWS):
+            if batch.num_rows:
+                yield batch
 
     def rows(self, expression: Any) -> list[dict[str, Any]]:
         """A small result, row by row."""
@@ -107,9 +116,9 @@ def open_logs(
     paths = [str(where / part.path) for part in parts]
     settings: dict[str, Any] = {} if threads is None else {"threads": threads}
     with tempfile.TemporaryDirectory(prefix="farlink-logs-") as spill:
-        kept = sum(part.rows for part in parts) * _KEPT_BYTES
+        in_memory = sum(part.rows for part in parts) * _KEPT_BYTES <= _KEPT_SHARE * memory_bytes
         backend = ibis.duckdb.connect(
-            ":memory:" if kept <= _KEPT_SHARE * memory_bytes else f"{spill}/kept.duckdb",
+            ":memory:" if in_memory else f"{spill}/kept.duckdb",
             memory_limit=f"{memory_bytes}B",
             temp_directory=spill,
             preserve_insertion_order=False,
@@ -119,7 +128,12 @@ def open_logs(
         table = backend.read_parquet(paths, table_name="transfers", hive_partitioning=False)
         try:
             yield Logs(
-                backend=backend, transfers=table.select(*NAMES), name=engine, directory=where, parts=parts
+                backend=backend,
+                transfers=table.select(*NAMES),
+                name=engine,
+                directory=where,
+                parts=parts,
+                in_memory=in_memory,
             )
         finally:
             backend.disconnect()

@@ -90,7 +90,7 @@ def sessions(
                     say(json.dumps(row, ensure_ascii=False))
             return
         told = of.summaries(logs, found, gaps_s=gaps, min_bytes=least_bytes)
-        throughput = of.transfer_throughput(logs)
+        throughput = of.transfer_throughput(logs, found)
         if figure is not None:
             _draw(chart.session_chart(logs, found, gaps_s=gaps, min_bytes=least_bytes), figure)
     if as_json:
@@ -129,9 +129,9 @@ def circuits(
     _positive("--factor", factor)
     least_bytes = _size("--min-bytes", least)
     with _opened(directory, engine, memory) as logs:
-        throughput = transfer_throughput(logs)
-        rate_bps, word = _rate(rate, throughput)
         found = gather(logs, gaps_s=[*gaps, *of.MORE_GAPS_S], by=by.value)
+        throughput = transfer_throughput(logs, found)
+        rate_bps, word = _rate(rate, throughput)
         table = of.share_table(
             logs, found, rate_bps=rate_bps, setups_s=setups, gaps_s=gaps, factor=factor, min_bytes=least_bytes
         )

@@ -17,14 +17,17 @@ import pyarrow as pa
 
 from farlink_lab.logs import sweep
 from farlink_lab.logs.days import stretches
+from farlink_lab.logs.distribution import summaries_by
 from farlink_lab.logs.engine import DUCKDB
-from farlink_lab.logs.summary import Summary, summaries_by
+from farlink_lab.logs.tally import Tally
 from farlink_lab.logs.transfer import US, LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from farlink_lab.logs.days import Stretch
     from farlink_lab.logs.engine import Logs
+    from farlink_lab.logs.summary import Summary
 
 HOSTS, HOSTS_AND_USER = "hosts", "hosts+user"
 _KEYS = {HOSTS: ("source", "destination"), HOSTS_AND_USER: ("source", "destination", "user")}
@@ -41,6 +44,7 @@ class Gathered:
         keys: Of a pair.
         left_out: Transfers without source or destination.
         transfers: All that were counted.
+        rates: Their throughputs, where they were gone over in this process.
     """
 
     gaps_s: tuple[float, ...]
@@ -49,6 +53,7 @@ class Gathered:
     keys: tuple[str, ...]
     left_out: int
     transfers: int
+    rates: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +76,11 @@ def gather(logs: Logs, *, gaps_s: Sequence[float], by: str = HOSTS) -> Gathered:
     """
     keys = _KEYS[by]
     gaps_us = sorted({_micros(gap_s) for gap_s in gaps_s})
-    made = _swept if logs.name == DUCKDB else _windowed
-    table, pairs, counted = made(logs, keys, gaps_us)
+    rates = Tally() if logs.name == DUCKDB else None
+    if rates is not None:
+        table, pairs, counted = _swept(logs, keys, gaps_us, rates)
+    else:
+        table, pairs, counted = _windowed(logs, keys, gaps_us)
     if not counted:
         raise LogError(
             f"no session can be formed: none of {logs.count:,} transfers names both its ends "
@@ -85,18 +93,27 @@ def gather(logs: Logs, *, gaps_s: Sequence[float], by: str = HOSTS) -> Gathered:
         keys=keys,
         left_out=logs.count - counted,
         transfers=logs.count,
+        rates=rates,
     )
 
 
-def _swept(logs: Logs, keys: tuple[str, ...], gaps_us: Sequence[int]) -> tuple[Any, Any, int]:
+def _swept(logs: Logs, keys: tuple[str, ...], gaps_us: Sequence[int], rates: Tally) -> tuple[Any, Any, int]:
     """Sessions, pairs, and how many transfers they have, by a pass in this process."""
     found = sweep.Sweep(gaps_us)
-    days = stretches(logs.directory, logs.parts, keys=keys)
+    days = _tallied(stretches(logs.directory, logs.parts, keys=keys), rates)
     table = logs.taken(sweep.sessions(days, found), sweep.SCHEMA)
     names = list(zip(*found.numbers, strict=True)) or [()] * len(keys)
     columns = {key: pa.array(words, pa.string()) for key, words in zip(keys, names, strict=True)}
     pairs = pa.table({"pair": pa.array(found.numbers.values(), pa.int32()), **columns})
     return table, logs.taken(pairs.to_batches(), pairs.schema), found.transfers
+
+
+def _tallied(days: Iterable[Stretch], rates: Tally) -> Iterator[Stretch]:
+    """The same, whose throughputs are counted as they go by."""
+    for stretch in days:
+        if len(stretch.rates_bps):
+            rates.take(stretch.rates_bps)
+        yield stretch
 
 
 def _windowed(logs: Logs, keys: tuple[str, ...], gaps_us: Sequence[int]) -> tuple[Any, Any, int]:
@@ -170,7 +187,9 @@ def _timed(found: Gathered, gaps_s: Sequence[float], min_bytes: int) -> Any:
     missing = asked - {_micros(gap_s) for gap_s in found.gaps_s}
     if missing:
         raise ValueError(f"sessions were not gathered for gaps of {sorted(missing)} µs")
-    table = table.filter(table.gap_us.isin(sorted(asked)))
+    if asked != {_micros(gap_s) for gap_s in found.gaps_s}:
+        # Engines look up what is in a list for each row; this they compare by columns.
+        table = table.filter(ibis.or_(*(table.gap_us == gap_us for gap_us in sorted(asked))))
     if min_bytes:
         table = table.filter(table.bytes >= min_bytes)
     return table.mutate(duration_s=(table.end_us - table.start_us).cast("float64") / US)
@@ -195,44 +214,49 @@ def summaries(
     rate = ibis.ifelse(
         table.duration_s > 0, 8 * table.bytes.cast("float64") / table.duration_s, ibis.null("float64")
     )
-    grouped = table.group_by("gap_us").agg(
-        sessions=table.count().cast("int64"), transfers=table.transfers.sum().cast("int64")
-    )
-    rows = {row["gap_us"]: row for row in logs.rows(grouped)}
-    size, duration, throughput = (
-        summaries_by(logs, table, value, group=table.gap_us)
-        for value in (table.bytes, table.duration_s, rate)
-    )
+    gaps_us = [_micros(gap_s) for gap_s in gaps_s]
+    # A sum for each gap, which costs less than to group.
+    sums = {
+        f"of_{place}": table.transfers.sum(where=table.gap_us == gap_us).cast("int64")
+        for place, gap_us in enumerate(gaps_us)
+    }
+    (transfers,) = logs.rows(table.agg(**sums))
+    values = {"size": table.bytes, "duration": table.duration_s, "throughput": rate}
+    told = summaries_by(logs, table, values, group=table.gap_us)
     made = []
-    for gap_s in gaps_s:
-        gap_us = _micros(gap_s)
-        row = rows.get(gap_us, {"sessions": 0, "transfers": 0})
+    for place, (gap_s, gap_us) in enumerate(zip(gaps_s, gaps_us, strict=True)):
+        size = told["size"].get(gap_us)
         made.append(
             SessionSummary(
                 gap_s=gap_s,
-                sessions=int(row["sessions"]),
-                transfers=int(row["transfers"]),
-                size_bytes=size.get(gap_us),
-                duration_s=duration.get(gap_us),
-                throughput_bps=throughput.get(gap_us),
+                sessions=size.count if size else 0,
+                transfers=int(transfers[f"of_{place}"] or 0),
+                size_bytes=size,
+                duration_s=told["duration"].get(gap_us),
+                throughput_bps=told["throughput"].get(gap_us),
             )
         )
     return made
 
 
-def transfer_throughput(logs: Logs) -> Summary:
+def transfer_throughput(logs: Logs, found: Gathered | None = None) -> Summary:
     """Throughputs of single transfers, bit/s; those that took no time that the log can tell do not count.
+
+    Args:
+        logs: Of which.
+        found: Sessions of them, where they were gathered: the throughputs then went by already.
 
     Raises:
         LogError: where none took any.
     """
+    if found is not None and found.rates is not None and found.rates.count:
+        summary = found.rates.summary()
+        if summary is not None:
+            return summary
     table = logs.transfers
     took = (table.end_us - table.start_us).cast("float64")
     rate = ibis.ifelse(took > 0, 8e6 * table.bytes.cast("float64") / took, ibis.null("float64"))
-    # Kept, for they are gone over twice.
-    rates = logs.kept(table.select(rate=rate))
-    found = summaries_by(logs, rates, rates.rate, group=ibis.literal(0)).get(0)
-    logs.forget(rates)
-    if found is None:
+    summary = summaries_by(logs, table, {"rate": rate}, group=ibis.literal(0))["rate"].get(0)
+    if summary is None:
         raise LogError("no transfer took any time: the log's clock is too coarse to tell throughputs")
-    return found
+    return summary

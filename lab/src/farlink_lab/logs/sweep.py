@@ -6,6 +6,7 @@ than what each pair has so far.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from farlink_lab.logs.days import Stretch
     from farlink_lab.logs.transfer import Mask, Whole
@@ -31,6 +34,40 @@ SCHEMA = pa.schema(
 _NEVER = -(1 << 60)
 # Of a whole number that is not negative.
 _BITS = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Carried:
+    """Of each pair of a stretch, what came of it in earlier ones.
+
+    Attributes:
+        numbers: Of the pairs.
+        known: Whether any transfer did.
+        bytes, transfers: What to add to a sum within the stretch for one from the beginning of the log.
+    """
+
+    numbers: Whole
+    known: Mask
+    bytes: Whole
+    transfers: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Begun:
+    """The transfers of a stretch that begin sessions of a gap.
+
+    Attributes:
+        edges: Shape (pairs + 1,): where those of each pair begin, and where the last end.
+        start: Of each.
+        before: The latest end of its pair before it.
+        bytes, transfers: Of the stretch before it.
+    """
+
+    edges: Whole
+    start: Whole
+    before: Whole
+    bytes: Whole
+    transfers: Whole
 
 
 class Sweep:
@@ -64,30 +101,32 @@ class Sweep:
             return
         pairs = self._numbered(stretch.pairs)
         heads, lengths = stretch.heads[:-1], np.diff(stretch.heads)
-        known = self._transfers[pairs] > 0
-        of = np.repeat(np.arange(len(pairs)), lengths)
-        latest = self._latest_ends(stretch, of, pairs)
-        before = np.empty_like(latest)
-        before[1:] = latest[:-1]
-        before[heads] = self._latest[pairs]
-        idle = stretch.start_us - before
-        begins = np.flatnonzero(idle > self._gaps_us[0])
-        moved = np.cumsum(stretch.bytes)
-        base = (moved - stretch.bytes)[heads]
-        of, idle, before = of[begins], idle[begins], before[begins]
-        rows = np.stack(
-            [
-                stretch.start_us[begins],
-                moved[begins] - stretch.bytes[begins] + (self._bytes[pairs] - base)[of],
-                begins + (self._transfers[pairs] - heads)[of],
-            ]
+        idle, latest = self._idle(stretch, pairs)
+        moved = np.zeros(len(idle) + 1, dtype=np.int64)
+        np.cumsum(stretch.bytes, out=moved[1:])
+        carried = _Carried(
+            numbers=pairs,
+            known=self._transfers[pairs] > 0,
+            bytes=self._bytes[pairs] - moved[heads],
+            transfers=self._transfers[pairs] - heads,
         )
+        at = np.flatnonzero(idle > self._gaps_us[0])
+        idle, start, bytes_before = idle[at], stretch.start_us[at], moved[at]
         for place, gap_us in enumerate(self._gaps_us):
-            here = slice(None) if place == 0 else np.flatnonzero(idle > gap_us)
-            yield self._closed(place, rows[:, here], of[here], before[here], pairs=pairs, known=known)
-        last = stretch.heads[1:] - 1
-        self._latest[pairs] = latest[last]
-        self._bytes[pairs] += moved[last] - base
+            if place:
+                # What begins no session of a shorter gap begins none of a longer one.
+                here = np.flatnonzero(idle > gap_us)
+                idle, start, bytes_before, at = idle[here], start[here], bytes_before[here], at[here]
+            begun = _Begun(
+                edges=np.searchsorted(at, stretch.heads),
+                start=start,
+                before=start - idle,
+                bytes=bytes_before,
+                transfers=at,
+            )
+            yield self._closed(place, begun, carried)
+        self._latest[pairs] = latest
+        self._bytes[pairs] += moved[stretch.heads[1:]] - moved[heads]
         self._transfers[pairs] += lengths
 
     def rest(self) -> Iterator[pa.RecordBatch]:
@@ -96,44 +135,58 @@ class Sweep:
         whole = np.stack([self._bytes, self._transfers])[:, :count]
         for place, gap_us in enumerate(self._gaps_us):
             start, before = self._open[place][0, :count], self._open[place][1:, :count]
-            yield _batch(gap_us, np.arange(count), start, self._latest[:count], whole - before)
+            pair = np.arange(count, dtype=np.int32)
+            yield _batch(gap_us, pair, start, self._latest[:count], *(whole - before))
 
-    def _closed(
-        self, place: int, rows: Whole, of: Whole, before: Whole, *, pairs: Whole, known: Mask
-    ) -> pa.RecordBatch:
-        """The sessions of a gap that end where others begin, which `rows` tells of."""
-        numbers = pairs[of]
-        first = np.ones(len(of), dtype=np.bool_)
-        first[1:] = of[1:] != of[:-1]
-        previous = np.empty_like(rows)
-        previous[:, 1:] = rows[:, :-1]
-        previous[:, first] = self._open[place][:, numbers[first]]
-        last = np.ones(len(of), dtype=np.bool_)
-        last[:-1] = first[1:]
-        self._open[place][:, numbers[last]] = rows[:, last]
+    def _closed(self, place: int, begun: _Begun, carried: _Carried) -> pa.RecordBatch:
+        """The sessions of a gap that end where others begin."""
+        edges = begun.edges
+        having = np.flatnonzero(edges[1:] > edges[:-1])
+        first, last, numbers = edges[having], edges[having + 1] - 1, carried.numbers[having]
+        # Of the first of a pair the one before it began in an earlier stretch.
+        opened = self._open[place]
+        start = _previous(begun.start, first, opened[0, numbers])
+        size = begun.bytes - _previous(begun.bytes, first, opened[1, numbers] - carried.bytes[having])
+        count = begun.transfers - _previous(
+            begun.transfers, first, opened[2, numbers] - carried.transfers[having]
+        )
+        pair = np.repeat(carried.numbers.astype(np.int32), np.diff(edges))
+        opened[0, numbers] = begun.start[last]
+        opened[1, numbers] = begun.bytes[last] + carried.bytes[having]
+        opened[2, numbers] = begun.transfers[last] + carried.transfers[having]
+        found: list[NDArray[np.int64] | NDArray[np.int32]] = [pair, start, begun.before, size, count]
         # The first of a pair that never came before ends nothing.
-        ends = ~first | known[of]
-        if not ends.all():
-            numbers, rows, previous, before = numbers[ends], rows[:, ends], previous[:, ends], before[ends]
-        return _batch(self._gaps_us[place], numbers, previous[0], before, rows[1:] - previous[1:])
+        new = first[~carried.known[having]]
+        if len(new):
+            standing = np.ones(len(pair), dtype=np.bool_)
+            standing[new] = False
+            found = [each[standing] for each in found]
+        return _batch(self._gaps_us[place], *found)
 
-    def _latest_ends(self, stretch: Stretch, of: Whole, pairs: Whole) -> Whole:
-        """Of each transfer, the latest end of its pair up to it."""
-        heads = stretch.heads[:-1]
-        ends = stretch.end_us.copy()
-        ends[heads] = np.maximum(ends[heads], self._latest[pairs])
-        base = int(ends.min())
-        ends -= base
-        bits = int(ends.max()).bit_length()
-        if len(pairs).bit_length() + bits > _BITS:
-            for first, after in zip(heads.tolist(), stretch.heads[1:].tolist(), strict=True):
-                np.maximum.accumulate(ends[first:after], out=ends[first:after])
-            return ends + base
-        # With its pair in front, a later pair is more than any end of an earlier one.
-        found = np.maximum.accumulate((of << bits) | ends)
-        found &= (1 << bits) - 1
-        found += base
-        return found
+    def _idle(self, stretch: Stretch, pairs: Whole) -> tuple[Whole, Whole]:
+        """Of each transfer, how long its pair had been idle before it; and the latest end of each pair."""
+        heads, lengths = stretch.heads[:-1], np.diff(stretch.heads)
+        ends, before = stretch.end_us, self._latest[pairs]
+        least = int(ends.min())
+        apart = max(int(ends.max()), int(before.max())) - least + 1
+        if (len(pairs) * apart).bit_length() > _BITS:
+            latest = ends.copy()
+            for first, after, earlier in zip(heads, stretch.heads[1:], before, strict=True):
+                latest[first] = max(latest[first], earlier)
+                np.maximum.accumulate(latest[first:after], out=latest[first:after])
+            shift = np.zeros(len(pairs), dtype=np.int64)
+            idle = stretch.start_us.copy()
+        else:
+            # With its pair added, a later pair is more than any end of an earlier one: one pass for all.
+            shift = np.arange(len(pairs)) * apart - least
+            each = np.repeat(shift, lengths)
+            latest = ends + each
+            latest[heads] = np.maximum(latest[heads], before + shift)
+            np.maximum.accumulate(latest, out=latest)
+            idle = stretch.start_us + each
+        idle[1:] -= latest[:-1]
+        idle[heads] = stretch.start_us[heads] - before
+        return idle, latest[stretch.heads[1:] - 1] - shift
 
     def _numbered(self, pairs: Sequence[tuple[str, ...]]) -> Whole:
         """The numbers of pairs, with room for those that are new."""
@@ -160,10 +213,14 @@ def sessions(stretches: Iterable[Stretch], sweep: Sweep) -> Iterator[pa.RecordBa
     yield from sweep.rest()
 
 
-def _batch(gap_us: int, pair: Whole, start: Whole, end: Whole, sums: Whole) -> pa.RecordBatch:
-    columns = [
-        pa.array(np.full(len(pair), gap_us)),
-        pa.array(pair.astype(np.int32)),
-        *(pa.array(np.ascontiguousarray(each)) for each in (start, end, *sums)),
-    ]
-    return pa.record_batch(columns, schema=SCHEMA)
+def _previous(values: Whole, first: Whole, carried: Whole) -> Whole:
+    """Of each value the one before it; of the first of each pair what was carried."""
+    found = np.empty_like(values)
+    found[1:] = values[:-1]
+    found[first] = carried
+    return found
+
+
+def _batch(gap_us: int, *columns: NDArray[np.int64] | NDArray[np.int32]) -> pa.RecordBatch:
+    gaps = pa.array(np.full(len(columns[0]), gap_us))
+    return pa.record_batch([gaps, *map(pa.array, columns)], schema=SCHEMA)

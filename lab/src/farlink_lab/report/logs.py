@@ -92,9 +92,9 @@ def _imported(directory: Path) -> str:
 
 
 def _circuits(logs: Logs, drawn: list[Chart]) -> list[str]:
-    throughput = sessions.transfer_throughput(logs)
     gaps = circuits.GAPS_S
     found = sessions.gather(logs, gaps_s=[*gaps, *circuits.MORE_GAPS_S, GAP_S])
+    throughput = sessions.transfer_throughput(logs, found)
     table = circuits.share_table(logs, found, rate_bps=throughput.q3)
     base = circuits.Case(
         gap_s=GAP_S, setup_s=circuits.SETUPS_S[0], factor=circuits.FACTOR, rate_bps=throughput.q3
