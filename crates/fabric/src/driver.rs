@@ -133,7 +133,7 @@ impl Driver {
         self.attend();
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
-        engine.progress_of_application(now);
+        engine.progress(now);
         self.rouse();
         Ok(())
     }

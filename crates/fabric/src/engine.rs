@@ -49,8 +49,6 @@ pub(crate) struct Engine {
     busy: bool,
     /// When something came from another host.
     heard: Nanos,
-    /// Acknowledgements that may have come due wait for the next time.
-    owes: bool,
     pub(crate) counts: Counts,
 }
 
@@ -71,7 +69,6 @@ impl Engine {
             looked: Nanos::ZERO,
             busy: false,
             heard: now,
-            owes: false,
             counts: Counts::default(),
         }
     }
@@ -198,27 +195,8 @@ impl Engine {
         if self.endpoint.cancel(operation) { Ok(()) } else { Err(Code::NOT_FOUND) }
     }
 
-    /// As [`progress`](Self::progress), for an application: what it waited for it has before the sender has its acknowledgement, which
-    /// leaves with what the application says next or the next time that somebody looks.
-    pub(crate) fn progress_of_application(&mut self, now: Nanos) {
-        self.take_in(now);
-        let told = self.tell_all();
-        if told && !self.owes {
-            self.owes = true;
-            self.put_out_messages(now);
-            self.tell_all();
-        } else {
-            self.put_out(now);
-        }
-    }
-
     /// Hands to the machine what has come, and lets out what it wants out.
     pub(crate) fn progress(&mut self, now: Nanos) {
-        self.take_in(now);
-        self.put_out(now);
-    }
-
-    fn take_in(&mut self, now: Nanos) {
         self.counts.rounds += 1;
         // A look at the socket is a system call: where nothing comes, it must not slow what comes through memory.
         if self.busy || now.since(self.looked) >= LOOK_EVERY {
@@ -231,33 +209,18 @@ impl Engine {
         if self.endpoint.deadline().is_some_and(|deadline| deadline <= now) {
             self.endpoint.on_time(now);
         }
+        self.put_out(now);
     }
 
-    /// Lets out what the machine wants out: what the application says before what nobody waits for.
+    /// Lets out what the machine wants out.
     pub(crate) fn put_out(&mut self, now: Nanos) {
-        self.put_out_messages(now);
-        self.owes = false;
         self.transmit();
-        self.tell_all();
-    }
-
-    fn put_out_messages(&mut self, now: Nanos) {
-        self.endpoint.hold_acknowledgements(true);
-        self.transmit();
-        self.endpoint.hold_acknowledgements(false);
         if let Some(nearby) = &mut self.nearby {
             nearby.put_out(now, &mut self.endpoint, &mut self.operations);
         }
-    }
-
-    /// Tells the application what has ended; whether there was something.
-    fn tell_all(&mut self) -> bool {
-        let mut told = false;
         while let Some(ended) = self.endpoint.poll_completion() {
             self.tell(&ended);
-            told = true;
         }
-        told
     }
 
     /// When to go on, if nothing comes.

@@ -53,7 +53,6 @@ pub struct Endpoint {
     foreign: Option<Foreign>,
     /// A datagram that is being written.
     scratch: Vec<u8>,
-    holds_acknowledgements: bool,
     counts: Counts,
 }
 
@@ -82,7 +81,6 @@ impl Endpoint {
             next_look: now.after(look_every(settings.silence)),
             foreign: None,
             scratch: vec![0; settings.payload],
-            holds_acknowledgements: false,
             counts: Counts::default(),
             settings,
             me,

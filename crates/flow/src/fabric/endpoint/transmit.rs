@@ -20,11 +20,6 @@ pub struct Transmit {
 }
 
 impl Endpoint {
-    /// Has [`poll_transmit`](Self::poll_transmit) leave acknowledgements until later, or no longer: nobody waits for them as for messages.
-    pub const fn hold_acknowledgements(&mut self, hold: bool) {
-        self.holds_acknowledgements = hold;
-    }
-
     /// Writes datagrams to one address into `into` (64 KiB or more), each `segment` bytes but for the last: how many bytes in all.
     pub fn poll_transmit(
         &mut self,
@@ -38,9 +33,7 @@ impl Endpoint {
             into[..datagram.len()].copy_from_slice(&datagram);
             return self.transmit(to, datagram.len(), datagram.len(), 1);
         }
-        if !self.holds_acknowledgements
-            && let Some((source, written)) = self.responders.acknowledge(now, into)
-        {
+        if let Some((source, written)) = self.responders.acknowledge(now, into) {
             let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
             return self.transmit(to, written, written, 1);
         }
