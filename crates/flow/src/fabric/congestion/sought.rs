@@ -63,15 +63,13 @@ impl Congestion for Sought {
     fn on_round(&mut self, round: Round) {
         self.base.on_round(&round, self.window > LEAST_WINDOW);
         let queue = self.base.queue(&round);
-        if self.base.looks() {
+        // What left before it backed off, or while it looked, tells nothing of now.
+        if self.base.looks() || std::mem::take(&mut self.waits) {
             return;
         }
         let too_lossy = self.loss.on_round(&round, queue >= FELT_QUEUE);
         if self.loss.was_its_own() {
             self.begins = true;
-        }
-        if std::mem::take(&mut self.waits) {
-            return;
         }
         if too_lossy {
             self.back_off(self.window / 3 * 2);
@@ -98,10 +96,9 @@ impl Congestion for Sought {
     }
 }
 
-/// Two messages of 256 KiB, since the answer to the first of an exchange comes when the second has begun, with headers and parity: half a
-/// millisecond of 10 Gb/s. RFC 6928's ten packets are for paths a thousand times slower, and JumpStart (Liu et al., PFLDnet 2007) begins
-/// with whatever there is.
-const FIRST_WINDOW: u64 = 640_000;
+/// Two messages of 1 MiB, since the answer to the first of an exchange comes when the second has begun: two milliseconds of 10 Gb/s. RFC
+/// 6928's ten packets are for paths a thousand times slower, and JumpStart (Liu et al., PFLDnet 2007) begins with whatever there is.
+const FIRST_WINDOW: u64 = 2_600_000;
 /// What a queue leaves to everybody: ten packets of 9,000 bytes.
 const QUEUED_WINDOW: u64 = 90_000;
 /// 1 MiB and its headers and parity: less than a millisecond of 10 Gb/s, which any buffer there takes.
