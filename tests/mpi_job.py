@@ -56,7 +56,9 @@ class Site:
 
     def words(self, where: str, options: Sequence[str], *command: str) -> list[str]:
         """The command line, on host a, that runs a program with ranks on the hosts that `where` names."""
-        remote = ("--mca", "plm_rsh_agent", str(self.agent), "-host", where)
+        # Open MPI names what it keeps in /tmp by host and process, of which two emulations have the same.
+        own = ("--mca", "orte_tmpdir_base", str(self.agent.parent))
+        remote = (*own, "--mca", "plm_rsh_agent", str(self.agent), "-host", where)
         return [str(FARLINK), "mpi", "run", *options, "--", *MPIRUN, *remote, *command]
 
     def run(self, where: str, *command: str, options: Sequence[str] = (), **env: str) -> Ended:

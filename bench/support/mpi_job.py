@@ -127,7 +127,9 @@ class Site:
     def run(self, way: Way, hosts: Sequence[str], *command: str, ranks_a_host: int = 1) -> str:
         """What a program prints with so many ranks on each of `hosts`."""
         where = ",".join(f"{host}:{ranks_a_host}" for host in hosts)
-        words = [*MPIRUN, *UNBOUND, "--mca", "plm_rsh_agent", str(self.agent), "-host", where]
+        # Open MPI names what it keeps in /tmp by host and process, of which two emulations have the same.
+        own = ("--mca", "orte_tmpdir_base", str(self.agent.parent))
+        words = [*MPIRUN, *UNBOUND, *own, "--mca", "plm_rsh_agent", str(self.agent), "-host", where]
         words += [*way.words(), *command]
         return output(self.connection.on("a", *words), way)
 
