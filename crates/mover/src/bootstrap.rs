@@ -413,8 +413,8 @@ pub enum StartError {
     },
 }
 
-/// How long the far end's port may take before connections go through ssh: three round trips to the far side of the world
-/// and back, with one loss.
+/// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with
+/// one loss.
 const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
 
 /// How long ssh may take to end once the far end has nobody to talk to.

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::bootstrap::{Call, Ports};
-use farlink_wire::quantity::Nanos;
 
+use super::SHORT_WHILE;
 use crate::channel::Channel;
 use crate::dial::Tunnel;
 
@@ -104,6 +104,3 @@ impl Tunnel for Callback {
         format!("{}, which connects to port {} here", self.host, self.port)
     }
 }
-
-/// How long the far end may take: as long as this end gave itself to reach it.
-const SHORT_WHILE: Nanos = Nanos(3_000_000_000);

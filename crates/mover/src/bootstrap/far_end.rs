@@ -12,6 +12,7 @@ use farlink_wire::bootstrap::{Answer, BootstrapError, Call, Invitation, MAX_LINE
 use farlink_wire::key::Grant;
 use farlink_wire::message::VERSION;
 
+use super::SHORT_WHILE;
 use crate::chain;
 use crate::secure::{Admission, Identity};
 use crate::server::{Called, Event, Limits, ServeError, Server};
@@ -73,7 +74,7 @@ fn answer_call(call: &Call, called: &Called) {
     for _ in 0..call.count {
         let called = called.clone();
         let connect = move || {
-            if let Ok(stream) = TcpStream::connect_timeout(&to, CALL_TIME)
+            if let Ok(stream) = TcpStream::connect_timeout(&to, Duration::from_nanos(SHORT_WHILE.0))
                 && stream.set_nodelay(true).is_ok()
             {
                 called.take(stream, to);
@@ -136,9 +137,6 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
         }
     }
 }
-
-/// How long a connection to who called may take: then that has given up.
-const CALL_TIME: Duration = Duration::from_secs(3);
 
 /// Bytes passed on at once.
 const PASSED: usize = 256 << 10;

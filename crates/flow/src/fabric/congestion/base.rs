@@ -46,7 +46,9 @@ impl Base {
         let near = (rtt.0 / 64).max(NEAR.0);
         self.rtt = Some(rtt.min(round.rtt));
         // Of a queue that it keeps itself it knows nothing: what is new, or was seen with little under way.
-        if round.rtt.0.saturating_add(near) < rtt.0 || (!round.limited && round.rtt.0 <= rtt.0 + near) {
+        if round.rtt.0.saturating_add(near) < rtt.0
+            || (!round.limited && round.rtt.0 <= rtt.0.saturating_add(near))
+        {
             self.seen = round.now;
         } else if may && round.now.since(self.seen) >= OFTEN.max(Nanos(RARELY * round.rtt.0)) {
             self.look = Some(Look { until: round.now.after(LONG), rounds: 0, least: Nanos::MAX });
