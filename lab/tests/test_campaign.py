@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 
 import pytest
+
+from farlink_lab.plan_file import read_plan
+from farlink_lab.run.campaign import CampaignError, settle_directory
 
 PLAN = """
 name = "small"
@@ -71,6 +76,24 @@ def test_only_what_is_missing_is_run(lab):
     assert kept[5] == lines[5][:40]
     runs = [json.loads(line)["lab"]["run"] for line in kept[:5] + kept[6:]]
     assert len(runs) == len(set(runs)) == RUNS
+
+
+def test_a_disk_that_fills_under_the_plan_leaves_no_half_of_it(tmp_path, monkeypatch):
+    path, out = tmp_path / "plan.toml", tmp_path / "out"
+    path.write_text(PLAN, encoding="utf-8")
+    plan = read_plan(path)
+
+    def fill(source, to):
+        to.write_text(source.read_text(encoding="utf-8")[:40], encoding="utf-8")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(shutil, "copyfile", fill)
+        with pytest.raises(CampaignError, match="No space left on device"):
+            settle_directory(plan, path=path, out=out)
+    assert list(out.iterdir()) == []
+    settle_directory(plan, path=path, out=out)
+    assert (out / "plan.toml").read_text(encoding="utf-8") == PLAN
 
 
 def test_a_changed_plan_is_refused_with_the_mend(lab):

@@ -1,5 +1,7 @@
 //! What the records of both ends of a session have alike.
 
+use std::net::IpAddr;
+
 use farlink_host::process;
 use farlink_mover::connection::Emulated;
 use farlink_wire::message::copy::Protect;
@@ -41,10 +43,10 @@ pub(crate) fn protection(protect: Protect) -> String {
     if protect == Protect::Encrypt { "encrypted" } else { "integrity" }.to_owned()
 }
 
-/// Says of an emulated connection what it is, and how the emulator did since `before`.
-pub(crate) fn describe(record: &mut Record, before: Option<&Emulated>, ipv6: bool) {
+/// Says of an emulated connection to `peer` what it is, and how the emulator did since `before`.
+pub(crate) fn describe(record: &mut Record, before: Option<&Emulated>, peer: IpAddr) {
     if let Some(before) = before {
-        before.describe(record, ipv6);
+        before.describe(record, peer);
         record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
     }
 }

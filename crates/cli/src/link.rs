@@ -53,7 +53,7 @@ impl Link {
             Some(name) => Client::named(&socket(), name)?,
             None => Client::here()?,
         };
-        let state = if change.is_nothing() { client.show()? } else { client.change(part, change)? };
+        let state = if change.is_nothing() { client.show(part)? } else { client.change(part, change)? };
         if self.json {
             println!("{}", serde_json::to_string(&state)?);
         } else {
@@ -83,6 +83,9 @@ fn table(state: &State) -> String {
     );
     for link in &state.links {
         text.push_str(&row(link, state));
+    }
+    for [one, other] in &state.cut_pairs {
+        text.push_str(&format!("  nothing passes between {one} and {other}: cut\n"));
     }
     for host in state.hosts.iter().filter(|host| !host.groups.is_empty()) {
         text.push_str(&format!("  {} has joined {}\n", host.name, host.groups.join(", ")));

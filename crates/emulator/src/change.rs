@@ -81,6 +81,28 @@ impl Change {
             is_cut: self.cut.unwrap_or(was.is_cut),
         }
     }
+
+    /// What `was` becomes where what this names is taken from `whole`.
+    #[must_use]
+    pub fn take(&self, was: Conditions, whole: Conditions) -> Conditions {
+        fn either<T, A>(asked: Option<&A>, was: T, whole: T) -> T {
+            if asked.is_some() { whole } else { was }
+        }
+        Conditions {
+            rate: either(self.rate.as_ref(), was.rate, whole.rate),
+            delay: either(self.rtt.as_ref(), was.delay, whole.delay),
+            queue: either(self.queue.as_ref(), was.queue, whole.queue),
+            loss: either(self.loss.as_ref(), was.loss, whole.loss),
+            jitter: either(self.jitter.as_ref(), was.jitter, whole.jitter),
+            reorder: either(self.reorder.as_ref(), was.reorder, whole.reorder),
+            duplicate: either(self.duplicate.as_ref(), was.duplicate, whole.duplicate),
+            corrupt: either(self.corrupt.as_ref(), was.corrupt, whole.corrupt),
+            background: either(self.background.as_ref(), was.background, whole.background),
+            framing: was.framing,
+            mtu: was.mtu,
+            is_cut: either(self.cut.as_ref(), was.is_cut, whole.is_cut),
+        }
+    }
 }
 
 impl FromStr for Others {
@@ -126,6 +148,21 @@ mod tests {
         let changed = Conditions { delay: Nanos(91_500_000), background: None, is_cut: false, ..was };
         assert_eq!(change.on(was), changed);
         assert!(Change::default().is_nothing() && !change.is_nothing());
+    }
+
+    #[test]
+    fn of_the_whole_only_what_is_named_is_taken() {
+        let own = Conditions { loss: "5%".parse().unwrap(), is_cut: true, ..Conditions::default() };
+        let whole = Conditions {
+            delay: Nanos(45_000_000),
+            jitter: Nanos(1_000_000),
+            is_cut: false,
+            ..Conditions::default()
+        };
+        let change = Change { rtt: Some("180ms".parse().unwrap()), ..Change::default() };
+        assert_eq!(change.take(own, whole), Conditions { delay: Nanos(45_000_000), ..own });
+        let restore = Change { cut: Some(false), ..Change::default() };
+        assert_eq!(restore.take(own, whole), Conditions { is_cut: false, ..own });
     }
 
     #[test]

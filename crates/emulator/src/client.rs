@@ -67,12 +67,12 @@ impl Client {
         Ok(client)
     }
 
-    /// How it stands.
+    /// How a part of it stands.
     ///
     /// # Errors
-    /// [`ClientError`].
-    pub fn show(&self) -> Result<State, ClientError> {
-        self.state(&Request::Show(()))
+    /// [`ClientError::Refused`] where there is no such part.
+    pub fn show(&self, part: Target) -> Result<State, ClientError> {
+        self.state(&Request::Show(Some(part)))
     }
 
     /// Changes a part of it, and says how it stands then.

@@ -14,15 +14,15 @@ use farlink_host::{namespace, rights};
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Target};
-use crate::emulation::Inner;
+use crate::emulation::{Asker, Inner};
 use crate::state::State;
 
 /// What may be asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// How it stands: answered by a [`State`].
-    Show(()),
+    /// How it, or a part of it, stands: answered by a [`State`].
+    Show(Option<Target>),
     /// Change a part of it: answered by a [`State`].
     Change(Target, Box<Change>),
     /// Enter a host: answered by an [`Entrance`], with the descriptors of its namespaces.
@@ -84,40 +84,51 @@ pub(crate) fn listen(socket: &str, name: &str) -> Result<UnixListener, ControlEr
 
 /// Answers on the emulation's own socket and on its hosts', until the process ends.
 pub(crate) fn serve(inner: &Arc<Inner>, own: UnixListener, hosts: Vec<UnixListener>) -> io::Result<()> {
-    let listeners = std::iter::once((own, true)).chain(hosts.into_iter().map(|listener| (listener, false)));
-    for (listener, is_own) in listeners {
+    let hosts = hosts.into_iter().enumerate().map(|(place, listener)| (listener, Some(place)));
+    for (listener, host) in std::iter::once((own, None)).chain(hosts) {
         let inner = inner.clone();
         std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 let inner = inner.clone();
                 // One that asks slowly keeps nobody else waiting.
-                std::thread::spawn(move || answer(&inner, &stream, is_own));
+                std::thread::spawn(move || answer(&inner, &stream, host));
             }
         })?;
     }
     Ok(())
 }
 
-fn answer(inner: &Inner, stream: &UnixStream, is_own: bool) {
+/// Answers one request, on the socket of the host at place `host` or, where that is none, the emulation's own.
+fn answer(inner: &Inner, stream: &UnixStream, host: Option<usize>) {
     let heard = hear(stream);
     let error = |error: String| (Answer::Error { error }, None);
     let peer = rights::peer_user(stream).unwrap_or(u32::MAX);
     let (answer, entered) = match heard {
         Err(reason) => error(format!("request not understood: {reason}")),
-        Ok(Request::Show(())) => (Answer::State(Box::new(inner.state())), None),
-        Ok(_) if !is_own => error("a host can only ask how its connection stands".to_owned()),
+        Ok(Request::Show(part)) => {
+            let part = part.unwrap_or(Target::All);
+            match inner.check_target(&part) {
+                Ok(()) => {
+                    let asker = host.map_or(Asker::Owner(&part), Asker::Host);
+                    (Answer::State(Box::new(inner.state(&asker))), None)
+                }
+                Err(reason) => error(reason.to_string()),
+            }
+        }
+        Ok(_) if host.is_some() => error("a host can only ask how its connection stands".to_owned()),
         Ok(_) if peer != namespace::user() && peer != 0 => {
             error("the emulation is another user's".to_owned())
         }
         Ok(Request::Change(target, change)) => match inner.change(&target, &change) {
-            Ok(()) => (Answer::State(Box::new(inner.state())), None),
+            Ok(()) => (Answer::State(Box::new(inner.state(&Asker::Owner(&target)))), None),
             Err(reason) => error(reason.to_string()),
         },
         Ok(Request::Enter(host)) => match inner.host(&host) {
             Ok(index) => {
                 let namespaces = inner.namespaces(index);
                 let names = namespaces.named().map(|(name, _)| name.to_owned()).collect();
-                let entrance = Entrance { namespaces: names, state: inner.state() };
+                let state = inner.state(&Asker::Owner(&Target::All));
+                let entrance = Entrance { namespaces: names, state };
                 (Answer::Entrance(Box::new(entrance)), Some(namespaces))
             }
             Err(reason) => error(reason.to_string()),
@@ -182,6 +193,8 @@ mod tests {
 
     #[test]
     fn requests_read_as_documented() {
-        assert_eq!(serde_json::from_str::<Request>("{\"show\":null}").unwrap(), Request::Show(()));
+        assert_eq!(serde_json::from_str::<Request>("{\"show\":null}").unwrap(), Request::Show(None));
+        let part = serde_json::from_str::<Request>("{\"show\":{\"host\":\"c\"}}").unwrap();
+        assert_eq!(part, Request::Show(Some(Target::Host("c".into()))));
     }
 }

@@ -14,10 +14,10 @@ use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::scheduling::Scheduling;
 use farlink_host::tun::Tun;
-use farlink_link::Conditions;
 use farlink_wire::quantity::Bytes;
 
 use crate::arena::{self, Arena, Spare};
+use crate::change::Target;
 use crate::control::{self, ControlError};
 use crate::engine::{Command, Engine, Shown};
 use crate::hosts::{self, Host, HostError};
@@ -28,6 +28,7 @@ mod change;
 mod view;
 
 pub use change::ChangeError;
+pub(crate) use view::Asker;
 
 /// A connection that stands, as long as this lives and its process does.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ impl Emulation {
     /// How it stands.
     #[must_use]
     pub fn state(&self) -> State {
-        self.inner.state()
+        self.inner.state(&Asker::Owner(&Target::All))
     }
 
     /// Starts `program` on host `index`, with the addresses in its environment.
@@ -151,7 +152,7 @@ impl Emulation {
     /// # Errors
     /// As [`Program::spawn`].
     pub fn spawn(&self, index: usize, program: &mut Program) -> io::Result<Child> {
-        control::set_environment(program, &self.inner.state());
+        control::set_environment(program, &self.state());
         self.inner.hosts[index].namespaces.spawn(program)
     }
 }
@@ -193,7 +194,8 @@ impl Controls {
             })
             .map_err(EmulationError::Thread)?;
         let controls = Self { commands, wake, spare, fed: Mutex::new(0) };
-        controls.feed(&plan.conditions(), reads.len() as u64);
+        let links = if plan.is_star() { 2 * reads.len() } else { reads.len() };
+        controls.feed(plan.conditions().held_bytes().unwrap_or(0).saturating_mul(links as u64));
         Ok(controls)
     }
 
@@ -203,10 +205,9 @@ impl Controls {
         self.wake.raise();
     }
 
-    /// Sees to it that the engine has the memory that links of `conditions` hold, without waiting for it.
-    fn feed(&self, conditions: &Conditions, links: u64) {
+    /// Sees to it that the engine has the memory for the bytes that its links hold, without waiting for it.
+    fn feed(&self, held: u64) {
         // A tenth for what is lost at the ends of chunks and for headers.
-        let held = conditions.held_bytes().unwrap_or(0).saturating_mul(links);
         let needed = (held + held / 10 + LEAST_MEMORY).min(plan::MOST_HELD);
         let mut fed = self.fed.lock().unwrap_or_else(PoisonError::into_inner);
         let more = needed.saturating_sub(*fed);

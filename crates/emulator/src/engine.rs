@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Set(usize, Conditions),
     /// Cuts or restores the path between two hosts.
     Cut([usize; 2], bool),
+    /// Restores every path between two hosts.
+    RestorePairs,
     /// Says how it stands.
     Show(Sender<Shown>),
 }
@@ -44,6 +46,8 @@ pub(crate) struct Shown {
     pub(crate) links: Vec<LinkShown>,
     /// What each host that it reads has joined.
     pub(crate) groups: Vec<Vec<IpAddr>>,
+    /// Pairs of hosts between which nothing passes.
+    pub(crate) cut: Vec<[usize; 2]>,
     /// CPU time of its thread.
     pub(crate) cpu: Nanos,
 }
@@ -194,6 +198,7 @@ impl Engine {
                 }
                 Ok(Command::Cut(pair, true)) => drop(self.cut.insert(pair)),
                 Ok(Command::Cut(pair, false)) => drop(self.cut.remove(&pair)),
+                Ok(Command::RestorePairs) => self.cut.clear(),
                 Ok(Command::Show(to)) => drop(to.send(self.show())),
                 Err(std::sync::mpsc::TryRecvError::Empty) => return true,
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
@@ -218,7 +223,8 @@ impl Engine {
         });
         let links = links.collect();
         let groups = self.inputs.iter().map(|(host, _)| self.groups.of(*host)).collect();
-        Shown { links, groups, cpu: process::cpu_of_thread() }
+        let cut = self.cut.iter().copied().collect();
+        Shown { links, groups, cut, cpu: process::cpu_of_thread() }
     }
 
     /// Whether there is a core.

@@ -11,6 +11,7 @@ mod engine;
 mod groups;
 mod hosts;
 pub mod lateness;
+pub mod path;
 pub mod plan;
 mod sleep;
 pub mod state;

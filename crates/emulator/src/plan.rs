@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
-use farlink_link::{Conditions, Framing};
+use farlink_link::{Conditions, Framing, Loss};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
 /// A connection between hosts: per path and direction, every two hosts see what is asked here.
@@ -83,6 +83,15 @@ pub enum PlanError {
         /// As asked.
         rate: BitsPerSec,
     },
+    /// Each of two access links loses every 2n-th, and what one has lost the other cannot lose.
+    #[error(
+        "loss every:{every} of paths over two access links: at least every:{LEAST_PERIOD_OF_STAR}; \
+         a share, as in 10%, may be any"
+    )]
+    Period {
+        /// As asked.
+        every: u64,
+    },
     /// The delay cannot vary below zero.
     #[error("jitter {jitter} is more than the one-way delay {delay}: the mean would not be what was asked")]
     Jitter {
@@ -106,18 +115,19 @@ impl Plan {
         if !(2..=MOST_HOSTS).contains(&self.hosts) {
             return Err(PlanError::Hosts { hosts: self.hosts });
         }
-        let Conditions { rate, framing, mtu, .. } = self.path;
+        let Conditions { rate, mtu, loss, .. } = self.path;
         if !(1280..=65_535).contains(&mtu) {
             return Err(PlanError::Mtu { mtu });
         }
-        let rate = rate.ok_or(PlanError::Rate)?;
-        if framing == Framing::Sonet && rate.get() != Framing::OC192 {
-            return Err(PlanError::Sonet { rate });
-        }
+        rate.ok_or(PlanError::Rate)?;
         check_conditions(&self.path)?;
-        let links = if self.is_star() { 2 * u64::from(self.hosts) } else { 2 };
-        let needed = self.conditions().held_bytes().unwrap_or(0).saturating_mul(links);
-        if needed > MOST_HELD { Err(PlanError::Held { needed }) } else { Ok(()) }
+        if let (true, Loss::Periodic(every)) = (self.is_star(), loss)
+            && every < LEAST_PERIOD_OF_STAR
+        {
+            return Err(PlanError::Period { every });
+        }
+        let links = if self.is_star() { 2 * usize::from(self.hosts) } else { 2 };
+        check_links(&vec![self.conditions(); links])
     }
 
     /// Whether each host has an access link to a core, rather than the two one link.
@@ -166,7 +176,12 @@ pub const fn round_trip(conditions: &Conditions) -> Nanos {
 ///
 /// # Errors
 /// [`PlanError`] naming the value.
-pub fn check_conditions(conditions: &Conditions) -> Result<(), PlanError> {
+fn check_conditions(conditions: &Conditions) -> Result<(), PlanError> {
+    if let (Framing::Sonet, Some(rate)) = (conditions.framing, conditions.rate)
+        && rate.get() != Framing::OC192
+    {
+        return Err(PlanError::Sonet { rate });
+    }
     let rtt = round_trip(conditions);
     if rtt > MOST_RTT {
         return Err(PlanError::Rtt { rtt });
@@ -183,6 +198,16 @@ pub fn check_conditions(conditions: &Conditions) -> Result<(), PlanError> {
         return Err(PlanError::Jitter { jitter: conditions.jitter, delay: conditions.delay });
     }
     Ok(())
+}
+
+/// Refuses links that cannot be, or that together hold more than there is memory for.
+///
+/// # Errors
+/// [`PlanError`] naming the value.
+pub fn check_links(links: &[Conditions]) -> Result<(), PlanError> {
+    links.iter().try_for_each(check_conditions)?;
+    let needed = links.iter().filter_map(Conditions::held_bytes).fold(0, u64::saturating_add);
+    if needed > MOST_HELD { Err(PlanError::Held { needed }) } else { Ok(()) }
 }
 
 /// The IPv4 address of host `index`: of the range for benchmarking (RFC 2544, appendix C.2.2).
@@ -218,6 +243,9 @@ const MOST_RTT: Nanos = Nanos(3_600_000_000_000);
 
 /// 16 GB: more than a minute of 2 Gb/s, or the two directions of 100 Gb/s for 0.6 s.
 pub(crate) const MOST_HELD: u64 = 16_000_000_000;
+
+/// From here on two links that lose every 2n-th each lose one in n together, but for 1%.
+const LEAST_PERIOD_OF_STAR: u64 = 25;
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::path::Path;
+
 /// An emulated connection, as asked and as it went so far. Counters are cumulative.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -33,7 +35,7 @@ pub struct State {
     pub asked: Map<String, Value>,
     /// `fifo`, or `other: ` and why.
     pub scheduling: String,
-    /// Lateness above which a run is overrun.
+    /// Lateness above which a run is overrun, over the shortest path.
     pub overrun_limit_s: f64,
     /// CPU seconds of the emulator's threads.
     pub cpu_s: f64,
@@ -44,8 +46,14 @@ pub struct State {
     pub notes: Vec<String>,
     /// The hosts.
     pub hosts: Vec<HostState>,
-    /// The links.
+    /// The links, or those of the part that was asked for.
     pub links: Vec<LinkState>,
+    /// Pairs of hosts between which nothing passes, as they were cut.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut_pairs: Vec<[String; 2]>,
+    /// Where a host asked: its paths to the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<Path>,
 }
 
 /// The name of a star's middle, where a link starts or ends.

@@ -173,7 +173,17 @@ mod tests {
 
     #[test]
     fn two_halves_lose_what_was_asked() {
-        for text in ["1%", "every:1000", "burst:1%,10"] {
+        for text in [
+            "1%",
+            "every:1000",
+            "burst:1%,10",
+            "gemodel:0.1%,5%,80%,0.01%",
+            "gemodel:10%,10%,50%,50%",
+            "gemodel:10%,10%,30%,40%",
+            "gemodel:10%,0%",
+            "gemodel:100%,100%",
+            "gemodel:100%,0%,100%,100%",
+        ] {
             let loss: Loss = text.parse().unwrap();
             let both = 1.0 - (1.0 - loss.halved().mean()).powi(2);
             assert!((both - loss.mean()).abs() <= 1e-3 * loss.mean(), "{text}: {both}");

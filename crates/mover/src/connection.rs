@@ -41,26 +41,47 @@ impl Emulated {
             .collect()
     }
 
-    /// Fills in what the emulator knows of the connection over which `record` was made, in IP version 4 or 6.
-    pub fn describe(&self, record: &mut Record, ipv6: bool) {
+    /// Fills in what the emulator knows of the path to `peer`, a host's address or a group's, over which `record` was made.
+    pub fn describe(&self, record: &mut Record, peer: IpAddr) {
+        let ipv6 = peer.is_ipv6();
         let field = |name: &str| &self.0[name];
-        record.rate_bps = field("rate_bps").as_u64();
-        record.rtt_s = field("rtt_s").as_f64().or(record.rtt_s);
-        record.loss = field("loss").as_f64();
-        record.queue_bytes = field("queue_bytes").as_u64();
-        record.background_bps = field("background_bps").as_u64();
+        let path = self.path(peer);
+        record.rate_bps = path["rate_bps"].as_u64();
+        record.rtt_s = path["rtt_s"].as_f64().or(record.rtt_s);
+        record.loss = path["loss"].as_f64();
+        record.queue_bytes = path["queue_bytes"].as_u64();
+        record.background_bps = path["background_bps"].as_u64();
         record.framing = field("framing").as_str().map(str::to_owned);
         record.seed = field("seed").as_u64();
         let mtu = field("mtu").as_u64().and_then(|mtu| u32::try_from(mtu).ok());
         record.mtu = mtu.or(record.mtu);
         // What the emulator says is for IPv4; an IPv6 header is 20 bytes longer.
-        record.goodput_bps = match (field("goodput_bps").as_f64(), mtu) {
+        record.goodput_bps = match (path["goodput_bps"].as_f64(), mtu) {
             (Some(goodput), Some(mtu)) if ipv6 && mtu > HEADERS_IPV6 => {
                 Some(goodput * f64::from(mtu - HEADERS_IPV6) / f64::from(mtu - HEADERS_IPV4))
             }
             (goodput, _) if !ipv6 => goodput,
             _ => None,
         };
+    }
+
+    /// What the path to `peer` is; to a group, what the paths to all others have in common.
+    fn path(&self, peer: IpAddr) -> Value {
+        let Some(paths) = self.0["paths"].as_array() else { return self.0.clone() };
+        let is_peer = |host: &&Value| {
+            [&host["ipv4"], &host["ipv6"]]
+                .iter()
+                .any(|at| at.as_str().and_then(|at| at.parse().ok()) == Some(peer))
+        };
+        let name = self.0["hosts"].as_array().into_iter().flatten().find(is_peer).map(|host| &host["name"]);
+        if let Some(path) = paths.iter().find(|path| name.is_some_and(|name| path["to"] == *name)) {
+            return path.clone();
+        }
+        let mut common = paths.first().cloned().unwrap_or_default();
+        if let Some(fields) = common.as_object_mut() {
+            fields.retain(|field, value| paths.iter().all(|path| path[field] == *value));
+        }
+        common
     }
 
     /// How late packets left from `before` until now, worst over the links; `None` where it does not say.
@@ -149,9 +170,14 @@ pub(crate) const HEADERS_IPV6: u32 = 72;
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use serde_json::json;
 
     use super::*;
+
+    const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
     fn shown(late: &Value, unread: u64) -> Emulated {
         Emulated(json!({
@@ -190,17 +216,38 @@ mod tests {
     #[test]
     fn goodput_is_that_of_the_ip_version() {
         let mut record = Record { rtt_s: Some(1.0), ..Record::default() };
-        shown(&json!([]), 0).describe(&mut record, false);
+        shown(&json!([]), 0).describe(&mut record, V4);
         assert_eq!((record.goodput_bps, record.rtt_s, record.seed), (Some(8948.0), Some(0.0916), Some(7)));
-        shown(&json!([]), 0).describe(&mut record, true);
+        shown(&json!([]), 0).describe(&mut record, V6);
         assert_eq!(record.goodput_bps, Some(8928.0));
+    }
+
+    #[test]
+    fn each_path_of_a_star_is_described_by_itself() {
+        let star = Emulated(json!({
+            "rate_bps": 10_000_000_000u64, "rtt_s": 0.0916, "loss": 0.0, "mtu": 9000,
+            "hosts": [{"name": "a", "ipv4": "198.18.0.1"}, {"name": "b", "ipv4": "198.18.0.2"}, {"name": "c", "ipv4": "198.18.0.3"}],
+            "paths": [
+                {"to": "b", "rate_bps": 10_000_000_000u64, "rtt_s": 0.0916, "loss": 0.0},
+                {"to": "c", "rate_bps": 1_000_000_000u64, "rtt_s": 0.0916, "loss": 0.05},
+            ],
+        }));
+        let described = |peer: &str| {
+            let mut record = Record::default();
+            star.describe(&mut record, peer.parse().unwrap());
+            (record.rate_bps, record.rtt_s, record.loss)
+        };
+        assert_eq!(described("198.18.0.2"), (Some(10_000_000_000), Some(0.0916), Some(0.0)));
+        assert_eq!(described("198.18.0.3"), (Some(1_000_000_000), Some(0.0916), Some(0.05)));
+        // A group: what holds for all of it.
+        assert_eq!(described("239.1.1.1"), (None, Some(0.0916), None));
     }
 
     #[test]
     fn an_emulator_that_says_little_is_no_error() {
         let mut record = Record { rtt_s: Some(1.0), ..Record::default() };
         let little = Emulated(json!({"hosts": 5, "links": [{}]}));
-        little.describe(&mut record, true);
+        little.describe(&mut record, V6);
         assert_eq!(record.rtt_s, Some(1.0));
         assert!(little.addresses().is_empty() && little.health_since(&little).is_none());
     }

@@ -119,7 +119,7 @@ fn attempt(
         transfer(&Transfer { plan, request: &request, began, stop }, consent, progress, record, &mut account);
     ledger::close(record, account);
     if let Some(before) = before.filter(|before| peer != here && before.addresses().contains(&peer)) {
-        before.describe(record, peer.is_ipv6());
+        before.describe(record, peer);
         record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(&before));
     }
     outcome

@@ -38,7 +38,7 @@ impl Course<'_> {
                 Some(Hosts { source: facts::recorded(&welcome.host), destination: facts::recorded(&host) });
             record.protection = Some(record::protection(welcome.protect));
         }
-        record::describe(&mut record, self.before, self.plan.group.address().is_ipv6());
+        record::describe(&mut record, self.before, self.plan.group.address().ip());
         let cast = json!({
             "group": self.plan.group.to_string(),
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),

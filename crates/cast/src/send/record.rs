@@ -36,7 +36,7 @@ impl Course<'_> {
             protection: Some(record::protection(self.plan.protect)),
             ..self.frame.record()
         };
-        record::describe(&mut record, self.before, self.plan.group.address().is_ipv6());
+        record::describe(&mut record, self.before, self.plan.group.address().ip());
         record.extra.insert("cast".to_owned(), self.cast());
         record
     }

@@ -6,7 +6,7 @@ use farlink_link::Conditions;
 
 use super::Inner;
 use crate::change::{Change, Target};
-use crate::engine::Command;
+use crate::engine::{Command, LinkShown};
 use crate::plan::{self, PlanError};
 
 /// Why a change was refused.
@@ -52,19 +52,33 @@ impl Inner {
             }
             Target::Host(name) => self.change_access(self.host(name)?, change),
             Target::Pair(one, other) => {
-                let (one_at, other_at) = (self.host(one)?, self.host(other)?);
-                if one_at == other_at {
-                    return Err(ChangeError::Itself { name: one.clone() });
-                }
+                let pair = self.pair(one, other)?;
                 let Change { cut: Some(is_cut), .. } = *change else { return Err(ChangeError::PairOnlyCuts) };
                 if (Change { cut: None, ..change.clone() }) != Change::default() {
                     return Err(ChangeError::PairOnlyCuts);
                 }
-                let pair = [one_at.min(other_at), one_at.max(other_at)];
                 self.engines.iter().for_each(|engine| engine.ask(Command::Cut(pair, is_cut)));
                 Ok(())
             }
         }
+    }
+
+    /// Whether there is `target`.
+    pub(crate) fn check_target(&self, target: &Target) -> Result<(), ChangeError> {
+        match target {
+            Target::All => Ok(()),
+            Target::Host(name) => self.host(name).map(drop),
+            Target::Pair(one, other) => self.pair(one, other).map(drop),
+        }
+    }
+
+    /// The places of two hosts, in order.
+    fn pair(&self, one: &str, other: &str) -> Result<[usize; 2], ChangeError> {
+        let (one_at, other_at) = (self.host(one)?, self.host(other)?);
+        if one_at == other_at {
+            return Err(ChangeError::Itself { name: one.to_owned() });
+        }
+        Ok([one_at.min(other_at), one_at.max(other_at)])
     }
 
     /// The place of host `name`.
@@ -81,35 +95,45 @@ impl Inner {
         &self.hosts[index].namespaces
     }
 
+    /// Changes what is named of every link: what one host's link was given by itself is changed only where it is named.
     fn change_all(&self, change: &Change) -> Result<(), ChangeError> {
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         let mut asked = plan.clone();
         asked.path = Conditions { is_cut: false, ..change.on(asked.path) };
         asked.check()?;
+        let each = Conditions { is_cut: change.cut == Some(true), ..asked.conditions() };
+        self.set(|_, was| change.take(was, each))?;
         *plan = asked;
-        let whole = plan.conditions();
-        for engine in &self.engines {
-            let Some(shown) = engine.show() else { continue };
-            engine.feed(&whole, shown.links.len() as u64);
-            for (place, link) in shown.links.iter().enumerate() {
-                // What one host's link was given by itself ends here: the whole was asked.
-                let is_cut = change.cut.unwrap_or(link.conditions.is_cut);
-                engine.ask(Command::Set(place, Conditions { is_cut, ..whole }));
-            }
+        if change.cut == Some(false) {
+            self.engines.iter().for_each(|engine| engine.ask(Command::RestorePairs));
         }
         Ok(())
     }
 
+    /// Changes a host's link, both ways.
     fn change_access(&self, host: usize, change: &Change) -> Result<(), ChangeError> {
-        let count = self.hosts.len();
+        // Two changes at once would each start from what was before the other.
+        let _plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = [host, self.hosts.len() + host];
+        self.set(|place, was| if places.contains(&place) { change.on(was) } else { was })
+    }
+
+    /// Sets every link, by its place, to what `change` makes of it; none where one of them cannot be.
+    fn set(&self, change: impl Fn(usize, Conditions) -> Conditions) -> Result<(), ChangeError> {
+        let mut first = 0;
+        let mut asked = Vec::new();
         for engine in &self.engines {
-            let Some(shown) = engine.show() else { continue };
-            let asked = [host, count + host].map(|place| (place, change.on(shown.links[place].conditions)));
-            for (_, conditions) in &asked {
-                plan::check_conditions(conditions)?;
-            }
-            for (place, conditions) in asked {
-                engine.feed(&conditions, 2 * count as u64);
+            let links = engine.show().map_or_else(Vec::new, |shown| shown.links);
+            let count = links.len();
+            let change = |(place, link): (usize, LinkShown)| change(first + place, link.conditions);
+            asked.push((engine, links.into_iter().enumerate().map(change).collect::<Vec<_>>()));
+            first += count;
+        }
+        let all: Vec<Conditions> = asked.iter().flat_map(|(_, links)| links.clone()).collect();
+        plan::check_links(&all)?;
+        for (engine, links) in asked {
+            engine.feed(links.iter().filter_map(Conditions::held_bytes).sum());
+            for (place, conditions) in links.into_iter().enumerate() {
                 engine.ask(Command::Set(place, conditions));
             }
         }

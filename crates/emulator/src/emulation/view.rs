@@ -11,17 +11,31 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use serde_json::{Map, Value};
 
 use super::{Guest, Inner};
+use crate::change::Target;
 use crate::engine::{LinkShown, Shown};
-use crate::lateness::overrun_limit;
+use crate::path::Path;
 use crate::plan::{Plan, ipv4, ipv6, round_trip};
 use crate::state::{BackgroundDropped, CORE, Dropped, HostState, LinkState, State};
 
+/// Who asks how an emulation stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Asker<'a> {
+    /// The host at this place: it is told of its paths, too.
+    Host(usize),
+    /// Its user, of a part.
+    Owner(&'a Target),
+}
+
 impl Inner {
-    /// How it stands now.
-    pub(crate) fn state(&self) -> State {
+    /// How it stands now, to who asks.
+    pub(crate) fn state(&self, asker: &Asker<'_>) -> State {
         let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let shown: Vec<Shown> = self.engines.iter().filter_map(super::Controls::show).collect();
         let cpu = shown.iter().map(|shown| shown.cpu.as_secs_f64()).sum();
+        let mut cut: Vec<[usize; 2]> = shown.iter().flat_map(|shown| shown.cut.clone()).collect();
+        cut.sort_unstable();
+        // Two hosts have two engines, each of which knows.
+        cut.dedup();
         let groups: Vec<Vec<IpAddr>> = shown.iter().flat_map(|shown| shown.groups.clone()).collect();
         let hosts = self.hosts.iter().enumerate().map(|(index, host)| HostState {
             name: host.name.clone(),
@@ -29,8 +43,9 @@ impl Inner {
             ipv6: ipv6(index).to_string(),
             groups: groups.get(index).into_iter().flatten().map(IpAddr::to_string).collect(),
         });
-        let links = shown.into_iter().flat_map(|shown| shown.links);
-        let Conditions { rate, delay, loss, framing, mtu, background, .. } = plan.path;
+        let links: Vec<LinkShown> = shown.into_iter().flat_map(|shown| shown.links).collect();
+        let shortest = self.pairs().map(|(from, to)| self.path(from, to, &plan, &links).overrun_limit_s);
+        let Conditions { rate, loss, framing, mtu, background, .. } = plan.path;
         State {
             seed: plan.seed,
             rate_bps: rate.map_or(0, BitsPerSec::get),
@@ -47,14 +62,54 @@ impl Inner {
                 Scheduling::RoundRobin => "rr".to_owned(),
                 Scheduling::Other { reason } => format!("other: {reason}"),
             },
-            overrun_limit_s: overrun_limit(delay).as_secs_f64(),
+            overrun_limit_s: shortest.reduce(f64::min).unwrap_or_default(),
             cpu_s: cpu,
             stolen_s: process::stolen().map(Nanos::as_secs_f64),
             notes: self.notes.clone(),
             hosts: hosts.collect(),
-            links: links.enumerate().map(|(place, link)| self.link_state(place, &link)).collect(),
+            links: (links.iter().enumerate())
+                .filter(|(place, _)| self.concerns(*place, asker))
+                .map(|(place, link)| self.link_state(place, link))
+                .collect(),
+            cut_pairs: cut.iter().map(|pair| pair.map(|host| self.hosts[host].name.clone())).collect(),
+            paths: match *asker {
+                Asker::Host(here) => (self.pairs().filter(|(from, _)| *from == here))
+                    .map(|(_, to)| self.path(here, to, &plan, &links))
+                    .collect(),
+                Asker::Owner(_) => Vec::new(),
+            },
             name: plan.name,
             congestion: plan.congestion,
+        }
+    }
+
+    /// Every two hosts, either way.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let hosts = 0..self.hosts.len();
+        hosts
+            .clone()
+            .flat_map(move |from| hosts.clone().map(move |to| (from, to)))
+            .filter(|(from, to)| from != to)
+    }
+
+    /// The path from one host to another.
+    fn path(&self, from: usize, to: usize, plan: &Plan, links: &[LinkShown]) -> Path {
+        let count = self.hosts.len();
+        let one_way = |from: usize, to: usize| -> Vec<Conditions> {
+            let places = if count == 2 { vec![from] } else { vec![from, count + to] };
+            places.into_iter().filter_map(|place| Some(links.get(place)?.conditions)).collect()
+        };
+        Path::new(&self.hosts[to].name, plan, &one_way(from, to), &one_way(to, from))
+    }
+
+    /// Whether who asks wants to see the link at `place`.
+    fn concerns(&self, place: usize, asker: &Asker<'_>) -> bool {
+        let (from, to) = self.ends(place);
+        let is_end = |host: &str| [from, to].iter().flatten().any(|end| self.hosts[*end].name == host);
+        match asker {
+            Asker::Host(_) | Asker::Owner(Target::All) => true,
+            Asker::Owner(Target::Host(host)) => is_end(host),
+            Asker::Owner(Target::Pair(one, other)) => is_end(one) || is_end(other),
         }
     }
 

@@ -55,20 +55,23 @@ impl GilbertElliott {
         in_bad * self.bad.get() + (1.0 - in_bad) * self.good.get()
     }
 
-    /// A chain with bursts as long, for each of two links in a row: 1 − √(1 − mean) is lost by each.
+    /// A chain for each of two links in a row: 1 − √(1 − mean) is lost by each, in bursts as long where there are such.
     #[must_use]
     pub(super) fn halved(&self) -> Self {
         let mean = self.mean();
         if mean == 0.0 {
             return *self;
         }
-        let half = (1.0 - (1.0 - mean).sqrt()) / mean;
-        let in_bad = half * self.enter.get() / (self.enter.get() + self.leave.get());
+        let mean_of_each = 1.0 - (1.0 - mean).sqrt();
+        let share = mean_of_each / mean;
+        let scaled = |of: Fraction| Fraction::new(of.get() * share).unwrap_or(of);
+        let good = scaled(self.good);
+        let in_bad = (mean_of_each - good.get()) / (self.bad.get() - good.get());
         let enter = self.leave.get() * in_bad / (1.0 - in_bad);
-        Self {
-            enter: Fraction::new(enter).unwrap_or(self.enter),
-            good: Fraction::new(self.good.get() * half).unwrap_or(self.good),
-            ..*self
+        match Fraction::new(enter).filter(|enter| enter.get() > 0.0 && self.bad.get() > good.get()) {
+            Some(enter) => Self { enter, good, ..*self },
+            // One that stays bad, or is bad in name only: the same bursts, of which each link loses its share.
+            None => Self { bad: scaled(self.bad), good, ..*self },
         }
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn describe(record: &mut Record, before: &Emulated, control: &Control
     let Some(tcp) = control.channel().tcp() else { return };
     let (Ok(peer), Ok(here)) = (tcp.peer_addr(), tcp.local_addr()) else { return };
     if peer.ip() != here.ip() && before.addresses().contains(&peer.ip()) {
-        before.describe(record, peer.is_ipv6());
+        before.describe(record, peer.ip());
         record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
     }
 }

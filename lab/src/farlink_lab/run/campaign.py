@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -119,9 +120,19 @@ def settle_directory(plan: Plan, *, path: Path, out: Path) -> None:
         elif (out / RECORDS).exists():
             raise CampaignError(f"{out} has records but no {PLAN_COPY} that says of what: name another --out")
         else:
-            shutil.copyfile(path, copy)
+            _copy_whole(path, copy)
     except OSError as error:
         raise CampaignError(f"{out}: {error.strerror}: name a directory that can be written to") from error
+
+
+def _copy_whole(path: Path, copy: Path) -> None:
+    """Copies a file whole or not at all: a plan cut short would be another plan."""
+    beside = copy.with_name(f".{copy.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(path, beside)
+        beside.replace(copy)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def finished_runs(reading: Reading, *, retry_failed: bool) -> frozenset[str]:
