@@ -18,6 +18,10 @@ RTTS_MS = (0.4, 11.8, 22.6, 45.6, 91.6, 183, 366)
 PINGS = 1000
 LOST_OF = 1_000_000
 HEADERS, FRAMING = 52, 38
+UDP_HEADERS = 28
+# No queue grows, and Python keeps up.
+PACED_BPS = 3e9
+DATAGRAMS = str(Path(__file__).parent / "programs" / "numbered_datagrams.py")
 READING_S = 0.001
 
 
@@ -175,12 +179,51 @@ def losses() -> str:
                 server.terminate()
                 server.wait()
             carried = link["segments"] - dropped(link)
-            expected, deviation = carried * share, math.sqrt(carried * share * (1 - share))
-            low, high = expected - 2.576 * deviation, expected + 2.576 * deviation
+            low, high = binomial(carried, share)
             lost = link["dropped"]["loss"]
             verdict = "yes" if low <= lost <= high else "NO"
             rows.append([mtu, text, f"{carried:,}", f"{lost:,}", f"{low:,.0f}-{high:,.0f}", verdict])
     return page.table(["MTU", "loss asked", "segments", "lost", "99% binomial interval", "within"], rows)
+
+
+def missing() -> str:
+    """Of a million datagrams in super-packets, those that a receiver misses, which reads their numbers."""
+    rows = []
+    for mtu in (1500, 9000):
+        for text, share in (("1%", 0.01), ("0.01%", 0.0001)):
+            with Connection(
+                "--rtt", "0.4ms", "--mtu", str(mtu), "--loss", text, "--seed", str(mtu)
+            ) as connection:
+                receiver = connection.start("b", "python3", DATAGRAMS, "receive")
+                assert receiver.stdout is not None
+                port = receiver.stdout.readline().strip()
+                sizes = (str(LOST_OF), str(mtu - UDP_HEADERS), str(PACED_BPS))
+                connection.run("a", "python3", DATAGRAMS, "send", connection.address("b"), port, *sizes)
+                came, unread = map(int, receiver.stdout.readline().split())
+                receiver.wait()
+                link = connection.link()["links"][0]
+            lost = LOST_OF - came - unread
+            low, high = binomial(LOST_OF, share)
+            verdict = "yes" if low <= lost <= high else "NO"
+            counted = f"{link['dropped']['loss']:,}"
+            row = [mtu, text, f"{LOST_OF:,}", f"{lost:,}", counted, f"{low:,.0f}-{high:,.0f}", verdict]
+            rows.append([*row, dropped(link) + unread])
+    head = [
+        "MTU",
+        "loss asked",
+        "datagrams",
+        "missing",
+        "the emulator's count",
+        "99% binomial interval",
+        "within",
+    ]
+    return page.table([*head, "had no room in a queue"], rows)
+
+
+def binomial(count: int, share: float) -> tuple[float, float]:
+    """Between what 99% of such counts lie."""
+    expected, deviation = count * share, math.sqrt(count * share * (1 - share))
+    return expected - 2.576 * deviation, expected + 2.576 * deviation
 
 
 def dropped(link: dict[str, Any]) -> int:
@@ -219,7 +262,8 @@ def main() -> None:
         ("Set-up", set_up()),
         ("Round-trip time, idle", round_trips()),
         ("Rate", rates()),
-        ("Loss", losses()),
+        ("Loss, of TCP's segments", losses()),
+        ("Loss, as a receiver misses it", missing()),
         ("One CUBIC stream of iperf3", iperf3()),
     ]
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts)

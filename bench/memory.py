@@ -63,11 +63,32 @@ def read_runs() -> list[Run]:
 
 
 def pairs(runs: Sequence[Run], peer: str, column: str) -> list[tuple[Run, float]]:
-    """Our run, and the ratio of its `column` to the peer's, of every pair that has both."""
+    """Our run, and the ratio of its `column` to the peer's, of every pair of which neither is late."""
     key: Callable[[Run], tuple[Any, ...]] = lambda run: tuple(run[name] for name in COLUMNS[2:7])  # noqa: E731
-    theirs = {key(run): run[column] for run in runs if run["tool"] == peer and run[column] not in ("", 0)}
-    ours = (run for run in runs if run["tool"] == "farlink" and run[column] != "")
+    punctual = [run for run in runs if run["overrun"] is not True and run[column] not in ("", 0)]
+    theirs = {key(run): run[column] for run in punctual if run["tool"] == peer}
+    ours = (run for run in punctual if run["tool"] == "farlink")
     return [(run, run[column] / theirs[key(run)]) for run in ours if key(run) in theirs]
+
+
+def by_setting(runs: Sequence[Run]) -> str:
+    """A row for each setting: the ratios to iperf3 of its repetitions, of rate and of CPU."""
+    setting = COLUMNS[2:6]
+    found: dict[str, dict[tuple[Any, ...], list[float]]] = {}
+    for column in ("gbps", "cpu_s_per_gb"):
+        for run, ratio in pairs(runs, "iperf3", column):
+            found.setdefault(column, {}).setdefault(tuple(run[name] for name in setting), []).append(ratio)
+    rows = [
+        [key[0], key[1], key[2], key[3] or "automatic", spread(rates), spread(found["cpu_s_per_gb"][key])]
+        for key, rates in sorted(found["gbps"].items(), key=lambda item: [str(part) for part in item[0]])
+    ]
+    rows.sort(key=lambda row: (row[1], row[2], str(row[3]), row[0]))
+    return page.table([*setting, "throughput, ours / iperf3", "CPU per GB, ours / iperf3"], rows)
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """The median and the range."""
+    return f"{median(ratios):.3f} ({min(ratios):.3f}-{max(ratios):.3f}, n={len(ratios)})"
 
 
 def interval(ratios: Sequence[float]) -> str:
@@ -112,7 +133,10 @@ def main() -> None:
         parts.append(f"## {title}\n\nMedian of paired ratios with its 95% bootstrap interval; bar: {bar}.")
         parts += [by(runs, column, name) for name in ("rtt_ms", "congestion", "streams", "buffer_bytes")]
     late = sum(run["overrun"] is True for run in runs)
-    parts.append(f"The emulator fell behind in {late} of {len(runs)} runs, ours and the peers' alike.")
+    parts += ["## Setting by setting\n\nMedian and range of the repetitions.", by_setting(runs)]
+    parts.append(
+        f"The emulator fell behind in {late} of {len(runs)} runs: pairs with one of them are left out."
+    )
     page.write(
         Path(__file__).with_suffix(".md"),
         title="Does farlink memory move as much as iperf3 and nuttcp, for no more CPU?",

@@ -4,19 +4,54 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, SOME_FAILED, command, going, leftovers, listing
+from copying import BLOCK, DONE, SOME_FAILED, command, ends, going, leftovers, listing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from copying import Ends
+    from emulation import Emulation
 
-def slowed(source: Path, there: Path) -> list[str]:
+
+@pytest.fixture(scope="module")
+def clear(near: Emulation) -> Iterator[Ends]:
+    """Both ends, and no keys: nobody else reaches an emulated host."""
+    with ends(near) as both:
+        yield both
+
+
+SLOWLY = ("--limit", "40mbit", "--streams", "1")
+
+
+def slowed(source: Path, there: Path, *options: str) -> list[str]:
     """A copy by one stream, slow enough for a test to change the source behind its back."""
-    return command(f"{source}/", there, "--limit", "40mbit", "--streams", "1")
+    return command(f"{source}/", there, *SLOWLY, *options)
+
+
+def change(path: Path, how: str) -> None:
+    """Change a file of six blocks."""
+    with path.open("r+b") as file:
+        if how == "grows":
+            file.seek(0, os.SEEK_END)
+            file.write(b"more")
+        elif how == "shrinks":
+            file.truncate(BLOCK)
+        else:
+            file.seek(5 * BLOCK)
+            file.write(how.encode())
+
+
+def two_files(source: Path) -> None:
+    """A directory of two files of six blocks."""
+    source.mkdir()
+    for name in ("a", "b"):
+        (source / name).write_bytes(random.Random(name).randbytes(6 * BLOCK))
 
 
 def test_a_source_that_vanishes_is_named_and_the_others_are_copied(tmp_path: Path) -> None:
@@ -36,22 +71,73 @@ def test_a_source_that_vanishes_is_named_and_the_others_are_copied(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["grows", "shrinks", "is written over"])
-def test_a_source_that_changes_while_it_is_read_is_not_copied(tmp_path: Path, how: str) -> None:
+def test_a_source_that_changes_while_it_is_read_is_copied_as_it_is_then(tmp_path: Path, how: str) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
-    source.mkdir()
-    for name in ("a", "b"):
-        (source / name).write_bytes(random.Random(name).randbytes(6 * BLOCK))
+    two_files(source)
     with going(slowed(source, there)) as copying:
         copying.wait_for(2 * BLOCK)
-        with (source / "a").open("r+b") as file:
-            if how == "grows":
-                file.seek(0, os.SEEK_END)
-                file.write(b"more")
-            elif how == "shrinks":
-                file.truncate(BLOCK)
-            else:
-                file.seek(5 * BLOCK)
-                file.write(b"changed")
+        change(source / "a", how)
+        copied = copying.ended()
+    assert copied.status == DONE
+    assert "once more" in copied.stderr
+    assert [copied.outcome(name) for name in ("a", "b")] == ["copied", "copied"]
+    assert listing(there) == listing(source)
+    assert leftovers(there) == []
+    # What was measured is the first time: all names, all bytes of what was copied then.
+    assert copied.record["outcome"] == "ok"
+    assert copied.record["bytes"] >= 6 * BLOCK
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_changed_is_tried_once_more_between_hosts_too(clear: Ends, tmp_path: Path, way: str) -> None:
+    source, there = tmp_path / "a [1]*" / "source", tmp_path / "there"
+    source.parent.mkdir()
+    two_files(source)
+    places = [str(source), clear.far(there)] if way == "push" else [clear.far(source), str(there)]
+    there.mkdir()
+    with clear.copying(*places, *SLOWLY) as copying:
+        copying.wait_for(2 * BLOCK)
+        change(source / "a", "is written over")
+        copied = copying.ended()
+    assert copied.status == DONE
+    assert "once more" in copied.stderr
+    assert listing(there / "source") == listing(source)
+    assert leftovers(there) == []
+
+
+def test_a_source_that_goes_on_changing_is_tried_twice_and_named(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    two_files(source)
+    over = threading.Event()
+
+    def write() -> None:
+        at = 0
+        while not over.wait(0.005):
+            change(source / "a", f"{(at := at + 1):>8}")
+
+    with going(slowed(source, there)) as copying:
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            copied = copying.ended()
+        finally:
+            over.set()
+            writer.join()
+    assert copied.status == SOME_FAILED
+    assert copied.outcome("a") == "failed"
+    assert "while it was read" in copied.names["a"]["reason"]
+    assert copied.stderr.count("once more") == 1
+    assert listing(there).keys() == {b"b"}
+    assert leftovers(there) == []
+
+
+@pytest.mark.parametrize("how", ["grows", "shrinks", "is written over"])
+def test_without_retries_what_changed_is_not_copied(tmp_path: Path, how: str) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    two_files(source)
+    with going(slowed(source, there, "--retries", "0")) as copying:
+        copying.wait_for(2 * BLOCK)
+        change(source / "a", how)
         copied = copying.ended()
     assert copied.status == SOME_FAILED
     assert copied.outcome("a") == "failed"

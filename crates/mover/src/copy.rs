@@ -10,12 +10,14 @@ use farlink_wire::message::copy::PlaceError;
 
 use crate::control::ControlError;
 
+mod again;
 mod bottleneck;
 mod client;
 mod conversation;
 pub mod file_event;
 pub mod filter;
 mod foretell;
+mod ledger;
 pub(crate) mod local;
 mod manner;
 mod outgoing;

@@ -80,10 +80,14 @@ impl Report {
             print(&(line(event).to_string() + "\n"));
         }
         match &event.what {
-            Became::Failed(reason) if reason.starts_with(&event.path) || event.path.is_empty() => {
+            Became::Failed(reason) | Became::Abandoned(reason)
+                if reason.starts_with(&event.path) || event.path.is_empty() =>
+            {
                 self.say(&format!("farlink: {reason}"));
             }
-            Became::Failed(reason) => self.say(&format!("farlink: {}: {reason}", event.path)),
+            Became::Failed(reason) | Became::Abandoned(reason) => {
+                self.say(&format!("farlink: {}: {reason}", event.path));
+            }
             Became::Skipped(what) => self.say(&format!("farlink: {}: skipped, {what}", event.path)),
             Became::Copied | Became::Same if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
@@ -165,7 +169,7 @@ fn line(event: &FileEvent) -> serde_json::Value {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
         Became::Skipped(reason) => ("skipped", Some(reason)),
-        Became::Failed(reason) => ("failed", Some(reason)),
+        Became::Failed(reason) | Became::Abandoned(reason) => ("failed", Some(reason)),
     };
     let mut object = json!({"path": event.path, "bytes": event.bytes, "outcome": outcome});
     if let Some(digest) = event.digest {
@@ -181,7 +185,9 @@ fn remark(event: &FileEvent) -> String {
     match &event.what {
         Became::Copied => String::new(),
         Became::Same => " (was there)".to_owned(),
-        Became::Skipped(reason) | Became::Failed(reason) => format!(" ({reason})"),
+        Became::Skipped(reason) | Became::Failed(reason) | Became::Abandoned(reason) => {
+            format!(" ({reason})")
+        }
     }
 }
 

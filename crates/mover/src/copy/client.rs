@@ -13,16 +13,16 @@ use farlink_host::readiness::Wake;
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
-use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Secret};
+use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Rule, Secret};
 use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use super::conversation::{End, Party, talk};
-use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
+use super::ledger::Ledger;
 use super::manner::Manner;
-use super::plan::{Finished, Notice, Plan, Progress, Summary};
+use super::plan::{Finished, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::sending::{Sending, Tally};
 use super::serve::absolute;
@@ -44,7 +44,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     let mut ledger = Ledger::new(plan, notice);
     let mut attempt = 0;
     let outcome = loop {
-        let outcome = Attempt { plan, key, resume, stop }.run(&mut ledger);
+        let outcome = Attempt { plan, rules: &plan.rules, key, resume, stop }.run(&mut ledger);
         match outcome {
             Err(error) if error.is_passing() && attempt < plan.retries && !stop.is_raised() => {
                 attempt += 1;
@@ -56,6 +56,10 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         }
     };
     ledger.summary.retries = attempt;
+    if plan.retries > 0 && matches!(outcome, Ok(false)) && !stop.is_raised() {
+        try_again(plan, key, stop, &mut ledger);
+    }
+    ledger.tell_what_failed();
     let interrupted = matches!(outcome, Ok(true));
     let error = outcome.err();
     if error.is_none() && !interrupted && ledger.summary.failed == 0 {
@@ -74,6 +78,18 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
             Some(format!("{} of {} names were not copied", summary.failed, summary.failed + summary.entries));
     }
     Finished { record, summary, error }
+}
+
+/// Tries what failed once more, by itself. What was measured stays that of the transfer before.
+fn try_again(plan: &Plan, key: [u8; 16], stop: &Wake, ledger: &mut Ledger<'_>) {
+    let Some((names, rules)) = ledger.again.begin() else { return };
+    ledger.warn(format!("{names} names were not copied: trying them once more"));
+    let (record, bottleneck) = (ledger.record.clone(), ledger.summary.bottleneck);
+    if let Err(error) = (Attempt { plan, rules: &rules, key, resume: true, stop }).run(ledger) {
+        ledger.warn(chain(&error));
+    }
+    ledger.record = record;
+    ledger.summary.bottleneck = bottleneck;
 }
 
 /// Waits before attempt `attempt`: 1, 2, 4, ... seconds, no longer than 30.
@@ -104,64 +120,11 @@ fn key_of(plan: &Plan) -> [u8; 16] {
     key
 }
 
-/// What is known of a transfer over all its attempts.
-struct Ledger<'a> {
-    record: farlink_wire::record::Record,
-    summary: Summary,
-    notice: &'a mut dyn FnMut(Notice),
-    report: bool,
-    began: Nanos,
-    start: Option<Nanos>,
-}
-
-impl<'a> Ledger<'a> {
-    fn new(plan: &Plan, notice: &'a mut dyn FnMut(Notice)) -> Self {
-        let record = record::opened(plan, rfc3339_before(Nanos::ZERO));
-        Self {
-            record,
-            summary: Summary::default(),
-            notice,
-            report: plan.report,
-            began: monotonic(),
-            start: None,
-        }
-    }
-
-    fn warn(&mut self, text: String) {
-        (self.notice)(Notice::Warning(text));
-    }
-
-    fn on_events(&mut self, events: Vec<FileEvent>) {
-        for event in events {
-            let well = match event.what {
-                Became::Copied => true,
-                Became::Same => {
-                    self.summary.same += event.bytes;
-                    true
-                }
-                Became::Skipped(_) => {
-                    self.summary.skipped += 1;
-                    false
-                }
-                Became::Failed(_) => {
-                    self.summary.failed += 1;
-                    false
-                }
-            };
-            if well {
-                self.summary.entries += 1;
-                self.summary.bytes += event.bytes;
-            }
-            if self.report || !well {
-                (self.notice)(Notice::File(event));
-            }
-        }
-    }
-}
-
 /// One attempt at a plan.
 pub(super) struct Attempt<'a> {
     pub(super) plan: &'a Plan,
+    /// What is copied of its sources.
+    pub(super) rules: &'a [Rule],
     pub(super) key: [u8; 16],
     pub(super) resume: bool,
     pub(super) stop: &'a Wake,
@@ -292,7 +255,7 @@ impl Attempt<'_> {
         let plan = self.plan;
         let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
         let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
-        let filter = Filter::new(&plan.rules)?;
+        let filter = Filter::new(self.rules)?;
         match plan.way {
             Way::Forward => {
                 let mut sources = Vec::new();
@@ -345,7 +308,7 @@ impl Attempt<'_> {
             key: Token(self.key),
             resume: self.resume,
             dry_run: false,
-            rules: if forward { Vec::new() } else { plan.rules.clone() },
+            rules: if forward { Vec::new() } else { self.rules.to_vec() },
             length: plan.length,
             protect: plan.protect,
             secret: None,

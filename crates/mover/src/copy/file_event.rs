@@ -26,4 +26,17 @@ pub enum Became {
     Skipped(String),
     /// It was not copied, though it should have been.
     Failed(String),
+    /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.
+    Abandoned(String),
+}
+
+impl Became {
+    /// Why it was not copied, though it should have been.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed(reason) | Self::Abandoned(reason) => Some(reason),
+            Self::Copied | Self::Same | Self::Skipped(_) => None,
+        }
+    }
 }

@@ -25,7 +25,7 @@ use crate::control::{Control, ControlError};
 /// # Errors
 /// Where a source is not there, or the far end cannot be asked.
 pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<(), CopyError> {
-    let attempt = Attempt { plan, key: [0; 16], resume: false, stop };
+    let attempt = Attempt { plan, rules: &plan.rules, key: [0; 16], resume: false, stop };
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
             walk(&sources, &filter, |event| name(&event));
@@ -69,7 +69,9 @@ pub(super) fn tell(
     walk(sources, filter, |FileEvent { path, bytes, what, .. }| {
         let Ok(path) = Place::new(bytes_of(&path)) else { return };
         let message = match what {
-            Became::Failed(reason) => Copy::Skipped { path, reason: reason.into(), failed: true },
+            Became::Failed(reason) | Became::Abandoned(reason) => {
+                Copy::Skipped { path, reason: reason.into(), failed: true }
+            }
             Became::Skipped(reason) => Copy::Skipped { path, reason: reason.into(), failed: false },
             _ => {
                 entries += 1;

@@ -509,7 +509,7 @@ impl State {
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {
         self.entries += 1;
-        self.failed += u64::from(matches!(what, Became::Failed(_)));
+        self.failed += u64::from(what.failure().is_some());
         if report {
             self.events.push(FileEvent { path: entry.path.to_string(), bytes, digest, what });
         }

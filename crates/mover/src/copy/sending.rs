@@ -176,7 +176,7 @@ impl Sending {
     /// A name that is not copied.
     pub(crate) fn supply_lacks(&self, event: FileEvent, message: Option<Copy>) {
         let mut state = self.state();
-        state.tally.failed += u64::from(matches!(event.what, Became::Failed(_)));
+        state.tally.failed += u64::from(event.what.failure().is_some());
         if self.manner.report {
             state.events.push(event);
         } else {
@@ -298,7 +298,7 @@ impl Sending {
         }
         state.schedule.on_closed(number);
         state.outbox.push(Copy::Abandon { file: number, reason: reason.clone().into() });
-        state.close_name(self.manner.report, file.event(None, Became::Failed(reason)));
+        state.close_name(self.manner.report, file.event(None, Became::Abandoned(reason)));
         drop(state);
         self.changed.notify_all();
         self.wake.raise();
@@ -561,7 +561,7 @@ impl State {
 
     fn close_name(&mut self, report: bool, event: FileEvent) {
         self.tally.entries += 1;
-        self.tally.failed += u64::from(matches!(event.what, Became::Failed(_)));
+        self.tally.failed += u64::from(event.what.failure().is_some());
         if report {
             self.events.push(event);
         }

@@ -56,7 +56,7 @@ impl Receiving {
                 &incoming.frame.entry,
                 bytes,
                 None,
-                Became::Failed(reason.to_owned()),
+                Became::Abandoned(reason.to_owned()),
             );
         }
         drop(state);

@@ -1,0 +1,161 @@
+//! Files that were begun and not read to their end, to be tried once more when all others are done: they were being written, or a
+//! disk hiccuped. What is not there, or may not be read, is not tried again.
+
+use std::collections::{BTreeMap, HashSet};
+
+use farlink_wire::message::copy::Rule;
+use farlink_wire::path::bytes_of;
+
+use super::file_event::{Became, FileEvent};
+use super::filter::Filter;
+
+/// The names that failed, as many as are tried again, and what became of them.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    failed: BTreeMap<String, FileEvent>,
+    /// Whether they are being tried again.
+    trying: bool,
+    done: HashSet<String>,
+}
+
+impl Again {
+    /// Takes what became of a name, where that is not the last word on it or is none at all; gives it back otherwise.
+    pub(super) fn take(&mut self, event: FileEvent) -> Option<FileEvent> {
+        if self.trying {
+            // The directories above come along, and were told of before.
+            let (asked, _) = self.failed.get_key_value(&event.path)?;
+            self.done.insert(asked.clone());
+            return Some(event);
+        }
+        // An attempt before, which the connection did not survive, may have told of it.
+        self.failed.remove(&event.path);
+        if matches!(event.what, Became::Abandoned(_))
+            && can_be_named(&event)
+            && self.failed.len() < MOST_NAMES
+        {
+            self.failed.insert(event.path.clone(), event);
+            return None;
+        }
+        Some(event)
+    }
+
+    /// Begins to try again: how many names, and the rules that admit them alone. `None` where there is nothing to try.
+    pub(super) fn begin(&mut self) -> Option<(usize, Vec<Rule>)> {
+        self.trying = true;
+        if self.failed.is_empty() {
+            return None;
+        }
+        let mut rules: Vec<Rule> = Vec::new();
+        let mut admitted = HashSet::new();
+        let mut names = 0;
+        for path in self.failed.keys() {
+            let path = bytes_of(path);
+            let Ok(path) = std::str::from_utf8(&path) else { continue };
+            let above = path.match_indices('/').map(|(at, _)| format!("/{}/", escaped(&path[..at])));
+            let own = format!("/{}", escaped(path));
+            let new: Vec<String> = above.chain([own]).filter(|pattern| !admitted.contains(pattern)).collect();
+            if rules.len() + new.len() < Filter::MOST_RULES {
+                names += 1;
+                admitted.extend(new.iter().cloned());
+                rules.extend(new.into_iter().map(|pattern| Rule { include: true, pattern }));
+            }
+        }
+        rules.push(Rule { include: false, pattern: "*".to_owned() });
+        Some((names, rules))
+    }
+
+    /// What is still to be told: the names of which nothing more was heard.
+    pub(super) fn end(&mut self) -> Vec<FileEvent> {
+        let failed = std::mem::take(&mut self.failed);
+        failed.into_values().filter(|event| !self.done.contains(&event.path)).collect()
+    }
+}
+
+/// Whether a rule can name it.
+fn can_be_named(event: &FileEvent) -> bool {
+    let name = bytes_of(&event.path);
+    !name.is_empty() && name.len() <= MOST_NAME && std::str::from_utf8(&name).is_ok()
+}
+
+/// A pattern that matches `name` and nothing else. A backslash escapes only where there is something that it could.
+fn escaped(name: &str) -> String {
+    if !name.contains(['*', '?', '[']) {
+        return name.to_owned();
+    }
+    name.chars()
+        .flat_map(|c| matches!(c, '*' | '?' | '[' | '\\').then_some('\\').into_iter().chain([c]))
+        .collect()
+}
+
+/// Names that are tried again, of one transfer: their rules, and those of the directories above them, are few enough for a request.
+const MOST_NAMES: usize = 100;
+
+/// Bytes of such a name: a pattern may have twice as many.
+const MOST_NAME: usize = 400;
+
+#[cfg(test)]
+mod tests {
+    use farlink_wire::path::RelativePath;
+
+    use super::*;
+
+    fn event(path: &str, what: Became) -> FileEvent {
+        FileEvent { path: path.to_owned(), bytes: 1, digest: None, what }
+    }
+
+    fn failed(path: &str) -> FileEvent {
+        event(path, Became::Abandoned("it was changed while it was read".to_owned()))
+    }
+
+    #[test]
+    fn the_rules_admit_what_failed_and_the_way_to_it() {
+        let mut again = Again::default();
+        for path in ["run/a/odd [1]*?.dat", "run/b\\c"] {
+            assert_eq!(again.take(failed(path)), None);
+        }
+        let (names, rules) = again.begin().unwrap();
+        assert_eq!(names, 2);
+        let filter = Filter::new(&rules).unwrap();
+        let admits = |path: &str, is_dir| filter.admits(&RelativePath::new(path.as_bytes()).unwrap(), is_dir);
+        for (path, is_dir) in
+            [("run", true), ("run/a", true), ("run/a/odd [1]*?.dat", false), ("run/b\\c", false)]
+        {
+            assert!(admits(path, is_dir), "{path}");
+        }
+        for path in ["run/a/odd 1xy.dat", "run/c", "other", "run/a/b", "a"] {
+            assert!(!admits(path, false), "{path}");
+        }
+    }
+
+    #[test]
+    fn each_name_is_told_of_once() {
+        let mut again = Again::default();
+        let copied = event("x", Became::Copied);
+        assert_eq!(again.take(copied.clone()), Some(copied));
+        let missing = event("m", Became::Failed("open m: No such file or directory".to_owned()));
+        assert_eq!(again.take(missing.clone()), Some(missing), "what is not there is not tried again");
+        assert_eq!(again.take(failed("d/y")), None);
+        assert_eq!(again.take(failed("d/z")), None);
+        assert!(again.begin().is_some());
+        // The way to it, then the name itself.
+        assert_eq!(again.take(event("d", Became::Copied)), None);
+        let copied = event("d/y", Became::Copied);
+        assert_eq!(again.take(copied.clone()), Some(copied));
+        assert_eq!(again.end(), [failed("d/z")]);
+        assert_eq!(again.end(), []);
+    }
+
+    #[test]
+    fn as_many_as_fit_a_request_are_tried_and_the_others_told_of() {
+        let mut again = Again::default();
+        let deep = "a/".repeat(150);
+        let told = (0..MOST_NAMES + 5).filter(|at| again.take(failed(&format!("{at}/{deep}x"))).is_some());
+        assert_eq!(told.count(), 5);
+        assert!(again.take(failed("")).is_some(), "what has no name");
+        assert!(again.take(failed("%FF")).is_some(), "what no rule can name");
+        let (names, rules) = again.begin().unwrap();
+        assert!(Filter::new(&rules).is_ok());
+        assert_eq!(names, 6);
+        assert_eq!(again.end().len(), MOST_NAMES);
+    }
+}

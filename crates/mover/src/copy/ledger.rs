@@ -1,0 +1,80 @@
+//! What is known of a file transfer over all its attempts.
+
+use farlink_host::clock::{monotonic, rfc3339_before};
+use farlink_wire::quantity::Nanos;
+use farlink_wire::record::Record;
+
+use super::again::Again;
+use super::file_event::{Became, FileEvent};
+use super::plan::{Notice, Plan, Summary};
+use super::record;
+
+/// What is known of a transfer over all its attempts.
+pub(super) struct Ledger<'a> {
+    pub(super) record: Record,
+    pub(super) summary: Summary,
+    pub(super) notice: &'a mut dyn FnMut(Notice),
+    report: bool,
+    pub(super) began: Nanos,
+    pub(super) start: Option<Nanos>,
+    pub(super) again: Again,
+}
+
+impl<'a> Ledger<'a> {
+    pub(super) fn new(plan: &Plan, notice: &'a mut dyn FnMut(Notice)) -> Self {
+        let record = record::opened(plan, rfc3339_before(Nanos::ZERO));
+        Self {
+            record,
+            summary: Summary::default(),
+            notice,
+            report: plan.report,
+            began: monotonic(),
+            start: None,
+            again: Again::default(),
+        }
+    }
+
+    /// The names that failed for good.
+    pub(super) fn tell_what_failed(&mut self) {
+        for event in self.again.end() {
+            self.on_event(event);
+        }
+    }
+
+    pub(super) fn warn(&mut self, text: String) {
+        (self.notice)(Notice::Warning(text));
+    }
+
+    pub(super) fn on_events(&mut self, events: Vec<FileEvent>) {
+        for event in events {
+            if let Some(event) = self.again.take(event) {
+                self.on_event(event);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: FileEvent) {
+        let well = match event.what {
+            Became::Copied => true,
+            Became::Same => {
+                self.summary.same += event.bytes;
+                true
+            }
+            Became::Skipped(_) => {
+                self.summary.skipped += 1;
+                false
+            }
+            Became::Failed(_) | Became::Abandoned(_) => {
+                self.summary.failed += 1;
+                false
+            }
+        };
+        if well {
+            self.summary.entries += 1;
+            self.summary.bytes += event.bytes;
+        }
+        if self.report || !well {
+            (self.notice)(Notice::File(event));
+        }
+    }
+}
