@@ -35,6 +35,9 @@ with contextlib.suppress(ProcessLookupError):
         time.sleep(max(0.0, due - time.monotonic()))
 """
 
+# A table of the packet filter, and what it looks at.
+TABLE, TO_GROUPS = "farlink_bench", "ip daddr 224.0.0.0/4 meta l4proto udp"
+
 # Bytes of IPv4 and UDP headers, and of Ethernet's around a packet: what every tool's datagram carries.
 DATAGRAM_HEADERS, FRAMING = 28, 38
 # Of a packet of `farlink cast` (OVERHEAD in crates/wire/src/cast/packet.rs).
@@ -81,6 +84,22 @@ class Star(Connection):
         finally:
             for host in shares:
                 self.access(host, "--loss", "0%")
+
+    @contextlib.contextmanager
+    def missing(self, shares: dict[str, float]) -> Iterator[None]:
+        """These hosts drop such shares of the packets for groups, and nothing else, while the context lasts.
+
+        What a packet filter drops it drops whole, as the kernel has it: a super-packet with all its segments.
+        """
+        for host, share in shares.items():
+            rule = f"{TO_GROUPS} numgen random mod 10000 < {round(10000 * share)} drop"
+            chain = f"chain input {{ type filter hook input priority 0; {rule}; }}"
+            self.run(host, "nft", f"table inet {TABLE} {{ {chain} }}")
+        try:
+            yield
+        finally:
+            for host in shares:
+                self.run(host, "nft", f"delete table inet {TABLE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
