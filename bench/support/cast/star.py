@@ -94,7 +94,7 @@ class Star(Connection):
         for host, share in shares.items():
             rule = f"{TO_GROUPS} numgen random mod 10000 < {round(10000 * share)} drop"
             chain = f"chain input {{ type filter hook input priority 0; {rule}; }}"
-            self.run(host, "nft", f"table inet {TABLE} {{ {chain} }}")
+            self.run(host, "nft", f"table inet {TABLE} {{\n{chain}\n}}")
         try:
             yield
         finally:
