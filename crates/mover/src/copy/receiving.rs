@@ -28,8 +28,10 @@ mod packs;
 mod progress;
 mod read_back;
 mod sender;
+mod writers;
 
 use outbox::Outbox;
+use writers::Writers;
 
 /// How the receiving end goes about it.
 #[derive(Debug)]
@@ -94,8 +96,8 @@ pub(crate) struct Incoming {
     digests: Mutex<Digests>,
     /// Whether it has its final name: nothing is written then. Held for reading while something is.
     closed: RwLock<bool>,
-    /// Who writes: the kernel lets one thread write a file at a time, and has the others wait at a cost.
-    turn: Mutex<()>,
+    /// Whose turn it is to write, of those who do: the kernel lets one thread write a file at a time, and has the others wait at a cost.
+    turn: Mutex<Writers>,
     /// How often the disk had something else than was written.
     spoiled: AtomicU32,
 }
@@ -107,6 +109,12 @@ struct Digests {
     proven: HashMap<u32, Digest>,
     /// Whether every block was hashed.
     complete: bool,
+}
+
+impl Incoming {
+    fn writers(&self) -> MutexGuard<'_, Writers> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What became of a block's payload.
@@ -234,19 +242,28 @@ impl Receiving {
         BlockHasher::new(size, block_bytes(size), index)
     }
 
-    /// Writes a piece of block `index`, unless another connection has brought it meanwhile; false where that failed, and the file was
-    /// given up.
-    pub(crate) fn write(&self, incoming: &Incoming, index: u32, offset: u64, piece: &[u8]) -> bool {
-        let written = {
+    /// Writes a piece of block `index` that `stream` brings, unless another connection has brought the block meanwhile; false where that
+    /// failed, and the file was given up.
+    pub(crate) fn write(
+        &self,
+        incoming: &Incoming,
+        (index, stream): (u32, u32),
+        offset: u64,
+        piece: &[u8],
+    ) -> bool {
+        let written = self.timing.during(Stage::Disk, || {
+            let mut writers = incoming.writers();
             let closed = incoming.closed.read().unwrap_or_else(PoisonError::into_inner);
+            // Looked at in turn: what is there was proven, and is not written to any more.
             if *closed || !self.wants(incoming.frame.file, index) {
-                return true;
+                return Ok(());
             }
-            self.timing.during(Stage::Disk, || {
-                let _turn = incoming.turn.lock();
+            if writers.on_write(index, stream) {
                 incoming.store.write_at(&self.manner.target, offset, piece)
-            })
-        };
+            } else {
+                incoming.store.write_beside(&self.manner.target, offset, piece)
+            }
+        });
         match written {
             Ok(()) => true,
             Err(error) => {
@@ -272,34 +289,74 @@ impl Receiving {
         self.settle();
     }
 
-    /// A block has come, whole: `said` is the digest that came behind it.
+    /// `stream` has brought a block whole: `said` is the digest that came behind it.
     pub(crate) fn on_block(
         &self,
         incoming: &Arc<Incoming>,
-        index: u32,
+        (index, stream): (u32, u32),
         payload: Payload,
         said: Digest,
     ) -> Result<(), CopyError> {
-        let file = incoming.frame.file;
-        let unit = Unit::Block(file, index);
+        let unit = Unit::Block(incoming.frame.file, index);
         let digest = match payload {
             // The sender gave the file up, and says so.
             Payload::Written(_) if said == Digest::ABSENT => return Ok(()),
-            Payload::Written(digest) if self.manner.verify && digest != said => {
-                self.state().outbox.damaged.push(unit);
-                self.wake.raise();
-                return Ok(());
-            }
             Payload::Written(digest) => digest,
             Payload::Dropped => return Ok(()),
         };
-        if self.manner.verify
-            && let Err(error) = incoming.store.note(index, digest)
-        {
-            self.fail(incoming, &error);
+        // Until it is said to be there, nobody else writes to it.
+        let mut writers = incoming.writers();
+        let disturbed = writers.on_end(index, stream);
+        if !self.wants(incoming.frame.file, index) {
+            drop(writers);
+            self.on_again(incoming.frame.file, index);
             return Ok(());
         }
-        self.arrived(incoming, &[(index, 1)], Some(digest), unit)
+        let last = match self.is_well(incoming, index, digest, said, disturbed) {
+            Ok(true) => self.mark(incoming, &[(index, 1)], Some(digest), unit)?,
+            Ok(false) => {
+                self.state().outbox.damaged.push(unit);
+                false
+            }
+            Err(error) => {
+                drop(writers);
+                self.fail(incoming, &error);
+                return Ok(());
+            }
+        };
+        drop(writers);
+        if last {
+            self.store(incoming);
+        }
+        self.wake.raise();
+        Ok(())
+    }
+
+    /// Whether a block that was written is what it should be; then the journal says so. Where another connection has written to it
+    /// meanwhile, what came is not what is there: it is read again.
+    fn is_well(
+        &self,
+        incoming: &Incoming,
+        index: u32,
+        digest: Digest,
+        said: Digest,
+        disturbed: bool,
+    ) -> Result<bool, TargetError> {
+        if !self.manner.verify {
+            return Ok(true);
+        }
+        if digest != said
+            || disturbed && !self.timing.during(Stage::Disk, || incoming.store.holds(index, digest))?
+        {
+            return Ok(false);
+        }
+        incoming.store.note(index, digest)?;
+        Ok(true)
+    }
+
+    /// `stream` brings no more of block `index`, also where it broke.
+    pub(crate) fn on_end_of_block(incoming: &Incoming, index: u32, stream: u32) {
+        incoming.writers().on_end(index, stream);
     }
 
     /// Blocks are there: written, or nothing is in them.
@@ -310,6 +367,21 @@ impl Receiving {
         digest: Option<Digest>,
         unit: Unit,
     ) -> Result<(), CopyError> {
+        if self.mark(incoming, runs, digest, unit)? {
+            self.store(incoming);
+        }
+        self.wake.raise();
+        Ok(())
+    }
+
+    /// The same, but for what is to be done where these were the last, which is told.
+    fn mark(
+        &self,
+        incoming: &Incoming,
+        runs: &[(u32, u32)],
+        digest: Option<Digest>,
+        unit: Unit,
+    ) -> Result<bool, CopyError> {
         let file = incoming.frame.file;
         if let Ok(mut digests) = incoming.digests.lock() {
             for index in runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
@@ -321,23 +393,17 @@ impl Receiving {
             }
         }
         let mut last = false;
-        {
-            let mut state = self.state();
-            for index in runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
-                match state.arrivals.on_block(file, index) {
-                    Came::Unknown => return Err(CopyError::NoSuchBlock { file, index }),
-                    came => last |= came == Came::Last,
-                }
-            }
-            if digest.is_some() {
-                state.outbox.acknowledged.push(unit);
+        let mut state = self.state();
+        for index in runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
+            match state.arrivals.on_block(file, index) {
+                Came::Unknown => return Err(CopyError::NoSuchBlock { file, index }),
+                came => last |= came == Came::Last,
             }
         }
-        if last {
-            self.store(incoming);
+        if digest.is_some() {
+            state.outbox.acknowledged.push(unit);
         }
-        self.wake.raise();
-        Ok(())
+        Ok(last)
     }
 
     /// A block is there that nobody waits to hear of.

@@ -63,6 +63,32 @@ impl Store {
         }
     }
 
+    /// The same, while somebody else writes the block, too.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn write_beside(&self, target: &Target, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        match self {
+            Self::Partial(partial) => partial.write_beside(offset, bytes),
+            Self::Held(standing) => standing.instead(target)?.write_beside(offset, bytes),
+            Self::Sink(_) => self.write_at(target, offset, bytes),
+        }
+    }
+
+    /// Whether block `index`, as it is now, has `digest`. Where nothing is kept it has any.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn holds(&self, index: u32, digest: Digest) -> Result<bool, TargetError> {
+        match self {
+            Self::Partial(partial) => partial.holds(index, digest),
+            Self::Held(standing) => {
+                standing.instead.get().map_or(Ok(true), |partial| partial.holds(index, digest))
+            }
+            Self::Sink(_) => Ok(true),
+        }
+    }
+
     /// Makes sure that there is nothing in the `count` blocks from `first`.
     ///
     /// # Errors

@@ -143,6 +143,15 @@ impl StreamIn {
     /// A block, whose body is in the buffer.
     fn block(&mut self, length: usize) -> Result<(), Break> {
         let block = Block::decode(&self.buffer[..length]).map_err(Refused)?;
+        let incoming = self.said.get(&block.file).cloned().flatten();
+        let taken = self.take_block(block);
+        if let Some(incoming) = incoming {
+            Receiving::on_end_of_block(&incoming, block.index, self.number);
+        }
+        taken
+    }
+
+    fn take_block(&mut self, block: Block) -> Result<(), Break> {
         let incoming = match self.said.get(&block.file) {
             Some(incoming) => incoming.clone(),
             None => return Err(Break::Hostile(CopyError::UnknownFile { file: block.file })),
@@ -170,7 +179,8 @@ impl StreamIn {
             if verify {
                 self.receiving.timing.during(Stage::Digest, || hasher.update(piece));
             }
-            written = written && self.receiving.write(&incoming, block.index, from + at as u64, piece);
+            written = written
+                && self.receiving.write(&incoming, (block.index, self.number), from + at as u64, piece);
             self.receiving.on_bytes(count);
             at += count;
         }
@@ -181,7 +191,8 @@ impl StreamIn {
         if !written {
             self.said.insert(block.file, None);
         }
-        self.receiving.on_block(&incoming, block.index, payload, said).map_err(Break::Hostile)
+        let by = (block.index, self.number);
+        self.receiving.on_block(&incoming, by, payload, said).map_err(Break::Hostile)
     }
 
     /// A block of a file that is stored or given up.

@@ -6,7 +6,7 @@ use super::super::target::tests::{Scratch, file};
 use super::read_back::MOST_SPOILED;
 use super::*;
 
-/// A receiver of one file whose disk may have something else than was written.
+/// A receiver of one file whose disk may have something else than was written, and to which blocks may come twice at a time.
 struct Spoiled {
     scratch: Scratch,
     receiving: Arc<Receiving>,
@@ -15,11 +15,16 @@ struct Spoiled {
 }
 
 const SIZE: u64 = 5 << 20;
+const PIECE: u64 = 256 << 10;
 
 impl Spoiled {
     fn new(name: &str) -> Self {
+        Self::of(name, true, false)
+    }
+
+    fn of(name: &str, read_back: bool, sparse: bool) -> Self {
         let scratch = Scratch::new(name);
-        let options = TargetOptions { read_back: true, ..TargetOptions::default() };
+        let options = TargetOptions { read_back, ..TargetOptions::default() };
         let manner = Manner {
             target: scratch.open("", true, options).unwrap(),
             sink: None,
@@ -30,7 +35,7 @@ impl Spoiled {
             interval: Nanos(1_000_000_000),
         };
         let receiving = Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap());
-        let frame = File { file: 0, entry: file("big", SIZE), sparse: false };
+        let frame = File { file: 0, entry: file("big", SIZE), sparse };
         let incoming = receiving.open(frame).unwrap().unwrap();
         let content = (0..SIZE).map(|at| (at / 4096 + at % 251) as u8).collect();
         receiving.on_message(Copy::Total { files: 1, packs: 0, entries: 1, bytes: SIZE }).unwrap();
@@ -43,8 +48,31 @@ impl Spoiled {
         let (start, end) = (u64::from(index) * bytes, SIZE.min(u64::from(index + 1) * bytes));
         let piece = &self.content[start as usize..end as usize];
         let digest = digest::block(SIZE, bytes, index, piece);
-        assert!(self.receiving.write(&self.incoming, index, start, piece));
-        self.receiving.on_block(&self.incoming, index, Payload::Written(digest), digest).unwrap();
+        assert!(self.receiving.write(&self.incoming, (index, 0), start, piece));
+        self.receiving.on_block(&self.incoming, (index, 0), Payload::Written(digest), digest).unwrap();
+    }
+
+    /// Piece `piece` of block `index` comes by `stream`, changed where `forged`.
+    fn piece(&self, (index, stream): (u32, u32), piece: u64, forged: bool) {
+        let at = u64::from(index) * block_bytes(SIZE) + piece * PIECE;
+        let mut bytes = self.content[at as usize..(at + PIECE) as usize].to_vec();
+        if forged {
+            bytes[5] ^= 1;
+        }
+        assert!(self.receiving.write(&self.incoming, (index, stream), at, &bytes));
+    }
+
+    /// Block `index` has come whole by `stream`, as what came there makes it: right, or `forged`.
+    fn whole(&self, (index, stream): (u32, u32), forged: bool) {
+        let bytes = block_bytes(SIZE);
+        let (start, end) = (u64::from(index) * bytes, SIZE.min(u64::from(index + 1) * bytes));
+        let said = digest::block(SIZE, bytes, index, &self.content[start as usize..end as usize]);
+        let came = if forged { Digest([1; 32]) } else { said };
+        self.receiving.on_block(&self.incoming, (index, stream), Payload::Written(came), said).unwrap();
+    }
+
+    fn stored(&self) -> bool {
+        fs::read(self.scratch.0.join("big")).is_ok_and(|there| there == self.content)
     }
 
     fn blocks() -> u32 {
@@ -111,4 +139,52 @@ fn a_disk_that_spoils_again_and_again_is_named_and_what_is_well_stays() {
     let [event] = &spoiled.receiving.take_events()[..] else { panic!("one file") };
     assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("block 0")), "{event:?}");
     assert!(spoiled.partial().exists() && !spoiled.scratch.0.join("big").exists());
+}
+
+#[test]
+fn a_block_that_comes_twice_at_a_time_is_there_whole_with_holes_or_without() {
+    for sparse in [false, true] {
+        let twice = Spoiled::of(if sparse { "twice-sparse" } else { "twice" }, false, sparse);
+        (1..Spoiled::blocks()).for_each(|index| twice.comes(index));
+        (0..3).for_each(|piece| twice.piece((0, 0), piece, false));
+        // The second begins when the first has almost all.
+        twice.piece((0, 1), 0, false);
+        twice.piece((0, 0), 3, false);
+        twice.whole((0, 0), false);
+        // What the second still brings is of no interest.
+        (1..4).for_each(|piece| twice.piece((0, 1), piece, true));
+        twice.whole((0, 1), true);
+        let (damaged, stored, refused) = twice.said();
+        assert_eq!((damaged, stored, refused), (vec![], true, false), "sparse: {sparse}");
+        assert!(twice.stored(), "sparse: {sparse}");
+    }
+}
+
+#[test]
+fn what_another_connection_wrote_into_a_block_is_not_taken_for_what_came() {
+    let forged = Spoiled::of("forged", false, false);
+    (1..Spoiled::blocks()).for_each(|index| forged.comes(index));
+    (0..3).for_each(|piece| forged.piece((0, 0), piece, false));
+    forged.piece((0, 1), 1, true);
+    forged.piece((0, 0), 3, false);
+    forged.whole((0, 0), false);
+    assert_eq!(forged.said(), (vec![Unit::Block(0, 0)], false, false));
+    // The other breaks; the block comes again.
+    Receiving::on_end_of_block(&forged.incoming, 0, 1);
+    (0..4).for_each(|piece| forged.piece((0, 0), piece, false));
+    forged.whole((0, 0), false);
+    assert_eq!(forged.said(), (vec![], true, false));
+    assert!(forged.stored());
+}
+
+#[test]
+fn where_one_of_two_connections_breaks_the_other_brings_the_block() {
+    let broken = Spoiled::of("broken", false, true);
+    (1..Spoiled::blocks()).for_each(|index| broken.comes(index));
+    (0..2).for_each(|piece| broken.piece((0, 0), piece, true));
+    Receiving::on_end_of_block(&broken.incoming, 0, 0);
+    (0..4).for_each(|piece| broken.piece((0, 1), piece, false));
+    broken.whole((0, 1), false);
+    assert_eq!(broken.said(), (vec![], true, false));
+    assert!(broken.stored());
 }

@@ -142,6 +142,18 @@ impl Partial {
     /// # Errors
     /// [`TargetError`].
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.write(offset, bytes, true)
+    }
+
+    /// The same, while somebody else writes the block, too: what is there of it stays, as it may be the other's.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn write_beside(&self, offset: u64, bytes: &[u8]) -> Result<(), TargetError> {
+        self.write(offset, bytes, false)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8], alone: bool) -> Result<(), TargetError> {
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > self.size) {
             return Err(self.failed("write beyond the end of", io::ErrorKind::InvalidInput.into()));
         }
@@ -151,7 +163,7 @@ impl Partial {
                 if offset.is_multiple_of(self.block_bytes) {
                     let index = offset / self.block_bytes;
                     // Where it comes again, zeros that are left out now must not leave what came before.
-                    if touched.touch(index) {
+                    if touched.touch(index) && alone {
                         self.clear(index, index + 1)?;
                     }
                 }
@@ -260,6 +272,15 @@ impl Partial {
         let _ = self.place.directory.unlink(&self.name);
         let _ =
             self.place.directory.unlink(self.journal.lock().unwrap_or_else(PoisonError::into_inner).name());
+    }
+
+    /// Whether block `index`, as it is now, has `digest`.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn holds(&self, index: u32, digest: Digest) -> Result<bool, TargetError> {
+        self.is_proven(&Row { index, digest }, &mut vec![0; READ_BYTES], &mut |_| ())
+            .map_err(|error| self.failed("read again", error))
     }
 
     fn is_proven(&self, row: &Row, buffer: &mut [u8], progress: &mut dyn FnMut(u64)) -> io::Result<bool> {
