@@ -395,3 +395,17 @@ def test_a_large_file_does_not_take_the_place_of_its_directory(tmp_path: Path, s
     work = workplace(tmp_path / "work")
     copy(f"{work}/{source}", work / "new", "--resume")
     assert differences(work / "heavy", work / "new") == []
+
+
+@pytest.mark.parametrize("streams", ["1", "4"])
+def test_more_files_than_a_process_may_open_are_copied(tmp_path: Path, streams: str) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    # Each goes in blocks, and has two descriptors while it comes.
+    for number in range(700):
+        with (source / f"{number:04}").open("wb") as file:
+            file.truncate(300 << 10)
+            file.write(number.to_bytes(8, "big"))
+    limited = ("sh", "-c", 'ulimit -n 1024; exec "$@"', "sh")
+    copy(f"{source}/", there, "--streams", streams, through=limited)
+    assert differences(source, there) == []

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from copying import BLOCK, DONE, SOME_FAILED, command, ends, going, leftovers, listing
+from emulation import Emulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from copying import Ends
-    from emulation import Emulation
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,45 @@ def test_what_changed_is_tried_once_more_between_hosts_too(clear: Ends, tmp_path
     assert "once more" in copied.stderr
     assert listing(there / "source") == listing(source)
     assert leftovers(there) == []
+
+
+def test_a_file_that_is_given_up_behind_much_that_is_on_its_way_is_named(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (source / "a").write_bytes(random.Random("a").randbytes(24 << 20))
+    (source / "b").write_bytes(random.Random("b").randbytes(2 * BLOCK))
+    there.mkdir()
+    # What is said by the control connection overtakes megabytes that wait for their turn on the link.
+    with (
+        Emulation(options=["--rate", "100mbit", "--rtt", "20ms"]) as emulation,
+        ends(emulation) as both,
+        both.copying(both.far(source), there, "--streams", "1", "--retries", "0") as copying,
+    ):
+        copying.wait_for(BLOCK)
+        (source / "b").unlink()
+        copied = copying.ended()
+    assert copied.status == SOME_FAILED
+    assert {name: line["outcome"] for name, line in copied.names.items()} == {
+        "source": "copied",
+        "source/a": "copied",
+        "source/b": "failed",
+    }
+    assert "source/b" in copied.stderr
+
+
+def test_a_small_file_that_changes_is_tried_once_more_too(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (source / "a").write_bytes(random.Random("a").randbytes(6 * BLOCK))
+    for number in range(200):
+        (source / f"b{number:03}").write_bytes(random.Random(number).randbytes(20_000))
+    with going(slowed(source, there)) as copying:
+        copying.wait_for(BLOCK)
+        # The walk has seen it: what is sent last is read last.
+        (source / "b199").write_bytes(b"shorter")
+        copied = copying.ended()
+    assert copied.status == DONE
+    assert listing(there) == listing(source)
 
 
 def test_a_source_that_goes_on_changing_is_tried_twice_and_named(tmp_path: Path) -> None:

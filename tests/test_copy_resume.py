@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import threading
@@ -96,6 +97,31 @@ def test_after_a_kill_at_any_point_the_same_command_ends_it(
     assert differences(source, there) == []
     assert leftovers(there) == []
     check_again(again, before)
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_a_server_that_ends_in_order_and_comes_back_later_is_waited_for(
+    both: Ends, source: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    options = ("--limit", "80mbit", "--streams", str(STREAMS), "--retries", "20")
+    with both.copying(*places(both, way, source, there), *options) as copying:
+        copying.wait_for(SIZE // 5)
+        os.kill(both.server_process(), signal.SIGTERM)
+        assert both.server is not None
+        both.server.wait(timeout=START_LIMIT_S)
+        # It says that the server ended, and then, again and again, that there is none.
+        assert copying.process.stderr is not None
+        said = [copying.process.stderr.readline().decode() for _ in range(2)]
+        both.start_server()
+        copied = copying.ended()
+    assert "was stopped" in said[0]
+    assert "attempt 3 of 21" in said[1]
+    assert copied.status == 0, copied
+    assert differences(source, there) == []
+    assert leftovers(there) == []
+    # Of every name it is told once, at the end, what became of it.
+    assert {line["outcome"] for line in copied.names.values()} <= {"copied", "same"}
 
 
 def patiently(both: Ends, *words: str) -> Copied:

@@ -5,8 +5,8 @@
 
 use std::io;
 
-use farlink_wire::message::Text;
 use farlink_wire::message::copy::PlaceError;
+use farlink_wire::message::{STOPPED, Text};
 
 use crate::control::ControlError;
 
@@ -129,6 +129,9 @@ pub enum CopyError {
     /// The far end that ssh should start.
     #[error(transparent)]
     Start(Box<crate::bootstrap::StartError>),
+    /// The server was told to end; another may take its place.
+    #[error("the far side ended: {STOPPED}")]
+    FarStopped,
     /// What is protected needs keys.
     #[error(
         "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
@@ -170,12 +173,20 @@ impl CopyError {
         Self::System { attempt: "wait for the far side", source }
     }
 
+    /// Whether the far end could not be reached: it may be starting again.
+    #[must_use]
+    pub fn is_unreached(&self) -> bool {
+        use crate::dial::DialError;
+        matches!(self, Self::Dial(error) if matches!(**error, DialError::Connect { .. } | DialError::Unanswered { .. }))
+    }
+
     /// Whether the same command may do better later: the connection or the far end went away.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         matches!(
             self,
             Self::NoStream
+                | Self::FarStopped
                 | Self::Talk(
                     ControlError::Ended
                         | ControlError::Silent { .. }

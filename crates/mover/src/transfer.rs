@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use farlink_host::clock::monotonic;
 use farlink_host::process::{cpu_of_process, cpu_of_thread};
 use farlink_host::readiness::{Interest, Poller, Wake};
-use farlink_wire::message::{MAX_ENTRIES, Message, Patience, Text, Way};
+use farlink_wire::message::{MAX_ENTRIES, Message, Patience, STOPPED, Text, Way};
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use crate::account::Account;
@@ -160,7 +160,7 @@ pub enum TransferError {
         asked: Bytes,
     },
     /// This server was told to end.
-    #[error("the server was stopped")]
+    #[error("{STOPPED}")]
     ServerStopped,
     /// The kernel's own words.
     #[error("{attempt}")]

@@ -35,6 +35,9 @@ pub use goal::Goal;
 /// The version of this protocol. Both ends must speak the same.
 pub const VERSION: u16 = 1;
 
+/// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
+pub const STOPPED: &str = "the server was stopped";
+
 /// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 

@@ -44,9 +44,14 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     let mut ledger = Ledger::new(plan, notice);
     let mut attempt = 0;
     let outcome = loop {
+        ledger.begin();
         let outcome = Attempt { plan, rules: &plan.rules, key, resume, stop }.run(&mut ledger);
         match outcome {
-            Err(error) if error.is_passing() && attempt < plan.retries && !stop.is_raised() => {
+            Err(error)
+                if (error.is_passing() || attempt > 0 && error.is_unreached())
+                    && attempt < plan.retries
+                    && !stop.is_raised() =>
+            {
                 attempt += 1;
                 ledger.warn(format!("{}; attempt {} of {}", chain(&error), attempt + 1, plan.retries + 1));
                 resume = true;
@@ -56,11 +61,11 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         }
     };
     ledger.summary.retries = attempt;
+    let mut interrupted = matches!(outcome, Ok(true));
     if plan.retries > 0 && matches!(outcome, Ok(false)) && !stop.is_raised() {
-        try_again(plan, key, stop, &mut ledger);
+        interrupted = try_again(plan, key, stop, &mut ledger);
     }
     ledger.tell_what_failed();
-    let interrupted = matches!(outcome, Ok(true));
     let error = outcome.err();
     if error.is_none() && !interrupted && ledger.summary.failed == 0 {
         mark.clear();
@@ -80,16 +85,18 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     Finished { record, summary, error }
 }
 
-/// Tries what failed once more, by itself. What was measured stays that of the transfer before.
-fn try_again(plan: &Plan, key: [u8; 16], stop: &Wake, ledger: &mut Ledger<'_>) {
-    let Some((names, rules)) = ledger.again.begin() else { return };
+/// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
+fn try_again(plan: &Plan, key: [u8; 16], stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
+    let Some((names, rules)) = ledger.again.begin() else { return false };
     ledger.warn(format!("{names} names were not copied: trying them once more"));
     let (record, bottleneck) = (ledger.record.clone(), ledger.summary.bottleneck);
-    if let Err(error) = (Attempt { plan, rules: &rules, key, resume: true, stop }).run(ledger) {
-        ledger.warn(chain(&error));
+    let outcome = Attempt { plan, rules: &rules, key, resume: true, stop }.run(ledger);
+    if let Err(error) = &outcome {
+        ledger.warn(chain(error));
     }
     ledger.record = record;
     ledger.summary.bottleneck = bottleneck;
+    matches!(outcome, Ok(true))
 }
 
 /// Waits before attempt `attempt`: 1, 2, 4, ... seconds, no longer than 30.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::copy::{Account, Copy, Finished};
-use farlink_wire::message::{Arrival, Message};
+use farlink_wire::message::{Arrival, Message, STOPPED};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
@@ -210,6 +210,9 @@ pub(crate) fn talk(
             match message {
                 Message::Alive => {}
                 Message::Arrived(news) => party.observe(end, &news),
+                Message::Failed(reason) if reason.as_str().ends_with(STOPPED) => {
+                    return Err(CopyError::FarStopped);
+                }
                 Message::Failed(reason) | Message::Refuse(reason) => {
                     return Err(CopyError::FarEnd { reason });
                 }

@@ -1,6 +1,13 @@
 //! What became of one name, for a person, a manifest or a program.
 
+use std::io;
+
 use farlink_wire::entry::Digest;
+use farlink_wire::message::copy::{Copy, Place};
+use farlink_wire::path::bytes_of;
+
+use super::source::SourceError;
+use crate::chain;
 
 /// What became of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +37,41 @@ pub enum Became {
     Abandoned(String),
 }
 
+impl FileEvent {
+    /// What it is to a client that receives: of a name that is not copied; what is copied it sees itself.
+    #[must_use]
+    pub fn message(&self) -> Option<Copy> {
+        let (reason, failed, again) = match &self.what {
+            Became::Copied | Became::Same => return None,
+            Became::Skipped(reason) => (reason, false, false),
+            Became::Failed(reason) => (reason, true, false),
+            Became::Abandoned(reason) => (reason, true, true),
+        };
+        let path = Place::new(bytes_of(&self.path)).ok()?;
+        Some(Copy::Skipped { path, reason: reason.clone().into(), failed, again })
+    }
+}
+
 impl Became {
+    /// What a file became that the far end says it does not send.
+    #[must_use]
+    pub fn not_sent(reason: String, failed: bool, again: bool) -> Self {
+        match (failed, again) {
+            (false, _) => Self::Skipped(reason),
+            (true, false) => Self::Failed(reason),
+            (true, true) => Self::Abandoned(reason),
+        }
+    }
+
+    /// What a file became that could not be read: what is not there, or may not be read, will not be another time.
+    #[must_use]
+    pub fn unread(error: &SourceError) -> Self {
+        match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => Self::Failed(chain(error)),
+            _ => Self::Abandoned(chain(error)),
+        }
+    }
+
     /// Why it was not copied, though it should have been.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {

@@ -42,9 +42,8 @@ pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> R
             Some(Message::Copy(Copy::Foretold { path, bytes })) => {
                 name(&FileEvent { path: path.to_string(), bytes, digest: None, what: Became::Copied });
             }
-            Some(Message::Copy(Copy::Skipped { path, reason, failed })) => {
-                let reason = reason.to_string();
-                let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
+            Some(Message::Copy(Copy::Skipped { path, reason, failed, again })) => {
+                let what = Became::not_sent(reason.to_string(), failed, again);
                 name(&FileEvent { path: path.to_string(), bytes: 0, digest: None, what });
             }
             Some(Message::Copy(Copy::Total { .. })) | None => return Ok(()),
@@ -66,19 +65,13 @@ pub(super) fn tell(
 ) -> Result<(), CopyError> {
     let mut failure = None;
     let (mut entries, mut total) = (0, 0);
-    walk(sources, filter, |FileEvent { path, bytes, what, .. }| {
-        let Ok(path) = Place::new(bytes_of(&path)) else { return };
-        let message = match what {
-            Became::Failed(reason) | Became::Abandoned(reason) => {
-                Copy::Skipped { path, reason: reason.into(), failed: true }
-            }
-            Became::Skipped(reason) => Copy::Skipped { path, reason: reason.into(), failed: false },
-            _ => {
-                entries += 1;
-                total += bytes;
-                Copy::Foretold { path, bytes }
-            }
-        };
+    walk(sources, filter, |event| {
+        let Ok(path) = Place::new(bytes_of(&event.path)) else { return };
+        let message = event.message().unwrap_or_else(|| {
+            entries += 1;
+            total += event.bytes;
+            Copy::Foretold { path, bytes: event.bytes }
+        });
         if failure.is_none() {
             failure = control.send_patiently(&Message::Copy(message), patience).err();
         }

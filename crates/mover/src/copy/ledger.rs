@@ -34,6 +34,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    /// An attempt begins, which tells of every name anew.
+    pub(super) fn begin(&mut self) {
+        self.summary = Summary::default();
+        self.again = Again::default();
+    }
+
     /// The names that failed for good.
     pub(super) fn tell_what_failed(&mut self) {
         for event in self.again.end() {

@@ -9,7 +9,6 @@ use farlink_wire::frame::{File, block_bytes};
 
 use super::file_event::{Became, FileEvent};
 use super::source::{Handle, SourceError, SourceFile};
-use crate::chain;
 
 /// A file that goes in blocks.
 #[derive(Debug)]
@@ -49,32 +48,36 @@ impl Outgoing {
     /// Fills `piece` from `offset` on.
     ///
     /// # Errors
-    /// Why it cannot, for a person.
-    pub(crate) fn read(&self, offset: u64, piece: &mut [u8]) -> Result<(), String> {
+    /// What becomes of it where it cannot.
+    pub(crate) fn read(&self, offset: u64, piece: &mut [u8]) -> Result<(), Became> {
         let read = match &self.origin {
             Origin::File { handle, open } => source(handle, open)
                 .and_then(|source| source.read_at(offset, piece))
-                .map_err(|error| chain(&error))?,
+                .map_err(|error| Became::unread(&error))?,
             Origin::Endless(device) => {
-                sparse::read_at(device, 0, piece).map_err(|error| error.to_string())?
+                sparse::read_at(device, 0, piece).map_err(|error| Became::Failed(error.to_string()))?
             }
         };
-        if read == piece.len() { Ok(()) } else { Err("it became shorter while it was read".to_owned()) }
+        if read == piece.len() {
+            Ok(())
+        } else {
+            Err(Became::Abandoned("it became shorter while it was read".to_owned()))
+        }
     }
 
     /// Whether it is as the walk found it.
     ///
     /// # Errors
-    /// Why it is not, for a person.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// What becomes of it where it is not.
+    pub(crate) fn check(&self) -> Result<(), Became> {
         let unchanged = match &self.origin {
             Origin::File { handle, open } => {
-                let source = source(handle, open).map_err(|error| chain(&error))?;
-                source.is_unchanged().map_err(|error| error.to_string())?
+                let source = source(handle, open).map_err(|error| Became::unread(&error))?;
+                source.is_unchanged().map_err(|error| Became::Abandoned(error.to_string()))?
             }
             Origin::Endless(_) => true,
         };
-        if unchanged { Ok(()) } else { Err("it was changed while it was read".to_owned()) }
+        if unchanged { Ok(()) } else { Err(Became::Abandoned("it was changed while it was read".to_owned())) }
     }
 
     /// Bytes of a block.

@@ -174,13 +174,13 @@ impl Sending {
     }
 
     /// A name that is not copied.
-    pub(crate) fn supply_lacks(&self, event: FileEvent, message: Option<Copy>) {
+    pub(crate) fn supply_lacks(&self, event: FileEvent) {
         let mut state = self.state();
         state.tally.failed += u64::from(event.what.failure().is_some());
         if self.manner.report {
             state.events.push(event);
         } else {
-            state.outbox.extend(message);
+            state.outbox.extend(event.message());
         }
         drop(state);
         self.wake.raise();
@@ -290,15 +290,21 @@ impl Sending {
     }
 
     /// A file cannot be read to its end.
-    pub(crate) fn abandon(&self, file: &Outgoing, reason: String) {
+    pub(crate) fn abandon(&self, file: &Outgoing, what: Became) {
         let mut state = self.state();
         let number = file.frame.file;
         if state.files.remove(&number).is_none() {
             return;
         }
         state.schedule.on_closed(number);
-        state.outbox.push(Copy::Abandon { file: number, reason: reason.clone().into() });
-        state.close_name(self.manner.report, file.event(None, Became::Abandoned(reason)));
+        let reason = what.failure().unwrap_or_default().to_owned();
+        let event = file.event(None, what);
+        if !self.manner.report {
+            // Of what it is the receiver may not know yet: its name comes with the data, and news of it by another way.
+            state.outbox.extend(event.message());
+        }
+        state.outbox.push(Copy::Abandon { file: number, reason: reason.into() });
+        state.close_name(self.manner.report, event);
         drop(state);
         self.changed.notify_all();
         self.wake.raise();

@@ -222,7 +222,7 @@ impl Handle {
             if status_of(&file)?.is_same_file(&self.status) {
                 return Ok(file);
             }
-            Err(io::Error::new(io::ErrorKind::NotFound, "another file has its name now"))
+            Err(io::Error::other("another file has its name now"))
         };
         let file = opened().map_err(|source| self.error("open", source))?;
         Ok(SourceFile { file, handle: self.clone() })

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use farlink_host::socket;
 use farlink_wire::entry::Digest;
@@ -23,8 +23,8 @@ pub(crate) struct StreamIn {
     number: u32,
     channel: Channel,
     seal: Option<Seal>,
-    /// Files that were said here; `None` of those that are stored or given up.
-    said: HashMap<u32, Option<Arc<Incoming>>>,
+    /// Files that were said here. Those that are stored or given up are no more: they have descriptors, of which there are few.
+    said: HashMap<u32, Weak<Incoming>>,
     buffer: Vec<u8>,
 }
 
@@ -111,16 +111,12 @@ impl StreamIn {
                 if self.said.len() > MOST_SAID {
                     self.said.clear();
                 }
-                self.said.insert(number, incoming);
+                self.said.insert(number, incoming.as_ref().map(Arc::downgrade).unwrap_or_default());
             }
             What::Holes => {
                 let holes = Holes::decode(body).map_err(Refused)?;
-                match self.said.get(&holes.file) {
-                    Some(Some(incoming)) => {
-                        self.receiving.on_holes(incoming, &holes).map_err(Break::Hostile)?;
-                    }
-                    Some(None) => {}
-                    None => return Err(Break::Hostile(CopyError::UnknownFile { file: holes.file })),
+                if let Some(incoming) = self.open(holes.file)? {
+                    self.receiving.on_holes(&incoming, &holes).map_err(Break::Hostile)?;
                 }
             }
             What::Pack => {
@@ -143,30 +139,30 @@ impl StreamIn {
     /// A block, whose body is in the buffer.
     fn block(&mut self, length: usize) -> Result<(), Break> {
         let block = Block::decode(&self.buffer[..length]).map_err(Refused)?;
-        let incoming = self.said.get(&block.file).cloned().flatten();
-        let taken = self.take_block(block);
-        if let Some(incoming) = incoming {
-            Receiving::on_end_of_block(&incoming, block.index, self.number);
-        }
-        taken
-    }
-
-    fn take_block(&mut self, block: Block) -> Result<(), Break> {
-        let incoming = match self.said.get(&block.file) {
-            Some(incoming) => incoming.clone(),
-            None => return Err(Break::Hostile(CopyError::UnknownFile { file: block.file })),
-        };
-        let Some(incoming) = incoming.filter(|_| self.receiving.wants(block.file, block.index)) else {
+        let Some(incoming) = self.open(block.file)?.filter(|_| self.receiving.wants(block.file, block.index))
+        else {
             self.pass_over(block)?;
             self.receiving.on_again(block.file, block.index);
             return Ok(());
         };
+        let taken = self.take_block(block, &incoming);
+        Receiving::on_end_of_block(&incoming, block.index, self.number);
+        taken
+    }
+
+    /// The file of this number, which was said; `None` where it is stored or given up.
+    fn open(&self, file: u32) -> Result<Option<Arc<Incoming>>, Break> {
+        let said = self.said.get(&file).ok_or(Break::Hostile(CopyError::UnknownFile { file }))?;
+        Ok(said.upgrade())
+    }
+
+    fn take_block(&mut self, block: Block, incoming: &Arc<Incoming>) -> Result<(), Break> {
         if u64::from(block.length) != block_length(&incoming.frame, block.index) {
             return Err(Break::Hostile(CopyError::NoSuchBlock { file: block.file, index: block.index }));
         }
         let from = u64::from(block.index) * block_bytes(incoming.frame.size());
         let (total, verify) = (block.length as usize, self.receiving.manner.verify);
-        let mut hasher = Receiving::hasher(&incoming, block.index);
+        let mut hasher = Receiving::hasher(incoming, block.index);
         let mut written = true;
         let mut at = 0;
         while at < total {
@@ -180,7 +176,7 @@ impl StreamIn {
                 self.receiving.timing.during(Stage::Digest, || hasher.update(piece));
             }
             written = written
-                && self.receiving.write(&incoming, (block.index, self.number), from + at as u64, piece);
+                && self.receiving.write(incoming, (block.index, self.number), from + at as u64, piece);
             self.receiving.on_bytes(count);
             at += count;
         }
@@ -189,10 +185,10 @@ impl StreamIn {
         let digest = if verify { hasher.finish() } else { Digest::default() };
         let payload = if written { Payload::Written(digest) } else { Payload::Dropped };
         if !written {
-            self.said.insert(block.file, None);
+            self.said.insert(block.file, Weak::new());
         }
         let by = (block.index, self.number);
-        self.receiving.on_block(&incoming, by, payload, said).map_err(Break::Hostile)
+        self.receiving.on_block(incoming, by, payload, said).map_err(Break::Hostile)
     }
 
     /// A block of a file that is stored or given up.

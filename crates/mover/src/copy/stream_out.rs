@@ -11,6 +11,7 @@ use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
 use farlink_wire::quantity::Nanos;
 
 use super::client::SocketFacts;
+use super::file_event::Became;
 use super::outgoing::{Outgoing, Planned};
 use super::seal::Seal;
 use super::sending::{Job, Sending};
@@ -18,9 +19,9 @@ use super::source::{Handle, SourceFile};
 use super::supply::lack;
 use super::timing::Stage;
 use super::worker;
+use crate::automatic;
 use crate::channel::{Channel, Wait};
 use crate::tuning::steady;
-use crate::{automatic, chain};
 
 /// A data connection of the sending end.
 pub(crate) struct StreamOut {
@@ -28,8 +29,9 @@ pub(crate) struct StreamOut {
     number: u32,
     channel: Channel,
     seal: Option<Seal>,
-    /// Files that were said here.
+    /// Files that were said here, and of these those whose holes were. The receiver forgets the former when this end does: by their number.
     said: HashSet<u32>,
+    emptied: HashSet<u32>,
     buffer: Vec<u8>,
 }
 
@@ -50,7 +52,15 @@ impl StreamOut {
         }
         sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
         let sending = Arc::clone(sending);
-        let mut stream = Self { sending, number, channel, seal, said: HashSet::new(), buffer: Vec::new() };
+        let mut stream = Self {
+            sending,
+            number,
+            channel,
+            seal,
+            said: HashSet::new(),
+            emptied: HashSet::new(),
+            buffer: Vec::new(),
+        };
         let shared = Arc::clone(&stream.sending);
         worker::start(&shared, "farlink-send", move || stream.run())
     }
@@ -95,7 +105,7 @@ impl StreamOut {
             self.forget_some();
             self.said.insert(number);
         }
-        if holes && !file.holes.is_empty() && self.said.insert(number | HOLES) {
+        if holes && !file.holes.is_empty() && self.emptied.insert(number) {
             for runs in file.holes.chunks(Holes::MOST) {
                 let mut frame = Vec::new();
                 Holes { file: number, runs: runs.to_vec() }.encode(&mut frame);
@@ -109,6 +119,7 @@ impl StreamOut {
     fn forget_some(&mut self) {
         if self.said.len() > MOST_SAID {
             self.said.clear();
+            self.emptied.clear();
         }
     }
 
@@ -175,8 +186,8 @@ impl StreamOut {
             (None, true) => hasher.finish(),
             (None, false) => Digest::default(),
         };
-        if let Some(reason) = failure {
-            self.sending.abandon(file, reason);
+        if let Some(what) = failure {
+            self.sending.abandon(file, what);
         }
         let mut trailer = digest.0.to_vec();
         if let Some(seal) = &mut self.seal {
@@ -198,7 +209,13 @@ impl StreamOut {
         frame.clear();
         Pack::open(what, number, &mut frame);
         let (mut digests, mut content, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (entry, handle) in &planned.entries {
+        for (at, (entry, handle)) in planned.entries.iter().enumerate() {
+            if planned.failed(at) {
+                // As it was when this pack was sent before, and told of.
+                Pack::add(&absent(entry), Digest::ABSENT, &[], &mut frame);
+                digests.push(None);
+                continue;
+            }
             let Some(handle) = handle else {
                 Pack::add(entry, Digest::default(), &[], &mut frame);
                 digests.push(Some(Digest::default()));
@@ -211,10 +228,10 @@ impl StreamOut {
                     Pack::add(entry, digest, content, &mut frame);
                     digests.push(Some(digest));
                 }
-                Err(reason) => {
+                Err(what) => {
                     // The place is kept: the receiver counts from the first.
                     Pack::add(&absent(entry), Digest::ABSENT, &[], &mut frame);
-                    lack(&self.sending, entry.path.to_string(), reason, true);
+                    lack(&self.sending, entry.path.to_string(), what);
                     digests.push(None);
                 }
             }
@@ -227,19 +244,19 @@ impl StreamOut {
         sent
     }
 
-    fn read_small(&self, entry: &Entry, handle: &Handle, content: &mut Vec<u8>) -> Result<Digest, String> {
+    fn read_small(&self, entry: &Entry, handle: &Handle, content: &mut Vec<u8>) -> Result<Digest, Became> {
         let Kind::File { size } = entry.kind else { return Ok(Digest::default()) };
         let timing = &self.sending.timing;
         content.resize(size as usize, 0);
         timing.during(Stage::Disk, || {
-            let source = handle.open().map_err(|error| chain(&error))?;
+            let source = handle.open().map_err(|error| Became::unread(&error))?;
             if let Some(failure) = read_whole(&source, 0, content) {
                 return Err(failure);
             }
             match source.is_unchanged() {
                 Ok(true) => Ok(()),
-                Ok(false) => Err("it was changed while it was read".to_owned()),
-                Err(error) => Err(error.to_string()),
+                Ok(false) => Err(Became::Abandoned("it was changed while it was read".to_owned())),
+                Err(error) => Err(Became::Abandoned(error.to_string())),
             }
         })?;
         if !self.sending.manner.verify && !self.sending.manner.resume {
@@ -262,12 +279,12 @@ impl StreamOut {
     }
 }
 
-/// Fills `piece`; why it cannot, where it cannot.
-fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<String> {
+/// Fills `piece`; what becomes of the file where it cannot.
+fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<Became> {
     match source.read_at(offset, piece) {
         Ok(read) if read == piece.len() => None,
-        Ok(_) => Some("it became shorter while it was read".to_owned()),
-        Err(error) => Some(chain(&error)),
+        Ok(_) => Some(Became::Abandoned("it became shorter while it was read".to_owned())),
+        Err(error) => Some(Became::unread(&error)),
     }
 }
 
@@ -275,9 +292,6 @@ fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<Stri
 fn absent(entry: &Entry) -> Entry {
     Entry { kind: Kind::File { size: 0 }, ..entry.clone() }
 }
-
-/// Marks in the set of what was said that holes were, too: files have numbers below.
-const HOLES: u32 = 1 << 31;
 
 /// How long a connection may take nothing: TCP has given up, or the receiver has.
 const STALL: Nanos = Nanos(60_000_000_000);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use farlink_host::beneath::Directory;
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::frame::{File, MOST_ENTRIES, MOST_PACKED, PACK_BYTES};
-use farlink_wire::message::copy::{Copy, Place};
 use farlink_wire::path::{RelativePath, bytes_of};
 use farlink_wire::quantity::Bytes;
 
@@ -27,7 +26,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                     let frame = |file| File { file, entry, sparse: false };
                     sending.supply_file(|file| Outgoing::endless(frame(file), device));
                 }
-                Err(reason) => lack(sending, source.to_string(), reason, true),
+                Err(reason) => lack(sending, source.to_string(), Became::Failed(reason)),
             }
         }
         sending.supply_ends();
@@ -52,8 +51,12 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                     pack.add(entry, handle);
                 }
             },
-            Found::Skipped { path, what } => lack(sending, path.to_string(), what.to_string(), false),
-            Found::Failed { path, error } => lack(sending, path.to_string(), chain(&error), true),
+            Found::Skipped { path, what } => {
+                lack(sending, path.to_string(), Became::Skipped(what.to_string()));
+            }
+            Found::Failed { path, error } => {
+                lack(sending, path.to_string(), Became::Failed(chain(&error)));
+            }
         }
     }
     if pack.leave(sending) {
@@ -62,14 +65,8 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
 }
 
 /// A name that is not copied; a client that is not the sender is told.
-pub(crate) fn lack(sending: &Sending, path: String, reason: String, failed: bool) {
-    let message = Place::new(bytes_of(&path)).ok().map(|path| Copy::Skipped {
-        path,
-        reason: reason.clone().into(),
-        failed,
-    });
-    let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
-    sending.supply_lacks(FileEvent { path, bytes: 0, digest: None, what }, message);
+pub(crate) fn lack(sending: &Sending, path: String, what: Became) {
+    sending.supply_lacks(FileEvent { path, bytes: 0, digest: None, what });
 }
 
 fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
@@ -79,10 +76,10 @@ fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
             .supply_file(|file| Outgoing::new(File { file, entry, sparse: false }, handle, None, Vec::new()));
         return;
     }
-    let opened = handle.open().map_err(|error| chain(&error));
+    let opened = handle.open().map_err(|error| Became::unread(&error));
     let opened = opened.and_then(|source| match extents(&source) {
         Ok(data) => Ok((data, source)),
-        Err(error) => Err(format!("find the holes: {error}")),
+        Err(error) => Err(Became::Failed(format!("find the holes: {error}"))),
     });
     match opened {
         Ok((data, source)) => {
@@ -90,7 +87,7 @@ fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
             let frame = |file| File { file, entry, sparse: true };
             sending.supply_file(|file| Outgoing::new(frame(file), handle, Some(source), holes));
         }
-        Err(reason) => lack(sending, entry.path.to_string(), reason, true),
+        Err(what) => lack(sending, entry.path.to_string(), what),
     }
 }
 

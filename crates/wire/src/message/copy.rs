@@ -334,6 +334,9 @@ pub enum Copy {
         reason: Text,
         /// Whether that is a failure, rather than what cannot be copied.
         failed: bool,
+        /// Whether it failed in a way that another time it may not.
+        #[serde(default)]
+        again: bool,
     },
     /// Sender, where nothing is copied: this would be, with so many bytes.
     Foretold {

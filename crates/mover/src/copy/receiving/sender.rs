@@ -12,15 +12,15 @@ impl Receiving {
     /// Takes a message of the sender; true where it was the last.
     pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
         match message {
-            Copy::Abandon { file, reason } => self.on_abandon(file, &reason.to_string()),
+            // What it is called, and why, comes by itself where that is of interest here.
+            Copy::Abandon { file, .. } => self.on_abandon(file),
             Copy::Same(units) => {
                 for unit in units {
                     self.on_same(unit)?;
                 }
             }
-            Copy::Skipped { path, reason, failed } => {
-                let reason = reason.to_string();
-                let what = if failed { Became::Failed(reason) } else { Became::Skipped(reason) };
+            Copy::Skipped { path, reason, failed, again } => {
+                let what = Became::not_sent(reason.to_string(), failed, again);
                 let mut state = self.state();
                 state.failed += u64::from(failed);
                 if self.manner.report {
@@ -44,21 +44,10 @@ impl Receiving {
         Ok(false)
     }
 
-    fn on_abandon(&self, file: u32, reason: &str) {
+    fn on_abandon(&self, file: u32) {
         let mut state = self.state();
         let incoming = state.files.remove(&file);
-        if state.arrivals.on_closed(file)
-            && let Some(incoming) = &incoming
-        {
-            let bytes = incoming.frame.size();
-            state.close_name(
-                self.manner.report,
-                &incoming.frame.entry,
-                bytes,
-                None,
-                Became::Abandoned(reason.to_owned()),
-            );
-        }
+        state.entries += u64::from(state.arrivals.on_closed(file));
         drop(state);
         if let Some(incoming) = incoming {
             incoming.store.abandon();

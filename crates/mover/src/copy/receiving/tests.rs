@@ -188,3 +188,17 @@ fn where_one_of_two_connections_breaks_the_other_brings_the_block() {
     assert_eq!(broken.said(), (vec![], true, false));
     assert!(broken.stored());
 }
+
+#[test]
+fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
+    let early = Spoiled::new("early");
+    let path = farlink_wire::message::copy::Place::new(b"late".to_vec()).unwrap();
+    let reason = || "it was changed while it was read".to_owned().into();
+    early.receiving.on_message(Copy::Skipped { path, reason: reason(), failed: true, again: true }).unwrap();
+    early.receiving.on_message(Copy::Abandon { file: 1, reason: reason() }).unwrap();
+    let frame = File { file: 1, entry: file("late", SIZE), sparse: false };
+    assert!(early.receiving.open(frame).unwrap().is_none());
+    let [event] = &early.receiving.take_events()[..] else { panic!("one name") };
+    assert!(event.path == "late" && matches!(event.what, Became::Abandoned(_)), "{event:?}");
+    assert_eq!(early.receiving.state().failed, 1);
+}
