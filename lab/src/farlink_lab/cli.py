@@ -245,7 +245,8 @@ def demo(
             _clear(out)
         complete = is_complete(plan, out=out)
         if not complete:
-            campaign = run_campaign(plan, out=out, console=_errors())
+            mend = "replace what is there by --fresh"
+            campaign = run_campaign(plan, out=out, console=_errors(), mend=mend)
             _finish(campaign, out=out)
     written = _report(out, out=None)
     console = Console()
