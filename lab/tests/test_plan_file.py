@@ -246,9 +246,12 @@ def test_a_loss_is_a_share_or_one_of_a_number(text, asked, share):
 def test_other_traffic_is_constant_or_comes_and_goes(text, asked):
     connection = parse_plan(GOOD + f'[connection]\nbackground = "{text}"\n', name="x").connection
     assert (connection.background_bps, connection.background_on_off_s) == asked
-    (run,) = schedule(parse_plan(GOOD + f'[connection]\nbackground = "{text}"\n', name="x"))
-    (plain,) = schedule(parse_plan(GOOD, name="x"))
-    assert (run.identity == plain.identity) == (text == "none")
+    others = ("", "3gbit", "3gbit,on-off:100ms", "3gbit,on-off:50ms")
+    plans = [
+        parse_plan(GOOD + f'[connection]\nbackground = "{other or "none"}"\n', name="x") for other in others
+    ]
+    assert len({run.identity for plan in plans for run in schedule(plan)}) == len(others)
+    assert schedule(plans[0]) == schedule(parse_plan(GOOD, name="x"))
 
 
 def test_queues_may_be_a_list():
