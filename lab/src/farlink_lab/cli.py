@@ -233,9 +233,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where records and report go.")] = Path(
         "demo"
     ),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again, also where DIR is complete.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew, in place of what DIR has.")] = False,
 ) -> None:
     """Measure seven RTTs in at most eight minutes, and explain them."""
     from farlink_lab.demo import demo_plan, profile_table, sentences  # noqa: PLC0415
