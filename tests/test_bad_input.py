@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import socket
 import subprocess
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulation import FARLINK, Emulation, farlink, next_line, refused
+from emulation import FARLINK, Emulation, farlink, next_line, refused, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,6 +254,35 @@ def test_a_full_disk_under_the_record_loses_nothing(server: int) -> None:
     said = ended.stdout + ended.stderr
     assert '"bytes":1048576' in said, "the record is lost"
     assert any("/dev/full" in line for line in ended.stderr.splitlines())
+
+
+def test_a_disk_that_fills_up_within_a_line_keeps_the_lines_before_it_whole(
+    server: int, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a disk that is this small")
+    disk, kept = tmp_path / "disk", tmp_path / "kept.jsonl"
+    disk.mkdir()
+    # Two pages, but for what is less than any record.
+    line = '{"of":"another mover"}\n'
+    lines = line * ((2 * 4096 - 200) // len(line))
+    kept.write_text(lines)
+    script = f"""
+        mount -t tmpfs -o size=8k,nr_inodes=8 farlink-test {disk} && cp {kept} {disk}/records.jsonl || exit 9
+        "$@" --record {disk}/records.jsonl
+        status=$?
+        cat {disk}/records.jsonl > {kept}
+        exit $status
+    """
+    memory = (str(FARLINK), "memory", f"127.0.0.1:{server}", "--bytes", "1MiB", "--quiet")
+    ended = run(["unshare", "--mount", "sh", "-c", script, "sh", *memory])
+    assert ended.status == 2, ended
+    assert kept.read_text() == lines
+    record = json.loads(ended.stdout)
+    assert (record["bytes"], record["outcome"]) == (1 << 20, "ok")
+    assert f"{disk}/records.jsonl: only " in ended.stderr
+    # Nothing of the line stayed, and so nothing is said to have.
+    assert "still there" not in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from emulation import FARLINK, ROOT, Emulation, farlink, next_line, refused, round_trips_ms, run
+from emulation import (
+    FARLINK,
+    ROOT,
+    Emulation,
+    farlink,
+    next_line,
+    refused,
+    round_trips_ms,
+    run,
+    wait_until,
+)
 
 STREAM = str(ROOT / "tests" / "programs" / "stream.py")
 # A ping that takes longer than this over what was asked is no busy machine but a fault.
@@ -147,6 +157,46 @@ def test_a_stream_takes_at_least_its_time_at_the_rate() -> None:
     assert took >= length * 8 / 20e6
 
 
+def test_what_other_traffic_takes_of_the_rate_is_not_left_for_a_stream() -> None:
+    length, rate, background = 3_000_000, 40e6, 20e6
+    with Emulation(options=["--rate", "40mbit", "--rtt", "1ms", "--background", "20mbit"]) as emulation:
+        before = time.monotonic()
+        sent, got = received(emulation, length=length)
+        took = time.monotonic() - before
+        shown = emulation.show()
+    assert sent == got
+    assert shown["background_bps"] == background
+    there = link_of(shown, "a", "b")
+    # What of the other traffic found no place, or came after the stream's last byte had taken its own, was no
+    # hindrance: packets of the MTU in Ethernet's 38 bytes, and a queue's worth.
+    unhindered = there["background_dropped"]["queue"] * (9000 + 38) * 8 / background
+    unhindered += there["queue_max_bytes"] * 8 / rate
+    least = length * 8 / (rate - background) - unhindered
+    assert least > 1.5 * length * 8 / rate, "it would take as long without other traffic"
+    assert took >= least
+
+
+def test_other_traffic_begins_and_ends_while_it_runs() -> None:
+    def background(emulation: Emulation) -> tuple[int, int]:
+        shown = emulation.show()
+        return shown["background_bps"], link_of(shown, "a", "b")["background_packets"]
+
+    def has_grown(emulation: Emulation, packets: int) -> bool:
+        return background(emulation)[1] > packets
+
+    with Emulation(options=["--rate", "100mbit", "--rtt", "1ms", "--background", "50mbit"]) as emulation:
+        wait_until(lambda: has_grown(emulation, 0))
+        emulation.change("--background", "none")
+        rate, packets = background(emulation)
+        assert rate == 0
+        # 50 Mb/s are 7 packets in 10 ms.
+        assert emulation.ping("a", emulation.address("b"), "-c", "3", "-i", "0.01", "-W", "5").status == 0
+        assert background(emulation) == (0, packets)
+        emulation.change("--background", "50mbit,on-off:10ms")
+        assert background(emulation)[0] == 25_000_000
+        wait_until(lambda: has_grown(emulation, packets))
+
+
 def test_other_traffic_shares_the_queue_and_what_finds_no_place_is_counted() -> None:
     options = ["--rate", "40mbit", "--rtt", "1ms", "--queue", "30kB", "--background", "20mbit,on-off:50ms"]
     with Emulation(options=options) as emulation:
@@ -154,7 +204,7 @@ def test_other_traffic_shares_the_queue_and_what_finds_no_place_is_counted() -> 
         shown = emulation.show()
     assert sent == got
     # Mean of a load that is there half of the time.
-    assert shown["background_bps"] in (10_000_000, 20_000_000)
+    assert shown["background_bps"] == 10_000_000
     there = link_of(shown, "a", "b")
     assert there["background_packets"] > 0
     assert there["dropped"]["queue"] > 0, there
@@ -294,6 +344,31 @@ def test_one_access_link_changes_alone() -> None:
         assert emulation.ping("a", emulation.address("b"), "-c", "1", "-W", "5").status == 0
 
 
+def test_as_many_hosts_as_there_may_be_reach_each_other() -> None:
+    with Emulation(options=["--hosts", "32", "--rate", "100mbit", "--rtt", "4ms"]) as emulation:
+        names = [each["name"] for each in emulation.started["hosts"]]
+        assert names == [*(chr(ord("a") + i) for i in range(26)), "aa", "ab", "ac", "ad", "ae", "af"]
+        assert fastest_ms(emulation, "a", emulation.address("af"), count=1) >= 4 - CREDIT_MS
+        assert fastest_ms(emulation, "af", emulation.address("z", ipv6=True), count=1) >= 4 - CREDIT_MS
+        assert emulation.output("af", "hostname").strip() == "af"
+
+
+def test_the_queue_changes_while_it_runs_and_as_a_time_it_follows_the_rate() -> None:
+    with Emulation(options=["--rate", "1gbit", "--rtt", "1ms"]) as emulation:
+        assert emulation.show()["queue_bytes"] == 6_250_000
+        emulation.change("--queue", "20ms")
+        assert emulation.show()["queue_bytes"] == 2_500_000
+        emulation.change("--rate", "100mbit")
+        assert emulation.show()["queue_bytes"] == 250_000
+        emulation.change("--queue", "9038B")
+        emulation.change("--rate", "10mbit")
+        assert emulation.show()["queue_bytes"] == 9038
+        # A queue of one packet holds one, whatever is sent at once.
+        emulation.on("a", "ping", "-n", "-c", "20", "-l", "20", "-s", "8000", "-W", "1", "b")
+        there = link_of(emulation.show(), "a", "b")
+        assert there["dropped"]["queue"] > 0, there
+
+
 def test_two_emulations_do_not_meet() -> None:
     with Emulation(options=["--rtt", "1ms"]) as one, Emulation(options=["--rtt", "1ms"]) as other:
         assert one.name != other.name
@@ -358,6 +433,23 @@ def test_sonet_is_the_payload_rate_of_an_oc_192() -> None:
         shown = emulation.show()
     assert (shown["framing"], shown["rate_bps"]) == ("sonet", 9_584_640_000)
     assert shown["goodput_bps"] == pytest.approx(9.58464e9 * (9000 - 52) / (9000 + 9), rel=1e-6)
+
+
+def test_without_framing_packets_alone_take_the_rate() -> None:
+    with Emulation(options=["--framing", "none", "--rate", "5gbit", "--rtt", "1ms"]) as emulation:
+        shown = emulation.show()
+        assert (shown["framing"], shown["rate_bps"]) == ("none", 5_000_000_000)
+        assert shown["goodput_bps"] == pytest.approx(5e9 * (9000 - 52) / 9000, rel=1e-6)
+        emulation.change("--rate", "3gbit")
+        shown = emulation.show()
+    assert shown["goodput_bps"] == pytest.approx(3e9 * (9000 - 52) / 9000, rel=1e-6)
+
+
+def test_sonet_takes_its_own_rate_and_no_other() -> None:
+    said = farlink("emulate", "--framing", "sonet", "--rate", "9.58464gbit", "--", "true")
+    assert (said.status, said.stdout) == (0, ""), said
+    for rate in ("9.58463gbit", "10gbit", "2.5gbit"):
+        assert "9.58464gbit" in refused("emulate", "--framing", "sonet", "--rate", rate, "--", "true")
 
 
 def test_a_name_that_is_taken_is_refused_and_its_owner_is_left_alone(pair: Emulation) -> None:

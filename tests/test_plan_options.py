@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from farlink_lab.plan_file import CONNECTION_KEYS, FRAMINGS, PlanError, parse_plan
@@ -10,6 +12,9 @@ from farlink_lab.run.emulation import Emulation as OfThePlan
 
 from emulation import FARLINK, Emulation, farlink, refused
 from help import flags_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What the lab decides by itself, or a plan says elsewhere (`rtts`).
 NOT_OF_THE_CONNECTION = {"--name", "--hosts", "--rtt", "--prefault", "--json"}
@@ -58,7 +63,11 @@ def test_a_framing_that_plans_do_not_know_is_none_of_emulates() -> None:
         ("loss", "100%", True),
         ("loss", "101%", False),
         ("loss", "every:0", False),
-        ("loss", "every:2", True),
+        ("loss", "every:1", True),
+        ("background", "none", True),
+        ("background", "3gbit,on-off:100ms", True),
+        ("background", "3gbit,on-off:0ms", False),
+        ("background", "3gbit,sometimes", False),
         ("background", "9gbit", True),
         ("background", "10gbit", False),
         ("rate", "11tbit", False),
@@ -75,3 +84,20 @@ def test_both_refuse_the_same(key: str, value: str, is_fine: bool) -> None:
         refused("emulate", f"--{key}", value, "--", "true")
         with pytest.raises(PlanError, match=key):
             parse_plan(plan_of(f"{key} = {shown}"), name="plan")
+
+
+def test_a_run_has_the_queue_of_its_configuration(tmp_path: Path) -> None:
+    plan, out = tmp_path / "plan.toml", tmp_path / "out"
+    plan.write_text(
+        'rtts = ["1ms"]\nrepetitions = 2\n[connection]\nrate = "1gbit"\nqueue = "10ms"\n'
+        'background = "100mbit,on-off:10ms"\n'
+        '[[configuration]]\nlabel = "{queue}"\nqueue = ["20ms", "64KiB"]\nbytes = "1MiB"\n'
+        '[[configuration]]\nlabel = "the connection\'s"\nbytes = "1MiB"\n'
+    )
+    ended = farlink("lab", "profile", str(plan), "--out", str(out))
+    assert ended.status == 0, ended
+    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+    held = {"20 ms": 2_500_000, "64 KiB": 65_536, "the connection's": 1_250_000}
+    found = [(record["lab"]["configuration"], record["queue_bytes"]) for record in records]
+    assert sorted(found) == sorted(2 * list(held.items()))
+    assert {(record["outcome"], record["background_bps"]) for record in records} == {("ok", 50_000_000)}

@@ -47,6 +47,7 @@ def emulate(*args: str) -> int:
         json.dumps(
             {
                 "rtt": options["--rtt"],
+                "queue": options["--queue"],
                 "congestion": options.get("--congestion"),
                 "sent": 0,
                 "pid": os.getpid(),
@@ -78,7 +79,7 @@ def shown(name):
         "goodput_bps": CAPACITY,
         "rtt_s": rtt,
         "loss": 0.0,
-        "queue_bytes": 62500000,
+        "queue_bytes": queue_bytes(state["queue"]),
         "background_bps": 0,
         "framing": "ethernet",
         "mtu": 9000,
@@ -90,6 +91,14 @@ def shown(name):
     }
 
 
+def queue_bytes(queue):
+    # 10 Gb/s are 1.25 bytes in a nanosecond.
+    for unit, scale in (("ns", 1.25), ("ms", 1.25e6), ("B", 1)):
+        if queue.endswith(unit):
+            return round(scale * int(queue.removesuffix(unit)))
+    raise ValueError(queue)
+
+
 def link(name: str, *args: str) -> int:
     if not (STATE / f"{name}.json").exists():
         print(f"farlink: no emulation {name}", file=sys.stderr)
@@ -97,7 +106,7 @@ def link(name: str, *args: str) -> int:
     if args[0] == "--json":
         print(json.dumps(shown(name)))
     else:
-        change(name, rtt=args[1])
+        change(name, **{args[0].removeprefix("--"): args[1]})
     return 0
 
 
@@ -158,6 +167,7 @@ def memory(_address: str, *args: str) -> int:
                 "bytes": size or round(rate * seconds / 8),
                 "rtt_s": rtt / 1e9,
                 "goodput_bps": CAPACITY,
+                "queue_bytes": shown(name)["queue_bytes"],
                 "congestion": options.get("--congestion", "cubic"),
                 "streams": int(options["--streams"]),
                 "tool": "farlink",

@@ -134,6 +134,15 @@ def test_another_loss_leaves_only_what_the_model_knows_of():
         ground(only_bbr, loss=1e-4, extrapolate=True)
 
 
+def test_records_of_several_queues_are_refused():
+    with pytest.raises(AdviceError, match="the records are of 2 queues, and a path has one"):
+        ground(campaign(choices=CHOICES[:4]) + campaign(choices=CHOICES[4:], queue_bytes=12_500_000))
+    # At another rate, a queue of as many milliseconds is another number of bytes.
+    slower = campaign(choices=CHOICES[4:], rate_bps=10**9, queue_bytes=6_250_000)
+    found = ground(campaign(choices=CHOICES[:4]) + slower, rate_bps=10e9)
+    assert {place.choice for place in found.places} == set(CHOICES[:4])
+
+
 def test_a_configuration_with_one_run_is_told_with_less_certainty():
     few = campaign(repetitions=1, rtts=(0.0118,))
     rest = campaign(choices=CHOICES[:1])

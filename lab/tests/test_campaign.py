@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -169,6 +170,31 @@ def test_movers_that_cannot_choose_get_hosts_whose_default_was_asked_for(lab):
     for record in lab.records():
         assert record["outcome"] == "ok", record
         assert names[record["congestion"]] in record["lab"]["command"]
+
+
+def test_a_queue_of_its_own_is_there_while_a_configuration_is_measured(lab):
+    plan = lab.plan(
+        'rtts = ["1ms", "2ms"]\nrepetitions = 2\n'
+        '[connection]\nqueue = "20ms"\nbackground = "3gbit,on-off:100ms"\n'
+        '[[configuration]]\nlabel = "{queue}"\nqueue = ["1ms", "64KiB"]\nseconds = 0.1\n'
+        '[[configuration]]\nlabel = "own"\nseconds = 0.1\n'
+        '[[configuration]]\nlabel = "own again"\nseconds = 0.2\n'
+    )
+    done = lab.run("profile", plan, "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    (started,) = [call for call in lab.log() if call[0] == "emulate"]
+    assert started[started.index("--queue") + 1] == "20000000ns"
+    assert started[started.index("--background") + 1] == "3000000000bit,on-off:100000000ns"
+    words = {"1 ms": "1000000ns", "64 KiB": "65536B", "own": "20000000ns", "own again": "20000000ns"}
+    held = {"1 ms": 1_250_000, "64 KiB": 65_536, "own": 25_000_000, "own again": 25_000_000}
+    found = [(record["lab"]["configuration"], record["queue_bytes"]) for record in lab.records()]
+    assert sorted(found) == sorted(4 * list(held.items()))
+    # Where the last run had the same, nothing is asked.
+    wanted = ["20000000ns", *(words[label] for label, _ in found)]
+    changes = [after for before, after in itertools.pairwise(wanted) if after != before]
+    assert len(changes) < len(found)
+    asked = [call[3] for call in lab.log() if call[0] == "link" and call[2] == "--queue"]
+    assert asked == changes
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

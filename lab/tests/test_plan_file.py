@@ -47,8 +47,8 @@ def refusal(text):
         (GOOD + "[connection]\nmtu = 100\n", "connection.mtu: 100 is not a whole number from 1280 to 65535"),
         (GOOD + '[connection]\nloss = "101%"\n', 'connection.loss: "101%" is not a share'),
         (
-            GOOD + '[connection]\nloss = "every:1"\n',
-            'connection.loss: "every:1" is not a loss: write a share, as in 1%, or one segment of a number',
+            GOOD + '[connection]\nloss = "every:0"\n',
+            'connection.loss: "every:0" is not a loss: write a share, as in 1%, or one segment of a number',
         ),
         (GOOD + '[connection]\nloss = "often:9"\n', 'connection.loss: "often:9" is not a loss'),
         (GOOD + 'interval = "1ms"\n', 'configuration[0].interval: "1ms" is not a time from 10ms to 10s'),
@@ -64,6 +64,24 @@ def refusal(text):
             GOOD + '[connection]\nbackground = "10gbit"\n',
             "connection.background: other traffic takes the whole rate",
         ),
+        (
+            GOOD + '[connection]\nbackground = "3gbit,sometimes"\n',
+            'connection.background: "3gbit,sometimes" is no background load: write 3gbit, or 3gbit,on-off:',
+        ),
+        (GOOD + '[connection]\nbackground = "3gbit,on-off:0ms"\n', "is no background load: write 3gbit"),
+        (GOOD + '[connection]\nbackground = "3gbit,on-off:5"\n', 'connection.background: "5" has no unit'),
+        (
+            GOOD + '[connection]\nbackground = "10gbit,on-off:1s"\n',
+            "connection.background: other traffic takes the whole rate",
+        ),
+        (
+            GOOD + '[connection]\nqueue = ["10ms", "50ms"]\n',
+            "connection.queue: a connection has one: write the list as queue of a [[configuration]]",
+        ),
+        (GOOD + 'queue = "50"\n', 'configuration[0].queue: "50" has no unit'),
+        (GOOD + 'queue = ["50ms", "0ms"]\nlabel = "{queue}"\n', 'configuration[0].queue: "0ms" is zero'),
+        (GOOD + 'queue = ["10ms", "50ms"]\n', "names two configurations"),
+        (GOOD + 'queue = ["10ms", "10000us"]\nlabel = "{queue}"\n', "measures the same as"),
         (GOOD + 'bytes = "1GiB"\n', "configuration[0]: give one of bytes"),
         (GOOD.replace("seconds = 1", ""), "configuration[0]: give one of bytes"),
         (GOOD.replace("seconds = 1", 'bytes = "1G"'), 'configuration[0].bytes: "1G" is not a size'),
@@ -208,12 +226,44 @@ def test_a_command_is_called_by_its_program():
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"), [("1%", 0.01), ("0.0001", 0.0001), ("every:12000", "every:12000")]
+    ("text", "asked", "share"),
+    [
+        ("1%", 0.01, 0.01),
+        ("0.0001", 0.0001, 0.0001),
+        ("every:12000", "every:12000", 1 / 12000),
+        ("every:1", "every:1", 1.0),
+    ],
 )
-def test_a_loss_is_a_share_or_one_of_a_number(text, asked):
+def test_a_loss_is_a_share_or_one_of_a_number(text, asked, share):
     connection = parse_plan(GOOD + f'[connection]\nloss = "{text}"\n', name="x").connection
-    assert connection.loss == asked
-    assert connection.loss_share == (1 / 12000 if isinstance(asked, str) else asked)
+    assert (connection.loss, connection.loss_share) == (asked, share)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [("none", (None, None)), ("3gbit", (3 * 10**9, None)), ("3gbit,on-off:100ms", (3 * 10**9, 0.1))],
+)
+def test_other_traffic_is_constant_or_comes_and_goes(text, asked):
+    connection = parse_plan(GOOD + f'[connection]\nbackground = "{text}"\n', name="x").connection
+    assert (connection.background_bps, connection.background_on_off_s) == asked
+    others = ("", "3gbit", "3gbit,on-off:100ms", "3gbit,on-off:50ms")
+    plans = [
+        parse_plan(GOOD + f'[connection]\nbackground = "{other or "none"}"\n', name="x") for other in others
+    ]
+    assert len({run.identity for plan in plans for run in schedule(plan)}) == len(others)
+    assert schedule(plans[0]) == schedule(parse_plan(GOOD, name="x"))
+
+
+def test_queues_may_be_a_list():
+    text = (
+        GOOD + 'label = "queue of {queue}"\nqueue = ["5ms", "1MB", "50ms"]\n[[configuration]]\nseconds = 2\n'
+    )
+    plan = parse_plan(text, name="x")
+    *listed, plain = plan.configurations
+    assert [each.queue for each in listed] == ["5000000ns", "1000000B", "50000000ns"]
+    assert [each.label for each in listed] == ["queue of 5 ms", "queue of 1 MB", "queue of 50 ms"]
+    assert plain.queue is None
+    assert len({run.identity for run in schedule(plan)}) == 4
 
 
 def test_the_losses_are_of_every_variant_in_three_minutes():

@@ -208,6 +208,17 @@ def test_without_late_points_nothing_speaks_of_them(report):
     assert "Hollow marks" not in report.page.read_text()
 
 
+def test_tools_are_compared_where_they_met_the_same_queue(tmp_path, report):
+    said = "CUBIC ×1, 10 s, against iperf3 CUBIC ×1: "
+    assert any(each.startswith(said) for each in headlines(report.findings))
+    made = synthetic.campaign()
+    for each in made:
+        each["queue_bytes"] = 6_250_000 if each["tool"] == "iperf3" else 62_500_000
+    synthetic.write(tmp_path, made)
+    found = find(read_records(tmp_path / "records.jsonl"))
+    assert not any("against iperf3" in each for each in headlines(found))
+
+
 def test_regimes_are_coloured_and_their_numbers_stand_beneath(report):
     findings, text = report.findings, report.page.read_text()
     drawn = regimes_figure(findings, "duration", looks(findings.labels))["data"]

@@ -173,6 +173,16 @@ def test_no_run_is_begun_that_does_not_fit():
     assert search.next_run([], time_s=lambda run: 2.0, most_s=2.0) is None
 
 
+def test_a_plan_of_several_queues_is_refused(lab):
+    plan = lab.plan(
+        PLAN.replace("streams = [1, 10]", 'queue = ["5ms", "50ms"]\nlabel = "{congestion} {buffer} {queue}"')
+    )
+    done = lab.run("search", plan, "--budget", "1min", "--out", lab.out)
+    assert done.returncode == 2
+    assert "has a queue of its own, and the best is sought for one connection: write queue in" in done.stderr
+    assert not lab.out.exists()
+
+
 def test_the_largest_amount_of_the_plan_is_sought():
     plan = parse_plan(PLAN + '[[configuration]]\nlabel="s"\nbytes="2GiB"\n', name="small")
     assert task_sought(plan) == Task(mode="size", amount=float(2 << 30))

@@ -233,9 +233,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where records and report go.")] = Path(
         "demo"
     ),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again, also where DIR is complete.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew, in place of what DIR has.")] = False,
 ) -> None:
     """Measure seven RTTs in at most eight minutes, and explain them."""
     from farlink_lab.demo import demo_plan, profile_table, sentences  # noqa: PLC0415
@@ -245,7 +243,8 @@ def demo(
             _clear(out)
         complete = is_complete(plan, out=out)
         if not complete:
-            campaign = run_campaign(plan, out=out, console=_errors())
+            mend = "replace what is there by --fresh"
+            campaign = run_campaign(plan, out=out, console=_errors(), mend=mend)
             _finish(campaign, out=out)
     written = _report(out, out=None)
     console = Console()

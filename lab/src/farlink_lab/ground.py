@@ -140,10 +140,16 @@ def ground(
     lost = _one({wire.loss for wire in wires}, "losses", "--loss") if loss is None else loss
     measured = min(wires, key=lambda wire: (abs(math.log(wire.rate_bps / rate)), abs(wire.loss - lost)))
     asked, notes = _asked(measured, rate_bps=rate, loss=lost, extrapolate=extrapolate)
+    usable = [(rtt, record) for rtt, record in usable if _wire(record) == measured]
+    queues = {held for _, record in usable if isinstance(held := record.fields.get("queue_bytes"), int)}
+    if len(queues) > 1:
+        raise AdviceError(
+            f"the records are of {len(queues)} queues, and a path has one: measure them in directories of "
+            "their own, and name the one that is like the path"
+        )
     places: dict[tuple[Choice, float], list[Record]] = {}
     for rtt, record in usable:
-        if _wire(record) == measured:
-            places.setdefault((choice_of(record), float(rtt)), []).append(record)
+        places.setdefault((choice_of(record), float(rtt)), []).append(record)
     made = Ground(
         places=tuple(
             Place(choice=choice, rtt_s=rtt, records=tuple(group)) for (choice, rtt), group in places.items()

@@ -10,7 +10,9 @@ from typing import Any
 from farlink_lab import model
 from farlink_lab.quantity import show_size, show_time
 
-_LATER_KEYS = ("interval_s", "options", "command", "server", "port", "ready")
+# Of a configuration, and of a connection: what plans could not say at first.
+_LATER_KEYS = ("interval_s", "options", "command", "server", "port", "ready", "queue")
+_LATER_OF_CONNECTION = ("background_on_off_s",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,9 @@ class Connection:
         framing: `ethernet`, `sonet` or `none`.
         mtu: Largest IP packet, bytes.
         loss: Segments that are lost, each direction, a share, or `every:N` as the command line takes it.
-        background_bps: Mean rate of other traffic, bits per second.
+        background_bps: Rate of other traffic while it sends, bits per second.
+        background_on_off_s: Mean length of the periods in which it sends, and of those in which it does not;
+            `None` sends all the time.
         congestion: The hosts' default congestion control; `None` leaves the kernel's.
         seed: Seed of the emulation's random choices.
     """
@@ -34,6 +38,7 @@ class Connection:
     mtu: int = 9000
     loss: float | str = 0.0
     background_bps: int | None = None
+    background_on_off_s: float | None = None
     congestion: str | None = None
     seed: int = 1
 
@@ -48,6 +53,10 @@ class Connection:
     def goodput_bps(self) -> float:
         """The C of every formula: payload bits per second that the wire carries."""
         return model.goodput_bps(rate_bps=self.rate_bps, mtu=self.mtu, framing=self.framing)
+
+    def matter(self) -> dict[str, Any]:
+        """What makes a run over it differ from a run over another."""
+        return {key: value for key, value in asdict(self).items() if value or key not in _LATER_OF_CONNECTION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,7 @@ class Configuration:
         duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
         interval_s: Length of a sample; `None` takes the mover's.
         rtts_s: The RTTs of the plan that it is measured at; `None` is all of them.
+        queue: The bottleneck's queue for it, as `Connection` has it; `None` is the connection's.
         options: More words for the client's command line, of movers that take some.
         command: The client's template, of mover `command`.
         server: Its server's template; `None` where it needs none.
@@ -82,6 +92,7 @@ class Configuration:
     duration_s: float | None = None
     interval_s: float | None = None
     rtts_s: tuple[float, ...] | None = None
+    queue: str | None = None
     options: str = ""
     command: str | None = None
     server: str | None = None

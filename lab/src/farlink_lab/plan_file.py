@@ -36,10 +36,9 @@ MOST_DURATION_S = 3600.0
 # As the mover's protocol bounds them.
 MOST_STREAMS = 512
 MOST_REPETITIONS = 1000
-# Every segment lost is no connection.
-LEAST_EVERY = 2
-# As `farlink memory` bounds its samples.
 NO_LOSS: float | str = 0.0
+NO_BACKGROUND: tuple[int, float | None] = (0, None)
+# As `farlink memory` bounds its samples.
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 10e-3, 10.0
 # Enough for any study by hand; more is a slip in a list.
 MOST_RUNS = 100_000
@@ -57,13 +56,14 @@ _CONFIGURATION_KEYS = (
     "seconds",
     "interval",
     "rtts",
+    "queue",
     "options",
     "command",
     "server",
     "port",
     "ready",
 )
-_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "bytes", "options")
+_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "bytes", "queue", "options")
 # What only the movers named here take.
 _KEYS_OF_MOVERS = {
     "options": ("globus-url-copy", "rsync"),
@@ -207,10 +207,14 @@ def _connection(top: _Table, *, seed: int) -> Connection:
         raise PlanError(
             "connection.rate: sonet means OC-192, which carries 9.58464gbit and no other rate: leave it out"
         )
-    background = table.quantity("background", parse_rate, default=0)
+    background, on_off_s = table.quantity("background", _background, default=NO_BACKGROUND)
     if background >= rate:
         raise PlanError(
             "connection.background: other traffic takes the whole rate: make it less than connection.rate"
+        )
+    if isinstance(data.get("queue"), list):
+        raise PlanError(
+            "connection.queue: a connection has one: write the list as queue of a [[configuration]]"
         )
     return Connection(
         rate_bps=rate,
@@ -220,6 +224,7 @@ def _connection(top: _Table, *, seed: int) -> Connection:
         mtu=table.whole("mtu", default=9000, least=1280, most=65535),
         loss=table.quantity("loss", _loss, default=NO_LOSS),
         background_bps=background or None,
+        background_on_off_s=on_off_s,
         congestion=table.word("congestion"),
         seed=table.whole("seed", default=seed, least=0, most=2**63 - 1),
     )
@@ -246,11 +251,26 @@ def _loss(text: str) -> float | str:
     word, colon, count = text.partition(":")
     if not colon:
         return parse_share(text)
-    if word != "every" or not count.isdecimal() or int(count) < LEAST_EVERY:
+    if word != "every" or not count.isdecimal() or int(count) == 0:
         raise QuantityError(
             f'"{text}" is not a loss: write a share, as in 1%, or one segment of a number, as in every:12000'
         )
     return f"every:{int(count)}"
+
+
+def _background(text: str) -> tuple[int, float | None]:
+    """Other traffic: its rate while it sends, and the mean length of its periods where it does not always."""
+    rate, comma, shape = text.partition(",")
+    if text == "none":
+        return NO_BACKGROUND
+    if not comma:
+        return parse_rate(text), None
+    word, _, period = shape.partition(":")
+    if word != "on-off" or not (seconds := parse_time(period)):
+        raise QuantityError(
+            f'"{text}" is no background load: write 3gbit, or 3gbit,on-off:100ms (mean length of the periods)'
+        )
+    return parse_rate(rate), seconds
 
 
 def _configurations(top: _Table, *, rtts: tuple[float, ...]) -> tuple[Configuration, ...]:
@@ -313,6 +333,7 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
         declared_bps=table.quantity("circuit", parse_rate, default=None),
         streams=table.whole("streams", default=1, least=1, most=MOST_STREAMS),
         buffer_bytes=table.quantity("buffer", _buffer, default=None),
+        queue=table.quantity("queue", _queue, default=None),
         size_bytes=table.quantity("bytes", _bytes, default=None),
         duration_s=_seconds(table),
         options=_options(table),
@@ -397,6 +418,7 @@ def _label(table: _Table, configuration: Configuration) -> str:
         if configuration.buffer_bytes is None
         else show_size(configuration.buffer_bytes),
         "options": configuration.options or "no options",
+        "queue": _queue_shown(configuration.queue),
         "amount": configuration.amount,
     }
     template = table.text("label", default="{mover} {congestion} ×{streams}, {buffer}")
@@ -405,6 +427,13 @@ def _label(table: _Table, configuration: Configuration) -> str:
     except (KeyError, ValueError, IndexError, AttributeError):
         known = ", ".join(f"{{{word}}}" for word in words)
         raise PlanError(f"{table.path('label')}: {_shown(template)}: in braces stand {known} only") from None
+
+
+def _queue_shown(queue: str | None) -> str:
+    if queue is None:
+        return "the connection's queue"
+    size = queue.endswith("B")
+    return show_size(parse_size(queue)) if size else show_time(parse_time(queue))
 
 
 def _refuse_double(found: list[Configuration], *, where: str) -> None:
@@ -417,7 +446,7 @@ def _refuse_double(found: list[Configuration], *, where: str) -> None:
         if (other.label, other.mode) == (last.label, last.mode):
             raise PlanError(
                 f"{where}.label: {_shown(last.label)} names two configurations: give each its own, "
-                "or put {mover}, {congestion}, {streams}, {buffer}, {amount} or {options} into it"
+                "or put {mover}, {congestion}, {streams}, {buffer}, {amount}, {queue} or {options} into it"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from farlink_lab import model
@@ -71,7 +71,7 @@ def _task(setting: tuple[float, Configuration]) -> str:
 
 def identity(connection: Connection, configuration: Configuration, *, rtt_s: float, repetition: int) -> str:
     """16 hexadecimal digits that are the same whenever the same thing is measured; labels do not matter."""
-    matter = [asdict(connection), configuration.matter(), round(rtt_s * 1e9), repetition]
+    matter = [connection.matter(), configuration.matter(), round(rtt_s * 1e9), repetition]
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -18,6 +18,7 @@ from scipy.stats import norm
 
 from farlink_lab.choice import Task, choice_asked, task_of
 from farlink_lab.course import converted_bps
+from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, most_bps
 from farlink_lab.surrogate import WORST, Observation, Surrogate
 
@@ -127,6 +128,10 @@ def expected_rise(known: Array, moved: Array) -> Array:
     return np.maximum(total, 0.0)
 
 
+class SearchError(LabError):
+    """A plan that cannot be searched."""
+
+
 class PlanSearch:
     """A search among the runs of a plan."""
 
@@ -137,7 +142,15 @@ class PlanSearch:
             plan: Whose configurations are searched.
             runs: All that it means.
             task: What the best is best at; `None` takes `task_sought`.
+
+        Raises:
+            SearchError: where the plan is of several connections.
         """
+        if any(configuration.queue is not None for configuration in plan.configurations):
+            raise SearchError(
+                "a configuration has a queue of its own, and the best is sought for one connection: write "
+                "queue in [connection]"
+            )
         self.task = task or task_sought(plan)
         self._wire = wire_of(plan.connection)
         self._runs = {run.identity: run for run in runs}

@@ -262,6 +262,7 @@ def _alike(ours: Profile, theirs: Profile) -> bool:
             profile.buffer_bytes,
             profile.amount,
             profile.records[0][0].congestion,
+            profile.records[0][0].fields.get("queue_bytes"),
         )
         for profile in (ours, theirs)
     ]

@@ -62,7 +62,9 @@ class Campaign:
     status: int
 
 
-def run_campaign(path: Path, *, out: Path, console: Console, retry_failed: bool = False) -> Campaign:
+def run_campaign(
+    path: Path, *, out: Path, console: Console, retry_failed: bool = False, mend: str = ""
+) -> Campaign:
     """Carries out the plan in the file at `path`, leaving out what `out` has already.
 
     Args:
@@ -70,12 +72,13 @@ def run_campaign(path: Path, *, out: Path, console: Console, retry_failed: bool 
         out: Directory of the records, made where it is missing.
         console: Where progress is shown.
         retry_failed: Run again what failed before.
+        mend: As `settle_directory` has it.
 
     Raises:
         LabError: where the plan, the directory, a tool or the emulator is not as it must be.
     """
     plan = read_plan(path)
-    settle_directory(plan, path=path, out=out)
+    settle_directory(plan, path=path, out=out, mend=mend)
     runs = schedule(plan)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
@@ -100,8 +103,14 @@ def skip_broken(reading: Reading, *, journal: Journal, console: Console) -> None
         )
 
 
-def settle_directory(plan: Plan, *, path: Path, out: Path) -> None:
+def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> None:
     """Makes `out` the directory of `plan`, which a copy of the plan in it says.
+
+    Args:
+        plan: The plan.
+        path: Its file.
+        out: The directory, made where it is missing.
+        mend: What a user may do who meant another plan's directory; empty is to go on with that plan.
 
     Raises:
         CampaignError: where it is another plan's.
@@ -115,7 +124,7 @@ def settle_directory(plan: Plan, *, path: Path, out: Path) -> None:
                 raise CampaignError(
                     f"{path} is not the plan that {out} was begun with: it differs in "
                     f"{', '.join(differences)}; "
-                    f"name another --out, or go on with {copy}"
+                    f"name another --out, or {mend or f'go on with {copy}'}"
                 )
         elif (out / RECORDS).exists():
             raise CampaignError(f"{out} has records but no {PLAN_COPY} that says of what: name another --out")

@@ -78,7 +78,7 @@ class Emulation:
         self.name = f"lab-{os.getpid()}-{secrets.token_hex(4)}"
         self.state: dict[str, Any] = {}
         self.prefault_bytes = prefault_bytes(connection, longest_rtt_s=longest_rtt_s)
-        self._rtt_s = rtt_s
+        self._rtt_s, self._queue = rtt_s, connection.queue
         self._process: child.Process | None = None
 
     def __enter__(self) -> Self:
@@ -92,7 +92,9 @@ class Emulation:
         if wanted.loss:
             command += ["--loss", str(wanted.loss)]
         if wanted.background_bps is not None:
-            command += ["--background", f"{wanted.background_bps}bit"]
+            period = wanted.background_on_off_s
+            shape = "" if period is None else f",on-off:{_time(period)}"
+            command += ["--background", f"{wanted.background_bps}bit{shape}"]
         if self.congestion is not None:
             command += ["--congestion", self.congestion]
         with tempfile.TemporaryDirectory(prefix="farlink-lab-") as directory:
@@ -158,6 +160,17 @@ class Emulation:
         if rtt_s != self._rtt_s:
             self._run((self.farlink, "link", self.name, "--rtt", _time(rtt_s)))
             self._rtt_s = rtt_s
+
+    def set_queue(self, queue: str | None) -> None:
+        """Changes what the bottleneck holds, where it is another; `None` is the connection's own.
+
+        Raises:
+            EmulationError: in farlink's words.
+        """
+        wanted = queue or self.connection.queue
+        if wanted != self._queue:
+            self._run((self.farlink, "link", self.name, "--queue", wanted))
+            self._queue = wanted
 
     def show(self) -> dict[str, Any]:
         """What the connection is and has counted, as `farlink link NAME --json` prints it.

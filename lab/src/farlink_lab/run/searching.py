@@ -85,9 +85,9 @@ def run_search(
         LabError: where the plan, the directory, a tool or the emulator is not as it must be.
     """
     plan = read_plan(path)
-    settle_directory(plan, path=path, out=out)
     runs = schedule(plan)
     search = PlanSearch(plan, runs, task=task)
+    settle_directory(plan, path=path, out=out)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)

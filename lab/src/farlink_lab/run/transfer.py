@@ -80,6 +80,7 @@ def carry_out(
     error: str | None = None
     try:
         emulation.set_rtt(run.rtt_s)
+        emulation.set_queue(run.configuration.queue)
         result = _transfer(attempt, run=run, tool=tool, emulation=emulation, stop=stop, tick=tick)
     except (MoverError, EmulationError) as reason:
         error = str(reason) if emulation.alive else f"the emulation ended by itself: {reason}"
