@@ -249,7 +249,7 @@ impl Request {
     /// Whether the sender's bursts may need pacing: no rate is held, and no buffer bounds the window.
     #[must_use]
     pub const fn may_pace(&self) -> bool {
-        self.declared.is_none() && self.buffer.is_none()
+        self.declared.is_none() && self.buffer.is_none() && self.streams.get() == 1
     }
 }
 

@@ -41,7 +41,7 @@ impl Manner {
             seal,
             automatic: automatic::is_asked(request.congestion.as_ref()),
             is_buffer_fixed: request.buffer.is_some(),
-            may_pace: request.declared.is_none() && request.buffer.is_none(),
+            may_pace: request.declared.is_none() && request.buffer.is_none() && request.streams.get() == 1,
             limit: request.limit,
             report,
             stale: stale_after(control),
