@@ -268,18 +268,19 @@ impl Attendance {
         if self.welcome.block.get() > 0 {
             self.recent.keep(data.product, data.offset, payload);
         }
-        let Some(write) = self.machine.on_data(now, data, payload) else { return };
-        self.times.first.get_or_insert(now);
-        let bytes = &payload[write.payload];
-        match self.items.get_mut(&data.product) {
-            Some(item) => {
-                if let Err(error) = storage.write(item, write.at, bytes) {
-                    self.machine.on_unwanted(data.product, Text::from(reason(&error)));
+        for write in self.machine.on_data(now, data, payload) {
+            self.times.first.get_or_insert(now);
+            let bytes = &payload[write.payload];
+            match self.items.get_mut(&data.product) {
+                Some(item) => {
+                    if let Err(error) = storage.write(item, write.at, bytes) {
+                        return self.machine.on_unwanted(data.product, Text::from(reason(&error)));
+                    }
                 }
-            }
-            None => {
-                self.early_bytes += bytes.len();
-                self.early.entry(data.product).or_default().push((write.at, bytes.to_vec()));
+                None => {
+                    self.early_bytes += bytes.len();
+                    self.early.entry(data.product).or_default().push((write.at, bytes.to_vec()));
+                }
             }
         }
     }

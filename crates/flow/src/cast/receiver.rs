@@ -21,9 +21,11 @@ use crate::numbers::Numbers;
 
 mod asking;
 mod item;
+mod writes;
 
 use asking::Gaps;
 use item::Item;
+pub use writes::{Write, Writes};
 
 /// What a receiver is to know of its session, from the sender's welcome, and of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,15 +131,6 @@ pub enum Failure {
     Here(Text),
 }
 
-/// Bytes to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// Where in the content they go.
-    pub at: u64,
-    /// Which bytes of the payload they are.
-    pub payload: Range<usize>,
-}
-
 /// What came in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -231,24 +224,24 @@ impl Receiver {
     }
 
     /// Bytes of a stream came, from the group or from the control connection: says which of them to write at once, before anything else
-    /// is asked of this.
-    pub fn on_data(&mut self, now: Nanos, data: &Data, payload: &[u8]) -> Option<Write> {
+    /// is asked of this. They may be those of several packets, some of which were there before: of these nothing is written again.
+    pub fn on_data(&mut self, now: Nanos, data: &Data, payload: &[u8]) -> Writes {
         let full = u64::from(self.config.payload.get());
         let (first, end) = (data.offset / full, data.offset + payload.len() as u64);
         let packets = first..end.div_ceil(full);
         let whole = end.is_multiple_of(full) || end == data.shape.stream();
         if data.product < self.config.first || !data.offset.is_multiple_of(full) || !whole {
             self.tally.misfits += 1;
-            return None;
+            return Writes::default();
         }
-        let write = self.take(data, packets.clone(), payload);
+        let writes = self.take(data, packets.clone(), payload);
         if !data.repair {
             // A block is over with its parity, or with what comes behind that.
             let block = u64::from(self.config.block.get());
             let over = (packets.end - 1).checked_div(block).map_or(packets.end, |number| number * block);
             self.reach(now, (data.product, over));
         }
-        write
+        writes
     }
 
     /// Parity came.
@@ -436,27 +429,24 @@ impl Receiver {
     }
 
     /// Takes packets of a product in.
-    fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8]) -> Option<Write> {
+    fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8]) -> Writes {
+        let count = packets.end - packets.start;
         if self.done.contains(data.product) {
-            self.tally.duplicates += 1;
-            return None;
+            self.tally.duplicates += count;
+            return Writes::default();
         }
         let item = self.items.entry(data.product).or_default();
         if !item.fits(data.shape, self.config.payload) {
             self.tally.misfits += 1;
-            return None;
+            return Writes::default();
         }
-        let before = item.packets.there();
-        packets.clone().for_each(|packet| {
-            item.packets.insert(packet);
-        });
-        if item.packets.there() == before || item.is_checked() {
-            self.tally.duplicates += 1;
-            return None;
+        let taken = item.take(data, packets.clone(), payload, self.config.payload);
+        self.tally.duplicates += count - taken.packets;
+        if taken.packets == 0 {
+            return Writes::default();
         }
-        self.tally.bytes += payload.len() as u64;
-        self.tally.repaired += if data.repair { payload.len() as u64 } else { 0 };
-        let write = item.store(data, payload);
+        self.tally.bytes += taken.bytes;
+        self.tally.repaired += if data.repair { taken.bytes } else { 0 };
         match item.announced(self.config.payload) {
             None => {}
             Some(Ok(announcement)) => {
@@ -465,7 +455,7 @@ impl Receiver {
             }
             Some(Err(error)) => {
                 self.fail(data.product, error.into());
-                return None;
+                return Writes::default();
             }
         }
         if self.config.block.get() > 0 {
@@ -476,7 +466,7 @@ impl Receiver {
             }
         }
         self.complete(data.product);
-        write
+        taken.writes
     }
 
     /// Says that a block can be rebuilt, where it can.

@@ -1,12 +1,15 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
 use std::thread;
 
+use farlink_flow::digest;
 use farlink_mover::channel::Channel;
 use farlink_mover::facts;
 use farlink_wire::cast::{Payload, Position, SessionId, Shape};
-use farlink_wire::entry::Digest;
+use farlink_wire::entry::{Digest, Metadata};
 use farlink_wire::message::copy::{Protect, Secret};
+use farlink_wire::path::RelativePath;
 
 use super::*;
 
@@ -72,4 +75,51 @@ fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_n
     let of = |product, offset| Data { product, shape, offset, repair: false };
     assert!(!attendance.has_room(&of(1, 8000), 8000));
     assert!(attendance.has_room(&of(1, 0), 8000), "the name itself");
+}
+
+/// A product's stream.
+fn stream(content: &[u8]) -> (Shape, Vec<u8>) {
+    let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns: 5 };
+    let head = Announcement { path: RelativePath::new("a").unwrap(), metadata }.encode();
+    let shape = Shape::new(head.len(), content.len() as u64).unwrap();
+    (shape, [&head, content, &digest::whole(content).0[..]].concat())
+}
+
+#[test]
+fn frames_that_overlap_are_stored_as_they_are_whatever_their_order() {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ (at >> 9)) as u8).collect();
+    let (shape, stream) = stream(&content);
+    let count = stream.len().div_ceil(8000);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut line = Line::new(Channel::over_tcp(listener.accept().unwrap().0).unwrap());
+    let into = std::env::temp_dir().join(format!("attendance-overlap-{}", std::process::id()));
+    for name_last in [false, true] {
+        for kept in [false, true] {
+            std::fs::create_dir_all(&into).unwrap();
+            let directory = kept.then(|| into.as_os_str().as_bytes());
+            let storage = Storage::open(directory, "239.1.1.1:7000".parse().unwrap()).unwrap();
+            let mut attendance = attendance();
+            let mut stored = 0;
+            // Every fifth packet, then in frames of 16 what lies between, each of which begins within the one before, back to front.
+            let alone = (usize::from(name_last)..count).step_by(5).map(|at| at..at + 1);
+            let frames = (usize::from(name_last)..count).step_by(11).map(|at| at..at + 16).rev();
+            for packets in alone.chain(frames).chain(std::iter::once(0..count.min(8))) {
+                let range = packets.start * 8000..stream.len().min(packets.end * 8000);
+                let offset = range.start as u64;
+                let repair = Repair { product: 0, shape, offset, payload: &stream[range] };
+                attendance.hear_sender(monotonic(), &Control::Repair(repair), &storage);
+                attendance.do_all(&storage, &mut line, &mut |notice| {
+                    stored += u32::from(matches!(notice, Notice::Stored { .. }));
+                });
+            }
+            let tally = attendance.progress().tally;
+            assert_eq!((stored, tally.stored, tally.failed, tally.caught_up), (1, 1, 0, 0));
+            assert_eq!(tally.bytes, shape.stream());
+            if kept {
+                assert_eq!(std::fs::read(into.join("a")).unwrap(), content);
+            }
+            std::fs::remove_dir_all(&into).unwrap();
+        }
+    }
 }
