@@ -266,7 +266,7 @@ impl Attendance {
     /// Bytes of a stream came.
     fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
         if self.welcome.block.get() > 0 {
-            self.recent.keep(data.product, data.offset, payload);
+            self.recent.keep(data.product, data.offset, payload, self.welcome.payload);
         }
         for write in self.machine.on_data(now, data, payload) {
             self.times.first.get_or_insert(now);
