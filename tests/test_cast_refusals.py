@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, RECEIVERS, SENDER, files, receiver, receivers, sender, wait_for
+from casting import GROUP, RECEIVERS, SENDER, Running, files, receiver, receivers, sender, wait_for
 from copying import Keys, leftovers
 from emulation import FARLINK, Emulation, Ended, farlink, refused, run
 
@@ -161,6 +161,53 @@ def test_a_wrong_key_is_refused_at_both_ends(star: Emulation, source: Path, tmp_
     assert str(others.known) in unknown.complaint
     assert others.public["client"].split()[-1] in stranger.complaint
     assert plain.status != 0
+
+
+@pytest.mark.parametrize("grant", ["", "read={elsewhere}", "write={top}"])
+def test_a_key_that_may_not_read_what_is_sent_gets_nothing(
+    star: Emulation, source: Path, tmp_path: Path, grant: str
+) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs").mkdir()
+    keys, theirs = Keys(tmp_path / "ours", grant=f"read={source.parent}"), Keys(tmp_path / "theirs")
+    options = keyed(star, keys)
+    line = grant.format(elsewhere=tmp_path / "ours", top=tmp_path)
+    with keys.authorized.open("a") as file:
+        file.write(f"{line} {theirs.public['client']} of another\n")
+    named = ("--from", star.address(SENDER))
+    credentials = (*theirs.copy_options[:2], *keys.copy_options[2:])
+    with sender(star, source, options=options, keyed=True) as sending:
+        words = (*RECEIVE, "--into", str(tmp_path / "b"), "--once", "--quiet", *named, *credentials)
+        (tmp_path / "b").mkdir()
+        refusal = star.on("b", str(FARLINK), *words)
+        # The other one is not disturbed.
+        with receiver(star, "c", tmp_path / "c", *keys.copy_options, keyed=True) as receiving:
+            assert receiving.end()[0] == 0
+        status, record = sending.end()
+        said = sending.complaints()
+    assert (status, [each["name"] for each in record["cast"]["receivers"]]) == (0, ["c"])
+    assert (tmp_path / "c" / source.name).read_bytes() == source.read_bytes()
+    assert (refusal.status, list((tmp_path / "b").iterdir())) == (2, [])
+    for told in (refusal.complaint, said):
+        assert len(told.splitlines()) == 1, told
+        assert f'the key {theirs.public["client"]} may not read {source}' in told
+        assert f'needs read="{source.parent}"' in told
+
+
+def test_what_is_piped_or_watched_must_be_readable_too(star: Emulation, source: Path, tmp_path: Path) -> None:
+    keys = Keys(tmp_path, grant=f"read={source}")
+    options = keyed(star, keys)
+    (tmp_path / "feed").mkdir()
+    words = (*RECEIVE, "--into", "null:", "--once", "--quiet", "--from", star.address(SENDER))
+    sends = [str(FARLINK), *SEND, "--json", *options]
+    for sent, needed in ((("--watch", str(tmp_path / "feed")), tmp_path / "feed"), (("-",), "/")):
+        with star.background(SENDER, *sends, *sent) as process:
+            running = Running(process=process)
+            running.until("ready")
+            refusal = star.on("b", str(FARLINK), *words, *keys.copy_options)
+            process.terminate()
+            running.wait()
+        assert (refusal.status, f'needs read="{needed}"' in refusal.complaint) == (2, True), refusal
 
 
 def test_a_receiver_whose_disk_is_full_alone_goes_without(star: Emulation, tmp_path: Path) -> None:

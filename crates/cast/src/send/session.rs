@@ -28,6 +28,7 @@ use farlink_wire::message::copy::Secret;
 use farlink_wire::quantity::{Fraction, Nanos};
 use farlink_wire::record::{Outcome, Record};
 
+use super::grants::Grants;
 use super::record::Course;
 use super::sockets::Sockets;
 use super::{Finished, Notice, Plan, Progress};
@@ -133,6 +134,7 @@ fn carry_out(
             .collect::<Result<_, _>>()
             .map_err(CastError::Wait)?,
         config: sockets.config.clone(),
+        grants: Grants::of(plan),
         session: id,
         outbox: Arc::clone(&outbox),
         heard,
