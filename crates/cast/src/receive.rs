@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use farlink_flow::cast::receiver::Tally;
+use farlink_host::scheduling::Scheduling;
 use farlink_mover::secure::Credentials;
 use farlink_wire::cast::control::Report;
 use farlink_wire::quantity::Nanos;
@@ -36,6 +37,8 @@ pub struct Plan {
     pub credentials: Option<Credentials>,
     /// Receive buffer, bytes.
     pub buffer: u32,
+    /// Whether the thread that receives goes before ordinary ones.
+    pub realtime: bool,
     /// How long the sender may be silent or away.
     pub patience: Nanos,
 }
@@ -43,12 +46,14 @@ pub struct Plan {
 /// What a receiver tells while it goes on.
 #[derive(Debug)]
 pub enum Notice<'a> {
-    /// The group was joined, with this receive buffer.
+    /// The group was joined, with this receive buffer, and with the scheduling that the thread was granted.
     Ready {
         /// Bytes that were asked for.
         asked: u32,
         /// Bytes that were granted.
         granted: u64,
+        /// The scheduling, where another than the ordinary was asked for.
+        scheduling: Option<Scheduling>,
     },
     /// The sender cannot be reached, for this reason: that is tried again. Each reason is told once.
     Waiting {

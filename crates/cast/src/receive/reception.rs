@@ -7,6 +7,7 @@ use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::multicast::GroupReceiver;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::scheduling::{Scheduling, urgent_in_turn};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
@@ -33,7 +34,10 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         Ok(reception) => reception,
         Err(error) => return failed(error),
     };
-    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer() });
+    // Threads that begin later are ordinary ones.
+    let scheduling = plan.realtime.then(urgent_in_turn);
+    reception.realtime = scheduling.as_ref().map(Scheduling::is_realtime);
+    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer(), scheduling });
     loop {
         let finished = reception.session(tell);
         let goes_on =
@@ -59,6 +63,8 @@ struct Reception<'a> {
     stop: &'a Wake,
     socket: GroupReceiver,
     storage: Storage,
+    /// Whether real-time scheduling was granted, where it was asked for.
+    realtime: Option<bool>,
     /// What senders tell it from others of this host by.
     number: u64,
     place: Option<u64>,
@@ -84,7 +90,8 @@ impl<'a> Reception<'a> {
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let place = plan.into.as_deref().map(place);
-        Ok(Self { plan, stop, socket, storage, number, place, ended: None, strangers: Strangers::default() })
+        let strangers = Strangers::default();
+        Ok(Self { plan, stop, socket, storage, realtime: None, number, place, ended: None, strangers })
     }
 
     /// One session: its record, and how it ended.
@@ -131,6 +138,7 @@ impl<'a> Reception<'a> {
             },
             progress: &progress,
             buffer: self.socket.buffer(),
+            realtime: self.realtime,
             cpu: process::cpu_of_process().since(cpu),
             before: emulated.as_ref(),
         }

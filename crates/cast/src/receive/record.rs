@@ -19,6 +19,7 @@ pub(super) struct Course<'a> {
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
     pub(super) buffer: u64,
+    pub(super) realtime: Option<bool>,
     pub(super) cpu: Nanos,
     pub(super) before: Option<&'a Emulated>,
 }
@@ -54,8 +55,9 @@ impl Course<'_> {
             "nacks": tally.nacks,
             "rtt_s": report.rtt.as_secs_f64(),
             "cpu_s": self.cpu.as_secs_f64(),
+            "realtime": self.realtime,
         });
-        record.extra.insert("cast".to_owned(), cast);
+        record::add_cast(&mut record, cast);
         record
     }
 }

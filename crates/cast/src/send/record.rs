@@ -16,6 +16,7 @@ pub(super) struct Course<'a> {
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
     pub(super) payload: u16,
+    pub(super) realtime: Option<bool>,
     pub(super) cpu: Nanos,
     pub(super) before: Option<&'a Emulated>,
 }
@@ -37,7 +38,7 @@ impl Course<'_> {
             ..self.frame.record()
         };
         record::describe(&mut record, self.before, self.plan.group.address().is_ipv6());
-        record.extra.insert("cast".to_owned(), self.cast());
+        record::add_cast(&mut record, self.cast());
         record
     }
 
@@ -72,6 +73,7 @@ impl Course<'_> {
             "nacks": totals.nacks,
             "gone": totals.gone,
             "cpu_s": self.cpu.as_secs_f64(),
+            "realtime": self.realtime,
             "receivers": receivers,
         })
     }

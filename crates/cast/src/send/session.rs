@@ -17,7 +17,7 @@ use farlink_host::datagram::MOST_AT_ONCE;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
-use farlink_host::scheduling::{urgent_in_turn, wake_on_time};
+use farlink_host::scheduling::{Scheduling, urgent_in_turn, wake_on_time};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
@@ -60,7 +60,7 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
     };
     let emulated = Emulated::of_this_host();
     let cpu = process::cpu_of_process();
-    let mut course = Times { started: rfc3339_now(), first: None, last: None, payload: 0 };
+    let mut course = Times { started: rfc3339_now(), first: None, last: None, payload: 0, realtime: None };
     finished.error = carry_out(plan, stop, tell, &mut finished, &mut course).err();
     let outcome = match &finished.error {
         Some(_) => Outcome::Failed,
@@ -84,6 +84,7 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         },
         progress: &finished.progress,
         payload: course.payload,
+        realtime: course.realtime,
         cpu: process::cpu_of_process().since(cpu),
         before: emulated.as_ref(),
     }
@@ -97,6 +98,8 @@ struct Times {
     first: Option<Nanos>,
     last: Option<Nanos>,
     payload: u16,
+    /// Whether real-time scheduling was granted, where it was asked for.
+    realtime: Option<bool>,
 }
 
 fn carry_out(
@@ -146,6 +149,7 @@ fn carry_out(
         let working = named.spawn_scoped(scope, move || door.work(ended)).map_err(CastError::Wait)?;
         // After the door's thread has begun: it is an ordinary one.
         let scheduling = plan.realtime.then(urgent_in_turn);
+        times.realtime = scheduling.as_ref().map(Scheduling::is_realtime);
         wake_on_time();
         tell(Notice::Ready { at: sockets.address(plan), scheduling });
         let session = Session::new(plan, &sockets, id, products, payload, outbox, (hearing, wake));

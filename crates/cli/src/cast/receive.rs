@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use farlink_cast::group::Group;
 use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
+use farlink_host::scheduling::Scheduling;
 use farlink_host::signal;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::Credentials;
@@ -99,6 +100,7 @@ impl Receive {
             once: self.once,
             credentials: Some(credentials).filter(|_| !self.end.no_auth),
             buffer: self.buffer.get(),
+            realtime: self.end.realtime,
             patience: self.end.timeout.get(),
         })
     }
@@ -121,12 +123,17 @@ impl Telling {
             print(&(object.to_string() + "\n"));
         }
         match notice {
-            Notice::Ready { asked, granted } if granted < asked.into() => {
-                let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
-                self.say(&format!(
-                    "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise net.core.rmem_max, \
-                     or packets are lost in bursts"
-                ));
+            Notice::Ready { asked, granted, scheduling } => {
+                if granted < asked.into() {
+                    let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
+                    self.say(&format!(
+                        "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise \
+                         net.core.rmem_max, or packets are lost in bursts"
+                    ));
+                }
+                if let Some(Scheduling::Other { reason }) = scheduling {
+                    self.say(&format!("farlink: the receiving thread is an ordinary one: {reason}"));
+                }
             }
             Notice::Joined { at, again } if !self.quiet && !self.json => {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));

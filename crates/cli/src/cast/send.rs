@@ -79,9 +79,6 @@ pub(super) struct Send {
     /// Routers that packets may cross, and one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
-    /// Let the sending thread go before ordinary ones (SCHED_RR); where that is refused, it is said
-    #[arg(long)]
-    realtime: bool,
     /// Let in whom this file lists instead of authorized_keys in ~/.config/farlink, or in /etc/farlink for root
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     keys: Option<PathBuf>,
@@ -185,7 +182,7 @@ impl Send {
                 hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
                 protect: self.protect,
                 receivers: self.receivers,
-                realtime: self.realtime,
+                realtime: self.end.realtime,
                 piped: piped.clone(),
                 sources: sources.clone(),
                 watch: watch.clone(),
