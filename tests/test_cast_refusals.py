@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, RECEIVERS, SENDER, Running, files, receiver, receivers, sender, wait_for
+from casting import GROUP, GROUP6, RECEIVERS, SENDER, Running, files, receiver, receivers, sender, wait_for
 from copying import Keys, leftovers
 from emulation import FARLINK, Emulation, Ended, farlink, refused, run
 
@@ -88,6 +88,47 @@ def test_no_route_to_the_group_is_said(source: Path) -> None:
     assert GROUP in ended.complaint
     assert "no route" in ended.complaint
     assert "--interface" in ended.complaint
+
+
+LINK = "ip link set lo up && ip link add wire type veth peer name far && ip address flush dev wire"
+
+
+@pytest.mark.parametrize("verb", ["send", "receive"])
+@pytest.mark.parametrize(
+    ("group", "script", "interface", "words"),
+    [
+        (GROUP, f"{LINK} && ip link set wire up", "wire", ("wire has no IPv4 address",)),
+        (GROUP, f"{LINK} && ip address add 192.0.2.1/24 dev wire", "wire", ("wire is down", "ip link set")),
+        (GROUP6, f"{LINK} && ip link set wire addrgenmode none up", "wire", ("wire has no IPv6 address",)),
+        (GROUP6, f"{LINK}", "wire", ("wire is down",)),
+        (GROUP6, "true", None, (GROUP6, "no route", "--interface")),
+        (GROUP6, "ip link set lo up", None, (GROUP6, "no route", "--interface")),
+        (GROUP, "ip link set lo up", None, (GROUP, "no route", "--interface")),
+    ],
+)
+def test_an_interface_that_brings_nothing_is_refused(
+    source: Path, verb: str, group: str, script: str, interface: str | None, words: tuple[str, ...]
+) -> None:
+    ends = {"send": ("--rate", "100mbit", str(source)), "receive": ("--into", "null:", "--once")}
+    named = () if interface is None else ("--interface", interface)
+    command = (str(FARLINK), "cast", verb, "--group", group, "--no-auth", *named, *ends[verb])
+    ended = run(["unshare", "-rn", "sh", "-c", f'{script} && exec "$@"', "sh", *command])
+    assert ended.status == 2, ended
+    assert all(word in ended.complaint for word in words), ended
+    assert "os error" not in ended.complaint
+    assert "another session" not in ended.complaint
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_receiver_that_hears_nothing_says_so(star: Emulation, source: Path, *, named: bool) -> None:
+    sender_is = ("--from", star.address(SENDER)) if named else ()
+    with (
+        sender(star, source, options=wait_for(2)),
+        # Nothing comes there.
+        receiver(star, "b", "null:", "--interface", "lo", *sender_is) as deaf,
+    ):
+        said = deaf.until("unheard")["unheard"]
+    assert (said["group"], said["interface"]) == (GROUP, "lo")
 
 
 def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:

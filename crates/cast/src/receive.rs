@@ -43,6 +43,13 @@ pub struct Plan {
     pub patience: Nanos,
 }
 
+impl Plan {
+    /// Nothing was heard of the group for so long.
+    fn unheard(&self, quiet: Nanos) -> Notice<'_> {
+        Notice::Unheard { group: self.group, interface: self.interface.as_deref(), quiet }
+    }
+}
+
 /// What a receiver tells while it goes on.
 #[derive(Debug)]
 pub enum Notice<'a> {
@@ -59,6 +66,15 @@ pub enum Notice<'a> {
     Waiting {
         /// Why.
         reason: String,
+    },
+    /// Nothing was heard of the group for long: it may not reach the interface.
+    Unheard {
+        /// Which group.
+        group: Group,
+        /// The interface that was named.
+        interface: Option<&'a str>,
+        /// For how long.
+        quiet: Nanos,
     },
     /// It takes part in a session.
     Joined {
@@ -123,3 +139,6 @@ pub struct Finished {
     /// Why it failed as a whole, where it did.
     pub error: Option<CastError>,
 }
+
+/// How long nothing may be heard of the group until the user is told: a sender that has nothing to send is heard each second.
+const UNHEARD: Nanos = Nanos(5_000_000_000);

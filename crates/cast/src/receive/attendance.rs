@@ -17,7 +17,7 @@ use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
 use super::recent::Recent;
-use super::{Notice, Plan, Progress};
+use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
@@ -132,6 +132,7 @@ impl Attendance {
         let (mut inbox, mut ready) = (Inbox::new(), Vec::new());
         let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
         let (mut line_is_ready, mut group_at) = (true, Nanos::ZERO);
+        let mut unheard_at = monotonic().after(UNHEARD);
         loop {
             let brought = self.hear_group(socket, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -180,7 +181,11 @@ impl Attendance {
             // a packet or two.
             let is_dense = brought == Brought::All && now.since(group_at) < DENSE;
             if brought != Brought::Nothing {
-                group_at = now;
+                (group_at, unheard_at) = (now, Nanos::MAX);
+            }
+            if now >= unheard_at {
+                unheard_at = Nanos::MAX;
+                tell(plan.unheard(UNHEARD));
             }
             let mut pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
             let mut waited = vec![stop.as_fd(), line.channel().as_fd()];

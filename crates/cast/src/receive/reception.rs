@@ -20,7 +20,7 @@ use farlink_wire::record::{Outcome, Record};
 use super::attendance::{Attendance, Departure};
 use super::record::Course;
 use super::strangers::Strangers;
-use super::{Finished, Notice, Plan, Progress};
+use super::{Finished, Notice, Plan, Progress, UNHEARD};
 use crate::contact::{join, overhear, resolve};
 use crate::error::CastError;
 use crate::line::Line;
@@ -83,7 +83,7 @@ struct Joined {
 impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
-        let index = index(plan.interface.as_deref())?;
+        let index = index(plan.interface.as_deref(), plan.group)?;
         let socket = GroupReceiver::join(plan.group.address(), index, plan.buffer)
             .map_err(|error| refused("join", plan.group, error))?;
         let random = process::random().map_err(CastError::Wait)?;
@@ -183,21 +183,31 @@ impl<'a> Reception<'a> {
     }
 
     /// Where the sender is: `again` where it was, or the one that was named, or one that is heard. `None` where the user ended it.
-    fn whereabouts(&self, again: Option<(SessionId, SocketAddr)>) -> Result<Option<SocketAddr>, CastError> {
+    fn whereabouts(
+        &self,
+        again: Option<(SessionId, SocketAddr)>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<Option<SocketAddr>, CastError> {
         if let Some((_, at)) = again {
             return Ok(Some(at));
         }
+        // After a session, the next may be long in coming.
+        let patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
+        let mut unheard = || tell(self.plan.unheard(patience));
         let Some(from) = &self.plan.from else {
             // A session's packets leave from the port of its control connections, which is the group's.
             let port = self.plan.group.address().port();
             let wanted = |from: SocketAddr| {
                 from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
             };
-            return overhear(&self.socket, self.ended, &wanted, self.stop);
+            return overhear(&self.socket, self.ended, &wanted, self.stop, patience, &mut unheard);
         };
         // A session that has ended may still be there, for others.
-        if self.ended.is_some() && overhear(&self.socket, self.ended, &|_| true, self.stop)?.is_none() {
-            return Ok(None);
+        if self.ended.is_some() {
+            let next = overhear(&self.socket, self.ended, &|_| true, self.stop, patience, &mut unheard)?;
+            if next.is_none() {
+                return Ok(None);
+            }
         }
         resolve(from, self.plan.group.address().port()).map(Some)
     }
@@ -215,7 +225,7 @@ impl<'a> Reception<'a> {
         let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
-            let Some(at) = self.whereabouts(again)? else { return Ok(None) };
+            let Some(at) = self.whereabouts(again, tell)? else { return Ok(None) };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
                 host: facts::host(),

@@ -139,6 +139,13 @@ impl Telling {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
             Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
+            Notice::Unheard { group, interface, quiet } => {
+                let interface = interface.unwrap_or("that the routes say");
+                self.say(&format!(
+                    "farlink: nothing was heard of the group {group} on the interface {interface} for {quiet}: \
+                     there may be no sender yet, or another interface leads to it"
+                ));
+            }
             Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
             Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
             Notice::Progress(progress) => {
@@ -189,6 +196,9 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
         Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
         Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
+        Notice::Unheard { group, interface, quiet } => {
+            json!({"unheard": {"group": group.to_string(), "interface": interface, "seconds": quiet.as_secs_f64()}})
+        }
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
         Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),
         Notice::NotStored { path, reason } => {
