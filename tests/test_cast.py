@@ -81,6 +81,7 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     assert (record["kind"], record["outcome"], record["bytes"]) == ("cast", "ok", size)
     assert [each["complete"] for each in record["cast"]["receivers"]] == [True] * 3
     assert all(record["bytes"] == size and record["kind"] == "cast" for _, record in ends)
+    assert len({record["cast"]["seed"] for _, record in ends}) == 3
     # Once to all of them, and no more.
     assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
 

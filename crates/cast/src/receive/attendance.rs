@@ -55,6 +55,8 @@ pub(super) struct Times {
 /// A receiver's part in one session. It outlives connections.
 pub(super) struct Attendance {
     pub(super) welcome: Welcome,
+    /// Of what its machine chooses at random.
+    pub(super) seed: u64,
     opener: Opener,
     machine: Receiver,
     items: BTreeMap<u32, Item>,
@@ -73,6 +75,7 @@ impl Attendance {
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
+        let seed = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         let config = Config {
             payload: welcome.payload,
             block: welcome.block,
@@ -80,11 +83,12 @@ impl Attendance {
             position: welcome.position,
             pace: welcome.pace,
             grace: GRACE,
-            seed: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            seed,
         };
         let joined = monotonic();
         Ok(Self {
             welcome: welcome.clone(),
+            seed,
             opener,
             machine: Receiver::new(config, joined),
             items: BTreeMap::new(),

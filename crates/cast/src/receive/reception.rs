@@ -106,6 +106,7 @@ impl<'a> Reception<'a> {
             Some(attendance) => (attendance.progress(), Some(&attendance.welcome), attendance.times()),
             None => (Progress::default(), None, None),
         };
+        let seed = attendance.as_ref().map(|attendance| attendance.seed);
         if let (Ok(true), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
         }
@@ -129,6 +130,7 @@ impl<'a> Reception<'a> {
         let record = Course {
             plan: self.plan,
             welcome,
+            seed,
             frame: Frame {
                 started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
                 setup: times.as_ref().map(|times| times.joined.since(begun)),

@@ -14,6 +14,7 @@ use crate::record::{self, Frame};
 pub(super) struct Course<'a> {
     pub(super) plan: &'a Plan,
     pub(super) welcome: Option<&'a Welcome>,
+    pub(super) seed: Option<u64>,
     /// Set up is from the start of the command, or the end of the session before, until it had joined; it took from the first packet until
     /// it had everything.
     pub(super) frame: Frame,
@@ -56,6 +57,7 @@ impl Course<'_> {
             "rtt_s": report.rtt.as_secs_f64(),
             "cpu_s": self.cpu.as_secs_f64(),
             "realtime": self.realtime,
+            "seed": self.seed,
         });
         record::add_cast(&mut record, cast);
         record
