@@ -82,6 +82,17 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     assert [each["complete"] for each in record["cast"]["receivers"]] == [True] * 3
     assert all(record["bytes"] == size and record["kind"] == "cast" for _, record in ends)
     assert len({record["cast"]["seed"] for _, record in ends}) == 3
+    assert record["rtt_s"] == ends[0][1]["rtt_s"] == pytest.approx(0.01)
+    assert record["disk_s"]["read"] > 0
+    receivers_cpu = [each["cpu_s"] for each in record["cast"]["receivers"]]
+    assert record["cpu_s"]["receiver"] == pytest.approx(sum(receivers_cpu))
+    for _, end in ends:
+        assert end["cpu_s"].keys() == {"receiver"}
+        assert end["disk_s"].keys() == {"write"}
+        assert end["buffer_bytes"] == 8 << 20
+        # With announcements and digests, and none of it twice.
+        assert size < sum(came for _, came in end["samples"]) < 1.05 * size + 100_000
+        assert end["samples"][-1][0] <= end["duration_s"] + 1e-9
     # Once to all of them, and no more.
     assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
 

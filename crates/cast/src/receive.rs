@@ -16,6 +16,7 @@ mod attendance;
 mod recent;
 mod reception;
 mod record;
+mod samples;
 mod strangers;
 
 pub use reception::run;

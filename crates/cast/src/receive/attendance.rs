@@ -17,6 +17,7 @@ use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
 use super::recent::Recent;
+use super::samples::Samples;
 use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
@@ -45,6 +46,7 @@ enum Brought {
 /// When what happened.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
+    /// By the calendar: of the first packet, or where none came of joining.
     pub(super) started: String,
     pub(super) joined: Nanos,
     /// When the first packet of a product came, and the last one that was needed.
@@ -67,6 +69,9 @@ pub(super) struct Attendance {
     products: Option<u32>,
     stored_bytes: u64,
     times: Times,
+    pub(super) samples: Samples,
+    /// CPU time of the process before it had joined.
+    cpu: Nanos,
 }
 
 impl Attendance {
@@ -98,6 +103,8 @@ impl Attendance {
             products: None,
             stored_bytes: 0,
             times: Times { started: rfc3339_now(), joined, first: None, last: None },
+            samples: Samples::new(),
+            cpu: process::cpu_of_process(),
         })
     }
 
@@ -277,8 +284,16 @@ impl Attendance {
         if self.welcome.block.get() > 0 {
             self.recent.keep(data.product, data.offset, payload, self.welcome.payload);
         }
-        for write in self.machine.on_data(now, data, payload) {
-            self.times.first.get_or_insert(now);
+        let before = self.machine.tally().bytes;
+        let writes = self.machine.on_data(now, data, payload);
+        let came = self.machine.tally().bytes - before;
+        if came > 0 {
+            if self.times.first.is_none() {
+                (self.times.started, self.times.first) = (rfc3339_now(), Some(now));
+            }
+            self.samples.add(now, came);
+        }
+        for write in writes {
             let bytes = &payload[write.payload];
             match self.items.get_mut(&data.product) {
                 Some(item) => {
@@ -390,7 +405,7 @@ impl Attendance {
             failed: tally.failed,
             caught_up: tally.caught_up,
             bytes: self.stored_bytes,
-            cpu: process::cpu_of_process(),
+            cpu: process::cpu_of_process().since(self.cpu),
         };
         line.push(&Control::Words(Words::Leave(leave)));
         let until = monotonic().after(FAREWELL);

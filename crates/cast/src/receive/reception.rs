@@ -99,6 +99,7 @@ impl<'a> Reception<'a> {
         let begun = monotonic();
         let emulated = Emulated::of_this_host();
         let cpu = process::cpu_of_process();
+        let written_before = self.storage.written_for().unwrap_or_default();
         let mut attendance = None;
         let done = self.attend(&mut attendance, tell);
         self.storage.remove_leftovers();
@@ -107,6 +108,8 @@ impl<'a> Reception<'a> {
             None => (Progress::default(), None, None),
         };
         let seed = attendance.as_ref().map(|attendance| attendance.seed);
+        let duration = times.as_ref().and_then(|times| Some(times.last?.since(times.first?)));
+        let samples = attendance.as_ref().map(|attendance| attendance.samples.of(duration));
         if let (Ok(true), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
         }
@@ -133,14 +136,16 @@ impl<'a> Reception<'a> {
             seed,
             frame: Frame {
                 started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
-                setup: times.as_ref().map(|times| times.joined.since(begun)),
-                duration: times.as_ref().and_then(|times| Some(times.last?.since(times.first?))),
+                setup: times.as_ref().map(|times| times.first.unwrap_or(times.joined).since(begun)),
+                duration,
                 outcome,
                 error: words,
             },
             progress: &progress,
             buffer: self.socket.buffer(),
             realtime: self.realtime,
+            written: self.storage.written_for().map(|written| written.since(written_before)),
+            samples: samples.unwrap_or_default(),
             cpu: process::cpu_of_process().since(cpu),
             before: emulated.as_ref(),
         }

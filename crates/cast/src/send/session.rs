@@ -60,7 +60,8 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
     };
     let emulated = Emulated::of_this_host();
     let cpu = process::cpu_of_process();
-    let mut course = Times { started: rfc3339_now(), first: None, last: None, payload: 0, realtime: None };
+    let mut course =
+        Times { started: rfc3339_now(), first: None, last: None, payload: 0, realtime: None, read: None };
     finished.error = carry_out(plan, stop, tell, &mut finished, &mut course).err();
     let outcome = match &finished.error {
         Some(_) => Outcome::Failed,
@@ -85,6 +86,7 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         progress: &finished.progress,
         payload: course.payload,
         realtime: course.realtime,
+        read: course.read,
         cpu: process::cpu_of_process().since(cpu),
         before: emulated.as_ref(),
     }
@@ -100,6 +102,8 @@ struct Times {
     payload: u16,
     /// Whether real-time scheduling was granted, where it was asked for.
     realtime: Option<bool>,
+    /// How long reading took.
+    read: Option<Nanos>,
 }
 
 fn carry_out(
@@ -156,6 +160,7 @@ fn carry_out(
         let done = session.and_then(|mut session| {
             let done = session.work(stop, tell, times);
             session.conclude(finished);
+            times.read = Some(session.products.read_for());
             done
         });
         ended.raise();

@@ -142,6 +142,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Of these, bytes that were rebuilt or sent again.
     pub repaired: u64,
+    /// Of these, bytes that were [there](Receiver::on_found) from an earlier attempt.
+    pub found: u64,
     /// Frames with NACKs.
     pub nacks: u64,
     /// Products that are stored.
@@ -182,7 +184,7 @@ pub struct Receiver {
     nack_at: Nanos,
     report_at: Nanos,
     reported_at: Nanos,
-    rtt: Nanos,
+    rtt: Option<Nanos>,
     counts: (Counts, u64),
     /// Bytes of parity that are kept.
     kept_parity: usize,
@@ -213,7 +215,7 @@ impl Receiver {
             nack_at: now,
             report_at: now,
             reported_at: now,
-            rtt: LIKELY_RTT,
+            rtt: None,
             counts: (Counts::default(), 0),
             kept_parity: 0,
             tally: Tally::default(),
@@ -304,7 +306,9 @@ impl Receiver {
             let end = range.end.min(shape.content()) + u64::from(shape.head());
             let first = (range.start + u64::from(shape.head())).div_ceil(payload);
             for packet in first..end / payload {
-                self.tally.bytes += payload * u64::from(item.packets.insert(packet));
+                let new = payload * u64::from(item.packets.insert(packet));
+                self.tally.bytes += new;
+                self.tally.found += new;
             }
         }
         self.complete(product);
@@ -333,7 +337,7 @@ impl Receiver {
 
     /// A round trip over the control connection took so long.
     pub fn on_rtt(&mut self, rtt: Nanos) {
-        self.rtt = rtt;
+        self.rtt = Some(rtt);
     }
 
     /// The group has grown, or shrunk: least time between two frames of NACKs, or of acknowledgements.
@@ -425,7 +429,7 @@ impl Receiver {
     pub fn report(&self) -> Report {
         let (counts, refused) = self.counts;
         let (packets, lost) = (counts.sent, counts.lost());
-        Report { packets, lost, refused, bytes: self.tally.bytes, rtt: self.rtt }
+        Report { packets, lost, refused, bytes: self.tally.bytes, rtt: self.rtt.unwrap_or_default() }
     }
 
     /// Takes packets of a product in.
@@ -544,8 +548,8 @@ const MOST_PARITY: usize = 32 << 20;
 /// Reasons that are kept.
 const MOST_REASONS: usize = 4096;
 
-/// The round trip before any is known.
-const LIKELY_RTT: Nanos = Nanos(100_000_000);
+/// The round trip to reckon with before any is known.
+pub const LIKELY_RTT: Nanos = Nanos(100_000_000);
 
 /// How often a receiver says how it fares: a rate is judged by two or three of these.
 const REPORT: Nanos = Nanos(100_000_000);

@@ -214,7 +214,7 @@ pub struct Leave {
     pub caught_up: u32,
     /// Bytes of their content.
     pub bytes: u64,
-    /// CPU time of the process.
+    /// CPU time of the process since it joined.
     pub cpu: Nanos,
 }
 
