@@ -72,6 +72,7 @@ impl Course<'_> {
                 "packets": peer.report.packets,
                 "lost": peer.report.lost,
                 "refused": peer.report.refused,
+                "repaired_bytes": peer.report.repaired,
                 "unicast_repair_bytes": peer.repaired,
                 "rtt_s": Some(peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
                 "cpu_s": peer.leave.map(|leave| leave.cpu.as_secs_f64()),

@@ -429,7 +429,8 @@ impl Receiver {
     pub fn report(&self) -> Report {
         let (counts, refused) = self.counts;
         let (packets, lost) = (counts.sent, counts.lost());
-        Report { packets, lost, refused, bytes: self.tally.bytes, rtt: self.rtt.unwrap_or_default() }
+        let Tally { bytes, repaired, .. } = self.tally;
+        Report { packets, lost, refused, bytes, repaired, rtt: self.rtt.unwrap_or_default() }
     }
 
     /// Takes packets of a product in.
