@@ -191,6 +191,8 @@ def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path:
         (("--groups", f"{GROUP}=1gbit,239.1.1.2:7000=1gbit"), ("7000", "twice", "port")),
         (("--groups", GROUP), (GROUP, "239.1.1.1:7000=95mbit")),
         (("--groups", f"{GROUP}=1gbit", "--rate", "1gbit"), ("--groups", "--rate")),
+        (("--group", GROUP, "--rate", "1gbit", "--max-rate", "2gbit"), ("--max-rate", "--rate auto")),
+        (("--groups", f"{GROUP}=1gbit", "--max-rate", "2gbit"), ("--max-rate", "--rate auto")),
         (("--group", GROUP, "--rate", "1gbit", "--parity", "120%"), ("120%",)),
         (("--group", GROUP, "--rate", "1gbit", "--hold-factor", "-1"), ("-1",)),
         (("--group", GROUP, "--rate", "1gbit", "--protect", "clear"), ("clear", "integrity")),

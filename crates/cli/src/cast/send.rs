@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -46,9 +47,9 @@ pub(super) struct Send {
     /// lose less than 0.5%, which is found while products are sent
     #[arg(long, value_name = "RATE|auto", required_unless_present = "groups", value_parser = pace)]
     rate: Option<Pace>,
-    /// With a rate that is found: look no higher
-    #[arg(long, value_name = "RATE", default_value = "100gbit")]
-    max_rate: BitsPerSec,
+    /// With a rate that is found: look no higher; than 100gbit otherwise
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<BitsPerSec>,
     /// Classes of receivers, each with a group and a rate of its own, as in 239.1.1.1:7000=95mbit,239.1.1.2:7001=950mbit
     #[arg(long, value_name = "ADDRESS:PORT=RATE,…", value_delimiter = ',', conflicts_with_all = ["group", "rate"], value_parser = class)]
     groups: Vec<Class>,
@@ -159,6 +160,10 @@ impl Send {
         }
         Ok(classes)
     }
+        let is_found = |class: &Class| matches!(class.pace, Pace::Found);
+        if self.max_rate.is_some() && !classes.iter().any(is_found) {
+            bail!("--max-rate is of a rate that is found: write --rate auto, or leave it out");
+        }
 
     fn plans(&self, classes: &[Class]) -> anyhow::Result<Vec<Plan>> {
         if self.protect == Protect::Clear {
@@ -175,7 +180,7 @@ impl Send {
                 ttl: self.ttl,
                 rate: match class.pace {
                     Pace::Fixed(rate) => Rate::Fixed(rate),
-                    Pace::Found => Rate::Found { most: self.max_rate },
+                    Pace::Found => Rate::Found { most: self.max_rate.unwrap_or(HIGHEST) },
                 },
                 repair_rate: self.repair_rate,
                 parity: self.parity,
@@ -237,6 +242,9 @@ impl Send {
 
 /// Carries out sessions, each in a thread of its own. Where one of them fails as a whole the others end too.
 fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finished> {
+/// The highest rate that is looked for: of no network card as yet.
+const HIGHEST: BitsPerSec = BitsPerSec(NonZeroU64::new(100_000_000_000).unwrap());
+
     thread::scope(|scope| {
         let run = |plan: &'_ Plan| {
             let finished = send::run(plan, stop, &mut |notice| {
