@@ -68,7 +68,8 @@ impl Receive {
             return Err(error);
         }
         match finished.error {
-            Some(error) if error.is_passing() => {
+            // A refusal is where nothing was begun.
+            Some(error) if error.is_passing() || finished.progress.tally.bytes > 0 => {
                 eprintln!("farlink: {:#}", anyhow::Error::from(error));
                 Ok(ExitCode::from(BROKEN))
             }

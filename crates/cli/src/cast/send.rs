@@ -13,6 +13,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use farlink_cast::error::CastError;
 use farlink_cast::group::Group;
 use farlink_cast::send::{self, Finished, Hold, Piped, Plan, Rate};
 use farlink_host::readiness::Wake;
@@ -111,8 +112,10 @@ impl Send {
             }
             kept?;
             self.conclude(plan, &finished, plans.len() > 1);
+            // A refusal is where nothing was begun.
+            let is_broken = |error: &CastError| error.is_passing() || finished.progress.totals.first_pass > 0;
             let (this, code) = match (&finished.error, finished.interrupted) {
-                (Some(error), _) if error.is_passing() => (3, BROKEN),
+                (Some(error), _) if is_broken(error) => (3, BROKEN),
                 (Some(_), _) => (4, BROKEN),
                 (None, true) => (2, INTERRUPTED),
                 (None, false) if !finished.is_whole() => (1, SOME),
@@ -122,9 +125,7 @@ impl Send {
                 (rank, worst) = (this, ExitCode::from(code));
             }
             match finished.error {
-                Some(passing) if passing.is_passing() => {
-                    eprintln!("farlink: {:#}", anyhow::Error::from(passing));
-                }
+                Some(broken) if this == 3 => eprintln!("farlink: {:#}", anyhow::Error::from(broken)),
                 Some(refusal) => error = error.or(Some(refusal)),
                 None => {}
             }
@@ -158,12 +159,12 @@ impl Send {
                 bail!("--groups has port {port} twice: each class has control connections at its own port");
             }
         }
-        Ok(classes)
-    }
         let is_found = |class: &Class| matches!(class.pace, Pace::Found);
         if self.max_rate.is_some() && !classes.iter().any(is_found) {
             bail!("--max-rate is of a rate that is found: write --rate auto, or leave it out");
         }
+        Ok(classes)
+    }
 
     fn plans(&self, classes: &[Class]) -> anyhow::Result<Vec<Plan>> {
         if self.protect == Protect::Clear {
@@ -240,11 +241,11 @@ impl Send {
     }
 }
 
-/// Carries out sessions, each in a thread of its own. Where one of them fails as a whole the others end too.
-fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finished> {
 /// The highest rate that is looked for: of no network card as yet.
 const HIGHEST: BitsPerSec = BitsPerSec(NonZeroU64::new(100_000_000_000).unwrap());
 
+/// Carries out sessions, each in a thread of its own. Where one of them fails as a whole the others end too.
+fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finished> {
     thread::scope(|scope| {
         let run = |plan: &'_ Plan| {
             let finished = send::run(plan, stop, &mut |notice| {
