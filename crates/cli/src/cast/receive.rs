@@ -252,3 +252,28 @@ fn summary(finished: &Finished) -> String {
     }
     text + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use farlink_flow::cast::receiver::Tally;
+    use farlink_wire::cast::control::Report;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_came_what_was_repaired_and_what_is_behind() {
+        let mut progress = Progress {
+            tally: Tally { stored: 3, repaired: 40 << 10, ..Tally::default() },
+            report: Report { packets: 2000, lost: 7, bytes: 2 << 20, ..Report::default() },
+            behind: 8 << 10,
+            seconds: 12.34,
+            ..Progress::default()
+        };
+        assert_eq!(
+            line(&progress),
+            "  12.3 s  2MiB received  3 products  40KiB repaired  7 lost  8KiB behind"
+        );
+        progress.products = Some(9);
+        assert!(line(&progress).contains("  3 of 9 products  "), "{}", line(&progress));
+    }
+}
