@@ -150,6 +150,28 @@ def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: P
 
 
 def test_a_port_that_is_taken_is_said(star: Emulation, source: Path) -> None:
+def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source: Path) -> None:
+    # Of IPv4 the kernel needs none, where packets have an address to come from.
+    route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
+    with (
+        receiver(star, "b", "null:", "--timeout", "2s", group=GROUP6) as receiving,
+        sender(star, source, rate="2mbit", group=GROUP6) as sending,
+    ):
+        while receiving.until("progress")["progress"]["bytes"] == 0:
+            pass
+        star.output(SENDER, "ip", "-6", "route", "delete", *route)
+        try:
+            status, record = sending.end()
+        finally:
+            star.output(SENDER, "ip", "-6", "route", "add", *route)
+        said = sending.complaints()
+    # Not 2, which says that nothing was begun.
+    assert (status, record["outcome"]) == (3, "failed")
+    assert record["cast"]["first_pass_bytes"] > 0
+    assert "no route" in said
+    assert len(said.splitlines()) == 1, said
+
+
     with sender(star, source):
         ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
     assert (ended.status, "7000" in ended.complaint) == (2, True), ended
