@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, GROUP6, RECEIVERS, SENDER, Running, files, receiver, receivers, sender, wait_for
+from casting import (
+    GROUP,
+    GROUP6,
+    RECEIVERS,
+    SENDER,
+    Running,
+    files,
+    kill,
+    receiver,
+    receivers,
+    sender,
+    wait_for,
+)
 from copying import Keys, leftovers
 from emulation import FARLINK, Emulation, Ended, farlink, refused, run
 
@@ -138,18 +150,6 @@ def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
     assert (ended.status, "nothing to send" in ended.complaint) == (2, True), ended
 
 
-def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: Path, tmp_path: Path) -> None:
-    with sender(star, source) as first:
-        second = star.on("b", str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
-        assert second.status == 2, second
-        assert star.address(SENDER) in second.complaint
-        assert "in use" in second.complaint
-        with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as receiving:
-            assert receiving.end()[0] == 0
-        assert first.end()[0] == 0
-
-
-def test_a_port_that_is_taken_is_said(star: Emulation, source: Path) -> None:
 def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source: Path) -> None:
     # Of IPv4 the kernel needs none, where packets have an address to come from.
     route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
@@ -172,6 +172,18 @@ def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source
     assert len(said.splitlines()) == 1, said
 
 
+def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: Path, tmp_path: Path) -> None:
+    with sender(star, source) as first:
+        second = star.on("b", str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
+        assert second.status == 2, second
+        assert star.address(SENDER) in second.complaint
+        assert "in use" in second.complaint
+        with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as receiving:
+            assert receiving.end()[0] == 0
+        assert first.end()[0] == 0
+
+
+def test_a_port_that_is_taken_is_said(star: Emulation, source: Path) -> None:
     with sender(star, source):
         ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))
     assert (ended.status, "7000" in ended.complaint) == (2, True), ended
@@ -253,7 +265,7 @@ def test_a_key_that_may_not_read_what_is_sent_gets_nothing(
     assert (refusal.status, list((tmp_path / "b").iterdir())) == (2, [])
     for told in (refusal.complaint, said):
         assert len(told.splitlines()) == 1, told
-        assert f'the key {theirs.public["client"]} may not read {source}' in told
+        assert f"the key {theirs.public['client']} may not read {source}" in told
         assert f'needs read="{source.parent}"' in told
 
 
@@ -268,7 +280,7 @@ def test_what_is_piped_or_watched_must_be_readable_too(star: Emulation, source: 
             running = Running(process=process)
             running.until("ready")
             refusal = star.on("b", str(FARLINK), *words, *keys.copy_options)
-            process.terminate()
+            kill(star, "cast send")
             running.wait()
         assert (refusal.status, f'needs read="{needed}"' in refusal.complaint) == (2, True), refusal
 
