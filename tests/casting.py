@@ -63,11 +63,12 @@ def receiver(
     *options: str,
     keyed: bool = False,
     group: str = GROUP,
+    through: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """A receiver on `host` that has joined the group, for one session."""
+    """A receiver on `host` that has joined the group, for one session; `through` is what it is run by."""
     trust = () if keyed else ("--no-auth",)
     words = ("receive", "--group", group, "--into", str(into), "--once", "--json", *trust, *options)
-    with emulation.background(host, str(FARLINK), "cast", *words) as process:
+    with emulation.background(host, *through, str(FARLINK), "cast", *words) as process:
         running = Running(process=process)
         running.until("ready")
         yield running

@@ -418,6 +418,7 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
         (("--loss", "some"), ("--loss", '"some"', "1%")),
         (("--rtt", "1h"), ("--rtt", '"1h"', "RTT")),
         (("--headers", "5"), ("--headers", '"5"', "100%")),
+        (("--repair-rate", "0mbit"), ("--repair-rate", '"0mbit"', "zero")),
     ],
     ids=lambda value: " ".join(value),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,6 +69,15 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A file that takes a second or more at RATE."""
+    path = tmp_path / "source" / "large.bin"
+    path.parent.mkdir()
+    path.write_bytes(random.Random(3).randbytes(40_000_000))
+    return path
+
+
 def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, tmp_path: Path) -> None:
     with session(star, tree, tmp_path) as (sending, all_of_them):
         ends = [each.end() for each in all_of_them]
@@ -81,6 +91,18 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     assert (record["kind"], record["outcome"], record["bytes"]) == ("cast", "ok", size)
     assert [each["complete"] for each in record["cast"]["receivers"]] == [True] * 3
     assert all(record["bytes"] == size and record["kind"] == "cast" for _, record in ends)
+    assert len({record["cast"]["seed"] for _, record in ends}) == 3
+    assert record["rtt_s"] == ends[0][1]["rtt_s"] == pytest.approx(0.01)
+    assert record["disk_s"]["read"] > 0
+    receivers_cpu = [each["cpu_s"] for each in record["cast"]["receivers"]]
+    assert record["cpu_s"]["receiver"] == pytest.approx(sum(receivers_cpu))
+    for _, end in ends:
+        assert end["cpu_s"].keys() == {"receiver"}
+        assert end["disk_s"].keys() == {"write"}
+        assert end["buffer_bytes"] == 8 << 20
+        # With announcements and digests, and none of it twice.
+        assert size < sum(came for _, came in end["samples"]) < 1.05 * size + 100_000
+        assert end["samples"][-1][0] <= end["duration_s"] + 1e-9
     # Once to all of them, and no more.
     assert record["cast"]["first_pass_bytes"] < 1.05 * size + 100_000
 
@@ -138,6 +160,27 @@ def test_packets_that_come_twice_late_or_damaged_do_no_harm(
     assert min(meddled["refused"], meddled["lost"], meddled["duplicates"], meddled["repaired_bytes"]) > 0
     # A packet may have been under way when a receiver was let in: it is none of those that it may have.
     assert all(ends[host][1]["cast"]["refused"] < min(5, meddled["refused"]) for host in ("c", "d"))
+    # Nothing had to come a second time.
+    assert all(end["cast"]["caught_up"] == 0 for _, end in ends.values())
+
+
+def test_repairs_of_what_has_come_since_spoil_nothing(star: Emulation, large: Path, tmp_path: Path) -> None:
+    # Runs of packets are lost, others are late and asked for: of a frame of repairs a part may have come.
+    with (
+        impaired(star, "b", loss="burst:3%,12", reorder="10%,60ms"),
+        impaired(star, "c", loss="burst:3%,12", reorder="10%,60ms"),
+        receiver(star, "b", tmp_path / "b") as one,
+        receiver(star, "c", "null:") as other,
+        sender(star, large, options=(*wait_for(2), "--repair-rate", "200mbit")) as sending,
+    ):
+        ends = [one.end(), other.end()]
+        status, _ = sending.end()
+    assert (status, [code for code, _ in ends]) == (0, [0, 0])
+    assert (tmp_path / "b" / large.name).read_bytes() == large.read_bytes()
+    for _, end in ends:
+        said = end["cast"]
+        assert min(said["duplicates"], said["repaired_bytes"]) > 0
+        assert (said["caught_up"], said["failed"]) == (0, 0)
 
 
 def test_what_everybody_loses_is_repaired_to_the_group(star: Emulation, tree: Path, tmp_path: Path) -> None:
@@ -168,13 +211,43 @@ def test_standard_input_arrives_as_a_file(star: Emulation, tmp_path: Path) -> No
     assert (tmp_path / "b" / "from" / "a pipe").read_text() == "what was piped\n" * 9000
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    """A file that takes a second or more at RATE."""
-    path = tmp_path / "source" / "large.bin"
-    path.parent.mkdir()
-    path.write_bytes(random.Random(3).randbytes(40_000_000))
-    return path
+def test_the_records_of_both_ends_are_appended(star: Emulation, large: Path, tmp_path: Path) -> None:
+    kept = {end: tmp_path / f"{end}.jsonl" for end in ("send", "receive")}
+    kept["send"].write_text('{"an earlier": "line"}\n')
+    with (
+        receiver(star, "b", "null:", "--record", str(kept["receive"])) as receiving,
+        sender(star, large, options=("--record", str(kept["send"]))) as sending,
+    ):
+        (code, received), (status, sent) = receiving.end(), sending.end()
+    assert (status, code) == (0, 0)
+    lines = {end: [json.loads(line) for line in path.read_text().splitlines()] for end, path in kept.items()}
+    assert lines == {"send": [{"an earlier": "line"}, sent], "receive": [received]}
+    assert sent["id"] != received["id"]
+
+
+def test_branches_may_be_near_and_far(star: Emulation, tree: Path, tmp_path: Path) -> None:
+    star.change("--rtt", "90ms", target="/c")
+    try:
+        with (
+            lossy(star, "b", "2%"),
+            lossy(star, "c", "2%"),
+            session(star, tree, tmp_path) as (sending, all_of_them),
+        ):
+            ends = dict(zip(RECEIVERS, (each.end() for each in all_of_them), strict=True))
+            status, record = sending.end()
+    finally:
+        star.change("--rtt", "10ms", target="/c")
+    assert (status, [code for code, _ in ends.values()]) == (0, [0, 0, 0])
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "tree") == files(tree)
+    rtt_s = {each["address"]: each["rtt_s"] for each in record["cast"]["receivers"]}
+    near, far = (rtt_s[star.address(host)] for host in ("b", "c"))
+    assert far > near + 0.03
+    # What one lacks is no reason to send to the other again, nor what is still under way to it.
+    lost = {host: end["cast"]["lost"] for host, (_, end) in ends.items()}
+    assert lost["d"] == 0
+    assert min(lost["b"], lost["c"]) > 0
+    assert all(end["cast"]["caught_up"] == 0 for _, end in ends.values())
 
 
 def test_a_late_receiver_gets_what_it_missed(star: Emulation, large: Path, tmp_path: Path) -> None:
@@ -207,8 +280,7 @@ def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
     assert (status, codes) == (0, [0, 0])
     assert (into / large.name).read_bytes() == large.read_bytes()
     assert leftovers(into) == []
-    # Blocks that were proven did not come again.
-    assert record["cast"]["repaired_bytes"] < 40_000_000
+    assert keeps_what_is_proven(record)
 
 
 def test_a_receiver_that_was_given_up_and_goes_on_comes_back(
@@ -246,8 +318,16 @@ def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tm
             first.wait()
         assert receiving.until("lost")["lost"]["at"].startswith(star.address(SENDER))
         with sender(star, large) as second:
-            code, _ = receiving.end()
+            code, record = receiving.end()
             status, _ = second.end()
     assert (status, code) == (0, 0)
     assert (into / large.name).read_bytes() == large.read_bytes()
     assert leftovers(into) == []
+    assert keeps_what_is_proven(record)
+
+
+def keeps_what_is_proven(record: dict[str, Any]) -> bool:
+    """Whether a receiver of the large file had proven blocks of it, which did not come again."""
+    kept, came = record["cast"]["kept_bytes"], sum(came for _, came in record["samples"])
+    # With its announcement and digest.
+    return bool(kept > 0 and 40_000_000 < kept + came < 40_000_200)

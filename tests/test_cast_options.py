@@ -92,6 +92,30 @@ def test_nothing_is_kept_of_what_was_rebuilt_for_nobody(star: Emulation, tmp_pat
     assert mine["cast"]["repaired_bytes"] > 0
 
 
+def test_what_is_held_no_longer_is_caught_up(star: Emulation, tmp_path: Path) -> None:
+    top = tmp_path / "source"
+    for number in range(24):
+        file_of(top / f"{number}", 1_000_000 + number)
+    # Twenty round trips; while products wait, repairs have a thousandth of the rate.
+    hold = ("--hold", "1ms", "--hold-factor", "0")
+    with (
+        lossy(star, "b", "10%"),
+        receivers(star, tmp_path) as each,
+        sender(star, top, options=(*wait_for(3), *hold)) as sending,
+    ):
+        ends = dict(zip(RECEIVERS, (one.end() for one in each), strict=True))
+        status, record = sending.end()
+    assert (status, [code for code, _ in ends.values()]) == (0, [0, 0, 0]), record
+    for host in RECEIVERS:
+        assert files(tmp_path / host / "source") == files(top)
+    assert record["cast"]["gone"] > 0
+    caught_up = {host: end["cast"]["caught_up"] for host, (_, end) in ends.items()}
+    assert caught_up["b"] > 0
+    assert (caught_up["c"], caught_up["d"]) == (0, 0)
+    said = [one["caught_up"] for one in record["cast"]["receivers"]]
+    assert sorted(said) == sorted(caught_up.values())
+
+
 def test_a_rate_is_found(star: Emulation, tmp_path: Path) -> None:
     # Capacity is 100 Mb/s at one of the hosts: more than that, its queue loses.
     star.change("--rate", "100mbit", target="/b")
@@ -191,6 +215,8 @@ def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path:
         (("--groups", f"{GROUP}=1gbit,239.1.1.2:7000=1gbit"), ("7000", "twice", "port")),
         (("--groups", GROUP), (GROUP, "239.1.1.1:7000=95mbit")),
         (("--groups", f"{GROUP}=1gbit", "--rate", "1gbit"), ("--groups", "--rate")),
+        (("--group", GROUP, "--rate", "1gbit", "--max-rate", "2gbit"), ("--max-rate", "--rate auto")),
+        (("--groups", f"{GROUP}=1gbit", "--max-rate", "2gbit"), ("--max-rate", "--rate auto")),
         (("--group", GROUP, "--rate", "1gbit", "--parity", "120%"), ("120%",)),
         (("--group", GROUP, "--rate", "1gbit", "--hold-factor", "-1"), ("-1",)),
         (("--group", GROUP, "--rate", "1gbit", "--protect", "clear"), ("clear", "integrity")),

@@ -1,4 +1,4 @@
-"""`farlink cast send --realtime`: the sending thread goes first, and where that is refused it is said."""
+"""`farlink cast --realtime`: the thread with the packets goes first, and where that is refused it is said."""
 
 from __future__ import annotations
 
@@ -38,10 +38,16 @@ def source(tmp_path: Path) -> Path:
 
 def policies(emulation: Emulation) -> list[tuple[str, int]]:
     """Name and scheduling policy of each thread of the sender, once they have taken their names."""
-    words = f"{FARLINK} cast send "
-    (process,) = [each for each, said in marked(emulation.mark).items() if said.startswith(words)]
+    process = process_of(emulation, "send")
     wait_until(lambda: "farlink-door" in [name for name, _ in threads(process)])
     return threads(process)
+
+
+def process_of(emulation: Emulation, verb: str) -> int:
+    """The process of one end."""
+    words = f"{FARLINK} cast {verb} "
+    (process,) = [each for each, said in marked(emulation.mark).items() if said.startswith(words)]
+    return process
 
 
 def threads(process: int) -> list[tuple[str, int]]:
@@ -88,3 +94,36 @@ def test_where_it_is_refused_that_is_said_and_all_arrives(
     assert {policy for _, policy in found} == {os.SCHED_OTHER}
     assert all(words in said for words in ("ordinary", "SCHED_RR refused", "rtprio")), said
     assert len(said.splitlines()) == 1, said
+
+
+def test_the_receiving_thread_goes_first(star: Emulation, source: Path, tmp_path: Path) -> None:
+    if star.on("b", "chrt", "--rr", "10", "true").status != 0:
+        pytest.skip("this host grants no real-time scheduling")
+    with receiver(star, "b", tmp_path / "b", "--realtime") as receiving, sender(star, source) as sending:
+        found = threads(process_of(star, "receive"))
+        (code, record), (status, sent) = receiving.end(), sending.end()
+        assert "ordinary" not in receiving.complaints()
+    assert (code, status) == (0, 0)
+    assert [policy for _, policy in found].count(os.SCHED_RR) == 1
+    assert {policy for _, policy in found} <= {os.SCHED_OTHER, os.SCHED_RR}
+    assert record["cast"]["realtime"] is True
+    assert "realtime" not in sent["cast"]
+
+
+def test_where_it_is_refused_to_a_receiver_that_is_said_and_all_arrives(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    with (
+        receiver(star, "b", tmp_path / "b", "--realtime", through=ORDINARY) as receiving,
+        sender(star, source) as sending,
+    ):
+        found = threads(process_of(star, "receive"))
+        (code, record), (status, _) = receiving.end(), sending.end()
+        said = receiving.complaints()
+    assert (code, status) == (0, 0)
+    assert (tmp_path / "b" / source.name).read_bytes() == source.read_bytes()
+    assert {policy for _, policy in found} == {os.SCHED_OTHER}
+    assert all(words in said for words in ("receiving thread", "ordinary", "SCHED_RR refused", "rtprio")), (
+        said
+    )
+    assert record["cast"]["realtime"] is False

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import GROUP, RECEIVERS, SENDER, files, receiver, receivers, sender, wait_for
+from casting import (
+    GROUP,
+    GROUP6,
+    RECEIVERS,
+    SENDER,
+    Running,
+    files,
+    kill,
+    receiver,
+    receivers,
+    sender,
+    wait_for,
+)
 from copying import Keys, leftovers
 from emulation import FARLINK, Emulation, Ended, farlink, refused, run
 
@@ -90,11 +102,74 @@ def test_no_route_to_the_group_is_said(source: Path) -> None:
     assert "--interface" in ended.complaint
 
 
+LINK = "ip link set lo up && ip link add wire type veth peer name far && ip address flush dev wire"
+
+
+@pytest.mark.parametrize("verb", ["send", "receive"])
+@pytest.mark.parametrize(
+    ("group", "script", "interface", "words"),
+    [
+        (GROUP, f"{LINK} && ip link set wire up", "wire", ("wire has no IPv4 address",)),
+        (GROUP, f"{LINK} && ip address add 192.0.2.1/24 dev wire", "wire", ("wire is down", "ip link set")),
+        (GROUP6, f"{LINK} && ip link set wire addrgenmode none up", "wire", ("wire has no IPv6 address",)),
+        (GROUP6, f"{LINK}", "wire", ("wire is down",)),
+        (GROUP6, "true", None, (GROUP6, "no route", "--interface")),
+        (GROUP6, "ip link set lo up", None, (GROUP6, "no route", "--interface")),
+        (GROUP, "ip link set lo up", None, (GROUP, "no route", "--interface")),
+    ],
+)
+def test_an_interface_that_brings_nothing_is_refused(
+    source: Path, verb: str, group: str, script: str, interface: str | None, words: tuple[str, ...]
+) -> None:
+    ends = {"send": ("--rate", "100mbit", str(source)), "receive": ("--into", "null:", "--once")}
+    named = () if interface is None else ("--interface", interface)
+    command = (str(FARLINK), "cast", verb, "--group", group, "--no-auth", *named, *ends[verb])
+    ended = run(["unshare", "-rn", "sh", "-c", f'{script} && exec "$@"', "sh", *command])
+    assert ended.status == 2, ended
+    assert all(word in ended.complaint for word in words), ended
+    assert "os error" not in ended.complaint
+    assert "another session" not in ended.complaint
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_receiver_that_hears_nothing_says_so(star: Emulation, source: Path, *, named: bool) -> None:
+    sender_is = ("--from", star.address(SENDER)) if named else ()
+    with (
+        sender(star, source, options=wait_for(2)),
+        # Nothing comes there.
+        receiver(star, "b", "null:", "--interface", "lo", *sender_is) as deaf,
+    ):
+        said = deaf.until("unheard")["unheard"]
+    assert (said["group"], said["interface"]) == (GROUP, "lo")
+
+
 def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with receiver(star, "b", "null:"):
         ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(tmp_path / "empty"))
     assert (ended.status, "nothing to send" in ended.complaint) == (2, True), ended
+
+
+def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source: Path) -> None:
+    # Of IPv4 the kernel needs none, where packets have an address to come from.
+    route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
+    with (
+        receiver(star, "b", "null:", "--timeout", "2s", group=GROUP6) as receiving,
+        sender(star, source, rate="2mbit", group=GROUP6) as sending,
+    ):
+        while receiving.until("progress")["progress"]["bytes"] == 0:
+            pass
+        star.output(SENDER, "ip", "-6", "route", "delete", *route)
+        try:
+            status, record = sending.end()
+        finally:
+            star.output(SENDER, "ip", "-6", "route", "add", *route)
+        said = sending.complaints()
+    # Not 2, which says that nothing was begun.
+    assert (status, record["outcome"]) == (3, "failed")
+    assert record["cast"]["first_pass_bytes"] > 0
+    assert "no route" in said
+    assert len(said.splitlines()) == 1, said
 
 
 def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: Path, tmp_path: Path) -> None:
@@ -161,6 +236,53 @@ def test_a_wrong_key_is_refused_at_both_ends(star: Emulation, source: Path, tmp_
     assert str(others.known) in unknown.complaint
     assert others.public["client"].split()[-1] in stranger.complaint
     assert plain.status != 0
+
+
+@pytest.mark.parametrize("grant", ["", "read={elsewhere}", "write={top}"])
+def test_a_key_that_may_not_read_what_is_sent_gets_nothing(
+    star: Emulation, source: Path, tmp_path: Path, grant: str
+) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "theirs").mkdir()
+    keys, theirs = Keys(tmp_path / "ours", grant=f"read={source.parent}"), Keys(tmp_path / "theirs")
+    options = keyed(star, keys)
+    line = grant.format(elsewhere=tmp_path / "ours", top=tmp_path)
+    with keys.authorized.open("a") as file:
+        file.write(f"{line} {theirs.public['client']} of another\n")
+    named = ("--from", star.address(SENDER))
+    credentials = (*theirs.copy_options[:2], *keys.copy_options[2:])
+    with sender(star, source, options=options, keyed=True) as sending:
+        words = (*RECEIVE, "--into", str(tmp_path / "b"), "--once", "--quiet", *named, *credentials)
+        (tmp_path / "b").mkdir()
+        refusal = star.on("b", str(FARLINK), *words)
+        # The other one is not disturbed.
+        with receiver(star, "c", tmp_path / "c", *keys.copy_options, keyed=True) as receiving:
+            assert receiving.end()[0] == 0
+        status, record = sending.end()
+        said = sending.complaints()
+    assert (status, [each["name"] for each in record["cast"]["receivers"]]) == (0, ["c"])
+    assert (tmp_path / "c" / source.name).read_bytes() == source.read_bytes()
+    assert (refusal.status, list((tmp_path / "b").iterdir())) == (2, [])
+    for told in (refusal.complaint, said):
+        assert len(told.splitlines()) == 1, told
+        assert f"the key {theirs.public['client']} may not read {source}" in told
+        assert f'needs read="{source.parent}"' in told
+
+
+def test_what_is_piped_or_watched_must_be_readable_too(star: Emulation, source: Path, tmp_path: Path) -> None:
+    keys = Keys(tmp_path, grant=f"read={source}")
+    options = keyed(star, keys)
+    (tmp_path / "feed").mkdir()
+    words = (*RECEIVE, "--into", "null:", "--once", "--quiet", "--from", star.address(SENDER))
+    sends = [str(FARLINK), *SEND, "--json", *options]
+    for sent, needed in ((("--watch", str(tmp_path / "feed")), tmp_path / "feed"), (("-",), "/")):
+        with star.background(SENDER, *sends, *sent) as process:
+            running = Running(process=process)
+            running.until("ready")
+            refusal = star.on("b", str(FARLINK), *words, *keys.copy_options)
+            kill(star, "cast send")
+            running.wait()
+        assert (refusal.status, f'needs read="{needed}"' in refusal.complaint) == (2, True), refusal
 
 
 def test_a_receiver_whose_disk_is_full_alone_goes_without(star: Emulation, tmp_path: Path) -> None:

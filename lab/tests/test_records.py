@@ -33,7 +33,7 @@ def line(**changes):
         (line(duration_s="2"), 'duration_s: "2" is not a number'),
         (line().replace(b"2.0", b"NaN", 1), "NaN is no number"),
         (line(duration_s=1e999), "Infinity is no number"),
-        (line(cpu_s={"sender": 1}), "cpu_s.receiver is missing"),
+        (line(cpu_s={"sender": "1"}), 'cpu_s.sender: "1" is not a number'),
         (line(emulator=3), "emulator: 3 is not an object"),
         (line(samples=[[0.2, 5], [0.1, 5]]), "times must grow"),
         (line(samples=[[0.2, "x"]]), "not a list of [seconds, bytes]"),
@@ -44,6 +44,11 @@ def test_a_broken_line_says_what_is_wrong(text, said):
     assert len(reading.records) == 2
     assert [broken.number for broken in reading.broken] == [2]
     assert said in str(reading.broken[0])
+
+
+def test_what_one_end_cost_is_not_what_both_did():
+    assert parse_record(line(cpu_s={"receiver": 1.5})).cpu_s is None
+    assert parse_record(line(cpu_s={"sender": 1, "receiver": 2})).cpu_s == (1.0, 2.0)
 
 
 def test_unknown_fields_are_kept():

@@ -54,13 +54,15 @@ class Realtime:
     """128 MB to 5 to 20 receivers; a repetition is a transfer for each of five sets of loaded hosts."""
 
     name: str = "realtime"
-    title: str = "A fifth of the hosts loaded: 128 MB at 95 Mb/s, with and without --realtime"
+    title: str = "A fifth of the hosts loaded: 128 MB at 95 Mb/s, with and without --realtime at both ends"
 
     def cases(self, count: int) -> list[Case]:
         """With and without, for each loaded set."""
+        ordinary = ours("farlink cast")
+        realtime = ours("farlink cast --realtime", "--realtime", receive=("--realtime",))
         return [
             Case(caster=caster, label=f"{count} receivers, set {number + 1}")
-            for caster in (ours("farlink cast"), ours("farlink cast --realtime", "--realtime"))
+            for caster in (ordinary, realtime)
             for number in range(SETS)
         ]
 

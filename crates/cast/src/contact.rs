@@ -26,19 +26,24 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CastError> {
 }
 
 /// Waits for a packet of a session other than `after`, from an address that is `wanted`: where it comes from is where the control connection
-/// goes. `None` where `stop` was raised first.
+/// goes. `None` where `stop` was raised first. Where nothing at all comes for `patience`, it is `unheard`, and waits on.
 pub(crate) fn overhear(
     socket: &GroupReceiver,
     after: Option<SessionId>,
     wanted: &dyn Fn(SocketAddr) -> bool,
     stop: &Wake,
+    patience: Nanos,
+    unheard: &mut dyn FnMut(),
 ) -> Result<Option<SocketAddr>, CastError> {
     let mut buffer = vec![0; MOST_AT_ONCE];
+    let mut pause = patience;
     loop {
-        match wait_for(socket, Interest::Read, stop, Nanos::MAX).map_err(CastError::Wait)? {
+        match wait_for(socket, Interest::Read, stop, pause).map_err(CastError::Wait)? {
             Waited::Stopped => return Ok(None),
-            Waited::Ready | Waited::Over => {}
+            Waited::Ready => {}
+            Waited::Over => unheard(),
         }
+        pause = Nanos::MAX;
         while let Some(received) = socket.receive(&mut buffer).map_err(CastError::Wait)? {
             let first = received.bytes.min(received.packet);
             if let Ok(clear) = Clear::decode(&buffer[..first])

@@ -12,12 +12,14 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
+use farlink_wire::key::PublicKey;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 use rustls::ServerConfig;
 
 use crate::line::{Filled, Line};
 use crate::outbox::Outbox;
+use crate::send::grants::Grants;
 
 /// What the door tells the sender's thread of a receiver.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct Door {
     pub(crate) listeners: Vec<TcpListener>,
     /// Keys; everything is in clear where that is absent.
     pub(crate) config: Option<Arc<ServerConfig>>,
+    /// What each key may read, and so whether it may take part.
+    pub(crate) grants: Option<Grants>,
     /// Which session it is the door of.
     pub(crate) session: SessionId,
     pub(crate) outbox: Arc<Outbox>,
@@ -186,12 +190,11 @@ impl Door {
                     return Err("it said something else before it had joined".to_owned());
                 }
                 let heard = match control {
-                    Control::Words(Words::Join(join)) if join.ended == Some(self.session) => {
-                        let reason = "it had all of this session before";
-                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.to_owned()))));
-                        return Err(reason.to_owned());
-                    }
                     Control::Words(Words::Join(join)) if !guest.has_joined => {
+                        if let Some(reason) = self.refusal(&join, guest.line.channel().peer_key()) {
+                            guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
+                            return Err(reason);
+                        }
                         guest.has_joined = true;
                         self.outbox.open(number);
                         Heard::Join(join, guest.from)
@@ -219,6 +222,14 @@ impl Door {
                 Filled::Ended => return Ok(Some(None)),
             }
         }
+    }
+
+    /// Why who showed `key` may not join, where that is so.
+    fn refusal(&self, join: &Join, key: Option<PublicKey>) -> Option<String> {
+        if join.ended == Some(self.session) {
+            return Some("it had all of this session before".to_owned());
+        }
+        self.grants.as_ref()?.refusal(key)
     }
 
     /// Passes what the sender's thread says on.

@@ -24,6 +24,22 @@ pub enum CastError {
         /// The kernel's own words.
         source: io::Error,
     },
+    /// An interface by which nothing leaves or comes.
+    #[error("the interface {interface} is down: ip link set {interface} up, or name another")]
+    Down {
+        /// Which.
+        interface: String,
+    },
+    /// An interface whose packets have no address to come from.
+    #[error(
+        "the interface {interface} has no IPv{version} address: give it one, or name another with --interface"
+    )]
+    Unaddressed {
+        /// Which.
+        interface: String,
+        /// Of IP.
+        version: u8,
+    },
     /// The group cannot be reached.
     #[error("no route leads to the group {group}: name an interface, as in --interface eth0")]
     NoRoute {

@@ -24,4 +24,5 @@ mod line;
 mod outbox;
 mod products;
 mod record;
+mod stopwatch;
 mod storage;

@@ -18,6 +18,9 @@ use farlink_mover::copy::source::{Found, Handle, SourceFile, SourcePath, Standin
 use farlink_wire::cast::{Announcement, Part, Shape};
 use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
+use farlink_wire::quantity::Nanos;
+
+use crate::stopwatch::Stopwatch;
 
 /// Files, in the order in which they were named and found.
 pub(crate) struct Products<'f> {
@@ -29,6 +32,7 @@ pub(crate) struct Products<'f> {
     first: u32,
     bytes: u64,
     open: BTreeMap<u32, SourceFile>,
+    reading: Stopwatch,
 }
 
 /// A directory whose files are sent as they appear.
@@ -118,7 +122,16 @@ impl<'f> Products<'f> {
         filter: &'f Filter,
     ) -> Self {
         let walk = Walk::new(root, sources, filter);
-        Self { piped, walk, feed: None, known: VecDeque::new(), first: 0, bytes: 0, open: BTreeMap::new() }
+        Self {
+            piped,
+            walk,
+            feed: None,
+            known: VecDeque::new(),
+            first: 0,
+            bytes: 0,
+            open: BTreeMap::new(),
+            reading: Stopwatch::default(),
+        }
     }
 
     /// Adds what appears in the directory `source` from now on.
@@ -285,11 +298,13 @@ impl<'f> Products<'f> {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
                     let read = match &product.source {
-                        Source::Found(handle) => file(&mut self.open, number, handle)?
-                            .read_at(at, out)
-                            .map_err(|error| chain(&error))?,
+                        Source::Found(handle) => {
+                            let file = file(&mut self.open, number, handle)?;
+                            self.reading.time(|| file.read_at(at, out)).map_err(|error| chain(&error))?
+                        }
                         Source::Piped(file) => {
-                            sparse::read_at(file, at, out).map_err(|error| error.to_string())?
+                            let read = self.reading.time(|| sparse::read_at(file, at, out));
+                            read.map_err(|error| error.to_string())?
                         }
                     };
                     if read < out.len() {
@@ -308,6 +323,11 @@ impl<'f> Products<'f> {
             }
         }
         Ok(())
+    }
+
+    /// How long reading took so far.
+    pub(crate) const fn read_for(&self) -> Nanos {
+        self.reading.total()
     }
 
     /// A product is needed no longer, unless somebody catches up.

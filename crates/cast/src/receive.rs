@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use farlink_flow::cast::receiver::Tally;
+use farlink_host::scheduling::Scheduling;
 use farlink_mover::secure::Credentials;
 use farlink_wire::cast::control::Report;
 use farlink_wire::quantity::Nanos;
@@ -15,6 +16,7 @@ mod attendance;
 mod recent;
 mod reception;
 mod record;
+mod samples;
 mod strangers;
 
 pub use reception::run;
@@ -36,24 +38,44 @@ pub struct Plan {
     pub credentials: Option<Credentials>,
     /// Receive buffer, bytes.
     pub buffer: u32,
+    /// Whether the thread that receives goes before ordinary ones.
+    pub realtime: bool,
     /// How long the sender may be silent or away.
     pub patience: Nanos,
+}
+
+impl Plan {
+    /// Nothing was heard of the group for so long.
+    fn unheard(&self, quiet: Nanos) -> Notice<'_> {
+        Notice::Unheard { group: self.group, interface: self.interface.as_deref(), quiet }
+    }
 }
 
 /// What a receiver tells while it goes on.
 #[derive(Debug)]
 pub enum Notice<'a> {
-    /// The group was joined, with this receive buffer.
+    /// The group was joined, with this receive buffer, and with the scheduling that the thread was granted.
     Ready {
         /// Bytes that were asked for.
         asked: u32,
         /// Bytes that were granted.
         granted: u64,
+        /// The scheduling, where another than the ordinary was asked for.
+        scheduling: Option<Scheduling>,
     },
     /// The sender cannot be reached, for this reason: that is tried again. Each reason is told once.
     Waiting {
         /// Why.
         reason: String,
+    },
+    /// Nothing was heard of the group for long: it may not reach the interface.
+    Unheard {
+        /// Which group.
+        group: Group,
+        /// The interface that was named.
+        interface: Option<&'a str>,
+        /// For how long.
+        quiet: Nanos,
     },
     /// It takes part in a session.
     Joined {
@@ -118,3 +140,6 @@ pub struct Finished {
     /// Why it failed as a whole, where it did.
     pub error: Option<CastError>,
 }
+
+/// How long nothing may be heard of the group until the user is told: a sender that has nothing to send is heard each second.
+const UNHEARD: Nanos = Nanos(5_000_000_000);

@@ -7,6 +7,7 @@ use farlink_mover::connection::Emulated;
 use farlink_wire::message::copy::Protect;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Kind, Mode, Outcome, Record, SCHEMA};
+use serde_json::Value;
 
 /// When an end's part began, how long it took, and how it ended.
 pub(crate) struct Frame {
@@ -35,6 +36,23 @@ impl Frame {
             error: self.error.clone(),
             ..Record::default()
         }
+    }
+}
+
+/// Adds what only a multicast session has; what is not known is left out.
+pub(crate) fn add_cast(record: &mut Record, mut cast: Value) {
+    leave_out_unknown(&mut cast);
+    record.extra.insert("cast".to_owned(), cast);
+}
+
+fn leave_out_unknown(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(leave_out_unknown);
+        }
+        Value::Array(values) => values.iter_mut().for_each(leave_out_unknown),
+        _ => {}
     }
 }
 

@@ -20,6 +20,7 @@ use crate::group::Group;
 pub use crate::products::{NotSent, Piped};
 pub use farlink_flow::cast::sender::Hold;
 
+pub(crate) mod grants;
 mod record;
 mod session;
 pub(crate) mod sockets;

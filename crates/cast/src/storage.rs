@@ -15,10 +15,12 @@ use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOption
 use farlink_wire::cast::Announcement;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::path::RelativePath;
+use farlink_wire::quantity::Nanos;
 
 use crate::blocks::Blocks;
 use crate::error::CastError;
 use crate::group::Group;
+use crate::stopwatch::Stopwatch;
 
 mod large;
 
@@ -29,8 +31,8 @@ use large::Large;
 pub(crate) enum Storage {
     /// Its digest is compared, and that is all.
     Nowhere,
-    /// Beneath a directory, and in which directories there.
-    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>),
+    /// Beneath a directory, in which directories there, and how long writing took.
+    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch),
 }
 
 /// A product that is being stored.
@@ -61,13 +63,21 @@ impl Storage {
         let destination = Destination { path: path.to_vec(), several: true };
         let options = TargetOptions::default();
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
-        Ok(Self::Beneath(Box::new(target), RefCell::default()))
+        Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default()))
     }
 
     /// Removes what a receiver of this group that was killed left under temporary names, where products have gone to since the last time.
     pub(crate) fn remove_leftovers(&self) {
-        if let Self::Beneath(target, directories) = self {
+        if let Self::Beneath(target, directories, _) = self {
             target.remove_leftovers_in(directories.take().into_iter());
+        }
+    }
+
+    /// How long writing took so far; `None` where nothing is written.
+    pub(crate) const fn written_for(&self) -> Option<Nanos> {
+        match self {
+            Self::Nowhere => None,
+            Self::Beneath(_, _, writing) => Some(writing.total()),
         }
     }
 
@@ -85,7 +95,7 @@ impl Storage {
                 let content = Content::Large(Large::new(None, Blocks::new(size, HASHED_BLOCK)));
                 return Ok((item(entry, HASHED_BLOCK, content), Vec::new()));
             }
-            Self::Beneath(target, directories) => {
+            Self::Beneath(target, directories, _) => {
                 let mut directories = directories.borrow_mut();
                 if let Some(parent) = entry.path.parent()
                     && directories.len() < MOST_DIRECTORIES
@@ -141,11 +151,11 @@ impl Storage {
     /// Everything came: gives the product its name, if it has this digest; says whether it has.
     pub(crate) fn finish(&self, item: &mut Item, digest: Digest) -> Result<bool, TargetError> {
         match (&mut item.content, self) {
-            (Content::Small(content), Self::Beneath(target, _)) => {
+            (Content::Small(content), Self::Beneath(target, _, writing)) => {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);
                 }
-                target.put(&item.entry, content)?;
+                writing.time(|| target.put(&item.entry, content))?;
                 Ok(true)
             }
             (Content::Large(large), _) => {
@@ -153,8 +163,8 @@ impl Storage {
                 if large.blocks.digest() != Some(digest) {
                     return Ok(false);
                 }
-                if let (Some(store), Self::Beneath(target, _)) = (&large.store, self) {
-                    store.finish(target, &item.entry)?;
+                if let (Some(store), Self::Beneath(target, _, writing)) = (&large.store, self) {
+                    writing.time(|| store.finish(target, &item.entry))?;
                 }
                 Ok(true)
             }
@@ -379,7 +389,7 @@ mod tests {
         let storage = scratch.storage();
         assert!(right(&storage, "a/b/c", &content(1000)).unwrap());
         fs::create_dir(scratch.at("in/a/b/d")).unwrap();
-        let Storage::Beneath(target, _) = &storage else { panic!("it goes nowhere") };
+        let Storage::Beneath(target, ..) = &storage else { panic!("it goes nowhere") };
         let temporary = format!("{}00000000.tmp", target.temporary_prefix());
         for directory in ["in", "in/a/b", "in/a/b/d"] {
             fs::write(scratch.at(directory).join(&temporary), "half").unwrap();

@@ -15,7 +15,7 @@ use farlink_mover::secure::Credentials;
 use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
 use farlink_wire::profile_model::Wishes;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
-use farlink_wire::record::{Outcome, Record};
+use farlink_wire::record::{Ends, Outcome, Record};
 
 use crate::auto;
 
@@ -210,8 +210,10 @@ fn summary(record: &Record) -> String {
     if let Some(retransmits) = record.retransmits {
         text += &format!(", {retransmits} retransmits");
     }
-    if let (Some(cpu), true) = (record.cpu_s, record.bytes > 0) {
-        text += &format!(", {:.3} CPU s per GB", (cpu.sender + cpu.receiver) / (record.bytes as f64 / 1e9));
+    if let Some(Ends { sender: Some(sender), receiver: Some(receiver) }) = record.cpu_s
+        && record.bytes > 0
+    {
+        text += &format!(", {:.3} CPU s per GB", (sender + receiver) / (record.bytes as f64 / 1e9));
     }
     if let (Some(name), Some(reason)) = (&record.congestion, &record.congestion_reason) {
         text += &format!(", {name} because {reason}");

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
@@ -15,16 +14,10 @@ use crate::path_mtu;
 use crate::socket::{Buffer, set_buffer};
 
 mod inbox;
+mod interface;
 
 pub use inbox::Inbox;
-
-/// The index of the interface `name`.
-///
-/// # Errors
-/// The kernel's, where there is none of that name.
-pub fn interface(name: &str) -> io::Result<u32> {
-    Ok(if_nametoindex(name)?)
-}
+pub use interface::Interface;
 
 /// Sends to a group.
 #[derive(Debug)]
@@ -199,12 +192,6 @@ const SEND_BUFFER: u32 = 1 << 20;
 mod tests {
     use super::*;
     use crate::datagram::MOST_AT_ONCE;
-
-    #[test]
-    fn an_interface_has_an_index() {
-        assert!(interface("lo").unwrap() > 0);
-        assert!(interface("nosuch0").is_err());
-    }
 
     #[test]
     fn a_run_arrives_as_the_packets_that_it_is() {

@@ -19,6 +19,14 @@ pub enum Scheduling {
     },
 }
 
+impl Scheduling {
+    /// Whether the thread goes before ordinary ones.
+    #[must_use]
+    pub const fn is_realtime(&self) -> bool {
+        !matches!(self, Self::Other { .. })
+    }
+}
+
 /// Asks for `SCHED_FIFO` for the calling thread, and for wake-ups without slack either way.
 #[must_use]
 pub fn urgent() -> Scheduling {

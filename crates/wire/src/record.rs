@@ -189,22 +189,26 @@ pub struct Buffers {
     pub receive: u64,
 }
 
-/// A number for each end.
+/// A number for each end that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ends {
     /// Of the sending end.
-    pub sender: f64,
-    /// Of the receiving end.
-    pub receiver: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<f64>,
+    /// Of the receiving end, or of all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiver: Option<f64>,
 }
 
-/// Seconds of disk time.
+/// Seconds of disk time, of each end that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
     /// Reading, at the source.
-    pub read: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<f64>,
     /// Writing, at the destination.
-    pub write: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<f64>,
 }
 
 /// The hosts at both ends.

@@ -333,6 +333,12 @@ def latency(
     rtt: Annotated[
         str | None, typer.Option("--rtt", metavar="TIME", help="Where repairs wait for the first pass.")
     ] = None,
+    repair_rate: Annotated[
+        str | None,
+        typer.Option(
+            "--repair-rate", metavar="RATE", help="Of all repairs by unicast; the multicast's otherwise."
+        ),
+    ] = None,
     headers: Annotated[
         str, typer.Option("--headers", metavar="SHARE", help="Bytes of headers to a byte of content.")
     ] = "0%",
@@ -365,6 +371,7 @@ def latency(
         overhead=option("--headers", headers, parse_share),
         loss=share,
         rtt_s=None if rtt is None else option("--rtt", rtt, parse_rtt),
+        repair_bps=None if repair_rate is None else rate("--repair-rate", repair_rate),
     )
     if as_json:
         say(json.dumps(members(stated), allow_nan=False, indent=1))

@@ -165,8 +165,8 @@ def repaired(
         overhead: h, bytes of headers to a byte of payload.
         turnaround_s: d, from the end of the first pass to the first repair: a round trip where repairs wait
             for it, about 0 where they overlap with it.
-        repair_bps: What all repairs by unicast may have together, bit/s; where absent, what the sender has
-            beside the multicast, and where that is nothing, all that it has once the first pass is over.
+        repair_bps: What all repairs by unicast may have together, bit/s; where absent, the rate of the
+            multicast, which `farlink cast send` gives them once the first pass is over.
 
     Raises:
         ValueError: where `loss` is not at least 0 and below 1.
@@ -174,12 +174,8 @@ def repaired(
     if not 0 <= loss < 1:
         raise ValueError("loss is at least 0 and below 1: where everything is lost, nothing ends")
     first_pass = multicast_s(group, size_bytes=size_bytes, overhead=overhead)
-    capacity = min(group.sender_link_bps, group.sender_bps)
-    if repair_bps is None:
-        repair_bps = capacity - group.multicast_bps
-        if repair_bps <= 0 or math.isinf(repair_bps):
-            repair_bps = capacity
-    share = min(group.one_receiver_bps, repair_bps / group.receivers)
+    together = group.multicast_bps if repair_bps is None else repair_bps
+    share = min(group.one_receiver_bps, together / group.receivers)
     repair = 8 * size_bytes * loss * (1 + overhead) / share if loss else 0.0
     sent = transmissions(group.receivers, loss)
     wait = turnaround_s if loss else 0.0

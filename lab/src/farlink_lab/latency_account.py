@@ -51,18 +51,30 @@ MOST_SERVERS = 12
 
 
 def account(
-    group: Group, *, size_bytes: float, overhead: float, loss: float | None, rtt_s: float | None
+    group: Group,
+    *,
+    size_bytes: float,
+    overhead: float,
+    loss: float | None,
+    rtt_s: float | None,
+    repair_bps: float | None = None,
 ) -> Account:
     """What the model says.
 
-    `rtt_s` is how long after the first pass the first repair comes, where repairs wait for its end.
+    `rtt_s` is how long after the first pass the first repair comes, where repairs wait for its end;
+    `repair_bps` what repairs by unicast may have together, the rate of the multicast where it is absent.
     """
     parity = servers_for_parity(group)
     most = min(parity or MOST_SERVERS, MOST_SERVERS)
     with_loss = None
     if loss is not None:
         with_loss = repaired(
-            group, size_bytes=size_bytes, loss=loss, overhead=overhead, turnaround_s=rtt_s or 0.0
+            group,
+            size_bytes=size_bytes,
+            loss=loss,
+            overhead=overhead,
+            turnaround_s=rtt_s or 0.0,
+            repair_bps=repair_bps,
         )
     return Account(
         group=group,

@@ -51,7 +51,7 @@ class Record:
         line: Number of its line in the file, from 1.
         samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the first byte
             might leave.
-        cpu_s: CPU seconds of (sender, receiver).
+        cpu_s: CPU seconds of (sender, receiver); `None` where one of them is not known.
         label: The lab's name of the configuration; `None` for records that no campaign made.
         run: The lab's identity of the run.
         fields: The whole object as it was read, with the fields that this version does not know.
@@ -214,7 +214,7 @@ def _record(fields: _Fields, *, line: int) -> Record:
         outcome=fields.choice("outcome", OUTCOMES),
         error=fields.text("error"),
         retransmits=fields.whole("retransmits"),
-        cpu_s=None if cpu is None else (cpu.needed("sender"), cpu.needed("receiver")),
+        cpu_s=None if cpu is None else _both(cpu.number("sender"), cpu.number("receiver")),
         samples=_samples(data.get("samples", [])),
         emulator=None
         if emulator is None
@@ -228,6 +228,10 @@ def _record(fields: _Fields, *, line: int) -> Record:
         run=None if lab is None else lab.text("run"),
         fields=data,
     )
+
+
+def _both(sender: float | None, receiver: float | None) -> tuple[float, float] | None:
+    return None if sender is None or receiver is None else (sender, receiver)
 
 
 class _Fields:

@@ -17,7 +17,8 @@ use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
 use super::recent::Recent;
-use super::{Notice, Plan, Progress};
+use super::samples::Samples;
+use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
@@ -45,6 +46,7 @@ enum Brought {
 /// When what happened.
 #[derive(Clone, Debug)]
 pub(super) struct Times {
+    /// By the calendar: of the first packet, or where none came of joining.
     pub(super) started: String,
     pub(super) joined: Nanos,
     /// When the first packet of a product came, and the last one that was needed.
@@ -55,6 +57,8 @@ pub(super) struct Times {
 /// A receiver's part in one session. It outlives connections.
 pub(super) struct Attendance {
     pub(super) welcome: Welcome,
+    /// Of what its machine chooses at random.
+    pub(super) seed: u64,
     opener: Opener,
     machine: Receiver,
     items: BTreeMap<u32, Item>,
@@ -65,6 +69,9 @@ pub(super) struct Attendance {
     products: Option<u32>,
     stored_bytes: u64,
     times: Times,
+    pub(super) samples: Samples,
+    /// CPU time of the process before it had joined.
+    cpu: Nanos,
 }
 
 impl Attendance {
@@ -73,6 +80,7 @@ impl Attendance {
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
+        let seed = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
         let config = Config {
             payload: welcome.payload,
             block: welcome.block,
@@ -80,11 +88,12 @@ impl Attendance {
             position: welcome.position,
             pace: welcome.pace,
             grace: GRACE,
-            seed: u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            seed,
         };
         let joined = monotonic();
         Ok(Self {
             welcome: welcome.clone(),
+            seed,
             opener,
             machine: Receiver::new(config, joined),
             items: BTreeMap::new(),
@@ -94,6 +103,8 @@ impl Attendance {
             products: None,
             stored_bytes: 0,
             times: Times { started: rfc3339_now(), joined, first: None, last: None },
+            samples: Samples::new(),
+            cpu: process::cpu_of_process(),
         })
     }
 
@@ -132,6 +143,7 @@ impl Attendance {
         let (mut inbox, mut ready) = (Inbox::new(), Vec::new());
         let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
         let (mut line_is_ready, mut group_at) = (true, Nanos::ZERO);
+        let mut unheard_at = monotonic().after(UNHEARD);
         loop {
             let brought = self.hear_group(socket, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -180,7 +192,11 @@ impl Attendance {
             // a packet or two.
             let is_dense = brought == Brought::All && now.since(group_at) < DENSE;
             if brought != Brought::Nothing {
-                group_at = now;
+                (group_at, unheard_at) = (now, Nanos::MAX);
+            }
+            if now >= unheard_at {
+                unheard_at = Nanos::MAX;
+                tell(plan.unheard(UNHEARD));
             }
             let mut pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
             let mut waited = vec![stop.as_fd(), line.channel().as_fd()];
@@ -266,20 +282,29 @@ impl Attendance {
     /// Bytes of a stream came.
     fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
         if self.welcome.block.get() > 0 {
-            self.recent.keep(data.product, data.offset, payload);
+            self.recent.keep(data.product, data.offset, payload, self.welcome.payload);
         }
-        let Some(write) = self.machine.on_data(now, data, payload) else { return };
-        self.times.first.get_or_insert(now);
-        let bytes = &payload[write.payload];
-        match self.items.get_mut(&data.product) {
-            Some(item) => {
-                if let Err(error) = storage.write(item, write.at, bytes) {
-                    self.machine.on_unwanted(data.product, Text::from(reason(&error)));
-                }
+        let before = self.machine.tally().bytes;
+        let writes = self.machine.on_data(now, data, payload);
+        let came = self.machine.tally().bytes - before;
+        if came > 0 {
+            if self.times.first.is_none() {
+                (self.times.started, self.times.first) = (rfc3339_now(), Some(now));
             }
-            None => {
-                self.early_bytes += bytes.len();
-                self.early.entry(data.product).or_default().push((write.at, bytes.to_vec()));
+            self.samples.add(now, came);
+        }
+        for write in writes {
+            let bytes = &payload[write.payload];
+            match self.items.get_mut(&data.product) {
+                Some(item) => {
+                    if let Err(error) = storage.write(item, write.at, bytes) {
+                        return self.machine.on_unwanted(data.product, Text::from(reason(&error)));
+                    }
+                }
+                None => {
+                    self.early_bytes += bytes.len();
+                    self.early.entry(data.product).or_default().push((write.at, bytes.to_vec()));
+                }
             }
         }
     }
@@ -380,7 +405,7 @@ impl Attendance {
             failed: tally.failed,
             caught_up: tally.caught_up,
             bytes: self.stored_bytes,
-            cpu: process::cpu_of_process(),
+            cpu: process::cpu_of_process().since(self.cpu),
         };
         line.push(&Control::Words(Words::Leave(leave)));
         let until = monotonic().after(FAREWELL);
@@ -425,80 +450,4 @@ const SEND_AGAIN: Nanos = Nanos(1_000_000);
 const FAREWELL: Nanos = Nanos(2_000_000_000);
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::thread;
-
-    use farlink_mover::channel::Channel;
-    use farlink_mover::facts;
-    use farlink_wire::cast::{Payload, Position, SessionId, Shape};
-    use farlink_wire::entry::Digest;
-    use farlink_wire::message::copy::{Protect, Secret};
-
-    use super::*;
-
-    fn attendance() -> Attendance {
-        let welcome = Welcome {
-            host: facts::host(),
-            session: SessionId(1),
-            key: Secret(Digest([1; 32])),
-            protect: Protect::Encrypt,
-            payload: Payload::try_from(8000).unwrap(),
-            block: 0.try_into().unwrap(),
-            number: 0,
-            first: 0,
-            position: Position { product: 0, offset: 0 },
-            pace: Nanos(1_000_000),
-        };
-        Attendance::new(&welcome).unwrap()
-    }
-
-    #[test]
-    fn who_leaves_is_there_until_the_sender_has_heard_it() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (ours, _) = listener.accept().unwrap();
-        let leaving = thread::spawn(move || {
-            let mut line = Line::new(Channel::over_tcp(ours).unwrap());
-            attendance().leave(&mut line, &Wake::new().unwrap());
-        });
-        let mut heard = Vec::new();
-        sender.read_to_end(&mut heard).unwrap();
-        let mut last = None;
-        while let Some((control, length)) = Control::decode(&heard).unwrap() {
-            last = Some(matches!(control, Control::Words(Words::Leave(_))));
-            heard.drain(..length);
-        }
-        assert_eq!(last, Some(true));
-        // What a sender says until it has heard it: a connection that was closed answers with a reset.
-        let mut echo = Vec::new();
-        Control::Echo { answer: true, stamp: 1 }.encode(&mut echo);
-        for _ in 0..100 {
-            sender.write_all(&echo).unwrap();
-            thread::yield_now();
-        }
-        drop(sender);
-        leaving.join().unwrap();
-    }
-
-    #[test]
-    fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_no_name_yet() {
-        let mut attendance = attendance();
-        let content = 2 * MOST_EARLY as u64;
-        let shape = Shape::new(100, content).unwrap();
-        let payload = [7; 8000];
-        let mut offset = 8000;
-        while offset < shape.stream() {
-            let bytes = (shape.stream() - offset).min(8000) as usize;
-            let repair = Repair { product: 0, shape, offset, payload: &payload[..bytes] };
-            attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
-            offset += bytes as u64;
-        }
-        assert_eq!(attendance.progress().tally.bytes, shape.stream() - 8000);
-        // Of the group's packets no more is kept: they come again.
-        let of = |product, offset| Data { product, shape, offset, repair: false };
-        assert!(!attendance.has_room(&of(1, 8000), 8000));
-        assert!(attendance.has_room(&of(1, 0), 8000), "the name itself");
-    }
-}
+mod tests;

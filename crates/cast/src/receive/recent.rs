@@ -16,15 +16,18 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Keeps a packet.
-    pub(super) fn keep(&mut self, product: u32, offset: u64, payload: &[u8]) {
-        let place = (product, offset);
-        if self.packets.contains_key(&place) {
-            return;
+    /// Keeps the packets of a frame, of so much `payload` each: over the control connection several come at once.
+    pub(super) fn keep(&mut self, product: u32, offset: u64, frame: &[u8], payload: Payload) {
+        let full = payload.get();
+        for (offset, packet) in (offset..).step_by(full.into()).zip(frame.chunks(full.into())) {
+            let place = (product, offset);
+            if self.packets.contains_key(&place) {
+                continue;
+            }
+            self.bytes += packet.len();
+            self.packets.insert(place, packet.to_vec());
+            self.order.push_back(place);
         }
-        self.bytes += payload.len();
-        self.packets.insert(place, payload.to_vec());
-        self.order.push_back(place);
         while self.bytes > MOST
             && let Some(oldest) = self.order.pop_front()
         {
@@ -86,8 +89,10 @@ mod tests {
                 parity: vec![(0, shard.clone())],
             };
             assert_eq!(recent.rebuild(&block, payload), []);
-            there.iter().for_each(|index| {
-                recent.keep(3, u64::from(*index) * 256, packets[usize::from(*index)]);
+            // What is before the lost packet comes in one frame.
+            recent.keep(3, 0, &stream[..usize::from(lost) * 256], payload);
+            there.iter().filter(|index| **index > lost).for_each(|index| {
+                recent.keep(3, u64::from(*index) * 256, packets[usize::from(*index)], payload);
             });
             let rebuilt = recent.rebuild(&block, payload);
             let data = Data { product: 3, shape, offset: u64::from(lost) * 256, repair: true };
@@ -98,7 +103,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded() {
         let mut recent = Recent::default();
-        (0..30_000).for_each(|at| recent.keep(0, at * 1000, &[0; 1000]));
+        let payload = Payload::try_from(1000).unwrap();
+        (0..30_000).for_each(|at| recent.keep(0, at * 1000, &[0; 1000], payload));
         assert!(recent.bytes <= MOST && recent.packets.len() == recent.order.len());
         assert!(recent.packets.contains_key(&(0, 29_999_000)) && !recent.packets.contains_key(&(0, 0)));
     }

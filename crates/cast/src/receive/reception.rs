@@ -7,6 +7,7 @@ use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::multicast::GroupReceiver;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::scheduling::{Scheduling, urgent_in_turn};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
@@ -19,7 +20,7 @@ use farlink_wire::record::{Outcome, Record};
 use super::attendance::{Attendance, Departure};
 use super::record::Course;
 use super::strangers::Strangers;
-use super::{Finished, Notice, Plan, Progress};
+use super::{Finished, Notice, Plan, Progress, UNHEARD};
 use crate::contact::{join, overhear, resolve};
 use crate::error::CastError;
 use crate::line::Line;
@@ -33,7 +34,10 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         Ok(reception) => reception,
         Err(error) => return failed(error),
     };
-    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer() });
+    // Threads that begin later are ordinary ones.
+    let scheduling = plan.realtime.then(urgent_in_turn);
+    reception.realtime = scheduling.as_ref().map(Scheduling::is_realtime);
+    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer(), scheduling });
     loop {
         let finished = reception.session(tell);
         let goes_on =
@@ -59,6 +63,8 @@ struct Reception<'a> {
     stop: &'a Wake,
     socket: GroupReceiver,
     storage: Storage,
+    /// Whether real-time scheduling was granted, where it was asked for.
+    realtime: Option<bool>,
     /// What senders tell it from others of this host by.
     number: u64,
     place: Option<u64>,
@@ -77,14 +83,15 @@ struct Joined {
 impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
-        let index = index(plan.interface.as_deref())?;
+        let index = index(plan.interface.as_deref(), plan.group)?;
         let socket = GroupReceiver::join(plan.group.address(), index, plan.buffer)
             .map_err(|error| refused("join", plan.group, error))?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let place = plan.into.as_deref().map(place);
-        Ok(Self { plan, stop, socket, storage, number, place, ended: None, strangers: Strangers::default() })
+        let strangers = Strangers::default();
+        Ok(Self { plan, stop, socket, storage, realtime: None, number, place, ended: None, strangers })
     }
 
     /// One session: its record, and how it ended.
@@ -92,6 +99,7 @@ impl<'a> Reception<'a> {
         let begun = monotonic();
         let emulated = Emulated::of_this_host();
         let cpu = process::cpu_of_process();
+        let written_before = self.storage.written_for().unwrap_or_default();
         let mut attendance = None;
         let done = self.attend(&mut attendance, tell);
         self.storage.remove_leftovers();
@@ -99,6 +107,9 @@ impl<'a> Reception<'a> {
             Some(attendance) => (attendance.progress(), Some(&attendance.welcome), attendance.times()),
             None => (Progress::default(), None, None),
         };
+        let seed = attendance.as_ref().map(|attendance| attendance.seed);
+        let duration = times.as_ref().and_then(|times| Some(times.last?.since(times.first?)));
+        let samples = attendance.as_ref().map(|attendance| attendance.samples.of(duration));
         if let (Ok(true), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
         }
@@ -122,15 +133,19 @@ impl<'a> Reception<'a> {
         let record = Course {
             plan: self.plan,
             welcome,
+            seed,
             frame: Frame {
                 started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
-                setup: times.as_ref().map(|times| times.joined.since(begun)),
-                duration: times.as_ref().and_then(|times| Some(times.last?.since(times.first?))),
+                setup: times.as_ref().map(|times| times.first.unwrap_or(times.joined).since(begun)),
+                duration,
                 outcome,
                 error: words,
             },
             progress: &progress,
             buffer: self.socket.buffer(),
+            realtime: self.realtime,
+            written: self.storage.written_for().map(|written| written.since(written_before)),
+            samples: samples.unwrap_or_default(),
             cpu: process::cpu_of_process().since(cpu),
             before: emulated.as_ref(),
         }
@@ -175,21 +190,31 @@ impl<'a> Reception<'a> {
     }
 
     /// Where the sender is: `again` where it was, or the one that was named, or one that is heard. `None` where the user ended it.
-    fn whereabouts(&self, again: Option<(SessionId, SocketAddr)>) -> Result<Option<SocketAddr>, CastError> {
+    fn whereabouts(
+        &self,
+        again: Option<(SessionId, SocketAddr)>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<Option<SocketAddr>, CastError> {
         if let Some((_, at)) = again {
             return Ok(Some(at));
         }
+        // After a session, the next may be long in coming.
+        let patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
+        let mut unheard = || tell(self.plan.unheard(patience));
         let Some(from) = &self.plan.from else {
             // A session's packets leave from the port of its control connections, which is the group's.
             let port = self.plan.group.address().port();
             let wanted = |from: SocketAddr| {
                 from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
             };
-            return overhear(&self.socket, self.ended, &wanted, self.stop);
+            return overhear(&self.socket, self.ended, &wanted, self.stop, patience, &mut unheard);
         };
         // A session that has ended may still be there, for others.
-        if self.ended.is_some() && overhear(&self.socket, self.ended, &|_| true, self.stop)?.is_none() {
-            return Ok(None);
+        if self.ended.is_some() {
+            let next = overhear(&self.socket, self.ended, &|_| true, self.stop, patience, &mut unheard)?;
+            if next.is_none() {
+                return Ok(None);
+            }
         }
         resolve(from, self.plan.group.address().port()).map(Some)
     }
@@ -207,7 +232,7 @@ impl<'a> Reception<'a> {
         let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
-            let Some(at) = self.whereabouts(again)? else { return Ok(None) };
+            let Some(at) = self.whereabouts(again, tell)? else { return Ok(None) };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
                 host: facts::host(),

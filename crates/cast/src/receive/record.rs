@@ -4,7 +4,7 @@ use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
 use farlink_wire::cast::control::Welcome;
 use farlink_wire::quantity::Nanos;
-use farlink_wire::record::{Hosts, Record};
+use farlink_wire::record::{Disk, Ends, Hosts, Record};
 use serde_json::json;
 
 use super::{Plan, Progress};
@@ -14,12 +14,17 @@ use crate::record::{self, Frame};
 pub(super) struct Course<'a> {
     pub(super) plan: &'a Plan,
     pub(super) welcome: Option<&'a Welcome>,
-    /// Set up is from the start of the command, or the end of the session before, until it had joined; it took from the first packet until
-    /// it had everything.
+    pub(super) seed: Option<u64>,
+    /// Set up is from the start of the command, or the end of the session before, until the first packet came; it took from then until it
+    /// had everything.
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
     pub(super) buffer: u64,
+    pub(super) realtime: Option<bool>,
     pub(super) cpu: Nanos,
+    /// How long writing files took, where any are written.
+    pub(super) written: Option<Nanos>,
+    pub(super) samples: Vec<(f64, u64)>,
     pub(super) before: Option<&'a Emulated>,
 }
 
@@ -30,6 +35,11 @@ impl Course<'_> {
             bytes: self.progress.stored_bytes,
             files: Some(tally.stored.into()),
             destination: Some(host.name.to_string()),
+            rtt_s: Some(report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
+            buffer_bytes: Some(self.plan.buffer.into()),
+            cpu_s: Some(Ends { sender: None, receiver: Some(self.cpu.as_secs_f64()) }),
+            disk_s: self.written.map(|written| Disk { read: None, write: Some(written.as_secs_f64()) }),
+            samples: self.samples.clone(),
             ..self.frame.record()
         };
         if let Some(welcome) = self.welcome {
@@ -42,7 +52,7 @@ impl Course<'_> {
         let cast = json!({
             "group": self.plan.group.to_string(),
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),
-            "buffer_bytes": self.buffer,
+            "granted_buffer_bytes": self.buffer,
             "products": tally.stored,
             "failed": tally.failed,
             "caught_up": tally.caught_up,
@@ -51,11 +61,12 @@ impl Course<'_> {
             "refused": report.refused,
             "duplicates": tally.duplicates,
             "repaired_bytes": tally.repaired,
+            "kept_bytes": tally.found,
             "nacks": tally.nacks,
-            "rtt_s": report.rtt.as_secs_f64(),
-            "cpu_s": self.cpu.as_secs_f64(),
+            "realtime": self.realtime,
+            "seed": self.seed,
         });
-        record.extra.insert("cast".to_owned(), cast);
+        record::add_cast(&mut record, cast);
         record
     }
 }

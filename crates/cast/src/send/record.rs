@@ -3,10 +3,10 @@
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
-use farlink_wire::record::{HostFacts, Hosts, Record};
+use farlink_wire::record::{Disk, Ends, HostFacts, Hosts, Record};
 use serde_json::{Value, json};
 
-use super::{Plan, Progress, Rate};
+use super::{Peer, Plan, Progress, Rate};
 use crate::record::{self, Frame};
 
 /// What is known of a session when it has ended.
@@ -16,6 +16,9 @@ pub(super) struct Course<'a> {
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
     pub(super) payload: u16,
+    pub(super) realtime: Option<bool>,
+    /// How long reading files took.
+    pub(super) read: Option<Nanos>,
     pub(super) cpu: Nanos,
     pub(super) before: Option<&'a Emulated>,
 }
@@ -34,11 +37,26 @@ impl Course<'_> {
             destination: Some(self.plan.group.to_string()),
             hosts: Some(Hosts { source: facts::recorded(&host), destination: HostFacts::default() }),
             protection: Some(record::protection(self.plan.protect)),
+            rtt_s: self.known_rtts().max().map(Nanos::as_secs_f64),
+            cpu_s: Some(Ends { sender: Some(self.cpu.as_secs_f64()), receiver: self.receivers_cpu_s() }),
+            disk_s: self.read.map(|read| Disk { read: Some(read.as_secs_f64()), write: None }),
             ..self.frame.record()
         };
         record::describe(&mut record, self.before, self.plan.group.address().ip());
-        record.extra.insert("cast".to_owned(), self.cast());
+        record::add_cast(&mut record, self.cast());
         record
+    }
+
+    /// Round trips of the receivers that have measured theirs.
+    fn known_rtts(&self) -> impl Iterator<Item = Nanos> {
+        self.progress.peers.values().map(|peer| peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO)
+    }
+
+    /// CPU time of all receivers, where all of them have told theirs.
+    fn receivers_cpu_s(&self) -> Option<f64> {
+        let each = |peer: &Peer| peer.leave.map(|leave| leave.cpu.as_secs_f64());
+        let all: Option<Vec<_>> = self.progress.peers.values().map(each).collect();
+        all.filter(|all| !all.is_empty()).map(|all| all.iter().sum())
     }
 
     /// What only a multicast session has.
@@ -54,8 +72,10 @@ impl Course<'_> {
                 "packets": peer.report.packets,
                 "lost": peer.report.lost,
                 "refused": peer.report.refused,
+                "repaired_bytes": peer.report.repaired,
                 "unicast_repair_bytes": peer.repaired,
-                "rtt_s": peer.report.rtt.as_secs_f64(),
+                "rtt_s": Some(peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
+                "cpu_s": peer.leave.map(|leave| leave.cpu.as_secs_f64()),
                 "complete": !peer.is_short && peer.failed == 0,
             })
         });
@@ -71,7 +91,7 @@ impl Course<'_> {
             "wire_bytes": totals.group_wire,
             "nacks": totals.nacks,
             "gone": totals.gone,
-            "cpu_s": self.cpu.as_secs_f64(),
+            "realtime": self.realtime,
             "receivers": receivers,
         })
     }

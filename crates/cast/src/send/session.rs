@@ -17,7 +17,7 @@ use farlink_host::datagram::MOST_AT_ONCE;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
-use farlink_host::scheduling::{urgent_in_turn, wake_on_time};
+use farlink_host::scheduling::{Scheduling, urgent_in_turn, wake_on_time};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
@@ -28,6 +28,7 @@ use farlink_wire::message::copy::Secret;
 use farlink_wire::quantity::{Fraction, Nanos};
 use farlink_wire::record::{Outcome, Record};
 
+use super::grants::Grants;
 use super::record::Course;
 use super::sockets::Sockets;
 use super::{Finished, Notice, Plan, Progress};
@@ -59,7 +60,8 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
     };
     let emulated = Emulated::of_this_host();
     let cpu = process::cpu_of_process();
-    let mut course = Times { started: rfc3339_now(), first: None, last: None, payload: 0 };
+    let mut course =
+        Times { started: rfc3339_now(), first: None, last: None, payload: 0, realtime: None, read: None };
     finished.error = carry_out(plan, stop, tell, &mut finished, &mut course).err();
     let outcome = match &finished.error {
         Some(_) => Outcome::Failed,
@@ -83,6 +85,8 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         },
         progress: &finished.progress,
         payload: course.payload,
+        realtime: course.realtime,
+        read: course.read,
         cpu: process::cpu_of_process().since(cpu),
         before: emulated.as_ref(),
     }
@@ -96,6 +100,10 @@ struct Times {
     first: Option<Nanos>,
     last: Option<Nanos>,
     payload: u16,
+    /// Whether real-time scheduling was granted, where it was asked for.
+    realtime: Option<bool>,
+    /// How long reading took.
+    read: Option<Nanos>,
 }
 
 fn carry_out(
@@ -133,6 +141,7 @@ fn carry_out(
             .collect::<Result<_, _>>()
             .map_err(CastError::Wait)?,
         config: sockets.config.clone(),
+        grants: Grants::of(plan),
         session: id,
         outbox: Arc::clone(&outbox),
         heard,
@@ -144,12 +153,14 @@ fn carry_out(
         let working = named.spawn_scoped(scope, move || door.work(ended)).map_err(CastError::Wait)?;
         // After the door's thread has begun: it is an ordinary one.
         let scheduling = plan.realtime.then(urgent_in_turn);
+        times.realtime = scheduling.as_ref().map(Scheduling::is_realtime);
         wake_on_time();
         tell(Notice::Ready { at: sockets.address(plan), scheduling });
         let session = Session::new(plan, &sockets, id, products, payload, outbox, (hearing, wake));
         let done = session.and_then(|mut session| {
             let done = session.work(stop, tell, times);
             session.conclude(finished);
+            times.read = Some(session.products.read_for());
             done
         });
         ended.raise();

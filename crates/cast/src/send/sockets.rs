@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use farlink_host::multicast::{GroupReceiver, GroupSender, interface};
+use farlink_host::multicast::{GroupReceiver, GroupSender, Interface};
 use farlink_host::socket;
 use farlink_mover::secure;
 use farlink_mover::server::places;
@@ -28,10 +28,14 @@ pub(super) struct Sockets {
 impl Sockets {
     pub(super) fn open(plan: &Plan, session: SessionId) -> Result<Self, CastError> {
         let group = plan.group;
-        let index = index(plan.interface.as_deref())?;
+        let index = index(plan.interface.as_deref(), group)?;
         let port = group.address().port();
         let sender = GroupSender::open(group.address(), index, plan.ttl, port);
         let sender = sender.map_err(|error| refused("send to", group, error))?;
+        if sender.source().is_unspecified() {
+            let interface = "that the routes say for the group".to_owned();
+            return Err(CastError::Unaddressed { interface, version: version(group) });
+        }
         let others = GroupReceiver::join(group.address(), index, OTHERS_BUFFER);
         let others = others.map_err(|error| refused("join", group, error))?;
         if plan.keys.is_none() {
@@ -69,17 +73,34 @@ pub(super) fn claim(group: Group, session: SessionId) -> String {
     format!("farlink-cast/1 {} {session}", SocketAddr::new(address.ip(), address.port()))
 }
 
-/// The index of the interface that was named.
-pub(crate) fn index(name: Option<&str>) -> Result<Option<u32>, CastError> {
-    let found = name
-        .map(|name| interface(name).map_err(|source| CastError::Interface { name: name.to_owned(), source }));
-    found.transpose()
+/// The index of the interface that was named, where the group's packets can leave by it, and come.
+pub(crate) fn index(name: Option<&str>, group: Group) -> Result<Option<u32>, CastError> {
+    let Some(name) = name else { return Ok(None) };
+    let interface = name.to_owned();
+    let found = match Interface::of_name(name) {
+        Ok(found) => found,
+        Err(source) => return Err(CastError::Interface { name: interface, source }),
+    };
+    let is_addressed = if group.address().is_ipv4() { found.has_ipv4 } else { found.has_ipv6 };
+    match (found.is_up, is_addressed) {
+        (false, _) => Err(CastError::Down { interface }),
+        (true, false) => Err(CastError::Unaddressed { interface, version: version(group) }),
+        (true, true) => Ok(Some(found.index)),
+    }
+}
+
+/// The version of IP of a group.
+const fn version(group: Group) -> u8 {
+    if group.address().is_ipv4() { 4 } else { 6 }
 }
 
 /// What the kernel means by refusing a group's socket.
 pub(crate) fn refused(attempt: &'static str, group: Group, source: std::io::Error) -> CastError {
     match source.kind() {
-        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => CastError::NoRoute { group },
+        // Of IPv6 a route that leads nowhere, such as the loopback interface's, has no address to send from.
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable | ErrorKind::AddrNotAvailable => {
+            CastError::NoRoute { group }
+        }
         ErrorKind::AddrInUse => CastError::Taken { address: group.address() },
         // ENODEV has no kind of its own.
         _ if source.raw_os_error() == Some(ENODEV) => CastError::NoRoute { group },

@@ -49,11 +49,11 @@ impl Large {
         }
         let at = self.waiting_at;
         let kept = match storage {
-            Storage::Beneath(target, _) => self.store.as_deref().zip(Some(target)),
+            Storage::Beneath(target, _, writing) => self.store.as_deref().zip(Some((target, writing))),
             Storage::Nowhere => None,
         };
-        if let Some((store, target)) = kept {
-            store.write_at(target, at, &self.waiting)?;
+        if let Some((store, (target, writing))) = kept {
+            writing.time(|| store.write_at(target, at, &self.waiting))?;
         }
         for finished in self.blocks.take(at, &self.waiting, kept.is_none()) {
             let Some((store, _)) = kept else { continue };

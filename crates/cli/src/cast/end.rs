@@ -15,6 +15,9 @@ pub(super) struct End {
     /// Use this interface for the group; the routes say which otherwise
     #[arg(long, value_name = "NAME")]
     pub(super) interface: Option<String>,
+    /// Let the thread that sends, or receives, go before ordinary ones (SCHED_RR); where that is refused, it is said
+    #[arg(long)]
+    pub(super) realtime: bool,
     /// Show the key in this file instead of identity in ~/.config/farlink; root's sender has its own in /etc/farlink
     #[arg(long, value_name = "FILE")]
     pub(super) identity: Option<PathBuf>,

@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use farlink_cast::group::Group;
 use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
+use farlink_host::scheduling::Scheduling;
 use farlink_host::signal;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::Credentials;
@@ -67,7 +68,8 @@ impl Receive {
             return Err(error);
         }
         match finished.error {
-            Some(error) if error.is_passing() => {
+            // A refusal is where nothing was begun.
+            Some(error) if error.is_passing() || finished.progress.tally.bytes > 0 => {
                 eprintln!("farlink: {:#}", anyhow::Error::from(error));
                 Ok(ExitCode::from(BROKEN))
             }
@@ -99,6 +101,7 @@ impl Receive {
             once: self.once,
             credentials: Some(credentials).filter(|_| !self.end.no_auth),
             buffer: self.buffer.get(),
+            realtime: self.end.realtime,
             patience: self.end.timeout.get(),
         })
     }
@@ -121,17 +124,29 @@ impl Telling {
             print(&(object.to_string() + "\n"));
         }
         match notice {
-            Notice::Ready { asked, granted } if granted < asked.into() => {
-                let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
-                self.say(&format!(
-                    "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise net.core.rmem_max, \
-                     or packets are lost in bursts"
-                ));
+            Notice::Ready { asked, granted, scheduling } => {
+                if granted < asked.into() {
+                    let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
+                    self.say(&format!(
+                        "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise \
+                         net.core.rmem_max, or packets are lost in bursts"
+                    ));
+                }
+                if let Some(Scheduling::Other { reason }) = scheduling {
+                    self.say(&format!("farlink: the receiving thread is an ordinary one: {reason}"));
+                }
             }
             Notice::Joined { at, again } if !self.quiet && !self.json => {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
             Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
+            Notice::Unheard { group, interface, quiet } => {
+                let interface = interface.unwrap_or("that the routes say");
+                self.say(&format!(
+                    "farlink: nothing was heard of the group {group} on the interface {interface} for {quiet}: \
+                     there may be no sender yet, or another interface leads to it"
+                ));
+            }
             Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
             Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
             Notice::Progress(progress) => {
@@ -182,6 +197,9 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
         Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
         Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
+        Notice::Unheard { group, interface, quiet } => {
+            json!({"unheard": {"group": group.to_string(), "interface": interface, "seconds": quiet.as_secs_f64()}})
+        }
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
         Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),
         Notice::NotStored { path, reason } => {
@@ -233,4 +251,29 @@ fn summary(finished: &Finished) -> String {
         text += " (interrupted)";
     }
     text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use farlink_flow::cast::receiver::Tally;
+    use farlink_wire::cast::control::Report;
+
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_came_what_was_repaired_and_what_is_behind() {
+        let mut progress = Progress {
+            tally: Tally { stored: 3, repaired: 40 << 10, ..Tally::default() },
+            report: Report { packets: 2000, lost: 7, bytes: 2 << 20, ..Report::default() },
+            behind: 8 << 10,
+            seconds: 12.34,
+            ..Progress::default()
+        };
+        assert_eq!(
+            line(&progress),
+            "  12.3 s  2MiB received  3 products  40KiB repaired  7 lost  8KiB behind"
+        );
+        progress.products = Some(9);
+        assert!(line(&progress).contains("  3 of 9 products  "), "{}", line(&progress));
+    }
 }

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use farlink_cast::error::CastError;
 use farlink_cast::group::Group;
 use farlink_cast::send::{self, Finished, Hold, Piped, Plan, Rate};
 use farlink_host::readiness::Wake;
@@ -46,9 +48,9 @@ pub(super) struct Send {
     /// lose less than 0.5%, which is found while products are sent
     #[arg(long, value_name = "RATE|auto", required_unless_present = "groups", value_parser = pace)]
     rate: Option<Pace>,
-    /// With a rate that is found: look no higher
-    #[arg(long, value_name = "RATE", default_value = "100gbit")]
-    max_rate: BitsPerSec,
+    /// With a rate that is found: look no higher; than 100gbit otherwise
+    #[arg(long, value_name = "RATE")]
+    max_rate: Option<BitsPerSec>,
     /// Classes of receivers, each with a group and a rate of its own, as in 239.1.1.1:7000=95mbit,239.1.1.2:7001=950mbit
     #[arg(long, value_name = "ADDRESS:PORT=RATE,…", value_delimiter = ',', conflicts_with_all = ["group", "rate"], value_parser = class)]
     groups: Vec<Class>,
@@ -79,9 +81,6 @@ pub(super) struct Send {
     /// Routers that packets may cross, and one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
-    /// Let the sending thread go before ordinary ones (SCHED_RR); where that is refused, it is said
-    #[arg(long)]
-    realtime: bool,
     /// Let in whom this file lists instead of authorized_keys in ~/.config/farlink, or in /etc/farlink for root
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     keys: Option<PathBuf>,
@@ -113,8 +112,10 @@ impl Send {
             }
             kept?;
             self.conclude(plan, &finished, plans.len() > 1);
+            // A refusal is where nothing was begun.
+            let is_broken = |error: &CastError| error.is_passing() || finished.progress.totals.first_pass > 0;
             let (this, code) = match (&finished.error, finished.interrupted) {
-                (Some(error), _) if error.is_passing() => (3, BROKEN),
+                (Some(error), _) if is_broken(error) => (3, BROKEN),
                 (Some(_), _) => (4, BROKEN),
                 (None, true) => (2, INTERRUPTED),
                 (None, false) if !finished.is_whole() => (1, SOME),
@@ -124,9 +125,7 @@ impl Send {
                 (rank, worst) = (this, ExitCode::from(code));
             }
             match finished.error {
-                Some(passing) if passing.is_passing() => {
-                    eprintln!("farlink: {:#}", anyhow::Error::from(passing));
-                }
+                Some(broken) if this == 3 => eprintln!("farlink: {:#}", anyhow::Error::from(broken)),
                 Some(refusal) => error = error.or(Some(refusal)),
                 None => {}
             }
@@ -160,6 +159,10 @@ impl Send {
                 bail!("--groups has port {port} twice: each class has control connections at its own port");
             }
         }
+        let is_found = |class: &Class| matches!(class.pace, Pace::Found);
+        if self.max_rate.is_some() && !classes.iter().any(is_found) {
+            bail!("--max-rate is of a rate that is found: write --rate auto, or leave it out");
+        }
         Ok(classes)
     }
 
@@ -178,14 +181,14 @@ impl Send {
                 ttl: self.ttl,
                 rate: match class.pace {
                     Pace::Fixed(rate) => Rate::Fixed(rate),
-                    Pace::Found => Rate::Found { most: self.max_rate },
+                    Pace::Found => Rate::Found { most: self.max_rate.unwrap_or(HIGHEST) },
                 },
                 repair_rate: self.repair_rate,
                 parity: self.parity,
                 hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
                 protect: self.protect,
                 receivers: self.receivers,
-                realtime: self.realtime,
+                realtime: self.end.realtime,
                 piped: piped.clone(),
                 sources: sources.clone(),
                 watch: watch.clone(),
@@ -237,6 +240,9 @@ impl Send {
         Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
     }
 }
+
+/// The highest rate that is looked for: of no network card as yet.
+const HIGHEST: BitsPerSec = BitsPerSec(NonZeroU64::new(100_000_000_000).unwrap());
 
 /// Carries out sessions, each in a thread of its own. Where one of them fails as a whole the others end too.
 fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finished> {

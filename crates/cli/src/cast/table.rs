@@ -83,7 +83,7 @@ fn rows(progress: &Progress) -> String {
             "\n{:<32} {:>10} {:>10} {:>8.3}% {:>8}",
             name(peer),
             Bytes(peer.report.bytes).to_string(),
-            Bytes(peer.repaired).to_string(),
+            Bytes(peer.report.repaired).to_string(),
             loss,
             behind
         );
@@ -96,3 +96,62 @@ fn rows(progress: &Progress) -> String {
 
 /// Rows that are shown at a time.
 const ROWS: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use farlink_cast::send::Peer;
+    use farlink_wire::cast::control::Report;
+    use farlink_wire::message::{Host, Text};
+    use farlink_wire::quantity::BitsPerSec;
+
+    use super::*;
+
+    fn peer(name: &str, behind: u64) -> Peer {
+        let text = |text: &str| Text::from(text.to_owned());
+        let host = Host { name: text(name), kernel: text("6.1"), cores: 2, clock: text("tsc") };
+        let report =
+            Report { packets: 2000, lost: 3, bytes: 2 << 20, repaired: 4 << 10, ..Report::default() };
+        Peer {
+            host,
+            number: 1,
+            place: None,
+            at: SocketAddr::from(([10, 0, 0, 2], 40_000)),
+            first: 0,
+            report,
+            products: 4,
+            failed: 0,
+            repaired: 1_000,
+            behind,
+            is_there: true,
+            leave: None,
+            is_short: true,
+        }
+    }
+
+    #[test]
+    fn a_table_has_a_head_and_those_that_are_behind_first() {
+        let mut progress = Progress { products: 5, seconds: 1.25, ..Progress::default() };
+        assert_eq!(rows(&progress), "   1.2 s  5 products, 0B sent, 0B again");
+        progress.rate = BitsPerSec::new(600_000_000);
+        let gone = Peer { is_there: false, ..peer("gone", 9) };
+        progress.peers = [(1, peer("near", 0)), (2, gone), (3, peer("far", 2))].into();
+        let table = rows(&progress);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(table.lines().next().is_some_and(|head| head.ends_with(" again, at 600mbit")), "{table}");
+        assert_eq!(lines[1], ["receiver", "received", "repaired", "lost", "behind"]);
+        // What it said of repairs, to the group and rebuilt too, and not what was sent to it alone.
+        assert_eq!(lines[2], ["far", "(10.0.0.2)", "2MiB", "4KiB", "0.150%", "2"]);
+        assert_eq!((lines[3][0], lines[4][0], lines[4].last()), ("near", "gone", Some(&"gone")));
+        assert_eq!(lines.len(), 5);
+    }
+
+    #[test]
+    fn no_more_rows_are_shown_than_fit_a_screen() {
+        let peers = (0..57).map(|number| (number, peer("b", u64::from(number)))).collect();
+        let table = rows(&Progress { peers, ..Progress::default() });
+        assert_eq!(table.lines().count(), 2 + ROWS + 1);
+        assert_eq!(table.lines().last(), Some("and 37 more"));
+    }
+}

@@ -97,6 +97,7 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
                 object["behind"] = peer.behind.into();
                 object["bytes"] = peer.report.bytes.into();
                 object["lost_packets"] = peer.report.lost.into();
+                object["repaired_bytes"] = peer.report.repaired.into();
                 object["unicast_repair_bytes"] = peer.repaired.into();
                 object["there"] = peer.is_there.into();
                 object

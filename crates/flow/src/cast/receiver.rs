@@ -21,9 +21,11 @@ use crate::numbers::Numbers;
 
 mod asking;
 mod item;
+mod writes;
 
 use asking::Gaps;
 use item::Item;
+pub use writes::{Write, Writes};
 
 /// What a receiver is to know of its session, from the sender's welcome, and of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,15 +131,6 @@ pub enum Failure {
     Here(Text),
 }
 
-/// Bytes to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// Where in the content they go.
-    pub at: u64,
-    /// Which bytes of the payload they are.
-    pub payload: Range<usize>,
-}
-
 /// What came in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -149,6 +142,8 @@ pub struct Tally {
     pub bytes: u64,
     /// Of these, bytes that were rebuilt or sent again.
     pub repaired: u64,
+    /// Of these, bytes that were [there](Receiver::on_found) from an earlier attempt.
+    pub found: u64,
     /// Frames with NACKs.
     pub nacks: u64,
     /// Products that are stored.
@@ -189,7 +184,7 @@ pub struct Receiver {
     nack_at: Nanos,
     report_at: Nanos,
     reported_at: Nanos,
-    rtt: Nanos,
+    rtt: Option<Nanos>,
     counts: (Counts, u64),
     /// Bytes of parity that are kept.
     kept_parity: usize,
@@ -220,7 +215,7 @@ impl Receiver {
             nack_at: now,
             report_at: now,
             reported_at: now,
-            rtt: LIKELY_RTT,
+            rtt: None,
             counts: (Counts::default(), 0),
             kept_parity: 0,
             tally: Tally::default(),
@@ -231,24 +226,24 @@ impl Receiver {
     }
 
     /// Bytes of a stream came, from the group or from the control connection: says which of them to write at once, before anything else
-    /// is asked of this.
-    pub fn on_data(&mut self, now: Nanos, data: &Data, payload: &[u8]) -> Option<Write> {
+    /// is asked of this. They may be those of several packets, some of which were there before: of these nothing is written again.
+    pub fn on_data(&mut self, now: Nanos, data: &Data, payload: &[u8]) -> Writes {
         let full = u64::from(self.config.payload.get());
         let (first, end) = (data.offset / full, data.offset + payload.len() as u64);
         let packets = first..end.div_ceil(full);
         let whole = end.is_multiple_of(full) || end == data.shape.stream();
         if data.product < self.config.first || !data.offset.is_multiple_of(full) || !whole {
             self.tally.misfits += 1;
-            return None;
+            return Writes::default();
         }
-        let write = self.take(data, packets.clone(), payload);
+        let writes = self.take(data, packets.clone(), payload);
         if !data.repair {
             // A block is over with its parity, or with what comes behind that.
             let block = u64::from(self.config.block.get());
             let over = (packets.end - 1).checked_div(block).map_or(packets.end, |number| number * block);
             self.reach(now, (data.product, over));
         }
-        write
+        writes
     }
 
     /// Parity came.
@@ -311,7 +306,9 @@ impl Receiver {
             let end = range.end.min(shape.content()) + u64::from(shape.head());
             let first = (range.start + u64::from(shape.head())).div_ceil(payload);
             for packet in first..end / payload {
-                self.tally.bytes += payload * u64::from(item.packets.insert(packet));
+                let new = payload * u64::from(item.packets.insert(packet));
+                self.tally.bytes += new;
+                self.tally.found += new;
             }
         }
         self.complete(product);
@@ -340,7 +337,7 @@ impl Receiver {
 
     /// A round trip over the control connection took so long.
     pub fn on_rtt(&mut self, rtt: Nanos) {
-        self.rtt = rtt;
+        self.rtt = Some(rtt);
     }
 
     /// The group has grown, or shrunk: least time between two frames of NACKs, or of acknowledgements.
@@ -432,31 +429,29 @@ impl Receiver {
     pub fn report(&self) -> Report {
         let (counts, refused) = self.counts;
         let (packets, lost) = (counts.sent, counts.lost());
-        Report { packets, lost, refused, bytes: self.tally.bytes, rtt: self.rtt }
+        let Tally { bytes, repaired, .. } = self.tally;
+        Report { packets, lost, refused, bytes, repaired, rtt: self.rtt.unwrap_or_default() }
     }
 
     /// Takes packets of a product in.
-    fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8]) -> Option<Write> {
+    fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8]) -> Writes {
+        let count = packets.end - packets.start;
         if self.done.contains(data.product) {
-            self.tally.duplicates += 1;
-            return None;
+            self.tally.duplicates += count;
+            return Writes::default();
         }
         let item = self.items.entry(data.product).or_default();
         if !item.fits(data.shape, self.config.payload) {
             self.tally.misfits += 1;
-            return None;
+            return Writes::default();
         }
-        let before = item.packets.there();
-        packets.clone().for_each(|packet| {
-            item.packets.insert(packet);
-        });
-        if item.packets.there() == before || item.is_checked() {
-            self.tally.duplicates += 1;
-            return None;
+        let taken = item.take(data, packets.clone(), payload, self.config.payload);
+        self.tally.duplicates += count - taken.packets;
+        if taken.packets == 0 {
+            return Writes::default();
         }
-        self.tally.bytes += payload.len() as u64;
-        self.tally.repaired += if data.repair { payload.len() as u64 } else { 0 };
-        let write = item.store(data, payload);
+        self.tally.bytes += taken.bytes;
+        self.tally.repaired += if data.repair { taken.bytes } else { 0 };
         match item.announced(self.config.payload) {
             None => {}
             Some(Ok(announcement)) => {
@@ -465,7 +460,7 @@ impl Receiver {
             }
             Some(Err(error)) => {
                 self.fail(data.product, error.into());
-                return None;
+                return Writes::default();
             }
         }
         if self.config.block.get() > 0 {
@@ -476,7 +471,7 @@ impl Receiver {
             }
         }
         self.complete(data.product);
-        write
+        taken.writes
     }
 
     /// Says that a block can be rebuilt, where it can.
@@ -554,8 +549,8 @@ const MOST_PARITY: usize = 32 << 20;
 /// Reasons that are kept.
 const MOST_REASONS: usize = 4096;
 
-/// The round trip before any is known.
-const LIKELY_RTT: Nanos = Nanos(100_000_000);
+/// The round trip to reckon with before any is known.
+pub const LIKELY_RTT: Nanos = Nanos(100_000_000);
 
 /// How often a receiver says how it fares: a rate is judged by two or three of these.
 const REPORT: Nanos = Nanos(100_000_000);

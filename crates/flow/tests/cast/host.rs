@@ -240,20 +240,23 @@ impl Simulation {
     pub(crate) fn write(&mut self, host: usize, data: &Data, payload: &[u8]) {
         let each = &mut self.hosts[host];
         let Some(machine) = &mut each.machine else { return };
-        let Some(write) = machine.on_data(self.now, data, payload) else { return };
-        each.written += write.payload.len() as u64;
-        if self.products[data.product as usize].1.is_empty() {
-            return;
-        }
+        let writes = machine.on_data(self.now, data, payload);
+        let is_kept = !self.products[data.product as usize].1.is_empty();
         let size = data.shape.content() as usize;
-        let (content, known) =
-            each.partial.entry(data.product).or_insert_with(|| (vec![0; size], Vec::new()));
-        let bytes = &payload[write.payload.clone()];
-        content[write.at as usize..write.at as usize + bytes.len()].copy_from_slice(bytes);
-        let end = write.at + bytes.len() as u64;
-        match known.last_mut() {
-            Some(last) if last.end == write.at => last.end = end,
-            _ => known.push(write.at..end),
+        for write in writes {
+            each.written += write.payload.len() as u64;
+            if !is_kept {
+                continue;
+            }
+            let (content, known) =
+                each.partial.entry(data.product).or_insert_with(|| (vec![0; size], Vec::new()));
+            let bytes = &payload[write.payload.clone()];
+            content[write.at as usize..write.at as usize + bytes.len()].copy_from_slice(bytes);
+            let end = write.at + bytes.len() as u64;
+            match known.last_mut() {
+                Some(last) if last.end == write.at => last.end = end,
+                _ => known.push(write.at..end),
+            }
         }
     }
 }

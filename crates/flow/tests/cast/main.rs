@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod host;
+mod overlaps;
 mod product;
 mod repairs;
 mod scale;

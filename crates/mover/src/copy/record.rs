@@ -90,10 +90,10 @@ pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
     record.samples = samples.iter().enumerate().map(|(index, bytes)| (end(index), *bytes)).collect();
     if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
         let sent = &account.transport;
-        record.cpu_s =
-            Some(Ends { sender: sent.cpu.as_secs_f64(), receiver: finished.stages.cpu.as_secs_f64() });
-        let read = account.stages.disk.as_secs_f64();
-        record.disk_s = Some(Disk { read, write: finished.stages.disk.as_secs_f64() });
+        let seconds = |time: Nanos| Some(time.as_secs_f64());
+        record.cpu_s = Some(Ends { sender: seconds(sent.cpu), receiver: seconds(finished.stages.cpu) });
+        let (read, write) = (account.stages.disk, finished.stages.disk);
+        record.disk_s = Some(Disk { read: seconds(read), write: seconds(write) });
         record.retransmits = Some(sent.retransmits);
         record.buffers = Some(Buffers { send: sent.buffer, receive: finished.buffer });
         record.congestion =

@@ -56,7 +56,7 @@ pub(super) fn close(record: &mut Record, account: Account) {
     record.retransmits = account.retransmits();
     if let (Some(received), Some(sent)) = (received, &account.sent) {
         let (sender, receiver) = (sent.cpu.as_secs_f64(), received.cpu.as_secs_f64());
-        record.cpu_s = Some(Ends { sender, receiver });
+        record.cpu_s = Some(Ends { sender: Some(sender), receiver: Some(receiver) });
         record.buffers = Some(Buffers { send: sent.buffer, receive: received.buffer });
     }
     if let Some(sent) = &account.sent {

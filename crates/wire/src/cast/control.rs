@@ -92,6 +92,8 @@ pub struct Report {
     pub refused: u64,
     /// Bytes of streams that are there, of complete products and others.
     pub bytes: u64,
+    /// Of these, bytes that were sent again, to the group or to it alone, or rebuilt.
+    pub repaired: u64,
     /// Round trip over the control connection; zero where it is not known.
     pub rtt: Nanos,
 }
@@ -214,7 +216,7 @@ pub struct Leave {
     pub caught_up: u32,
     /// Bytes of their content.
     pub bytes: u64,
-    /// CPU time of the process.
+    /// CPU time of the process since it joined.
     pub cpu: Nanos,
 }
 
@@ -245,7 +247,8 @@ impl Control<'_> {
                 HAVE
             }
             Self::Report(report) => {
-                for value in [report.packets, report.lost, report.refused, report.bytes, report.rtt.0] {
+                let Report { packets, lost, refused, bytes, repaired, rtt } = report;
+                for value in [packets, lost, refused, bytes, repaired, &rtt.0] {
                     out.extend(value.to_be_bytes());
                 }
                 REPORT
@@ -318,6 +321,7 @@ impl<'a> Control<'a> {
                 lost: rest.u64()?,
                 refused: rest.u64()?,
                 bytes: rest.u64()?,
+                repaired: rest.u64()?,
                 rtt: Nanos(rest.u64()?),
             }),
             FAILED => {

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use farlink_flow::cast::receiver::LIKELY_RTT;
 use farlink_host::clock::monotonic;
 use farlink_mover::facts;
-use farlink_wire::cast::control::{Control, Join, Leave, Welcome, Words};
+use farlink_wire::cast::control::{Control, Join, Leave, Report, Welcome, Words};
 use farlink_wire::quantity::Nanos;
 
 use super::Session;
@@ -31,8 +32,10 @@ impl Session<'_> {
             }
             Heard::Have(runs) => self.machine.on_have(now, receiver, &runs),
             Heard::Report(report) => {
-                self.machine.on_report(receiver, report);
-                self.tempo.on_report(now, receiver, &report);
+                let rtt = if report.rtt == Nanos::ZERO { LIKELY_RTT } else { report.rtt };
+                let reckoned = Report { rtt, ..report };
+                self.machine.on_report(receiver, reckoned);
+                self.tempo.on_report(now, receiver, &reckoned);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
                     peer.report = report;
                 }

@@ -8,7 +8,7 @@ use farlink_wire::cast::control::{MOST_RANGES, Want};
 use farlink_wire::quantity::Nanos;
 use rand::RngExt;
 
-use super::Receiver;
+use super::{LIKELY_RTT, Receiver};
 
 /// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
 #[derive(Clone, Debug, Default)]
@@ -186,7 +186,8 @@ impl Receiver {
 
     /// The way there and back, and as long as the sender collects what others lack.
     fn answer_time(&self) -> Nanos {
-        Nanos((self.rtt.0 / 4 * 5).saturating_add(2 * self.config.pace.0).saturating_add(LEAST_AGAIN.0))
+        let rtt = self.rtt.unwrap_or(LIKELY_RTT);
+        Nanos((rtt.0 / 4 * 5).saturating_add(2 * self.config.pace.0).saturating_add(LEAST_AGAIN.0))
     }
 
     /// When to ask again for what is asked for now: twice as late each time, and not all at the same time.

@@ -7,7 +7,7 @@ use farlink_wire::cast::packet::{Data, Parity};
 use farlink_wire::cast::{Announcement, AnnouncementError, Part, Payload, Shape};
 use farlink_wire::entry::Digest;
 
-use super::{Rebuild, Write};
+use super::{Rebuild, Write, Writes};
 use crate::cast::packets::Packets;
 
 /// A product that is neither stored nor given up.
@@ -30,6 +30,15 @@ enum State {
     Coming { again: bool },
     /// Everything is there, and its digest is compared.
     Checked { again: bool },
+}
+
+/// What a frame brought that was not there.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) packets: u64,
+    /// Of the stream.
+    pub(super) bytes: u64,
+    pub(super) writes: Writes,
 }
 
 #[derive(Debug)]
@@ -63,18 +72,37 @@ impl Item {
         self.shape == Some(shape)
     }
 
-    /// Keeps what is not content, and says what is.
-    pub(super) fn store(&mut self, data: &Data, payload: &[u8]) -> Option<Write> {
-        let mut write = None;
-        for (part, range) in data.shape.parts(data.offset..data.offset + payload.len() as u64) {
+    /// Takes those of a frame's packets that were not there: keeps what is not content, and says what is.
+    pub(super) fn take(&mut self, data: &Data, packets: Range<u64>, payload: &[u8], full: Payload) -> Taken {
+        let full = u64::from(full.get());
+        let mut taken = Taken::default();
+        let mut from = packets.start;
+        while let Some(new) = self.packets.missing(from..packets.end) {
+            from = new.end;
+            let start = (new.start - packets.start) * full;
+            let end = ((new.end - packets.start) * full).min(payload.len() as u64);
+            taken.packets += new.end - new.start;
+            taken.bytes += end - start;
+            for packet in new {
+                self.packets.insert(packet);
+            }
+            let place = data.offset + start;
+            self.store(data.shape, place, payload, start as usize..end as usize, &mut taken.writes);
+        }
+        taken
+    }
+
+    /// Keeps of some bytes of `payload`, which begin at `place` in the stream, what is not content, and says what is.
+    fn store(&mut self, shape: Shape, place: u64, payload: &[u8], of: Range<usize>, writes: &mut Writes) {
+        for (part, range) in shape.parts(place..place + of.len() as u64) {
+            let range = of.start + range.start..of.start + range.end;
             let bytes = &payload[range.clone()];
             match part {
                 Part::Head(at) => self.head[at..at + bytes.len()].copy_from_slice(bytes),
                 Part::Digest(at) => self.digest.0[at..at + bytes.len()].copy_from_slice(bytes),
-                Part::Content(at) => write = Some(Write { at, payload: range }),
+                Part::Content(at) => writes.push(Write { at, payload: range }),
             }
         }
-        write
     }
 
     /// The announcement, once it is whole, and only then.
@@ -97,11 +125,6 @@ impl Item {
         }
         self.state = State::Checked { again };
         Some((self.announcement.clone()?, shape.content(), self.digest))
-    }
-
-    /// Whether everything is there.
-    pub(super) fn is_checked(&self) -> bool {
-        matches!(self.state, State::Checked { .. })
     }
 
     /// Begins once more; false where it did so before.

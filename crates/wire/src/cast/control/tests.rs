@@ -36,7 +36,7 @@ fn frames() -> Vec<Control<'static>> {
         ]),
         Control::Nack(Vec::new()),
         Control::Have(vec![(0, 1), (2, u32::MAX - 1)]),
-        Control::Report(Report { packets: 5, lost: 1, refused: 2, bytes: 3, rtt: Nanos(4) }),
+        Control::Report(Report { packets: 5, lost: 1, refused: 2, bytes: 3, repaired: 2, rtt: Nanos(4) }),
         Control::Failed { product: 3, reason: "the disk is full".to_owned().into() },
         Control::Repair(Repair {
             product: 2,

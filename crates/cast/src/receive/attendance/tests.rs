@@ -1,0 +1,125 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::thread;
+
+use farlink_flow::digest;
+use farlink_mover::channel::Channel;
+use farlink_mover::facts;
+use farlink_wire::cast::{Payload, Position, SessionId, Shape};
+use farlink_wire::entry::{Digest, Metadata};
+use farlink_wire::message::copy::{Protect, Secret};
+use farlink_wire::path::RelativePath;
+
+use super::*;
+
+fn attendance() -> Attendance {
+    let welcome = Welcome {
+        host: facts::host(),
+        session: SessionId(1),
+        key: Secret(Digest([1; 32])),
+        protect: Protect::Encrypt,
+        payload: Payload::try_from(8000).unwrap(),
+        block: 0.try_into().unwrap(),
+        number: 0,
+        first: 0,
+        position: Position { product: 0, offset: 0 },
+        pace: Nanos(1_000_000),
+    };
+    Attendance::new(&welcome).unwrap()
+}
+
+#[test]
+fn who_leaves_is_there_until_the_sender_has_heard_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (ours, _) = listener.accept().unwrap();
+    let leaving = thread::spawn(move || {
+        let mut line = Line::new(Channel::over_tcp(ours).unwrap());
+        attendance().leave(&mut line, &Wake::new().unwrap());
+    });
+    let mut heard = Vec::new();
+    sender.read_to_end(&mut heard).unwrap();
+    let mut last = None;
+    while let Some((control, length)) = Control::decode(&heard).unwrap() {
+        last = Some(matches!(control, Control::Words(Words::Leave(_))));
+        heard.drain(..length);
+    }
+    assert_eq!(last, Some(true));
+    // What a sender says until it has heard it: a connection that was closed answers with a reset.
+    let mut echo = Vec::new();
+    Control::Echo { answer: true, stamp: 1 }.encode(&mut echo);
+    for _ in 0..100 {
+        sender.write_all(&echo).unwrap();
+        thread::yield_now();
+    }
+    drop(sender);
+    leaving.join().unwrap();
+}
+
+#[test]
+fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_no_name_yet() {
+    let mut attendance = attendance();
+    let content = 2 * MOST_EARLY as u64;
+    let shape = Shape::new(100, content).unwrap();
+    let payload = [7; 8000];
+    let mut offset = 8000;
+    while offset < shape.stream() {
+        let bytes = (shape.stream() - offset).min(8000) as usize;
+        let repair = Repair { product: 0, shape, offset, payload: &payload[..bytes] };
+        attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
+        offset += bytes as u64;
+    }
+    assert_eq!(attendance.progress().tally.bytes, shape.stream() - 8000);
+    // Of the group's packets no more is kept: they come again.
+    let of = |product, offset| Data { product, shape, offset, repair: false };
+    assert!(!attendance.has_room(&of(1, 8000), 8000));
+    assert!(attendance.has_room(&of(1, 0), 8000), "the name itself");
+}
+
+/// A product's stream.
+fn stream(content: &[u8]) -> (Shape, Vec<u8>) {
+    let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns: 5 };
+    let head = Announcement { path: RelativePath::new("a").unwrap(), metadata }.encode();
+    let shape = Shape::new(head.len(), content.len() as u64).unwrap();
+    (shape, [&head, content, &digest::whole(content).0[..]].concat())
+}
+
+#[test]
+fn frames_that_overlap_are_stored_as_they_are_whatever_their_order() {
+    let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ (at >> 9)) as u8).collect();
+    let (shape, stream) = stream(&content);
+    let count = stream.len().div_ceil(8000);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let _sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut line = Line::new(Channel::over_tcp(listener.accept().unwrap().0).unwrap());
+    let into = std::env::temp_dir().join(format!("attendance-overlap-{}", std::process::id()));
+    for name_last in [false, true] {
+        for kept in [false, true] {
+            std::fs::create_dir_all(&into).unwrap();
+            let directory = kept.then(|| into.as_os_str().as_bytes());
+            let storage = Storage::open(directory, "239.1.1.1:7000".parse().unwrap()).unwrap();
+            let mut attendance = attendance();
+            let mut stored = 0;
+            // Every fifth packet, then in frames of 16 what lies between, each of which begins within the one before, back to front.
+            let alone = (usize::from(name_last)..count).step_by(5).map(|at| at..at + 1);
+            let frames = (usize::from(name_last)..count).step_by(11).map(|at| at..at + 16).rev();
+            for packets in alone.chain(frames).chain(std::iter::once(0..count.min(8))) {
+                let range = packets.start * 8000..stream.len().min(packets.end * 8000);
+                let offset = range.start as u64;
+                let repair = Repair { product: 0, shape, offset, payload: &stream[range] };
+                attendance.hear_sender(monotonic(), &Control::Repair(repair), &storage);
+                attendance.do_all(&storage, &mut line, &mut |notice| {
+                    stored += u32::from(matches!(notice, Notice::Stored { .. }));
+                });
+            }
+            let tally = attendance.progress().tally;
+            assert_eq!((stored, tally.stored, tally.failed, tally.caught_up), (1, 1, 0, 0));
+            assert_eq!(tally.bytes, shape.stream());
+            if kept {
+                assert_eq!(std::fs::read(into.join("a")).unwrap(), content);
+            }
+            std::fs::remove_dir_all(&into).unwrap();
+        }
+    }
+}
