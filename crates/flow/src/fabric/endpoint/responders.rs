@@ -9,7 +9,7 @@ use farlink_wire::quantity::Nanos;
 use crate::fabric::incoming::Incoming;
 use crate::fabric::operation::{EndpointId, Identity};
 use crate::fabric::parity::Piece;
-use crate::fabric::seal::{Cipher, Direction};
+use crate::fabric::seal::Cipher;
 
 /// All receiving contexts.
 pub(super) struct Responders {
@@ -60,7 +60,7 @@ impl Responders {
         }
     }
 
-    /// Opens a datagram that is genuine and new.
+    /// Opens a datagram that is genuine and new, and that there is room for.
     pub(super) fn open<'a>(
         &mut self,
         now: Nanos,
@@ -80,8 +80,8 @@ impl Responders {
                     return None;
                 }
                 let cipher = Cipher::new(&self.key, source, self.me.endpoint, clear.context)?;
-                let body = cipher.open(clear, Direction::Forth, datagram)?;
                 let mut incoming = Incoming::new(clear.context, cipher, now);
+                let body = incoming.open(clear, datagram)?;
                 incoming.on_number(now, clear);
                 self.close(source);
                 self.last.insert(source, clear.context);
