@@ -218,6 +218,9 @@ impl Engine {
         if let Some(nearby) = &mut self.nearby {
             nearby.put_out(now, &mut self.endpoint, &mut self.operations);
         }
+        if self.endpoint.seems_alone() && self.peers.know_all(&mut self.endpoint) {
+            self.endpoint.on_all_known();
+        }
         while let Some(ended) = self.endpoint.poll_completion() {
             self.tell(&ended);
         }

@@ -33,8 +33,9 @@ use super::parity::Piece;
 /// The driver holds it under one lock, and after every call that changes it
 /// 1. takes [`poll_transmit`](Self::poll_transmit) until there is none, and sends it;
 /// 2. for each peer of [`nearby`](Self::nearby), gives it room with [`fill`](Self::fill) until that says 0, or there is no room;
-/// 3. takes [`poll_completion`](Self::poll_completion) until there is none;
-/// 4. calls [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline).
+/// 3. where it [seems alone](Self::seems_alone), makes it known all endpoints that the program knows, and [says so](Self::on_all_known);
+/// 4. takes [`poll_completion`](Self::poll_completion) until there is none;
+/// 5. calls [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline).
 #[derive(Debug)]
 pub struct Endpoint {
     settings: Settings,
@@ -113,6 +114,12 @@ impl Endpoint {
     #[must_use]
     pub fn identity(&self, peer: PeerId) -> Identity {
         *self.peers.identity(peer)
+    }
+
+    /// Whether a peer is this process.
+    #[must_use]
+    pub fn is_itself(&self, peer: PeerId) -> bool {
+        self.peers.place(peer) == Place::Own
     }
 
     /// Sends a message.
@@ -393,6 +400,18 @@ impl Endpoint {
         let foreign = self.foreign.as_mut().filter(|foreign| !foreign.told)?;
         foreign.told = true;
         Some(*foreign)
+    }
+
+    /// Whether a receive waits for whoever sends something, and every [`peer`](Self::peer) failed that it heard of: it cannot know whether
+    /// there are others.
+    #[must_use]
+    pub fn seems_alone(&self) -> bool {
+        self.messages.seems_alone()
+    }
+
+    /// There are no others than the peers that it was told of: receives that wait for whoever sends something fail, where all of those did.
+    pub fn on_all_known(&mut self) {
+        self.messages.on_all_known();
     }
 
     /// An operation that ended.

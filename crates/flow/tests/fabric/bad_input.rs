@@ -11,7 +11,7 @@ use crate::{MS, SECOND, SILENCE, dynamic, path, settings, transports};
 fn five(settings: &Settings) -> Simulation {
     let mut simulation = Simulation::new(5, 1, path(11_800, 0.01), settings);
     for from in 0..5 {
-        (0..5).for_each(|to| simulation.message(from, to, 1000));
+        (0..5).filter(|to| *to != from).for_each(|to| simulation.message(from, to, 1000));
     }
     simulation.finish(Nanos(SECOND));
     // Until nothing is owed.
@@ -127,6 +127,46 @@ fn who_waits_for_anybody_is_told_when_nobody_is_left() {
     // Whoever asks then is told at once.
     simulation.receive_of_anybody(0);
     assert_eq!(simulation.failures.len(), 2);
+}
+
+#[test]
+fn who_waits_for_anybody_waits_for_those_that_it_has_not_met() {
+    for transport in transports() {
+        let mut simulation = Simulation::of_strangers(3, 1, path(11_800, 0.0), &settings(transport));
+        simulation.message(0, 1, 1000);
+        simulation.message(1, 0, 1000);
+        simulation.finish(Nanos(SECOND));
+        simulation.receive_of_anybody(0);
+        simulation.close(1);
+        simulation.run(Nanos(SECOND));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (1, 0),
+            "{transport:?}"
+        );
+        // Until the last one is gone, too.
+        simulation.message(0, 2, 8);
+        simulation.run(Nanos(SECOND));
+        simulation.close(2);
+        simulation.run(Nanos(SECOND));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (2, 1),
+            "{transport:?}"
+        );
+    }
+}
+
+#[test]
+fn who_talks_to_itself_is_somebody() {
+    let mut simulation = Simulation::new(2, 1, path(11_800, 0.0), &settings(dynamic(2, "dcs_quota")));
+    simulation.message(0, 0, 8);
+    simulation.message(1, 0, 8);
+    simulation.finish(Nanos(SECOND));
+    simulation.receive_of_anybody(0);
+    simulation.close(1);
+    simulation.run(Nanos(SECOND));
+    assert_eq!((simulation.figure(0, "failed_peers"), simulation.failures.len()), (1, 0));
 }
 
 #[test]
