@@ -60,8 +60,12 @@ impl Nearby {
                 });
                 endpoint.on_frames(now, from, frames, memory);
             }
-            if peer.is_some() {
+            if let Some(from) = peer {
                 reader.release();
+                // It was given up, and lives: it is to know.
+                if endpoint.failure(from).is_some() {
+                    self.gone.push(from);
+                }
             }
         }
         while let Some(ended) = self.neighbours.ended() {
@@ -72,6 +76,9 @@ impl Nearby {
         }
         for peer in self.gone.drain(..) {
             self.writers.remove(&peer);
+            let id = endpoint.identity(peer).endpoint.0;
+            self.neighbours.dismiss(id);
+            self.readers.remove(&id);
             endpoint.on_gone(now, peer);
         }
     }

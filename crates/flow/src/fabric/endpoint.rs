@@ -187,7 +187,11 @@ impl Endpoint {
     }
 
     /// Frames of a peer came, in order.
-    fn on_said(&mut self, _now: Nanos, from: PeerId, frames: &[u8], memory: &mut dyn Memory) {
+    fn on_said(&mut self, now: Nanos, from: PeerId, frames: &[u8], memory: &mut dyn Memory) {
+        if self.messages.failure(from).is_some() {
+            self.dismiss(now, from);
+            return;
+        }
         if self.messages.on_frames(from, frames, memory).is_err() {
             self.counts.nonsense += 1;
         }
@@ -196,7 +200,7 @@ impl Endpoint {
             if let Some(peer) = self.peers.find(EndpointId(endpoint))
                 && self.peers.identity(peer).host == self.peers.identity(by).host
             {
-                self.fail(peer, Failure::Ended);
+                self.fail(now, peer, Failure::Ended);
             }
         }
     }
@@ -242,6 +246,13 @@ impl Endpoint {
             None => self.peer(identity),
         };
         self.peers.on_heard(peer, now);
+        if self.messages.failure(peer).is_some() {
+            self.responders.ignore(opened.source);
+            if opened.about != About::Farewell {
+                self.dismiss(now, peer);
+            }
+            return;
+        }
         self.on_opened(now, peer, &opened, memory);
         self.listen(now, memory);
     }
@@ -261,7 +272,7 @@ impl Endpoint {
                 Ok((parity, shard)) => self.responders.on_parity(opened.source, parity, shard),
                 Err(_) => self.counts.nonsense += 1,
             },
-            About::Farewell => self.fail(peer, Failure::Ended),
+            About::Farewell => self.fail(now, peer, Failure::Ended),
             About::Disconnect => self.responders.close(opened.source),
             About::Connect | About::Ack => {}
         }
@@ -313,11 +324,18 @@ impl Endpoint {
     }
 
     /// A nearby peer's process ended, or cannot be reached.
-    pub fn on_gone(&mut self, _now: Nanos, peer: PeerId) {
-        self.fail(peer, Failure::Ended);
+    pub fn on_gone(&mut self, now: Nanos, peer: PeerId) {
+        self.fail(now, peer, Failure::Ended);
     }
 
-    fn fail(&mut self, peer: PeerId, why: Failure) {
+    /// Tells a peer that was given up, if it lives, that nothing that it says is heard any more.
+    fn dismiss(&mut self, now: Nanos, peer: PeerId) {
+        if self.peers.begin_dismissal(peer, now) {
+            self.contexts.dismiss(now, peer, self.peers.identity(peer));
+        }
+    }
+
+    fn fail(&mut self, now: Nanos, peer: PeerId, why: Failure) {
         if self.messages.failure(peer).is_some() {
             return;
         }
@@ -332,7 +350,11 @@ impl Endpoint {
         self.contexts.transport.on_gone(peer);
         // Of others who were reached through it, what was under way is lost, too.
         for other in self.contexts.on_gone(peer) {
-            self.fail(other, why);
+            self.fail(now, other, why);
+            self.dismiss(now, other);
+        }
+        if why != Failure::Ended {
+            self.dismiss(now, peer);
         }
     }
 
@@ -344,7 +366,7 @@ impl Endpoint {
             for peer in self.contexts.fail(context) {
                 // A peer that was heard of may have this context for its first that nothing was heard of.
                 let why = if self.peers.was_heard(peer) { Failure::Silent } else { why };
-                self.fail(peer, why);
+                self.fail(now, peer, why);
             }
         }
         if self.next_look <= now {
@@ -431,9 +453,10 @@ impl Endpoint {
         self.messages.is_quiet() && self.contexts.is_drained() && !self.neighbours.has_talking()
     }
 
-    /// Says farewell to peers far away: one datagram each, best effort.
+    /// Says farewell to peers far away: one datagram each, best effort. Those that were given up may live.
     pub fn on_close(&mut self, now: Nanos) {
-        let known = self.peers.acquaintances().filter(|(peer, _)| self.messages.failure(*peer).is_none());
+        let ended = |peer| self.messages.failure(peer) == Some(Failure::Ended);
+        let known = self.peers.acquaintances().filter(|(peer, _)| !ended(*peer));
         self.contexts.say_farewell(now, known);
     }
 

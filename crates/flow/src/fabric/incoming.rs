@@ -241,6 +241,11 @@ impl Incoming {
         written
     }
 
+    /// No acknowledgement is owed.
+    pub const fn ignore(&mut self) {
+        self.owes = false;
+    }
+
     /// Whether an acknowledgement is owed.
     #[must_use]
     pub const fn owes(&self) -> bool {

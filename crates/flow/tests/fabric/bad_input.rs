@@ -2,6 +2,7 @@
 
 use farlink_flow::fabric::endpoint::Settings;
 use farlink_flow::fabric::operation::Failure;
+use farlink_link::Conditions;
 use farlink_wire::quantity::Nanos;
 
 use crate::simulation::Simulation;
@@ -167,6 +168,40 @@ fn who_talks_to_itself_is_somebody() {
     simulation.close(1);
     simulation.run(Nanos(SECOND));
     assert_eq!((simulation.figure(0, "failed_peers"), simulation.failures.len()), (1, 0));
+}
+
+#[test]
+fn who_was_given_up_and_lives_is_told_so() {
+    for transport in transports() {
+        let conditions = path(11_800, 0.01);
+        // Whether it speaks first when the link is back, or waits only.
+        for speaks in [true, false] {
+            let mut simulation = five(&settings(transport));
+            simulation.set(Conditions { is_cut: true, ..conditions });
+            simulation.receive(0, 2, 8);
+            // Process 2 computes.
+            simulation.finish(SILENCE);
+            let [failed] = simulation.failures[..] else { panic!("{:?}", simulation.failures) };
+            assert_eq!((failed.process, failed.other), (0, 2));
+            simulation.set(conditions);
+            simulation.receive(2, 0, 8);
+            if speaks {
+                simulation.send(2, 0, 300_000);
+            }
+            let limit = if speaks { Nanos(SECOND) } else { SILENCE };
+            simulation.finish(limit);
+            let of_it = simulation.failures.iter().filter(|each| (each.process, each.other) == (2, 0));
+            assert!(of_it.count() >= 1, "{transport:?} {:?}", simulation.failures);
+            assert_eq!([0, 1, 2, 3].map(|process| simulation.figure(process, "failed_peers")), [1, 0, 1, 0]);
+            // They leave each other in peace.
+            simulation.run(Nanos(SECOND));
+            let before = simulation.datagrams;
+            simulation.run(Nanos(10 * SECOND));
+            assert_eq!(simulation.datagrams, before, "{transport:?}");
+            (0..5).filter(|other| other % 2 != 0).for_each(|other| simulation.message(other, 2, 8));
+            simulation.finish(Nanos(SECOND));
+        }
+    }
 }
 
 #[test]

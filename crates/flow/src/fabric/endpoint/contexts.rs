@@ -172,9 +172,14 @@ impl Contexts {
             self.places.iter().flatten().map(|context| context.outgoing.route().to).collect();
         self.words.extend(open().map(|(id, _)| (About::Farewell, None, id)));
         for (peer, identity) in peers.filter(|(_, identity)| !reached.contains(&identity.endpoint)) {
-            if let Some(context) = self.make(now, peer, identity, Handshake::None) {
-                self.words.push_back((About::Farewell, Some(context), NOWHERE));
-            }
+            self.dismiss(now, peer, identity);
+        }
+    }
+
+    /// Says farewell to a peer to whom no context leads.
+    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity) {
+        if let Some(context) = self.make(now, peer, identity, Handshake::None) {
+            self.words.push_back((About::Farewell, Some(context), NOWHERE));
         }
     }
 

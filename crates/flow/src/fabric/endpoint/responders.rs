@@ -101,6 +101,13 @@ impl Responders {
         Some(Opened { source, about: clear.about, body, host })
     }
 
+    /// What a peer said is not acknowledged: nobody takes it.
+    pub(super) fn ignore(&mut self, source: EndpointId) {
+        if let Some(incoming) = self.open.get_mut(&source) {
+            incoming.ignore();
+        }
+    }
+
     /// A piece came: whether it is the next, to be taken at once.
     pub(super) fn on_data(&mut self, source: EndpointId, data: Data, frames: &[u8]) -> bool {
         let Some(incoming) = self.open.get_mut(&source) else { return false };
