@@ -169,6 +169,10 @@ impl Endpoint {
     /// Takes note of the peers to whom something is to be said; what is said to itself is heard at once.
     fn listen(&mut self, now: Nanos, memory: &mut dyn Memory) {
         while let Some(peer) = self.messages.poll_talked() {
+            // What was to be said to it is forgotten.
+            if self.messages.failure(peer).is_some() {
+                continue;
+            }
             match self.peers.place(peer) {
                 Place::Far if self.peers.begin_talking(peer) => self.talking.push_back(peer),
                 Place::Far => {}

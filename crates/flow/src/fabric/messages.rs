@@ -410,9 +410,13 @@ impl Messages {
         }
     }
 
-    fn say(&mut self, peer: PeerId, control: Control) {
-        self.peers[peer.0 as usize].outbox.say(control);
-        self.talked.push(peer);
+    fn say(&mut self, to: PeerId, control: Control) {
+        let peer = &mut self.peers[to.0 as usize];
+        // Nobody would take it, and it would never be said.
+        if peer.failed.is_none() {
+            peer.outbox.say(control);
+            self.talked.push(to);
+        }
     }
 
     /// A peer to whom there is something new to say; it may be said several times.

@@ -278,6 +278,28 @@ fn a_failed_peer_ends_what_was_under_way_with_it_and_nothing_else() {
 }
 
 #[test]
+fn nothing_is_said_to_a_failed_peer() {
+    let mut pair = Pair::new(1 << 20, 2 << 20);
+    // One of many, so that the other end gives credit again for what it takes.
+    (1..128).for_each(|_| pair.ends[1].on_peer(false));
+    let count = outbox::FIRST_CREDIT / (1 << 20) * 16;
+    for tag in 0..count {
+        pair.send(tag, bytes((1 << 16) - 128, tag));
+    }
+    while pair.step(0) {}
+    assert!(pair.ends[1].counts().unexpected >= count / 2);
+    pair.ends[1].on_failed(PEER, Failure::Ended);
+    while pair.ends[1].poll_talked().is_some() {}
+    for tag in 0..count / 2 {
+        pair.receive(Wanted::Tagged { tag, ignore: 0 }, tag, 1 << 16, None);
+    }
+    pair.ends[1].nudge(PEER);
+    pair.ends[1].tell_gone(PEER, 7);
+    assert_eq!(pair.received().len() as u64, count / 2);
+    assert!(pair.ends[1].is_quiet() && pair.ends[1].poll_talked().is_none());
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut messages = Messages::new(10, 100);
     messages.on_peer(false);
