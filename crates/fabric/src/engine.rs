@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     outgoing: Vec<u8>,
     /// What the socket had no room for, in `outgoing`.
     held: Option<(Transmit, usize)>,
+    /// Whether it let out as much as it does at once, so that there may be more.
+    goes_on: bool,
     /// When the socket was looked at, and whether there was something.
     looked: Nanos,
     busy: bool,
@@ -66,6 +68,7 @@ impl Engine {
             incoming: vec![0; MOST_AT_ONCE],
             outgoing: vec![0; MOST_AT_ONCE],
             held: None,
+            goes_on: false,
             looked: Nanos::ZERO,
             busy: false,
             heard: now,
@@ -230,6 +233,7 @@ impl Engine {
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         // The socket is only watched for what comes.
         let again = self.held.is_some().then(|| now.after(SEND_AGAIN));
+        let again = if self.goes_on { Some(now) } else { again };
         [again, self.endpoint.deadline()].into_iter().flatten().min()
     }
 
@@ -289,6 +293,7 @@ impl Engine {
     }
 
     fn transmit(&mut self) {
+        self.goes_on = false;
         if let Some((transmit, len)) = self.held.take() {
             self.transmit_one(transmit, len);
         }
@@ -300,6 +305,7 @@ impl Engine {
             let Some((transmit, len)) = next else { return };
             self.transmit_one(transmit, len);
         }
+        self.goes_on = self.held.is_none();
     }
 
     fn transmit_one(&mut self, transmit: Transmit, len: usize) {
@@ -356,3 +362,67 @@ const SEND_AGAIN: Nanos = Nanos(500_000);
 
 /// Runs of 64 KiB that are taken, or let out, before the other direction has its turn.
 const RUNS_AT_ONCE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use farlink_flow::fabric::endpoint::Settings;
+    use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
+    use farlink_flow::fabric::transport;
+    use farlink_wire::quantity::BitsPerSec;
+
+    use super::*;
+    use crate::memory::Parts;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// An endpoint, and a socket that its messages go to.
+    fn engine() -> (Engine, Datagrams) {
+        let [here, there] = [1, 2].map(|_| Datagrams::open(HERE, 1 << 20).unwrap());
+        let settings = Settings {
+            transport: transport::Kind::Ud,
+            key: [1; 32],
+            payload: 1400,
+            rate: BitsPerSec::new(100_000_000_000),
+            eager: 4 << 20,
+            most: 1 << 30,
+            silence: Nanos(20_000_000_000),
+            nearby: false,
+            seed: 1,
+        };
+        let endpoint = Endpoint::new(monotonic(), settings, identity(0, here.address()));
+        (Engine::new(monotonic(), endpoint, here, None), there)
+    }
+
+    fn identity(number: u64, address: SocketAddr) -> Identity {
+        Identity { endpoint: EndpointId(number + 1), host: HostId(number + 1), address }
+    }
+
+    fn send(engine: &mut Engine, to: Identity, bytes: &[u8]) {
+        // SAFETY: they outlive the engine.
+        let parts = unsafe { Parts::one(bytes.as_ptr().cast(), bytes.len()) }.unwrap();
+        let context = Context(std::ptr::null_mut());
+        let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
+        let operation = engine.operations.add(pending);
+        let (region, len) = (Region(operation.0), bytes.len());
+        let to = engine.endpoint.peer(to);
+        let send = Send { to, kind: Kind::Untagged, data: None, region, len, operation: Some(operation) };
+        engine.endpoint.send(monotonic(), send, &mut engine.operations).unwrap();
+    }
+
+    #[test]
+    fn nobody_sleeps_on_what_may_leave() {
+        let bytes = vec![7; 1 << 20];
+        let (mut engine, there) = engine();
+        (0..2).for_each(|_| send(&mut engine, identity(1, there.address()), &bytes));
+        let now = monotonic();
+        engine.put_out(now);
+        assert_eq!((engine.counts.runs_out, engine.deadline(now)), (RUNS_AT_ONCE as u64, Some(now)));
+        // Until all has left.
+        while engine.deadline(now) == Some(now) {
+            engine.put_out(now);
+        }
+        assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
+    }
+}
