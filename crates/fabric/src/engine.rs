@@ -229,6 +229,19 @@ impl Engine {
         }
     }
 
+    /// Lets out the machine's last words, of which each peer has one, as far as the socket has room; false where it has none.
+    pub(crate) fn put_out_words(&mut self, now: Nanos) -> bool {
+        loop {
+            self.put_out(now);
+            if self.held.is_some() {
+                return false;
+            }
+            if !self.endpoint.has_words() {
+                return true;
+            }
+        }
+    }
+
     /// When to go on, if nothing comes.
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         // The socket is only watched for what comes.
@@ -370,6 +383,7 @@ mod tests {
     use farlink_flow::fabric::endpoint::Settings;
     use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
     use farlink_flow::fabric::transport;
+    use farlink_wire::fabric::datagram::About;
     use farlink_wire::quantity::BitsPerSec;
 
     use super::*;
@@ -424,5 +438,25 @@ mod tests {
             engine.put_out(now);
         }
         assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
+    }
+
+    #[test]
+    fn all_peers_are_told_farewell() {
+        let (mut engine, there) = engine();
+        let count = 3 * RUNS_AT_ONCE;
+        for number in 0..count {
+            send(&mut engine, identity(1 + number as u64, there.address()), &[7]);
+            engine.put_out(monotonic());
+        }
+        let mut buffer = vec![0; MOST_AT_ONCE];
+        while there.receive(&mut buffer).unwrap().is_some() {}
+        engine.endpoint.on_close(monotonic());
+        assert!(engine.put_out_words(monotonic()) && !engine.endpoint.has_words());
+        let mut told = 0;
+        while let Some(received) = there.receive(&mut buffer).unwrap() {
+            let datagrams = buffer[..received.bytes].chunks(received.packet);
+            told += datagrams.filter(|datagram| datagram[1] == About::Farewell as u8).count();
+        }
+        assert_eq!(told, count);
     }
 }

@@ -464,6 +464,12 @@ impl Endpoint {
         self.contexts.say_farewell(now, known);
     }
 
+    /// Whether a farewell has not left yet.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        self.contexts.has_words()
+    }
+
     /// Figures for whoever wants to know what was done, by name.
     #[must_use]
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {

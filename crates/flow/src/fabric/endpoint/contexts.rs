@@ -183,6 +183,10 @@ impl Contexts {
         }
     }
 
+    pub(super) fn has_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+
     /// A last word: where it goes, and how many bytes.
     pub(super) fn poll_word(&mut self, now: Nanos, into: &mut [u8]) -> Option<(SocketAddr, usize)> {
         while let Some((about, closed, id)) = self.words.pop_front() {
