@@ -319,13 +319,21 @@ impl Contexts {
         for index in 0..self.places.len() {
             let id = ContextId(index as u32);
             let Some((outgoing, path)) = self.context(id) else { continue };
+            let before = outgoing.kept_bytes();
             outgoing.on_time(now, path);
+            let released = before - outgoing.kept_bytes();
             if outgoing.silence(now) >= silence {
                 let why = if outgoing.was_heard() { Failure::Silent } else { Failure::Unreachable };
                 failed.push((id, why));
             }
+            self.kept -= released as u64;
             self.look_at(id);
         }
+        debug_assert_eq!(
+            self.kept,
+            self.places.iter().flatten().map(|context| context.outgoing.kept_bytes() as u64).sum::<u64>(),
+            "what contexts keep is counted"
+        );
         failed
     }
 
