@@ -300,7 +300,8 @@ impl Messages {
                     }
                     None => {
                         self.counts.unexpected += 1;
-                        let room = (envelope.len as usize).min(self.most);
+                        // What it says of its length may not be true: more room is made as its bytes come.
+                        let room = envelope.len.min(FIRST_ROOM) as usize;
                         To::Waiting(self.matching.wait(from, envelope, Body::Bytes(Vec::with_capacity(room))))
                     }
                 };
@@ -503,6 +504,9 @@ impl Messages {
 
 /// What messages may cost that are copied because nobody waits for their regions.
 const MOST_KEPT: usize = 32 << 20;
+
+/// Bytes that a message of which nothing has come has room for.
+const FIRST_ROOM: u64 = 256 << 10;
 
 /// Bytes of messages that may wait unwanted, of all peers together.
 const POOL: u64 = 256 << 20;

@@ -316,6 +316,12 @@ fn what_cannot_be_is_refused() {
     for frames in [&[1_u8; 5][..], &[77; 64], &[2, 0, 0, 0, 0, 0, 0, 9, 1]] {
         assert!(messages.on_frames(PEER, frames, &mut heap).is_err());
     }
+    let mut eager = [0; 32];
+    let envelope = Envelope { tag: None, data: None, len: u64::MAX };
+    Frame::Eager(envelope, &[]).encode_head(0, &mut eager);
+    let mut of_any_length = Messages::new(10, usize::MAX);
+    of_any_length.on_peer(false);
+    of_any_length.on_frames(PEER, &eager, &mut heap).unwrap();
     let mut part = [0; 24 + 4];
     Frame::Part { receive: 3, offset: u64::MAX, bytes: &[] }.encode_head(4, &mut part);
     messages.on_frames(PEER, &part, &mut heap).unwrap();
