@@ -31,6 +31,8 @@ pub struct Incoming {
     kept_group: u32,
     parities: BTreeMap<u32, Vec<(Parity, Vec<u8>)>>,
     owes: bool,
+    /// What came that an acknowledgement has no room for together with what came later.
+    unsaid: VecDeque<Vec<(u64, u64)>>,
     highest_at: Nanos,
     heard: Nanos,
     answers: u64,
@@ -52,6 +54,7 @@ impl Incoming {
             kept_group: NO_GROUP,
             parities: BTreeMap::new(),
             owes: false,
+            unsaid: VecDeque::new(),
             highest_at: now,
             heard: now,
             answers: 0,
@@ -109,6 +112,9 @@ impl Incoming {
 
     /// A genuine datagram came. Those that are to be answered are acknowledged.
     pub fn on_number(&mut self, now: Nanos, clear: Clear) {
+        if self.numbers.forgets_unsaid() {
+            self.unsaid.push_back(self.numbers.say());
+        }
         if self.numbers.insert(clear.number) {
             self.highest_at = now;
         }
@@ -225,14 +231,17 @@ impl Incoming {
         });
     }
 
-    /// Writes an acknowledgement, where one is owed: how many bytes.
+    /// Writes an acknowledgement, where one is [owed](Self::owes): how many bytes. Another may be owed behind it.
     pub fn acknowledge(&mut self, now: Nanos, me: EndpointId, into: &mut [u8]) -> usize {
-        if !std::mem::take(&mut self.owes) {
+        if !self.owes {
             return 0;
         }
+        let unsaid = self.unsaid.pop_front();
+        self.owes = unsaid.is_some();
+        let runs = unsaid.unwrap_or_else(|| self.numbers.say());
         self.forget();
         let delay_us = u32::try_from(now.since(self.highest_at).0 / 1000).unwrap_or(u32::MAX);
-        let ack = Ack { piece: self.next, delay_us, runs: self.numbers.runs() }.encode();
+        let ack = Ack { piece: self.next, delay_us, runs }.encode();
         let clear = Clear { about: About::Ack, context: self.number, source: me.0, number: self.answers };
         self.answers += 1;
         let written = Clear::LEN + ack.len() + TAG;
@@ -242,8 +251,9 @@ impl Incoming {
     }
 
     /// No acknowledgement is owed.
-    pub const fn ignore(&mut self) {
+    pub fn ignore(&mut self) {
         self.owes = false;
+        self.unsaid.clear();
     }
 
     /// Whether an acknowledgement is owed.
@@ -259,6 +269,8 @@ struct Numbers {
     /// First and one past the last, highest first.
     runs: VecDeque<(u64, u64)>,
     forgotten: u64,
+    /// Runs that have begun since they were last said.
+    begun: usize,
 }
 
 impl Numbers {
@@ -278,7 +290,10 @@ impl Numbers {
             }
             (true, false) => self.runs[index].1 = number + 1,
             (false, true) => self.runs[index - 1].0 = number,
-            (false, false) => self.runs.insert(index, (number, number + 1)),
+            (false, false) => {
+                self.begun += 1;
+                self.runs.insert(index, (number, number + 1));
+            }
         }
         if self.runs.len() > Ack::RUNS
             && let Some((_, end)) = self.runs.pop_back()
@@ -286,6 +301,17 @@ impl Numbers {
             self.forgotten = end;
         }
         self.runs.front().is_some_and(|(_, end)| *end == number + 1)
+    }
+
+    /// Whether the next run may put one out that was never said.
+    fn forgets_unsaid(&self) -> bool {
+        self.runs.len() >= Ack::RUNS && self.begun >= Ack::RUNS - 1
+    }
+
+    /// The runs, which are said now.
+    fn say(&mut self) -> Vec<(u64, u64)> {
+        self.begun = 0;
+        self.runs()
     }
 
     fn runs(&self) -> Vec<(u64, u64)> {

@@ -139,6 +139,9 @@ impl Responders {
         while let Some(source) = self.due.pop_front() {
             let Some(incoming) = self.open.get_mut(&source) else { continue };
             let written = incoming.acknowledge(now, self.me.endpoint, into);
+            if incoming.owes() {
+                self.due.push_front(source);
+            }
             if written > 0 {
                 return Some((source, written));
             }
