@@ -24,6 +24,8 @@ pub(crate) struct Nearby {
     attended: Nanos,
     /// Peers that ended, or cannot be spoken to: what they said before is heard first.
     gone: BTreeSet<PeerId>,
+    /// Whether nobody can be let in, which was said.
+    is_full: bool,
 }
 
 impl Nearby {
@@ -37,6 +39,7 @@ impl Nearby {
             readers: HashMap::new(),
             attended: Nanos::ZERO,
             gone: BTreeSet::new(),
+            is_full: false,
         })
     }
 
@@ -146,7 +149,11 @@ impl Nearby {
     fn attend(&mut self) {
         let (me, key) = (self.me, self.key);
         let admits = &mut |who: &Introduction| prove(&key, who.id, me.0) == who.proof;
-        if let Err(error) = self.neighbours.attend(admits) {
+        let attended = self.neighbours.attend(admits);
+        let was_full = std::mem::replace(&mut self.is_full, attended.is_err());
+        if let Err(error) = attended
+            && !was_full
+        {
             complain(format_args!("let a process of this host in: {error}"));
         }
         // Those that were written to and have not spoken.
