@@ -194,8 +194,8 @@ impl Engine {
 
     /// Takes a receive back.
     pub(crate) fn cancel(&mut self, context: Context) -> Result<(), Code> {
-        let operation = self.operations.receive_of(context).ok_or(Code::NOT_FOUND)?;
-        if self.endpoint.cancel(operation) { Ok(()) } else { Err(Code::NOT_FOUND) }
+        let mut its = self.operations.receives_of(context);
+        if its.any(|operation| self.endpoint.cancel(operation)) { Ok(()) } else { Err(Code::NOT_FOUND) }
     }
 
     /// Hands to the machine what has come, and lets out what it wants out.
