@@ -167,6 +167,10 @@ impl Engine {
 
     /// Looks for a message that waits.
     pub(crate) fn peek(&mut self, now: Nanos, look: &Look) -> Result<(), Code> {
+        // A second message of one context would be received in place of the first, which nobody could have any more.
+        if look.then == Then::Claim && self.claims.contains_key(&look.context) {
+            return Err(Code::INVALID);
+        }
         let from = look.from.map(|from| self.peers.peer(from, &mut self.endpoint)).transpose()?;
         let answer = Completion::of(look.context, flags_of_wanted(look.wanted));
         let Some(found) = self.endpoint.peek(from, look.wanted, look.then != Then::Leave) else {
