@@ -32,12 +32,18 @@ impl Addresses {
         known.places.get(place).copied().flatten().ok_or(Code::INVALID)
     }
 
+    /// Numbers that were ever given.
+    pub(crate) fn places(&self) -> fi_addr_t {
+        lock(&self.0).map_or(0, |known| known.places.len() as fi_addr_t)
+    }
+
     /// The number of an endpoint, where the application knows it.
     pub(crate) fn place_of(&self, endpoint: u64) -> Option<fi_addr_t> {
         lock(&self.0).ok()?.endpoints.get(&endpoint).copied()
     }
 
-    fn insert(&self, address: Address) -> Result<fi_addr_t, Code> {
+    /// One more: its number.
+    pub(crate) fn insert(&self, address: Address) -> Result<fi_addr_t, Code> {
         let mut known = lock(&self.0)?;
         let place = known.places.len() as fi_addr_t;
         known.places.push(Some(address));
@@ -45,7 +51,8 @@ impl Addresses {
         Ok(place)
     }
 
-    fn remove(&self, place: fi_addr_t) -> Result<(), Code> {
+    /// One less.
+    pub(crate) fn remove(&self, place: fi_addr_t) -> Result<(), Code> {
         let mut known = lock(&self.0)?;
         let slot = usize::try_from(place).ok().and_then(|place| known.places.get_mut(place));
         let removed = slot.and_then(Option::take).ok_or(Code::INVALID)?;

@@ -271,7 +271,7 @@ unsafe fn tell(error: c_int, to: *mut c_char, room: usize) -> *const c_char {
     let told: &CStr = match error {
         fi::FI_ECANCELED => c"cancelled",
         fi::FI_ETIMEDOUT => c"the peer has said nothing for too long",
-        fi::FI_ECONNABORTED => c"the peer's process ended",
+        fi::FI_ECONNABORTED => c"the peer's process ended, or could not reach this one for too long",
         fi::FI_EHOSTUNREACH => {
             c"the peer never answered: is UDP open between the hosts, and is it of this job?"
         }

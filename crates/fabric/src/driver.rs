@@ -181,10 +181,7 @@ impl Driver {
     pub(crate) fn close(&self) -> Result<(), Code> {
         if self.enabled.swap(false, Ordering::Relaxed) {
             self.flush()?;
-            let mut engine = lock(&self.engine)?;
-            let now = monotonic();
-            engine.endpoint.on_close(now);
-            engine.put_out(now);
+            self.say_farewell()?;
         }
         if let Some(file) = &self.settings.statistics {
             let line = statistics::line(&self.settings, &*lock(&self.engine)?);
@@ -211,6 +208,19 @@ impl Driver {
             };
             self.sleep(&self.watched, Some(time));
             lock(&self.engine)?.woken();
+        }
+    }
+
+    /// Tells all peers that it ends, as soon as the socket takes that.
+    fn say_farewell(&self) -> Result<(), Code> {
+        let began = monotonic();
+        lock(&self.engine)?.endpoint.on_close(began);
+        loop {
+            let now = monotonic();
+            if lock(&self.engine)?.put_out_words(now) || now.since(began) > LINGER {
+                return Ok(());
+            }
+            self.sleep(&[], Some(NAP));
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     outgoing: Vec<u8>,
     /// What the socket had no room for, in `outgoing`.
     held: Option<(Transmit, usize)>,
+    /// Whether it let out as much as it does at once, so that there may be more.
+    goes_on: bool,
     /// When the socket was looked at, and whether there was something.
     looked: Nanos,
     busy: bool,
@@ -66,6 +68,7 @@ impl Engine {
             incoming: vec![0; MOST_AT_ONCE],
             outgoing: vec![0; MOST_AT_ONCE],
             held: None,
+            goes_on: false,
             looked: Nanos::ZERO,
             busy: false,
             heard: now,
@@ -164,6 +167,10 @@ impl Engine {
 
     /// Looks for a message that waits.
     pub(crate) fn peek(&mut self, now: Nanos, look: &Look) -> Result<(), Code> {
+        // A second message of one context would be received in place of the first, which nobody could have any more.
+        if look.then == Then::Claim && self.claims.contains_key(&look.context) {
+            return Err(Code::INVALID);
+        }
         let from = look.from.map(|from| self.peers.peer(from, &mut self.endpoint)).transpose()?;
         let answer = Completion::of(look.context, flags_of_wanted(look.wanted));
         let Some(found) = self.endpoint.peek(from, look.wanted, look.then != Then::Leave) else {
@@ -191,8 +198,8 @@ impl Engine {
 
     /// Takes a receive back.
     pub(crate) fn cancel(&mut self, context: Context) -> Result<(), Code> {
-        let operation = self.operations.receive_of(context).ok_or(Code::NOT_FOUND)?;
-        if self.endpoint.cancel(operation) { Ok(()) } else { Err(Code::NOT_FOUND) }
+        let mut its = self.operations.receives_of(context);
+        if its.any(|operation| self.endpoint.cancel(operation)) { Ok(()) } else { Err(Code::NOT_FOUND) }
     }
 
     /// Hands to the machine what has come, and lets out what it wants out.
@@ -218,8 +225,24 @@ impl Engine {
         if let Some(nearby) = &mut self.nearby {
             nearby.put_out(now, &mut self.endpoint, &mut self.operations);
         }
+        if self.endpoint.seems_alone() && self.peers.know_all(&mut self.endpoint) {
+            self.endpoint.on_all_known();
+        }
         while let Some(ended) = self.endpoint.poll_completion() {
             self.tell(&ended);
+        }
+    }
+
+    /// Lets out the machine's last words, of which each peer has one, as far as the socket has room; false where it has none.
+    pub(crate) fn put_out_words(&mut self, now: Nanos) -> bool {
+        loop {
+            self.put_out(now);
+            if self.held.is_some() {
+                return false;
+            }
+            if !self.endpoint.has_words() {
+                return true;
+            }
         }
     }
 
@@ -227,6 +250,7 @@ impl Engine {
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         // The socket is only watched for what comes.
         let again = self.held.is_some().then(|| now.after(SEND_AGAIN));
+        let again = if self.goes_on { Some(now) } else { again };
         [again, self.endpoint.deadline()].into_iter().flatten().min()
     }
 
@@ -286,6 +310,7 @@ impl Engine {
     }
 
     fn transmit(&mut self) {
+        self.goes_on = false;
         if let Some((transmit, len)) = self.held.take() {
             self.transmit_one(transmit, len);
         }
@@ -297,6 +322,7 @@ impl Engine {
             let Some((transmit, len)) = next else { return };
             self.transmit_one(transmit, len);
         }
+        self.goes_on = self.held.is_none();
     }
 
     fn transmit_one(&mut self, transmit: Transmit, len: usize) {
@@ -353,3 +379,88 @@ const SEND_AGAIN: Nanos = Nanos(500_000);
 
 /// Runs of 64 KiB that are taken, or let out, before the other direction has its turn.
 const RUNS_AT_ONCE: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use farlink_flow::fabric::endpoint::Settings;
+    use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
+    use farlink_flow::fabric::transport;
+    use farlink_wire::fabric::datagram::About;
+    use farlink_wire::quantity::BitsPerSec;
+
+    use super::*;
+    use crate::memory::Parts;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// An endpoint, and a socket that its messages go to.
+    fn engine() -> (Engine, Datagrams) {
+        let [here, there] = [1, 2].map(|_| Datagrams::open(HERE, 1 << 20).unwrap());
+        let settings = Settings {
+            transport: transport::Kind::Ud,
+            key: [1; 32],
+            payload: 1400,
+            rate: BitsPerSec::new(100_000_000_000),
+            eager: 4 << 20,
+            most: 1 << 30,
+            silence: Nanos(20_000_000_000),
+            nearby: false,
+            seed: 1,
+        };
+        let endpoint = Endpoint::new(monotonic(), settings, identity(0, here.address()));
+        (Engine::new(monotonic(), endpoint, here, None), there)
+    }
+
+    fn identity(number: u64, address: SocketAddr) -> Identity {
+        Identity { endpoint: EndpointId(number + 1), host: HostId(number + 1), address }
+    }
+
+    fn send(engine: &mut Engine, to: Identity, bytes: &[u8]) {
+        // SAFETY: they outlive the engine.
+        let parts = unsafe { Parts::one(bytes.as_ptr().cast(), bytes.len()) }.unwrap();
+        let context = Context(std::ptr::null_mut());
+        let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
+        let operation = engine.operations.add(pending);
+        let (region, len) = (Region(operation.0), bytes.len());
+        let to = engine.endpoint.peer(to);
+        let send = Send { to, kind: Kind::Untagged, data: None, region, len, operation: Some(operation) };
+        engine.endpoint.send(monotonic(), send, &mut engine.operations).unwrap();
+    }
+
+    #[test]
+    fn nobody_sleeps_on_what_may_leave() {
+        let bytes = vec![7; 1 << 20];
+        let (mut engine, there) = engine();
+        (0..2).for_each(|_| send(&mut engine, identity(1, there.address()), &bytes));
+        let now = monotonic();
+        engine.put_out(now);
+        assert_eq!((engine.counts.runs_out, engine.deadline(now)), (RUNS_AT_ONCE as u64, Some(now)));
+        // Until all has left.
+        while engine.deadline(now) == Some(now) {
+            engine.put_out(now);
+        }
+        assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
+    }
+
+    #[test]
+    fn all_peers_are_told_farewell() {
+        let (mut engine, there) = engine();
+        let count = 3 * RUNS_AT_ONCE;
+        for number in 0..count {
+            send(&mut engine, identity(1 + number as u64, there.address()), &[7]);
+            engine.put_out(monotonic());
+        }
+        let mut buffer = vec![0; MOST_AT_ONCE];
+        while there.receive(&mut buffer).unwrap().is_some() {}
+        engine.endpoint.on_close(monotonic());
+        assert!(engine.put_out_words(monotonic()) && !engine.endpoint.has_words());
+        let mut told = 0;
+        while let Some(received) = there.receive(&mut buffer).unwrap() {
+            let datagrams = buffer[..received.bytes].chunks(received.packet);
+            told += datagrams.filter(|datagram| datagram[1] == About::Farewell as u8).count();
+        }
+        assert_eq!(told, count);
+    }
+}

@@ -1,6 +1,6 @@
 //! Peers of this host, through shared memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -22,7 +22,10 @@ pub(crate) struct Nearby {
     readers: HashMap<u64, PeerId>,
     /// When it was looked who came and who went.
     attended: Nanos,
-    gone: Vec<PeerId>,
+    /// Peers that ended, or cannot be spoken to: what they said before is heard first.
+    gone: BTreeSet<PeerId>,
+    /// Whether nobody can be let in, which was said.
+    is_full: bool,
 }
 
 impl Nearby {
@@ -35,7 +38,8 @@ impl Nearby {
             writers: HashMap::new(),
             readers: HashMap::new(),
             attended: Nanos::ZERO,
-            gone: Vec::new(),
+            gone: BTreeSet::new(),
+            is_full: false,
         })
     }
 
@@ -46,7 +50,8 @@ impl Nearby {
 
     /// Hands to the machine what neighbours said.
     pub(crate) fn take_in(&mut self, now: Nanos, endpoint: &mut Endpoint, memory: &mut Operations) {
-        if now.since(self.attended) >= ATTEND_EVERY {
+        // Who is gone may have knocked, and spoken, before.
+        if now.since(self.attended) >= ATTEND_EVERY || !self.gone.is_empty() {
             self.attended = now;
             self.attend();
         }
@@ -60,8 +65,12 @@ impl Nearby {
                 });
                 endpoint.on_frames(now, from, frames, memory);
             }
-            if peer.is_some() {
+            if let Some(from) = peer {
                 reader.release();
+                // It was given up, and lives: it is to know.
+                if endpoint.failure(from).is_some() {
+                    self.gone.insert(from);
+                }
             }
         }
         while let Some(ended) = self.neighbours.ended() {
@@ -70,8 +79,16 @@ impl Nearby {
             }
             self.gone.extend(self.readers.remove(&ended.id));
         }
-        for peer in self.gone.drain(..) {
+        for peer in std::mem::take(&mut self.gone) {
+            let id = endpoint.identity(peer).endpoint.0;
+            let mut its = self.neighbours.readers().iter_mut().filter(|reader| reader.id() == id);
+            if endpoint.failure(peer).is_none() && its.any(|reader| reader.has_more()) {
+                self.gone.insert(peer);
+                continue;
+            }
             self.writers.remove(&peer);
+            self.neighbours.dismiss(id);
+            self.readers.remove(&id);
             endpoint.on_gone(now, peer);
         }
     }
@@ -82,6 +99,9 @@ impl Nearby {
             return;
         }
         for peer in endpoint.nearby() {
+            if self.gone.contains(&peer) {
+                continue;
+            }
             if !self.writers.contains_key(&peer) {
                 match self.connect(endpoint.identity(peer).endpoint) {
                     Ok(writer) => drop(self.writers.insert(peer, writer)),
@@ -100,7 +120,7 @@ impl Nearby {
                 }
             }
             if writer.ended() {
-                self.gone.push(peer);
+                self.gone.insert(peer);
             }
         }
     }
@@ -129,7 +149,11 @@ impl Nearby {
     fn attend(&mut self) {
         let (me, key) = (self.me, self.key);
         let admits = &mut |who: &Introduction| prove(&key, who.id, me.0) == who.proof;
-        if let Err(error) = self.neighbours.attend(admits) {
+        let attended = self.neighbours.attend(admits);
+        let was_full = std::mem::replace(&mut self.is_full, attended.is_err());
+        if let Err(error) = attended
+            && !was_full
+        {
             complain(format_args!("let a process of this host in: {error}"));
         }
         // Those that were written to and have not spoken.
@@ -147,10 +171,10 @@ impl Nearby {
             // Too many at this moment: again in the next round.
             ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
             // It listens from before others know it until it ends.
-            ErrorKind::ConnectionRefused => self.gone.push(peer),
+            ErrorKind::ConnectionRefused => drop(self.gone.insert(peer)),
             _ => {
                 complain(format_args!("connect to a process of this host: {error}"));
-                self.gone.push(peer);
+                self.gone.insert(peer);
             }
         }
     }
@@ -181,7 +205,103 @@ const RECORDS_AT_ONCE: usize = 32;
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::ptr;
+
+    use farlink_flow::fabric::endpoint::Settings;
+    use farlink_flow::fabric::operation::{HostId, Identity, Kind, Region, Send, Wanted};
+    use farlink_flow::fabric::transport;
+
     use super::*;
+    use crate::memory::Parts;
+    use crate::object::Context;
+    use crate::operations::Pending;
+
+    const KEY: [u8; 32] = [1; 32];
+
+    /// A process of this host.
+    struct Process {
+        endpoint: Endpoint,
+        nearby: Nearby,
+        operations: Operations,
+    }
+
+    impl Process {
+        fn new(number: u64) -> Self {
+            let me = identity(number);
+            let settings = Settings {
+                transport: transport::Kind::Ud,
+                key: KEY,
+                payload: 1472,
+                rate: None,
+                eager: 1 << 20,
+                most: 1 << 30,
+                silence: Nanos(20_000_000_000),
+                nearby: true,
+                seed: 1,
+            };
+            let endpoint = Endpoint::new(Nanos(1), settings, me);
+            let nearby = Nearby::open(me.endpoint, KEY).unwrap();
+            Self { endpoint, nearby, operations: Operations::default() }
+        }
+
+        /// Sends a message of no bytes.
+        fn send(&mut self, to: u64) {
+            let context = Context(ptr::null_mut());
+            // SAFETY: no memory is lent.
+            let parts = unsafe { Parts::one(ptr::null(), 0) }.unwrap();
+            let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
+            let operation = self.operations.add(pending);
+            let to = self.endpoint.peer(identity(to));
+            let region = Region(operation.0);
+            let send = Send { to, kind: Kind::Untagged, data: None, region, len: 0, operation: None };
+            self.endpoint.send(Nanos(1), send, &mut self.operations).unwrap();
+            self.nearby.put_out(Nanos(1), &mut self.endpoint, &mut self.operations);
+        }
+
+        fn take_in(&mut self, now: u64) {
+            self.nearby.take_in(Nanos(now), &mut self.endpoint, &mut self.operations);
+        }
+    }
+
+    /// Of numbers that no other test program has.
+    fn identity(number: u64) -> Identity {
+        let endpoint = EndpointId(u64::from(std::process::id()) << 32 | number);
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7);
+        Identity { endpoint, host: HostId(1), address }
+    }
+
+    #[test]
+    fn a_neighbour_that_ended_is_heard_to_its_last_record() {
+        let (mut here, mut there) = (Process::new(1), Process::new(2));
+        here.send(2);
+        there.take_in(1_000_000);
+        let count = 3 * RECORDS_AT_ONCE + 1;
+        (0..count).for_each(|_| there.send(1));
+        drop(there);
+        let peer = here.endpoint.peer(identity(2));
+        let mut rounds = 0;
+        while here.endpoint.failure(peer).is_none() {
+            rounds += 1;
+            assert!(rounds < 100, "its end is not noticed");
+            here.take_in(rounds * 1_000_000);
+        }
+        let came = (0..).take_while(|_| here.endpoint.peek(Some(peer), Wanted::Untagged, true).is_some());
+        assert_eq!(came.count(), count);
+    }
+
+    #[test]
+    fn a_neighbour_that_was_given_up_and_lives_is_told() {
+        let (mut here, mut there) = (Process::new(3), Process::new(4));
+        let [its, ours] = [here.endpoint.peer(identity(4)), there.endpoint.peer(identity(3))];
+        here.endpoint.on_gone(Nanos(1), its);
+        there.send(3);
+        for round in 1..4 {
+            here.take_in(round * 1_000_000);
+            there.take_in(round * 1_000_000);
+        }
+        assert!(there.endpoint.failure(ours).is_some());
+    }
 
     #[test]
     fn a_proof_is_one_job_s_and_one_direction_s() {

@@ -53,11 +53,16 @@ impl Operations {
         self.slots.get(usize::try_from(operation.0).ok()?)?.as_ref()
     }
 
-    /// The receive that the program knows by `context`, if there is one.
-    pub(crate) fn receive_of(&self, context: Context) -> Option<Operation> {
-        let its =
-            |slot: &Option<Pending>| slot.as_ref().is_some_and(|its| its.receives && its.context == context);
-        self.slots.iter().position(its).map(|at| Operation(at as u64))
+    /// The receives that the program knows by `context`: one may have begun, and another not.
+    pub(crate) fn receives_of(&self, context: Context) -> impl Iterator<Item = Operation> {
+        let its = move |slot: &Option<Pending>| {
+            slot.as_ref().is_some_and(|its| its.receives && its.context == context)
+        };
+        (0..)
+            .map(Operation)
+            .zip(&self.slots)
+            .filter(move |(_, slot)| its(slot))
+            .map(|(operation, _)| operation)
     }
 }
 
@@ -97,10 +102,13 @@ mod tests {
         operations.add(pending(1, false));
         let receive = operations.add(pending(1, true));
         let context = Context(ptr::without_provenance_mut(1));
-        assert_eq!(operations.receive_of(context), Some(receive));
+        assert!(operations.receives_of(context).eq([receive]));
+        let second = operations.add(pending(1, true));
+        assert!(operations.receives_of(context).eq([receive, second]));
+        assert!(operations.take(second).is_some());
         assert!(operations.take(receive).is_some());
         assert!(operations.take(receive).is_none());
-        assert_eq!(operations.receive_of(context), None);
+        assert_eq!(operations.receives_of(context).count(), 0);
         assert_eq!(operations.add(pending(2, true)), receive);
     }
 }

@@ -44,6 +44,21 @@ impl Peers {
         Ok(peer)
     }
 
+    /// Makes all that the application knows known to the machine; false where that is nobody else, so that anybody may come.
+    pub(crate) fn know_all(&mut self, endpoint: &mut Endpoint) -> bool {
+        let Some(addresses) = self.addresses.clone() else { return false };
+        let mut others = false;
+        for place in 0..addresses.places() {
+            // Those that were removed are none.
+            if addresses.at(place).is_ok()
+                && let Ok(peer) = self.peer(place, endpoint)
+            {
+                others |= !endpoint.is_itself(peer);
+            }
+        }
+        others
+    }
+
     /// What the application calls a peer; no number, where it does not know it yet.
     pub(crate) fn place(&mut self, peer: PeerId, endpoint: &Endpoint) -> fi_addr_t {
         let at = peer.0 as usize;
@@ -79,4 +94,43 @@ fn put<T: Copy>(list: &mut Vec<Option<T>>, at: usize, value: T) {
         list.resize(at + 1, None);
     }
     list[at] = Some(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use farlink_flow::fabric::endpoint::Settings;
+    use farlink_flow::fabric::transport::Kind;
+    use farlink_wire::quantity::Nanos;
+
+    use super::*;
+
+    fn address(endpoint: u64) -> Address {
+        Address { endpoint, host: endpoint, at: ([127, 0, 0, 1], 7).into(), process: 1 }
+    }
+
+    #[test]
+    fn all_that_the_application_knows_are_made_known() {
+        let settings = Settings {
+            transport: Kind::Ud,
+            key: [1; 32],
+            payload: 1400,
+            rate: None,
+            eager: 1 << 20,
+            most: 1 << 30,
+            silence: Nanos(20_000_000_000),
+            nearby: false,
+            seed: 1,
+        };
+        let mut endpoint = Endpoint::new(Nanos(1), settings, identity(&address(1)));
+        let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
+        peers.bind(Arc::clone(&addresses));
+        // Nobody, and then itself alone.
+        assert!(!peers.know_all(&mut endpoint));
+        addresses.insert(address(1)).unwrap();
+        assert!(!peers.know_all(&mut endpoint));
+        let place = addresses.insert(address(2)).unwrap();
+        assert!(peers.know_all(&mut endpoint));
+        addresses.remove(place).unwrap();
+        assert!(!peers.know_all(&mut endpoint));
+    }
 }

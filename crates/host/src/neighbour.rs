@@ -126,6 +126,11 @@ impl Neighbours {
         Some(Ended { id: reader.id(), broken: reader.take_error() })
     }
 
+    /// Hears a neighbour no more: to it, it is as if this process had ended.
+    pub fn dismiss(&mut self, id: u64) {
+        self.readers.retain(|reader| reader.id() != id);
+    }
+
     /// Asks every neighbour to wake this process when it says something; false where one has already, or one ended, so that sleeping is not
     /// due. Then wait until this can be read (it may be at once), and call [`woken`](Self::woken) and [`attend`](Self::attend).
     #[must_use]

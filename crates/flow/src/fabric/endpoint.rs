@@ -33,8 +33,9 @@ use super::parity::Piece;
 /// The driver holds it under one lock, and after every call that changes it
 /// 1. takes [`poll_transmit`](Self::poll_transmit) until there is none, and sends it;
 /// 2. for each peer of [`nearby`](Self::nearby), gives it room with [`fill`](Self::fill) until that says 0, or there is no room;
-/// 3. takes [`poll_completion`](Self::poll_completion) until there is none;
-/// 4. calls [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline).
+/// 3. where it [seems alone](Self::seems_alone), makes it known all endpoints that the program knows, and [says so](Self::on_all_known);
+/// 4. takes [`poll_completion`](Self::poll_completion) until there is none;
+/// 5. calls [`on_time`](Self::on_time) no later than [`deadline`](Self::deadline).
 #[derive(Debug)]
 pub struct Endpoint {
     settings: Settings,
@@ -115,6 +116,12 @@ impl Endpoint {
         *self.peers.identity(peer)
     }
 
+    /// Whether a peer is this process.
+    #[must_use]
+    pub fn is_itself(&self, peer: PeerId) -> bool {
+        self.peers.place(peer) == Place::Own
+    }
+
     /// Sends a message.
     ///
     /// # Errors
@@ -162,6 +169,10 @@ impl Endpoint {
     /// Takes note of the peers to whom something is to be said; what is said to itself is heard at once.
     fn listen(&mut self, now: Nanos, memory: &mut dyn Memory) {
         while let Some(peer) = self.messages.poll_talked() {
+            // What was to be said to it is forgotten.
+            if self.messages.failure(peer).is_some() {
+                continue;
+            }
             match self.peers.place(peer) {
                 Place::Far if self.peers.begin_talking(peer) => self.talking.push_back(peer),
                 Place::Far => {}
@@ -180,7 +191,11 @@ impl Endpoint {
     }
 
     /// Frames of a peer came, in order.
-    fn on_said(&mut self, _now: Nanos, from: PeerId, frames: &[u8], memory: &mut dyn Memory) {
+    fn on_said(&mut self, now: Nanos, from: PeerId, frames: &[u8], memory: &mut dyn Memory) {
+        if self.messages.failure(from).is_some() {
+            self.dismiss(now, from);
+            return;
+        }
         if self.messages.on_frames(from, frames, memory).is_err() {
             self.counts.nonsense += 1;
         }
@@ -189,7 +204,7 @@ impl Endpoint {
             if let Some(peer) = self.peers.find(EndpointId(endpoint))
                 && self.peers.identity(peer).host == self.peers.identity(by).host
             {
-                self.fail(peer, Failure::Ended);
+                self.fail(now, peer, Failure::Ended);
             }
         }
     }
@@ -235,6 +250,13 @@ impl Endpoint {
             None => self.peer(identity),
         };
         self.peers.on_heard(peer, now);
+        if self.messages.failure(peer).is_some() {
+            self.responders.ignore(opened.source);
+            if opened.about != About::Farewell {
+                self.dismiss(now, peer);
+            }
+            return;
+        }
         self.on_opened(now, peer, &opened, memory);
         self.listen(now, memory);
     }
@@ -254,7 +276,7 @@ impl Endpoint {
                 Ok((parity, shard)) => self.responders.on_parity(opened.source, parity, shard),
                 Err(_) => self.counts.nonsense += 1,
             },
-            About::Farewell => self.fail(peer, Failure::Ended),
+            About::Farewell => self.fail(now, peer, Failure::Ended),
             About::Disconnect => self.responders.close(opened.source),
             About::Connect | About::Ack => {}
         }
@@ -306,11 +328,18 @@ impl Endpoint {
     }
 
     /// A nearby peer's process ended, or cannot be reached.
-    pub fn on_gone(&mut self, _now: Nanos, peer: PeerId) {
-        self.fail(peer, Failure::Ended);
+    pub fn on_gone(&mut self, now: Nanos, peer: PeerId) {
+        self.fail(now, peer, Failure::Ended);
     }
 
-    fn fail(&mut self, peer: PeerId, why: Failure) {
+    /// Tells a peer that was given up, if it lives, that nothing that it says is heard any more.
+    fn dismiss(&mut self, now: Nanos, peer: PeerId) {
+        if self.peers.begin_dismissal(peer, now) {
+            self.contexts.dismiss(now, peer, self.peers.identity(peer));
+        }
+    }
+
+    fn fail(&mut self, now: Nanos, peer: PeerId, why: Failure) {
         if self.messages.failure(peer).is_some() {
             return;
         }
@@ -325,7 +354,11 @@ impl Endpoint {
         self.contexts.transport.on_gone(peer);
         // Of others who were reached through it, what was under way is lost, too.
         for other in self.contexts.on_gone(peer) {
-            self.fail(other, why);
+            self.fail(now, other, why);
+            self.dismiss(now, other);
+        }
+        if why != Failure::Ended {
+            self.dismiss(now, peer);
         }
     }
 
@@ -337,7 +370,7 @@ impl Endpoint {
             for peer in self.contexts.fail(context) {
                 // A peer that was heard of may have this context for its first that nothing was heard of.
                 let why = if self.peers.was_heard(peer) { Failure::Silent } else { why };
-                self.fail(peer, why);
+                self.fail(now, peer, why);
             }
         }
         if self.next_look <= now {
@@ -395,6 +428,18 @@ impl Endpoint {
         Some(*foreign)
     }
 
+    /// Whether a receive waits for whoever sends something, and every [`peer`](Self::peer) failed that it heard of: it cannot know whether
+    /// there are others.
+    #[must_use]
+    pub fn seems_alone(&self) -> bool {
+        self.messages.seems_alone()
+    }
+
+    /// There are no others than the peers that it was told of: receives that wait for whoever sends something fail, where all of those did.
+    pub fn on_all_known(&mut self) {
+        self.messages.on_all_known();
+    }
+
     /// An operation that ended.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.messages.poll_completion()
@@ -412,10 +457,17 @@ impl Endpoint {
         self.messages.is_quiet() && self.contexts.is_drained() && !self.neighbours.has_talking()
     }
 
-    /// Says farewell to peers far away: one datagram each, best effort.
+    /// Says farewell to peers far away: one datagram each, best effort. Those that were given up may live.
     pub fn on_close(&mut self, now: Nanos) {
-        let known = self.peers.acquaintances().filter(|(peer, _)| self.messages.failure(*peer).is_none());
+        let ended = |peer| self.messages.failure(peer) == Some(Failure::Ended);
+        let known = self.peers.acquaintances().filter(|(peer, _)| !ended(*peer));
         self.contexts.say_farewell(now, known);
+    }
+
+    /// Whether a farewell has not left yet.
+    #[must_use]
+    pub fn has_words(&self) -> bool {
+        self.contexts.has_words()
     }
 
     /// Figures for whoever wants to know what was done, by name.

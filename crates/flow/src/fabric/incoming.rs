@@ -6,13 +6,14 @@ use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, Parity, TAG};
 use farlink_wire::quantity::Nanos;
 
 use super::operation::EndpointId;
-use super::outgoing::NO_GROUP;
+use super::outgoing::{MOST_KEPT, MOST_PIECES, NO_GROUP};
 use super::parity::{self, Piece};
 use super::seal::{Cipher, Direction};
 
 /// A receiving context.
 ///
-/// 1. [`on_data`](Self::on_data), [`on_parity`](Self::on_parity), [`on_number`](Self::on_number) for what came
+/// 1. [`open`](Self::open) for what came, and of what that gave [`on_number`](Self::on_number), and [`on_data`](Self::on_data) or
+///    [`on_parity`](Self::on_parity)
 /// 2. [`poll`](Self::poll) until it yields `None`
 /// 3. [`acknowledge`](Self::acknowledge) when all that had come was given
 #[derive(Debug)]
@@ -24,11 +25,14 @@ pub struct Incoming {
     next: u32,
     /// Those behind it that are, with the first of their groups.
     early: BTreeMap<u32, (u32, Piece)>,
+    early_bytes: usize,
     /// Pieces of the group of the last one that was given away, which its parity may be needed with.
     kept: VecDeque<Piece>,
     kept_group: u32,
     parities: BTreeMap<u32, Vec<(Parity, Vec<u8>)>>,
     owes: bool,
+    /// What came that an acknowledgement has no room for together with what came later.
+    unsaid: VecDeque<Vec<(u64, u64)>>,
     highest_at: Nanos,
     heard: Nanos,
     answers: u64,
@@ -45,10 +49,12 @@ impl Incoming {
             numbers: Numbers::default(),
             next: 0,
             early: BTreeMap::new(),
+            early_bytes: 0,
             kept: VecDeque::new(),
             kept_group: NO_GROUP,
             parities: BTreeMap::new(),
             owes: false,
+            unsaid: VecDeque::new(),
             highest_at: now,
             heard: now,
             answers: 0,
@@ -77,26 +83,38 @@ impl Incoming {
     /// Bytes that wait for others.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
-        let pieces = self
-            .early
-            .values()
-            .map(|(_, piece)| piece)
-            .chain(&self.kept)
-            .map(|piece| piece.frames.capacity());
-        pieces.sum::<usize>()
+        self.early_bytes
+            + self.kept.iter().map(|piece| piece.frames.capacity()).sum::<usize>()
             + self.parities.values().flatten().map(|(_, shard)| shard.capacity()).sum::<usize>()
     }
 
-    /// Opens a datagram that never came before.
+    /// Opens a datagram that never came before. A piece for which there is no room is as if it had not come: it must not be acknowledged,
+    /// for then it would not come again.
     pub fn open<'a>(&self, clear: Clear, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         if self.numbers.contains(clear.number) {
             return None;
         }
-        self.cipher.open(clear, Direction::Forth, datagram)
+        let body = self.cipher.open(clear, Direction::Forth, datagram)?;
+        match Data::decode(body) {
+            Ok((data, _)) if clear.about == About::Data && !self.has_room(data.piece) => None,
+            _ => Some(body),
+        }
+    }
+
+    /// Whether a piece can be kept, or need not be.
+    fn has_room(&self, piece: u32) -> bool {
+        let ahead = piece.wrapping_sub(self.next);
+        ahead == 0
+            || ahead > u32::MAX / 2
+            || (ahead < MOST_AHEAD && self.early_bytes < MOST_EARLY)
+            || self.early.contains_key(&piece)
     }
 
     /// A genuine datagram came. Those that are to be answered are acknowledged.
     pub fn on_number(&mut self, now: Nanos, clear: Clear) {
+        if self.numbers.forgets_unsaid() {
+            self.unsaid.push_back(self.numbers.say());
+        }
         if self.numbers.insert(clear.number) {
             self.highest_at = now;
         }
@@ -113,7 +131,7 @@ impl Incoming {
             return false;
         }
         let piece = Piece { to: EndpointId(data.to), frames: frames.to_vec() };
-        self.early.insert(data.piece, (data.group, piece));
+        self.keep(data.piece, data.group, piece);
         if data.group != NO_GROUP {
             self.rebuild(data.group);
         }
@@ -174,10 +192,15 @@ impl Incoming {
             let number = group.wrapping_add(at as u32);
             if self.is_wanted(number) {
                 self.rebuilt += 1;
-                self.early.insert(number, (group, piece));
+                self.keep(number, group, piece);
             }
         }
         self.parities.remove(&group);
+    }
+
+    fn keep(&mut self, number: u32, group: u32, piece: Piece) {
+        self.early_bytes += piece.frames.capacity();
+        self.early.insert(number, (group, piece));
     }
 
     fn is_wanted(&self, piece: u32) -> bool {
@@ -187,6 +210,7 @@ impl Incoming {
     /// The next piece in order, if it is there.
     pub fn poll(&mut self) -> Option<Piece> {
         let (group, piece) = self.early.remove(&self.next)?;
+        self.early_bytes -= piece.frames.capacity();
         self.next = self.next.wrapping_add(1);
         if group != self.kept_group {
             self.kept.clear();
@@ -207,20 +231,29 @@ impl Incoming {
         });
     }
 
-    /// Writes an acknowledgement, where one is owed: how many bytes.
+    /// Writes an acknowledgement, where one is [owed](Self::owes): how many bytes. Another may be owed behind it.
     pub fn acknowledge(&mut self, now: Nanos, me: EndpointId, into: &mut [u8]) -> usize {
-        if !std::mem::take(&mut self.owes) {
+        if !self.owes {
             return 0;
         }
+        let unsaid = self.unsaid.pop_front();
+        self.owes = unsaid.is_some();
+        let runs = unsaid.unwrap_or_else(|| self.numbers.say());
         self.forget();
         let delay_us = u32::try_from(now.since(self.highest_at).0 / 1000).unwrap_or(u32::MAX);
-        let ack = Ack { piece: self.next, delay_us, runs: self.numbers.runs() }.encode();
+        let ack = Ack { piece: self.next, delay_us, runs }.encode();
         let clear = Clear { about: About::Ack, context: self.number, source: me.0, number: self.answers };
         self.answers += 1;
         let written = Clear::LEN + ack.len() + TAG;
         into[Clear::LEN..written - TAG].copy_from_slice(&ack);
         self.cipher.seal(clear, Direction::Back, &mut into[..written]);
         written
+    }
+
+    /// No acknowledgement is owed.
+    pub fn ignore(&mut self) {
+        self.owes = false;
+        self.unsaid.clear();
     }
 
     /// Whether an acknowledgement is owed.
@@ -236,6 +269,8 @@ struct Numbers {
     /// First and one past the last, highest first.
     runs: VecDeque<(u64, u64)>,
     forgotten: u64,
+    /// Runs that have begun since they were last said.
+    begun: usize,
 }
 
 impl Numbers {
@@ -255,7 +290,10 @@ impl Numbers {
             }
             (true, false) => self.runs[index].1 = number + 1,
             (false, true) => self.runs[index - 1].0 = number,
-            (false, false) => self.runs.insert(index, (number, number + 1)),
+            (false, false) => {
+                self.begun += 1;
+                self.runs.insert(index, (number, number + 1));
+            }
         }
         if self.runs.len() > Ack::RUNS
             && let Some((_, end)) = self.runs.pop_back()
@@ -265,13 +303,25 @@ impl Numbers {
         self.runs.front().is_some_and(|(_, end)| *end == number + 1)
     }
 
+    /// Whether the next run may put one out that was never said.
+    fn forgets_unsaid(&self) -> bool {
+        self.runs.len() >= Ack::RUNS && self.begun >= Ack::RUNS - 1
+    }
+
+    /// The runs, which are said now.
+    fn say(&mut self) -> Vec<(u64, u64)> {
+        self.begun = 0;
+        self.runs()
+    }
+
     fn runs(&self) -> Vec<(u64, u64)> {
         self.runs.iter().copied().collect()
     }
 }
 
-/// Pieces ahead of the next that are kept: what a window holds of the smallest.
-const MOST_AHEAD: u32 = 1 << 17;
+/// Pieces ahead of the next that are kept, and bytes of them: twice as many as a sender of ours has under way, which is never refused one.
+const MOST_AHEAD: u32 = 2 * MOST_PIECES as u32;
+const MOST_EARLY: usize = 2 * MOST_KEPT;
 
 #[cfg(test)]
 mod tests {

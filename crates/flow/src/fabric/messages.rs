@@ -37,8 +37,11 @@ pub struct Messages {
     most: usize,
     /// What messages cost that were copied, since their regions are the program's again.
     kept: usize,
-    /// Other processes that have not failed.
+    /// Other processes that have not failed, and the last one that has.
     others: usize,
+    last_failed: Option<(PeerId, Failure)>,
+    /// Whether this process ever sent itself a message: then it may be whom a receive of anybody waits for.
+    talks_to_itself: bool,
     counts: Counts,
 }
 
@@ -98,6 +101,8 @@ impl Messages {
             most,
             kept: 0,
             others: 0,
+            last_failed: None,
+            talks_to_itself: false,
             counts: Counts::default(),
         }
     }
@@ -126,6 +131,7 @@ impl Messages {
         if let Some(failure) = peer.failed {
             return Err(Refused::Failed(failure));
         }
+        self.talks_to_itself |= peer.itself;
         let source = match send.operation {
             Some(operation) => Source::Region { region: send.region, operation },
             None if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
@@ -150,7 +156,8 @@ impl Messages {
 
     /// Wants a message.
     pub fn receive(&mut self, receive: Receive, memory: &mut dyn Memory) {
-        if let Some((peer, failure)) = self.nobody_to_send(&receive)
+        if let Some(peer) = receive.from
+            && let Some(failure) = self.failure(peer)
             && !self.matching.has_waiting(receive.from, receive.wanted)
         {
             self.fail_receive(receive.operation, Some(peer), failure);
@@ -162,14 +169,22 @@ impl Messages {
         }
     }
 
-    /// Whom such a receive waits for in vain, and why: one that takes messages of all, where all others failed. A region for many messages
-    /// is not one that the program waits for.
-    fn nobody_to_send(&self, receive: &Receive) -> Option<(PeerId, Failure)> {
-        let failure = |peer: PeerId| Some((peer, self.peers[peer.0 as usize].failed?));
-        match receive.from {
-            Some(peer) => failure(peer),
-            None if self.others > 0 || receive.multi.is_some() => None,
-            None => (0..self.peers.len() as u32).map(PeerId).find_map(failure),
+    /// Whether a receive waits for whoever sends something, and all peers failed. A region for many messages is not one that the program
+    /// waits for.
+    #[must_use]
+    pub fn seems_alone(&self) -> bool {
+        let nobody = self.others == 0 && self.last_failed.is_some() && !self.talks_to_itself;
+        nobody && self.matching.awaits_anybody()
+    }
+
+    /// There are no others than the peers: who waits for whoever sends something, where all of them failed, waits in vain.
+    pub fn on_all_known(&mut self) {
+        if self.seems_alone()
+            && let Some((peer, why)) = self.last_failed
+        {
+            for operation in self.matching.fail_of_anybody() {
+                self.fail_receive(operation, Some(peer), why);
+            }
         }
     }
 
@@ -285,7 +300,8 @@ impl Messages {
                     }
                     None => {
                         self.counts.unexpected += 1;
-                        let room = (envelope.len as usize).min(self.most);
+                        // What it says of its length may not be true: more room is made as its bytes come.
+                        let room = envelope.len.min(FIRST_ROOM) as usize;
                         To::Waiting(self.matching.wait(from, envelope, Body::Bytes(Vec::with_capacity(room))))
                     }
                 };
@@ -395,9 +411,13 @@ impl Messages {
         }
     }
 
-    fn say(&mut self, peer: PeerId, control: Control) {
-        self.peers[peer.0 as usize].outbox.say(control);
-        self.talked.push(peer);
+    fn say(&mut self, to: PeerId, control: Control) {
+        let peer = &mut self.peers[to.0 as usize];
+        // Nobody would take it, and it would never be said.
+        if peer.failed.is_none() {
+            peer.outbox.say(control);
+            self.talked.push(to);
+        }
     }
 
     /// A peer to whom there is something new to say; it may be said several times.
@@ -450,6 +470,7 @@ impl Messages {
         }
         *failed = Some(why);
         self.others -= usize::from(!*itself);
+        self.last_failed = Some((peer, why));
         inbox.arriving = None;
         for (operation, kept) in outbox.clear() {
             self.kept -= kept;
@@ -460,11 +481,7 @@ impl Messages {
                 sending: true,
             }));
         }
-        let mut in_vain = self.matching.fail(peer);
-        if self.others == 0 {
-            in_vain.extend(self.matching.fail_of_anybody());
-        }
-        for operation in in_vain {
+        for operation in self.matching.fail(peer) {
             self.fail_receive(operation, Some(peer), why);
         }
     }
@@ -487,6 +504,9 @@ impl Messages {
 
 /// What messages may cost that are copied because nobody waits for their regions.
 const MOST_KEPT: usize = 32 << 20;
+
+/// Bytes that a message of which nothing has come has room for.
+const FIRST_ROOM: u64 = 256 << 10;
 
 /// Bytes of messages that may wait unwanted, of all peers together.
 const POOL: u64 = 256 << 20;

@@ -174,8 +174,8 @@ pub enum Failure {
     /// The peer has said nothing for too long.
     #[error("the peer has said nothing for too long")]
     Silent,
-    /// The peer's process ended.
-    #[error("the peer's process ended")]
+    /// The peer's process ended, or has given this one up.
+    #[error("the peer's process ended, or could not reach this one for too long")]
     Ended,
     /// No datagram was ever answered.
     #[error("the peer never answered: is UDP open between the hosts, and is it of this job?")]

@@ -2,6 +2,7 @@
 
 use farlink_flow::fabric::endpoint::Settings;
 use farlink_flow::fabric::operation::Failure;
+use farlink_link::Conditions;
 use farlink_wire::quantity::Nanos;
 
 use crate::simulation::Simulation;
@@ -11,7 +12,7 @@ use crate::{MS, SECOND, SILENCE, dynamic, path, settings, transports};
 fn five(settings: &Settings) -> Simulation {
     let mut simulation = Simulation::new(5, 1, path(11_800, 0.01), settings);
     for from in 0..5 {
-        (0..5).for_each(|to| simulation.message(from, to, 1000));
+        (0..5).filter(|to| *to != from).for_each(|to| simulation.message(from, to, 1000));
     }
     simulation.finish(Nanos(SECOND));
     // Until nothing is owed.
@@ -127,6 +128,80 @@ fn who_waits_for_anybody_is_told_when_nobody_is_left() {
     // Whoever asks then is told at once.
     simulation.receive_of_anybody(0);
     assert_eq!(simulation.failures.len(), 2);
+}
+
+#[test]
+fn who_waits_for_anybody_waits_for_those_that_it_has_not_met() {
+    for transport in transports() {
+        let mut simulation = Simulation::of_strangers(3, 1, path(11_800, 0.0), &settings(transport));
+        simulation.message(0, 1, 1000);
+        simulation.message(1, 0, 1000);
+        simulation.finish(Nanos(SECOND));
+        simulation.receive_of_anybody(0);
+        simulation.close(1);
+        simulation.run(Nanos(SECOND));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (1, 0),
+            "{transport:?}"
+        );
+        // Until the last one is gone, too.
+        simulation.message(0, 2, 8);
+        simulation.run(Nanos(SECOND));
+        simulation.close(2);
+        simulation.run(Nanos(SECOND));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (2, 1),
+            "{transport:?}"
+        );
+    }
+}
+
+#[test]
+fn who_talks_to_itself_is_somebody() {
+    let mut simulation = Simulation::new(2, 1, path(11_800, 0.0), &settings(dynamic(2, "dcs_quota")));
+    simulation.message(0, 0, 8);
+    simulation.message(1, 0, 8);
+    simulation.finish(Nanos(SECOND));
+    simulation.receive_of_anybody(0);
+    simulation.close(1);
+    simulation.run(Nanos(SECOND));
+    assert_eq!((simulation.figure(0, "failed_peers"), simulation.failures.len()), (1, 0));
+}
+
+#[test]
+fn who_was_given_up_and_lives_is_told_so() {
+    for transport in transports() {
+        let conditions = path(11_800, 0.01);
+        // Whether it speaks first when the link is back, or waits only.
+        for speaks in [true, false] {
+            let mut simulation = five(&settings(transport));
+            simulation.set(Conditions { is_cut: true, ..conditions });
+            simulation.receive(0, 2, 8);
+            // Process 2 computes.
+            simulation.finish(SILENCE);
+            let [failed] = simulation.failures[..] else { panic!("{:?}", simulation.failures) };
+            assert_eq!((failed.process, failed.other), (0, 2));
+            simulation.set(conditions);
+            simulation.receive(2, 0, 8);
+            if speaks {
+                simulation.send(2, 0, 300_000);
+            }
+            let limit = if speaks { Nanos(SECOND) } else { SILENCE };
+            simulation.finish(limit);
+            let of_it = simulation.failures.iter().filter(|each| (each.process, each.other) == (2, 0));
+            assert!(of_it.count() >= 1, "{transport:?} {:?}", simulation.failures);
+            assert_eq!([0, 1, 2, 3].map(|process| simulation.figure(process, "failed_peers")), [1, 0, 1, 0]);
+            // They leave each other in peace.
+            simulation.run(Nanos(SECOND));
+            let before = simulation.datagrams;
+            simulation.run(Nanos(10 * SECOND));
+            assert_eq!(simulation.datagrams, before, "{transport:?}");
+            (0..5).filter(|other| other % 2 != 0).for_each(|other| simulation.message(other, 2, 8));
+            simulation.finish(Nanos(SECOND));
+        }
+    }
 }
 
 #[test]

@@ -434,6 +434,12 @@ impl Simulation {
             }
         }
         self.room = room;
+        if self.processes[at].endpoint.seems_alone() {
+            for other in 0..self.processes.len() {
+                self.processes[at].peer(other);
+            }
+            self.processes[at].endpoint.on_all_known();
+        }
         while let Some(completion) = self.processes[at].endpoint.poll_completion() {
             self.complete(at, &completion);
         }

@@ -83,7 +83,8 @@ impl Reader {
     }
 
     /// Whether there is something to read. What is no record counts: reading finds that out.
-    fn has_more(&mut self) -> bool {
+    #[must_use]
+    pub fn has_more(&mut self) -> bool {
         self.error.is_none() && (self.position != self.written || self.look().is_some())
     }
 

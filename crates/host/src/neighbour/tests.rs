@@ -241,6 +241,16 @@ fn a_reader_that_goes_astray_ends_the_writer() {
     }
 }
 
+#[test]
+fn who_is_dismissed_is_told() {
+    let (mut left, mut writer, mut right) = pair(ring::LEAST);
+    assert!(say(&mut writer, b"hello"));
+    right.dismiss(WHO.id);
+    assert!(right.readers().is_empty() && right.ended().is_none());
+    left.attend(&mut |_| true).unwrap();
+    assert!(writer.ended() && !say(&mut writer, b"is anybody there?"));
+}
+
 /// This test program again, as a neighbour that does what `role` says until it is killed.
 fn spawn(role: &str, name: &str) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());

@@ -29,7 +29,7 @@ pub enum About {
     Connect = 3,
     /// The context ends: all that it sent has arrived.
     Disconnect = 4,
-    /// The process ends.
+    /// The process ends, or hears the other one no more.
     Farewell = 5,
 }
 

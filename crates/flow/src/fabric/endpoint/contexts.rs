@@ -172,10 +172,19 @@ impl Contexts {
             self.places.iter().flatten().map(|context| context.outgoing.route().to).collect();
         self.words.extend(open().map(|(id, _)| (About::Farewell, None, id)));
         for (peer, identity) in peers.filter(|(_, identity)| !reached.contains(&identity.endpoint)) {
-            if let Some(context) = self.make(now, peer, identity, Handshake::None) {
-                self.words.push_back((About::Farewell, Some(context), NOWHERE));
-            }
+            self.dismiss(now, peer, identity);
         }
+    }
+
+    /// Says farewell to a peer to whom no context leads.
+    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity) {
+        if let Some(context) = self.make(now, peer, identity, Handshake::None) {
+            self.words.push_back((About::Farewell, Some(context), NOWHERE));
+        }
+    }
+
+    pub(super) fn has_words(&self) -> bool {
+        !self.words.is_empty()
     }
 
     /// A last word: where it goes, and how many bytes.
@@ -310,13 +319,21 @@ impl Contexts {
         for index in 0..self.places.len() {
             let id = ContextId(index as u32);
             let Some((outgoing, path)) = self.context(id) else { continue };
+            let before = outgoing.kept_bytes();
             outgoing.on_time(now, path);
+            let released = before - outgoing.kept_bytes();
             if outgoing.silence(now) >= silence {
                 let why = if outgoing.was_heard() { Failure::Silent } else { Failure::Unreachable };
                 failed.push((id, why));
             }
+            self.kept -= released as u64;
             self.look_at(id);
         }
+        debug_assert_eq!(
+            self.kept,
+            self.places.iter().flatten().map(|context| context.outgoing.kept_bytes() as u64).sum::<u64>(),
+            "what contexts keep is counted"
+        );
         failed
     }
 

@@ -25,6 +25,8 @@ struct Peer {
     spoken_to: bool,
     /// When it last said something, if it ever did.
     heard: Option<Nanos>,
+    /// When it was last told that it was given up.
+    dismissed: Option<Nanos>,
 }
 
 /// Where a peer is.
@@ -60,7 +62,14 @@ impl Peers {
         }
         let peer = PeerId(self.known.len() as u32);
         self.numbers.insert(identity.endpoint, peer);
-        self.known.push(Peer { identity, place, talking: false, spoken_to: false, heard: None });
+        self.known.push(Peer {
+            identity,
+            place,
+            talking: false,
+            spoken_to: false,
+            heard: None,
+            dismissed: None,
+        });
         (peer, true)
     }
 
@@ -116,6 +125,17 @@ impl Peers {
             .map(|(peer, each)| (peer, &each.identity))
     }
 
+    /// Whether it is to be told now that it was given up: not for everything that it says.
+    pub(super) fn begin_dismissal(&mut self, peer: PeerId, now: Nanos) -> bool {
+        let known = &mut self.known[peer.0 as usize];
+        let due = known.place == Place::Far
+            && known.dismissed.is_none_or(|dismissed| now.since(dismissed) >= DISMISS_EVERY);
+        if due {
+            known.dismissed = Some(now);
+        }
+        due
+    }
+
     pub(super) fn was_heard(&self, peer: PeerId) -> bool {
         self.known[peer.0 as usize].heard.is_some()
     }
@@ -136,3 +156,6 @@ impl Peers {
         vec![("peers", self.known.len() as u64), ("bytes_of_peers", bytes as u64)]
     }
 }
+
+/// How often a peer that was given up is told so while it speaks: the word may be lost.
+const DISMISS_EVERY: Nanos = Nanos(100_000_000);

@@ -9,7 +9,7 @@ use farlink_wire::quantity::Nanos;
 use crate::fabric::incoming::Incoming;
 use crate::fabric::operation::{EndpointId, Identity};
 use crate::fabric::parity::Piece;
-use crate::fabric::seal::{Cipher, Direction};
+use crate::fabric::seal::Cipher;
 
 /// All receiving contexts.
 pub(super) struct Responders {
@@ -60,7 +60,7 @@ impl Responders {
         }
     }
 
-    /// Opens a datagram that is genuine and new.
+    /// Opens a datagram that is genuine and new, and that there is room for.
     pub(super) fn open<'a>(
         &mut self,
         now: Nanos,
@@ -80,8 +80,8 @@ impl Responders {
                     return None;
                 }
                 let cipher = Cipher::new(&self.key, source, self.me.endpoint, clear.context)?;
-                let body = cipher.open(clear, Direction::Forth, datagram)?;
                 let mut incoming = Incoming::new(clear.context, cipher, now);
+                let body = incoming.open(clear, datagram)?;
                 incoming.on_number(now, clear);
                 self.close(source);
                 self.last.insert(source, clear.context);
@@ -99,6 +99,13 @@ impl Responders {
             _ => None,
         };
         Some(Opened { source, about: clear.about, body, host })
+    }
+
+    /// What a peer said is not acknowledged: nobody takes it.
+    pub(super) fn ignore(&mut self, source: EndpointId) {
+        if let Some(incoming) = self.open.get_mut(&source) {
+            incoming.ignore();
+        }
     }
 
     /// A piece came: whether it is the next, to be taken at once.
@@ -132,6 +139,9 @@ impl Responders {
         while let Some(source) = self.due.pop_front() {
             let Some(incoming) = self.open.get_mut(&source) else { continue };
             let written = incoming.acknowledge(now, self.me.endpoint, into);
+            if incoming.owes() {
+                self.due.push_front(source);
+            }
             if written > 0 {
                 return Some((source, written));
             }

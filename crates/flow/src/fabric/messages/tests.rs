@@ -278,6 +278,28 @@ fn a_failed_peer_ends_what_was_under_way_with_it_and_nothing_else() {
 }
 
 #[test]
+fn nothing_is_said_to_a_failed_peer() {
+    let mut pair = Pair::new(1 << 20, 2 << 20);
+    // One of many, so that the other end gives credit again for what it takes.
+    (1..128).for_each(|_| pair.ends[1].on_peer(false));
+    let count = outbox::FIRST_CREDIT / (1 << 20) * 16;
+    for tag in 0..count {
+        pair.send(tag, bytes((1 << 16) - 128, tag));
+    }
+    while pair.step(0) {}
+    assert!(pair.ends[1].counts().unexpected >= count / 2);
+    pair.ends[1].on_failed(PEER, Failure::Ended);
+    while pair.ends[1].poll_talked().is_some() {}
+    for tag in 0..count / 2 {
+        pair.receive(Wanted::Tagged { tag, ignore: 0 }, tag, 1 << 16, None);
+    }
+    pair.ends[1].nudge(PEER);
+    pair.ends[1].tell_gone(PEER, 7);
+    assert_eq!(pair.received().len() as u64, count / 2);
+    assert!(pair.ends[1].is_quiet() && pair.ends[1].poll_talked().is_none());
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut messages = Messages::new(10, 100);
     messages.on_peer(false);
@@ -294,6 +316,12 @@ fn what_cannot_be_is_refused() {
     for frames in [&[1_u8; 5][..], &[77; 64], &[2, 0, 0, 0, 0, 0, 0, 9, 1]] {
         assert!(messages.on_frames(PEER, frames, &mut heap).is_err());
     }
+    let mut eager = [0; 32];
+    let envelope = Envelope { tag: None, data: None, len: u64::MAX };
+    Frame::Eager(envelope, &[]).encode_head(0, &mut eager);
+    let mut of_any_length = Messages::new(10, usize::MAX);
+    of_any_length.on_peer(false);
+    of_any_length.on_frames(PEER, &eager, &mut heap).unwrap();
     let mut part = [0; 24 + 4];
     Frame::Part { receive: 3, offset: u64::MAX, bytes: &[] }.encode_head(4, &mut part);
     messages.on_frames(PEER, &part, &mut heap).unwrap();

@@ -60,20 +60,29 @@ impl Pair {
     /// Datagrams arrive, and so does their acknowledgement.
     fn arrive(&mut self, datagrams: &[Vec<u8>]) {
         self.now = self.now.after(Nanos(1_000_000));
-        for datagram in datagrams {
-            let mut datagram = datagram.clone();
-            let clear = Clear::decode(&datagram).unwrap();
-            let body = self.incoming.open(clear, &mut datagram).unwrap().to_vec();
-            self.incoming.on_number(self.now, clear);
-            self.hear(clear.about, &body).unwrap();
-        }
+        datagrams.iter().for_each(|datagram| self.take(datagram));
         while let Some(piece) = self.incoming.poll() {
             self.came.push(piece.frames);
         }
-        let mut answer = [0; 2000];
-        let written = self.incoming.acknowledge(self.now, EndpointId(2), &mut answer);
-        let clear = Clear::decode(&answer[..written]).unwrap();
-        assert!(self.outgoing.on_ack(self.now, clear, &mut answer[..written], &mut self.path));
+        while self.incoming.owes() {
+            let mut answer = [0; 2000];
+            let written = self.incoming.acknowledge(self.now, EndpointId(2), &mut answer);
+            let clear = Clear::decode(&answer[..written]).unwrap();
+            assert!(self.outgoing.on_ack(self.now, clear, &mut answer[..written], &mut self.path));
+        }
+    }
+
+    /// A datagram arrives.
+    fn take(&mut self, datagram: &[u8]) {
+        let (clear, body) = self.opens(datagram).unwrap();
+        self.incoming.on_number(self.now, clear);
+        self.hear(clear.about, &body).unwrap();
+    }
+
+    /// What a datagram says that the other end takes.
+    fn opens(&self, datagram: &[u8]) -> Option<(Clear, Vec<u8>)> {
+        let clear = Clear::decode(datagram).unwrap();
+        self.incoming.open(clear, &mut datagram.to_vec()).map(|body| (clear, body.to_vec()))
     }
 
     fn hear(&mut self, about: About, body: &[u8]) -> Result<(), DatagramError> {
@@ -152,4 +161,75 @@ fn last_words_have_numbers_of_their_own() {
     let written = pair.outgoing.word(pair.now, &mut pair.path, About::Disconnect, &mut word);
     word.truncate(written);
     pair.note(&[word]);
+}
+
+#[test]
+fn behind_a_lost_piece_no_more_leaves_than_the_other_end_keeps() {
+    let mut pair = Pair::new();
+    // As many as it may, of which the first is lost, and all acknowledged but that one.
+    let (mut sent, mut datagram) = (0, vec![0; 200]);
+    while pair.outgoing.may_push() {
+        pair.outgoing.push(pair.now, Piece { to: EndpointId(2), frames: vec![7] }, &pair.path);
+        pair.outgoing.flush(&pair.path);
+        let mut arrives = sent > 0;
+        while pair.outgoing.wants_to_send() {
+            let written = pair.outgoing.poll(pair.now, &mut pair.path, &mut datagram);
+            if std::mem::replace(&mut arrives, sent > 0) {
+                pair.take(&datagram[..written]);
+            }
+        }
+        sent += 1;
+        assert!(sent <= MOST_PIECES, "nothing holds it");
+    }
+    assert_eq!((sent, pair.came.len()), (MOST_PIECES, 0));
+    pair.arrive(&[]);
+    let again = pair.sent();
+    assert!(!again.is_empty() && !pair.outgoing.may_push());
+    pair.arrive(&again);
+    assert!(pair.outgoing.is_drained() && pair.outgoing.may_push() && pair.outgoing.kept_bytes() == 0);
+    assert_eq!(pair.came.len(), MOST_PIECES);
+}
+
+#[test]
+fn behind_a_lost_piece_no_more_bytes_are_kept_than_windows_have() {
+    let mut pair = Pair::new();
+    let mut sent = 0;
+    while pair.outgoing.may_push() {
+        let mut frames = Vec::with_capacity(1 << 20);
+        frames.push(7);
+        pair.outgoing.push(pair.now, Piece { to: EndpointId(2), frames }, &pair.path);
+        pair.sent();
+        sent += 1;
+        assert!(sent <= MOST_PIECES, "nothing holds it");
+    }
+    assert!(pair.outgoing.kept_bytes() < MOST_KEPT + (2 << 20), "{sent}");
+}
+
+#[test]
+fn what_is_thrown_away_is_not_acknowledged() {
+    let mut pair = Pair::new();
+    // Of a sender that does not hold back.
+    pair.outgoing.first_piece = u32::try_from(2 * MOST_PIECES).unwrap();
+    let sent = pair.group(1);
+    assert!(pair.opens(&sent[0]).is_none());
+    pair.outgoing.first_piece -= 1;
+    pair.outgoing.pieces.clear();
+    let sent = pair.group(1);
+    assert!(pair.opens(&sent[0]).is_some());
+}
+
+#[test]
+fn however_many_holes_there_are_what_came_is_not_taken_for_lost() {
+    let mut pair = Pair::new();
+    let mut sent = Vec::new();
+    for number in 0..500_u16 {
+        pair.outgoing.push(pair.now, Piece { to: EndpointId(2), frames: vec![number as u8] }, &pair.path);
+        sent.extend(pair.sent());
+    }
+    // Two of three come, all at once.
+    let (came, lost): (Vec<_>, Vec<_>) = sent.into_iter().enumerate().partition(|(at, _)| at % 3 != 1);
+    let came: Vec<_> = came.into_iter().map(|(_, datagram)| datagram).collect();
+    pair.arrive(&came);
+    let counted = pair.outgoing.counts().lost;
+    assert!(counted > 160 && counted <= lost.len() as u64, "{counted} of {}", lost.len());
 }
