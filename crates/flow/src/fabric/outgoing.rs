@@ -464,7 +464,8 @@ impl Outgoing {
     /// When [`on_time`](Self::on_time) has something to do.
     #[must_use]
     pub fn deadline(&self, path: &Path) -> Option<Nanos> {
-        let most = path.patience() + MOST_DOUBLED;
+        // While nothing is known of the path, whoever cannot be heard is asked often enough to be heard after a cut.
+        let most = path.patience() + if path.rtt().is_some() { MOST_DOUBLED } else { 0 };
         self.owes().then(|| self.last_sent.after(Nanos(path.timeout().0 << self.unheard.min(most))))
     }
 
