@@ -34,6 +34,8 @@ from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import complain, option, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from farlink_lab.choice import Task
     from farlink_lab.records import Record
     from farlink_lab.report import Report
@@ -107,7 +109,9 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.")] = None,
 ) -> None:
     """Write the report of a campaign: one page, and its figures for a paper."""
-    _say_written(_report(directory, out=out))
+    written = _report(directory, out=out)
+    _say_written(written)
+    _exit_where_broken(written.broken)
 
 
 @app.command()
@@ -132,6 +136,7 @@ def analyse(
         say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
     else:
         say("\n".join(told(findings)))
+    _exit_where_broken(reading.broken)
 
 
 @app.command()
@@ -433,6 +438,12 @@ def _report(directory: Path, *, out: Path | None) -> Report:
     for broken in written.broken:
         complain(f"{directory / RECORDS}: {broken}: skipped")
     return written
+
+
+def _exit_where_broken(broken: Sequence[object]) -> None:
+    """Everything that could be read was told of; that not all of it could is in the exit code."""
+    if broken:
+        raise typer.Exit(2)
 
 
 def _clear(out: Path) -> None:
