@@ -209,7 +209,7 @@ def test_a_command_may_say_what_it_knows_better():
         ("", TIMED, "did not say how much it moved: let it print"),
         ('{"bytes": -1}', ANY, "no part of a record: bytes: -1 is not a whole number"),
         ('{"bytes": 1, "duration_s": "2"}', ANY, 'duration_s: "2" is not a number'),
-        ('{"bytes": 1, "cpu_s": {"sender": 1}}', ANY, "cpu_s.receiver is missing"),
+        ('{"bytes": 1, "cpu_s": {"sender": "1"}}', ANY, 'cpu_s.sender: "1" is not a number'),
         ('{"bytes": NaN}', ANY, "not JSON"),
     ],
 )
