@@ -79,7 +79,7 @@ def test_a_source_that_changes_while_it_is_read_is_copied_as_it_is_then(tmp_path
         change(source / "a", how)
         copied = copying.ended()
     assert copied.status == DONE
-    assert "once more" in copied.stderr
+    assert "trying once more" in copied.stderr
     assert [copied.outcome(name) for name in ("a", "b")] == ["copied", "copied"]
     assert listing(there) == listing(source)
     assert leftovers(there) == []
@@ -100,7 +100,7 @@ def test_what_changed_is_tried_once_more_between_hosts_too(clear: Ends, tmp_path
         change(source / "a", "is written over")
         copied = copying.ended()
     assert copied.status == DONE
-    assert "once more" in copied.stderr
+    assert "trying once more" in copied.stderr
     assert listing(there / "source") == listing(source)
     assert leftovers(there) == []
 
@@ -165,7 +165,7 @@ def test_a_source_that_goes_on_changing_is_tried_twice_and_named(tmp_path: Path)
     assert copied.status == SOME_FAILED
     assert copied.outcome("a") == "failed"
     assert "while it was read" in copied.names["a"]["reason"]
-    assert copied.stderr.count("once more") == 1
+    assert copied.stderr.count("trying once more") == 1
     assert listing(there).keys() == {b"b"}
     assert leftovers(there) == []
 

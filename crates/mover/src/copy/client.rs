@@ -88,7 +88,8 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
 /// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
 fn try_again(plan: &Plan, key: [u8; 16], stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
     let Some((names, rules)) = ledger.again.begin() else { return false };
-    ledger.warn(format!("{names} names were not copied: trying them once more"));
+    let what = if names == 1 { "a file that was".to_owned() } else { format!("{names} files that were") };
+    ledger.warn(format!("trying once more {what} not read to the end"));
     let (record, bottleneck) = (ledger.record.clone(), ledger.summary.bottleneck);
     let outcome = Attempt { plan, rules: &rules, key, resume: true, stop }.run(ledger);
     if let Err(error) = &outcome {

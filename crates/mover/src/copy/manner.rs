@@ -20,7 +20,7 @@ pub(crate) struct Manner {
     pub(crate) automatic: bool,
     /// Whether somebody chose the size of the buffers.
     pub(crate) is_buffer_fixed: bool,
-    /// Whether the kernel may pace: no rate is held, and no buffer bounds the window.
+    /// Whether the kernel may pace: no rate is held, no buffer bounds the window, and there is one stream.
     pub(crate) may_pace: bool,
     /// Most bits a second.
     pub(crate) limit: Option<BitsPerSec>,
