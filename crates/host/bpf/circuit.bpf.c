@@ -14,7 +14,11 @@
  *
  * The deep bucket is filled at the declared rate: what could not be sent for a while, because nothing was acknowledged or
  * nobody had time, may be sent later; else the gap that it left would come around with every round trip. The shallow one
- * bounds how fast that is: a 32nd faster than declared, a 16th while losses are repaired.
+ * bounds how fast that is: a 32nd faster than declared, a 16th while losses are repaired. And what all streams to one host
+ * send at once and catch up with is bounded together, by a pool: after a pause every one of them has something to send.
+ *
+ * Fallen back, it sends what arrives: less while what it sends waits or is lost, unless that does not help. Then
+ * delay and loss are the path's own, and the rate grows again, up to what was declared.
  */
 #include "tcp.bpf.h"
 
@@ -44,19 +48,43 @@
  * they are set a 16th faster: in the first round trip, of which nothing is known, and later for as long as the buckets tell
  * that less was sent than declared. */
 #define LATE_SHIFT 4
+#define LATE_INTERVAL_US 110ULL
 /* Of the rate: what may be caught up with; and after a pause of the program. */
 #define DEPTH_US 50000ULL
 #define PAUSE_US 5000ULL
+/* All streams together: so much at once, and so much a second beyond what they declared, are 1 MB in 10 ms with a few
+ * super-packets to spare; beyond 10 Gb/s in proportion, or pauses of some microseconds would cost rate for good. */
+#define POOL_BYTES 500000ULL
+#define POOL_US 400ULL
+#define POOL_CATCH_UP 25000000ULL
+#define POOL_CATCH_UP_PART 50
+/* Fractions of a byte are lost with each filling: not for less than this. */
+#define POOL_LEAST 1000ULL
+#define POOLS 64
+#define MIXER 0x9e3779b97f4a7c15ULL
 #define CA_RECOVERY 3
 #define LEAST_WINDOW 8
 #define LEAST_CLOCK 4
 
-/* What is delivered is judged over a round trip, or this long where that is short. */
+/* What is delivered is judged over a round trip, or this long where that is short, and over so many packets, or a second. */
 #define PERIOD_US 50000ULL
+#define PERIOD_PACKETS 128
 /* Periods in a row after which the declaration is not believed any more. */
 #define PATIENCE 4
 /* Periods until what a lower rate does is seen. */
 #define ANSWER 2
+/* Of what is delivered, in 256ths, and packets beyond: more loss than that, in several periods in a row, is no noise of a
+ * line (3%); once fallen back, 2% more than twice the line's own are too many. */
+#define LOSS_256THS 8
+#define MORE_LOSS_256THS 5
+#define TOLERATED_LOST 2
+/* Times in a row that a lower rate brought neither the delay nor the loss down: what our window may have queued has long
+ * drained, so both are the path's own, whose way has changed or which others use, too. The sooner where the delay is
+ * more than our window can queue. */
+#define IN_VAIN 8
+#define SOON_IN_VAIN 2
+/* Times in a row that a rate higher by a 50th arrived: a 12th at a time from then on. */
+#define CALM 8
 
 struct circuit {
 	__u64 declared;      /* payload, bytes a second */
@@ -72,13 +100,42 @@ struct circuit {
 	__u32 min_rtt;
 	__s32 deep;          /* bytes in the buckets */
 	__s32 shallow;
+	__s32 drawn;         /* bytes taken from the pool */
+	__u32 drawn_at;      /* bytes that had been sent then, modulo 2^32 */
 	__u16 period_rtt_100us;
+	__u8 pool;
 	__u8 bad;            /* periods in a row; once fallen back, periods to wait */
 	__u8 is_clocked;
 	__u8 fell_back;
+	__u8 is_counted;     /* in the pool's rate */
+	__u8 in_vain;        /* times that a lower rate did not help */
+	__u8 own_loss;       /* 256ths, of the path's own */
+	__u8 calm;           /* times in a row that a higher rate arrived */
 };
 
 _Static_assert(sizeof(struct circuit) <= sizeof(((struct inet_connection_sock *)0)->icsk_ca_priv), "private state");
+
+/* What all circuits from here to one host may send at once, together: no stream knows how many there are beside it. */
+struct pool {
+	__u64 declared;      /* of all of them, payload, bytes a second */
+	__u64 at;            /* when it was last filled */
+	__s64 bytes;
+};
+
+/* By a hash of namespace and address: those that meet in one share it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, POOLS);
+	__type(key, __u32);
+	__type(value, struct pool);
+} pools SEC(".maps");
+
+static __always_inline struct pool *pool_of(const struct circuit *ca)
+{
+	__u32 key = ca->pool;
+
+	return bpf_map_lookup_elem(&pools, &key);
+}
 
 static __always_inline __u32 mss_of(const struct tcp_sock *tp)
 {
@@ -92,6 +149,11 @@ static __always_inline __u64 bytes_in(__u64 rate, __u64 us)
 	return rate * us / SECOND;
 }
 
+static __always_inline __u64 larger(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
 /* What TCP sends as one, as tcp_tso_autosize has it: a millisecond of the rate, two segments to 64 KiB. */
 static __always_inline __u64 super_packet(const struct circuit *ca, __u32 mss)
 {
@@ -102,11 +164,23 @@ static __always_inline __u64 super_packet(const struct circuit *ca, __u32 mss)
 	return bytes < 65536 ? bytes : 65536;
 }
 
+/* How much faster timers are set. The longer the interval between super-packets, the less do late ones cost; and the more
+ * streams may meet in one moment, whose super-packets the 1 MB must hold, too. */
+static __always_inline __u64 for_lateness(const struct circuit *ca, __u32 mss)
+{
+	__u64 packet = super_packet(ca, mss);
+	__u32 shift = LATE_SHIFT;
+
+	if (bytes_in(ca->rate, LATE_INTERVAL_US) < packet)
+		shift++;
+	if (bytes_in(ca->rate, 2 * LATE_INTERVAL_US) < packet)
+		shift++;
+	return ca->rate >> shift;
+}
+
 static __always_inline __u64 at_once(const struct circuit *ca, __u64 packet)
 {
-	__u64 bytes = bytes_in(ca->rate, BUCKET_US);
-
-	return bytes > BUCKET_PACKETS * packet ? bytes : BUCKET_PACKETS * packet;
+	return larger(bytes_in(ca->rate, BUCKET_US), BUCKET_PACKETS * packet);
 }
 
 /* What a bucket of `depth` holds after `came` and `left`; what timers sent beyond it is owed. */
@@ -137,6 +211,46 @@ static __always_inline __u64 payload_rate(struct sock *sk, __u32 mss)
 	return wire * mss / (mss + around);
 }
 
+static __always_inline __u8 pool_index(const struct sock *sk)
+{
+	__u64 hash = sk->__sk_common.skc_net.net->net_cookie * MIXER;
+
+	if (sk->__sk_common.skc_family == AF_INET6) {
+		for (int i = 0; i < 4; i++)
+			hash = (hash ^ sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[i]) * MIXER;
+	} else {
+		hash = (hash ^ sk->__sk_common.skc_daddr) * MIXER;
+	}
+	return (hash >> 32) % POOLS;
+}
+
+/* Puts back what was not sent of what was taken, and fills up; what is in it then. */
+static __always_inline __s64 settle(struct pool *pool, struct circuit *ca, __u64 sent, __u64 now)
+{
+	__u64 at = pool->at, declared = pool->declared, came = 0;
+	__s64 depth = larger(POOL_BYTES, bytes_in(declared, POOL_US));
+	__u64 catch_up = larger(POOL_CATCH_UP, declared / POOL_CATCH_UP_PART);
+	__s64 back = ca->drawn - (__s64)(__u32)((__u32)sent - ca->drawn_at), held;
+
+	ca->drawn = 0;
+	ca->drawn_at = (__u32)sent;
+	if (now > at) {
+		came = bytes_in(declared + catch_up, now - at < SECOND ? now - at : SECOND);
+		if (came < POOL_LEAST || __sync_val_compare_and_swap(&pool->at, at, now) != at)
+			came = 0;
+	}
+	back += came;
+	held = __sync_fetch_and_add(&pool->bytes, back) + back;
+	back = 0;
+	if (held > depth)
+		back = depth - held;
+	else if (held < -depth)
+		back = -depth - held;
+	if (back)
+		__sync_fetch_and_add(&pool->bytes, back);
+	return held + back;
+}
+
 SEC("struct_ops")
 void circuit_init(__u64 *arguments)
 {
@@ -159,10 +273,41 @@ void circuit_init(__u64 *arguments)
 	ca->bad = 0;
 	ca->is_clocked = 0;
 	ca->fell_back = 0;
-	sk->sk_pacing_rate = ca->rate + (ca->rate >> LATE_SHIFT);
+	ca->drawn = 0;
+	ca->drawn_at = (__u32)tp->bytes_sent;
+	ca->pool = pool_index(sk);
+	ca->is_counted = 0;
+	ca->in_vain = 0;
+	ca->own_loss = 0;
+	ca->calm = 0;
+	/* Nothing bounds the first round trip but this. */
+	sk->sk_pacing_rate = ca->rate + for_lateness(ca, mss) / 4 * 3;
 	sk->sk_pacing_status = SK_PACING_NEEDED;
 	tp->snd_ssthresh = 0x7fffffff;
 	tp->snd_cwnd = target_of(ca, mss);
+}
+
+SEC("struct_ops")
+void circuit_release(__u64 *arguments)
+{
+	struct circuit *ca = private_of((struct sock *)arguments[0]);
+	struct pool *pool = pool_of(ca);
+
+	if (pool && ca->is_counted)
+		__sync_fetch_and_sub(&pool->declared, ca->declared);
+}
+
+/* A path whose packets became smaller carries less payload at the same rate of the wire. */
+static __always_inline void declare(struct sock *sk, struct circuit *ca, struct pool *pool, __u32 mss)
+{
+	__u64 declared = payload_rate(sk, mss);
+
+	if (declared == ca->declared)
+		return;
+	__sync_fetch_and_add(&pool->declared, declared - ca->declared);
+	ca->declared = declared;
+	if (!ca->fell_back || ca->rate > declared)
+		ca->rate = declared;
 }
 
 /* A round trip or more has passed: does the path deliver what is sent? */
@@ -176,8 +321,13 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 	__u64 sent = tp->bytes_sent - ca->period_sent;
 	__u64 arrived_rate = (__u64)delivered * mss * SECOND / passed;
 	__u64 earlier = ca->sent_rate;
-	bool is_queueing = ca->period_rtt_100us != 0xffff &&
-			   ca->period_rtt_100us * 100ULL > ca->min_rtt + MARGIN_US / 2;
+	__u32 rtt = ca->period_rtt_100us * 100U;
+	bool is_queueing = ca->period_rtt_100us != 0xffff && rtt > ca->min_rtt + MARGIN_US / 2;
+	__u64 lost_256ths = 256ULL * lost / (delivered ? delivered : 1);
+	__u32 tolerated = ca->fell_back ? ca->own_loss * 2 + MORE_LOSS_256THS : LOSS_256THS;
+	bool is_losing = lost > TOLERATED_LOST + (__u64)delivered * tolerated / 256;
+	/* What the path takes: its own loss has been sent, too. */
+	__u64 taken_rate = arrived_rate + arrived_rate * ca->own_loss / 256;
 
 	ca->sent_rate = sent * SECOND / passed;
 	ca->period_at = now;
@@ -192,7 +342,8 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 		/* What was sent a round trip ago should arrive now, and a full window is all of the rate; a tenth is room for
 		 * loss and noise. */
 		bool is_bad = earlier && !is_app_limited &&
-			      (arrived_rate * 10 < earlier * 9 || (is_full && arrived_rate * 10 < ca->rate * 9));
+			      (is_losing || arrived_rate * 10 < earlier * 9 ||
+			       (is_full && arrived_rate * 10 < ca->rate * 9));
 
 		ca->bad = is_bad ? ca->bad + 1 : 0;
 		if (!is_bad)
@@ -205,12 +356,33 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 	} else if (ca->bad) {
 		ca->bad--;
 		return;
-	} else if (is_queueing || lost * 50 > delivered) {
-		/* More than the path takes: what has arrived, a little less. */
-		ca->rate = (arrived_rate < ca->rate ? arrived_rate : ca->rate) * 97 / 100;
-		ca->bad = ANSWER;
-	} else if (!is_app_limited && arrived_rate * 100 >= ca->rate * 95) {
-		ca->rate += ca->rate / 50;
+	} else if (is_queueing || is_losing) {
+		bool is_beyond = is_queueing && rtt > ca->min_rtt + MARGIN_US / 4 * 5;
+
+		ca->calm = 0;
+		if (++ca->in_vain > (is_beyond ? SOON_IN_VAIN : IN_VAIN)) {
+			if (is_queueing)
+				ca->min_rtt = rtt;
+			if (is_losing)
+				ca->own_loss = lost_256ths < 255 ? lost_256ths : 255;
+			ca->in_vain = 0;
+		} else {
+			/* More than the path takes: a little less, or at once what it took where that is far less; but
+			 * once where a window too small for a longer way may be what keeps it low. */
+			bool is_far_less = taken_rate * 8 < ca->rate * 7 && (!is_beyond || ca->in_vain == 1);
+
+			ca->rate = (is_far_less ? taken_rate : ca->rate) * 97 / 100;
+			ca->bad = ANSWER;
+		}
+	} else {
+		if (ca->in_vain)
+			ca->in_vain--;
+		/* What was sent a round trip ago has arrived, and was most of the rate. */
+		if (!is_app_limited && taken_rate * 10 >= earlier * 9 && earlier * 4 >= ca->rate * 3) {
+			ca->rate += ca->calm < CALM ? ca->rate / 50 : ca->rate / 12;
+			if (ca->calm < CALM)
+				ca->calm++;
+		}
 	}
 	if (ca->rate > ca->declared)
 		ca->rate = ca->declared;
@@ -231,7 +403,8 @@ void circuit_cong_control(__u64 *arguments)
 	bool is_hurried, is_late;
 	__u64 now = tp->tcp_mstamp, packet, burst, grant, path, wanted, reach, passed, came, sent;
 	__u32 in_flight = tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
-	__s64 rtt = sample->rtt_us;
+	__s64 rtt = sample->rtt_us, held;
+	struct pool *pool;
 
 	if (rtt > 0) {
 		__u64 coarse = rtt / 100;
@@ -241,11 +414,24 @@ void circuit_cong_control(__u64 *arguments)
 		if (coarse < ca->period_rtt_100us || !ca->period_rtt_100us)
 			ca->period_rtt_100us = coarse < 0xffff ? (__u16)coarse : 0xffff;
 	}
+	pool = pool_of(ca);
+	if (!pool)
+		return;
+	if (!ca->is_counted) {
+		/* Until now timers alone held it to its rate. */
+		ca->is_counted = 1;
+		ca->drawn_at = (__u32)tp->bytes_sent;
+		__sync_fetch_and_add(&pool->declared, ca->declared);
+	}
 	target = target_of(ca, mss);
-	if (now - ca->period_at >= ca->min_rtt && now - ca->period_at >= PERIOD_US) {
+	passed = now - ca->period_at;
+	if (passed >= ca->min_rtt && passed >= PERIOD_US &&
+	    (tp->delivered - ca->period_delivered >= PERIOD_PACKETS || passed >= SECOND)) {
+		declare(sk, ca, pool, mss);
 		judge(sk, ca, now, mss, sample->is_app_limited, in_flight + sample->acked_sacked >= target - target / 8);
 		target = target_of(ca, mss);
 	}
+	held = settle(pool, ca, tp->bytes_sent, now);
 	packet = super_packet(ca, mss);
 	burst = at_once(ca, packet);
 	/* Each repair keeps both ends busy for milliseconds, in which nothing is acknowledged: more must be caught up with. */
@@ -269,15 +455,21 @@ void circuit_cong_control(__u64 *arguments)
 	/* While losses are repaired TCP does not wait for a whole super-packet, and small ones cost as much as whole ones. */
 	if (is_hurried && in_flight * (__u64)mss > 2 * packet)
 		grant = grant / packet * packet;
+	if (held < (__s64)grant)
+		grant = held > 0 ? held : 0;
 	window = in_flight + grant / mss;
 	path = bytes_in(ca->rate, ca->min_rtt) / mss;
-	reach = in_flight + burst / mss;
+	reach = burst / mss;
+	/* A shortfall has left a gap in the clock, which would come around with every round trip. */
+	if (ca->fell_back && reach > path / 8)
+		reach = path / 8;
+	reach += in_flight;
 	wanted = path - (is_hurried ? 0 : path / 16) - (ca->is_clocked ? path / 16 : 0);
 	if (window < LEAST_CLOCK || reach < wanted) {
 		ca->is_clocked = 0;
-		/* What timers send faster and what the bucket lets go at once are 1 MB in 10 ms together. */
-		is_late = shallow > (__s32)(is_hurried ? burst / 8 * 5 : 0) && !ca->fell_back;
-		sk->sk_pacing_rate = ca->rate + (is_late ? ca->rate >> LATE_SHIFT : 0);
+		/* Faster only where there is something to catch up with, for this stream and for all. */
+		is_late = shallow > (__s32)(is_hurried ? burst / 8 * 5 : 0) && held > 0 && !ca->fell_back;
+		sk->sk_pacing_rate = ca->rate + (is_late ? for_lateness(ca, mss) : 0);
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		tp->snd_cwnd = target;
 		return;
@@ -294,6 +486,10 @@ void circuit_cong_control(__u64 *arguments)
 	sk->sk_pacing_rate = ca->rate;
 	sk->sk_pacing_status = SK_PACING_NONE;
 	tp->snd_cwnd = window < target ? window : target;
+	if (tp->snd_cwnd > in_flight) {
+		ca->drawn = (tp->snd_cwnd - in_flight) * mss;
+		__sync_fetch_and_sub(&pool->bytes, (__s64)ca->drawn);
+	}
 }
 
 SEC("struct_ops")
@@ -311,6 +507,7 @@ __u32 circuit_undo_cwnd(__u64 *arguments)
 SEC(".struct_ops.link")
 struct tcp_congestion_ops fl_circuit = {
 	.init = (void *)circuit_init,
+	.release = (void *)circuit_release,
 	.ssthresh = (void *)circuit_ssthresh,
 	.undo_cwnd = (void *)circuit_undo_cwnd,
 	.cong_control = (void *)circuit_cong_control,
