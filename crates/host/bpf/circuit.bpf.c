@@ -48,7 +48,7 @@
  * they are set a 16th faster: in the first round trip, of which nothing is known, and later for as long as the buckets tell
  * that less was sent than declared. */
 #define LATE_SHIFT 4
-#define LATE_INTERVAL_US 110ULL
+#define LATE_INTERVAL_US 80ULL
 /* Of the rate: what may be caught up with; and after a pause of the program. */
 #define DEPTH_US 50000ULL
 #define PAUSE_US 5000ULL
@@ -417,11 +417,14 @@ void circuit_cong_control(__u64 *arguments)
 	pool = pool_of(ca);
 	if (!pool)
 		return;
+	packet = super_packet(ca, mss);
 	if (!ca->is_counted) {
-		/* Until now timers alone held it to its rate. */
+		/* Until now timers alone held it to its rate, and were fast: its share of the pool is gone. */
 		ca->is_counted = 1;
 		ca->drawn_at = (__u32)tp->bytes_sent;
 		__sync_fetch_and_add(&pool->declared, ca->declared);
+		settle(pool, ca, tp->bytes_sent, now);
+		__sync_fetch_and_sub(&pool->bytes, (__s64)larger(bytes_in(ca->declared, POOL_US), packet));
 	}
 	target = target_of(ca, mss);
 	passed = now - ca->period_at;
