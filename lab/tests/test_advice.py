@@ -14,9 +14,11 @@ from farlink_lab.choice import Choice, Task
 from farlink_lab.course import Course, converted_bps
 from farlink_lab.expectation import Wire, expected_bps, limit_bps
 from farlink_lab.ground import AdviceError, ground
+from farlink_lab.plot.winners import winners_figure
 from farlink_lab.profile_model import profile_model
 from farlink_lab.recommendation import recommendation, told, why
 from farlink_lab.records import parse_record
+from farlink_lab.report import judgement
 from farlink_lab.winners import winners
 
 WIRE = Wire(rate_bps=10e9, capacity_bps=synthetic.CAPACITY_BPS, mtu=9000)
@@ -113,6 +115,53 @@ def test_an_rtt_outside_is_refused_and_extrapolated_only_when_asked():
     assert any("366 ms showed" in note for note in advice.notes)
 
 
+def few_and_many():
+    """The model's best at 300 ms, measured at 0.4 ms alone; another at every RTT."""
+    few = Choice(tool="farlink", congestion="bbr", streams=10, buffer_bytes=None)
+    return few, campaign(choices=(few,), rtts=(0.0004,)) + campaign(choices=CHOICES[:1])
+
+
+def test_a_configuration_beyond_its_own_rtts_is_extrapolated_and_says_so():
+    few, records = few_and_many()
+    advice = Adviser(ground(records), TEN_SECONDS).advice(0.3)
+    assert advice.best.choice == few
+    assert advice.extrapolated
+    assert (advice.best.low_bps, advice.best.high_bps, advice.best.bounds) == (None, None, None)
+    assert not advice.runner_up.extrapolated
+    assert advice.runner_up.low_bps < advice.runner_up.high_bps
+    assert any(
+        "bbr ×10, full buffers was measured at 0.4 ms alone: at 300 ms" in note for note in advice.notes
+    )
+    lines = "\n".join(told(advice))
+    assert "with no interval (extrapolated: it was measured at 0.4 ms alone)" in lines
+    found = json.loads(json.dumps(recommendation(advice), allow_nan=False))
+    assert found["extrapolated"]
+    assert (found["advice"]["extrapolated"], found["advice"]["measured_rtt_s"]) == (True, [0.0004])
+    assert found["best_measured"]["configuration"] == advice.runner_up.choice.name
+    assert [one["extrapolated"] for one in found["ranking"]] == [True, False]
+    # Where it was measured there is nothing to mark.
+    assert not Adviser(ground(records), TEN_SECONDS).advice(0.0004).extrapolated
+
+
+def test_the_map_and_the_saved_model_mark_what_is_extrapolated():
+    _, records = few_and_many()
+    sized = [each for record in records for each in [json.loads(json.dumps(dict(record.fields)))]]
+    for each in sized:
+        rate = 8 * each["bytes"] / each["duration_s"]
+        each["samples"] = synthetic.samples(ramp_s=0.5, rate_bps=rate, seconds=10.0, tau_s=each["rtt_s"])
+    told_by = [parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(sized, 1)]
+    won = winners(told_by)
+    assert won.extrapolated.any()
+    assert not won.extrapolated[:, 0].any(), "everything was measured at the shortest RTT"
+    drawn = winners_figure(won)["data"]
+    crosses = [trace for trace in drawn if trace["name"] == "extrapolated"]
+    assert len(crosses[0]["x"]) == won.extrapolated.sum()
+    assert "Cells with a cross are extrapolated" in judgement.winners(won)
+    saved = profile_model(ground(told_by))
+    measured = {one["congestion"]: one["measured_rtt_s"] for one in saved["configurations"]}
+    assert measured == {"bbr": [0.0004], "cubic": list(synthetic.RTTS_S)}
+
+
 def test_another_rate_is_refused_and_extrapolated_only_when_asked():
     records = campaign()
     with pytest.raises(AdviceError, match=r"a rate of 40.0 Gb/s was not measured"):
@@ -144,7 +193,7 @@ def test_records_of_several_queues_are_refused():
 
 
 def test_a_configuration_with_one_run_is_told_with_less_certainty():
-    few = campaign(repetitions=1, rtts=(0.0118,))
+    few = campaign(repetitions=1, rtts=(0.0118, 0.366))
     rest = campaign(choices=CHOICES[:1])
     ranking = Adviser(ground(few + rest), TEN_SECONDS).advice(0.12).ranking
     width = {one.choice: one.high_bps / one.low_bps for one in ranking}

@@ -71,6 +71,10 @@ class Ground:
         """Every RTT, growing, shape (k,)."""
         return np.unique([place.rtt_s for place in self.places])
 
+    def measured_s(self, choice: Choice) -> tuple[float, ...]:
+        """The RTTs at which a configuration was measured, growing."""
+        return tuple(sorted(place.rtt_s for place in self.places if place.choice == choice))
+
     @property
     def controls(self) -> tuple[tuple[str, str], ...]:
         """Tools with their congestion controls."""

@@ -67,7 +67,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         "rate_bps": wire.rate_bps,
         "goodput_bps": wire.capacity_bps,
         "loss": wire.loss,
-        "rtt_s": [float(f"{rtt:.6g}") for rtt in rtts],
+        "rtt_s": [_digits(rtt) for rtt in rtts],
         "bytes": [round(size) for size in SIZES],
         "seconds": list(DURATIONS_S),
         "configurations": [
@@ -79,6 +79,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
                     ("streams", choice.streams),
                     ("buffer_bytes", choice.buffer_bytes),
                     ("block_bytes", choice.block_bytes),
+                    ("measured_rtt_s", [_digits(rtt) for rtt in ground.measured_s(choice)]),
                     ("size_bps", _rounded(sizes[:, :, index])),
                     ("duration_bps", _rounded(durations[:, :, index])),
                 )
@@ -110,6 +111,10 @@ def save(model: dict[str, Any], path: Path) -> None:
 def _with_middles(rtts: Array) -> Array:
     """The measured RTTs, and one between each two."""
     return np.sort(np.concatenate([rtts, np.sqrt(rtts[:-1] * rtts[1:])]))
+
+
+def _digits(rtt_s: float) -> float:
+    return float(f"{rtt_s:.6g}")
 
 
 def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array | None:

@@ -79,6 +79,10 @@ _WINNERS = (
     "Where others come within 2% of the winner, as pointing at a cell tells, the colour means little. For "
     "one RTT and size, with its interval and its reasons: farlink lab advise."
 )
+_EXTRAPOLATED = (
+    " Cells with a cross are extrapolated: the winner there was measured at shorter RTTs alone or at longer "
+    "ones alone, and nothing bounds how far its prediction errs."
+)
 _CONVERTED = (
     " No configuration was measured at all these sizes: a run tells of another size by its two phases, "
     "ramp-up and then its sustained throughput for as long as it takes. For sizes beyond those of the runs "
@@ -118,10 +122,12 @@ def winners(won: Winners | None) -> str:
     """Which configuration wins where; empty where that cannot be told."""
     if won is None:
         return ""
+    caption = _WINNERS + (_EXTRAPOLATED if won.extrapolated.any() else "")
+    caption += _CONVERTED if won.converted else ""
     return "\n".join(
         [
             "<h2>Which configuration wins where</h2>",
-            markup.figure("winners", caption=_WINNERS + (_CONVERTED if won.converted else ""), height=460),
+            markup.figure("winners", caption=caption, height=460),
         ]
     )
 
