@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from farlink_lab.choice import Task
 from farlink_lab.iperf3_report import KnownPath, ReportError, record_of, reports
+from farlink_lab.profile import profiles
 from farlink_lab.records import parse_record
 
 # Of runs of a second over a loopback at 50 Mb/s a stream; addresses and dates are not theirs.
@@ -64,6 +66,24 @@ def test_where_the_intervals_end_before_the_time_the_totals_stand():
     made = record("server")
     assert (made["bytes"], made["duration_s"]) == (12582912, 1.000678)
     assert "samples" not in made
+
+
+def test_runs_of_one_asked_time_are_one_configuration_at_every_rtt():
+    records = []
+    for number, rtt in enumerate((0.0004, 0.0118, 0.0916, 0.183, 0.366), start=1):
+        found = report("plain")
+        found["start"]["test_start"]["duration"] = 10
+        # The receiver counts until the last byte has arrived.
+        found["end"]["sum_received"]["end"] = 10 + rtt
+        made = record(found, KnownPath(rtt_s=rtt))
+        assert (made["duration_s"], made["asked_s"]) == (pytest.approx(10 + rtt), 10.0)
+        records.append(parse_record(json.dumps(made).encode(), line=number))
+    (profile,), left_out = profiles(records)
+    assert (profile.label, profile.amount, len(profile.rtt_s)) == ("iperf3 BBR ×1 10 s", 10.0, 5)
+    assert left_out.total == 0
+    assert all(Task(mode="duration", amount=10.0).is_of(each) for each in records)
+    # Where the receiver's intervals are there, the run is cut to the time itself.
+    assert "asked_s" not in record("server", KnownPath(rtt_s=0.0002))
 
 
 def test_in_reverse_the_client_is_the_receiver():

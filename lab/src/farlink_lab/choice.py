@@ -78,8 +78,7 @@ class Task:
 
     def is_of(self, record: Record) -> bool:
         """Whether `record` did just this."""
-        did = record.bytes if self.mode == "size" else record.duration_s or 0.0
-        return record.mode == self.mode and abs(did / self.amount - 1) <= AMOUNT_TOLERANCE
+        return record.mode == self.mode and abs(record.amount / self.amount - 1) <= AMOUNT_TOLERANCE
 
 
 def choice_of(record: Record) -> Choice:

@@ -224,6 +224,8 @@ def _moved(
         return {"outcome": "failed", "error": "nothing arrived"}
     fields: dict[str, Any] = {
         "duration_s": seconds,
+        # Totals count until the last byte has arrived, a round trip or more after the time was over.
+        "asked_s": None if asked or not test.get("duration") else float(test["duration"]),
         "bytes": arrived,
         "cpu_s": _cpu_s(end, sent=sent, received=received, reverse=reverse),
         "congestion": end.get("sender_tcp_congestion"),
@@ -247,6 +249,7 @@ def _moved(
                 rtt_s=rtt_s,
                 duration_s=float(test["duration"]),
             )
+            del fields["asked_s"]
     return {key: value for key, value in fields.items() if value not in (None, [])}
 
 

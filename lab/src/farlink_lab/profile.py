@@ -215,7 +215,7 @@ def _rtt_s(record: Record) -> float:
 def _amount(record: Record) -> str:
     if record.mode == "size":
         return show_size(record.bytes)
-    return show_time(round(record.duration_s, 1)) if record.duration_s else ""
+    return show_time(round(record.amount, 1)) if record.amount else ""
 
 
 def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
@@ -223,9 +223,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
     for record in members:
         by_rtt.setdefault(_rtt_s(record), []).append(record)
     rtts = sorted(by_rtt)
-    amounts = [record.bytes if mode == "size" else record.duration_s or 0.0 for record in members]
     capacities = [record.goodput_bps for record in members if record.goodput_bps]
-    amount = float(np.median(amounts))
+    amount = float(np.median([record.amount for record in members]))
     first = members[0]
     return Profile(
         label=label,
