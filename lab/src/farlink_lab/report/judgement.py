@@ -41,8 +41,7 @@ _COEFFICIENTS = (
     "τ_T: the RTT at which a profile turns from concave to convex, with its 95% interval. C_U, from 0 to "
     "1, is the share of the connection that is left unused, averaged over the RTTs from the first to the "
     "last; C_CC is how far the profile lies below the straight line between its ends (positive: convex) "
-    "or above it (negative: concave); UCC = ½[(1 − C_U) + (½ − C_CC)] puts the two into one number from 0"
-    " to 1. "
+    "or above it (negative: concave); UCC puts the two into one number from 0 to 1. "
 )
 _LAST = " T_R and θ_S: ramp-up and sustained throughput at the longest RTT whose samples tell them."
 _PHASES = (
