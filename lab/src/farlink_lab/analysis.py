@@ -158,31 +158,59 @@ def _utilization(findings: Findings, profile: Profile) -> Object:
 def _model(findings: Findings, profile: Profile) -> Object:
     prediction = findings.predictions.get(profile.key)
     if prediction is None or profile.capacity_bps is None or profile.mtu is None:
-        return {"at": [], "inflection": None, "reason": "the capacity or the packet size is unknown"}
-    capacity, streams = profile.capacity_bps, profile.streams or 1
-    window = model.initial_window_bytes(mtu=profile.mtu)
-    ramp, lost = (
-        function(profile.rtt_s, capacity_bps=capacity, streams=streams, window_bytes=window)
-        for function in (model.ramp_up_s, model.lost_time_s)
-    )
-    rows = zip(profile.rtt_s, prediction.at_rtts_bps, prediction.residual, ramp, lost, strict=True)
-    inflection = None
-    if profile.mode == "size" and profile.full_buffers and not loss_counts(profile):
-        try:
-            inflection = model.inflection_rtt_s(
-                capacity_bps=capacity, size_bytes=profile.amount, streams=streams, window_bytes=window
+        reason = "the capacity or the packet size is unknown"
+        if profile.capacity_bps is not None and profile.mtu is not None:
+            reason = (
+                "the model says that nothing arrives at one of the RTTs: there is nothing to compare with"
             )
-        except ValueError:
-            inflection = None
+        return {
+            "at": [],
+            "inflection": None,
+            "inflection_reason": reason,
+            "counts_loss": loss_counts(profile),
+            "reason": reason,
+        }
+    rows = zip(
+        profile.rtt_s,
+        prediction.at_rtts_bps,
+        prediction.residual,
+        prediction.ramp_up_s,
+        prediction.lost_s,
+        strict=True,
+    )
+    inflection, why_none = _inflection(profile, profile.capacity_bps, profile.mtu)
     return {
         "at": [
             {"tau": float(rtt), "Theta": float(rate), "residual": float(off), "T_R": float(up), "x": float(x)}
             for rtt, rate, off, up, x in rows
         ],
         "inflection": inflection,
+        "inflection_reason": why_none,
         "counts_loss": loss_counts(profile),
         "reason": None,
     }
+
+
+def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float | None, str | None]:
+    """Where the model of a fixed size turns convex, seconds, or why nothing says so."""
+    if profile.mode != "size":
+        return None, "only a fixed size has a formula for it"
+    if profile.declared_bps is not None:
+        return None, "a declared rate is held: there is no slow start, and the limit is convex throughout"
+    if not profile.full_buffers:
+        return None, "the windows' limit has no inflection of slow start"
+    if loss_counts(profile):
+        return None, "losses limit it, which the formula leaves out"
+    try:
+        at = model.inflection_rtt_s(
+            capacity_bps=capacity_bps,
+            size_bytes=profile.amount,
+            streams=profile.streams or 1,
+            window_bytes=model.initial_window_bytes(mtu=mtu),
+        )
+    except ValueError as error:
+        return None, str(error)
+    return at, None
 
 
 def _dynamics(rtt_s: float, found: Dynamics | Refusal) -> Object:

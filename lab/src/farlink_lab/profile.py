@@ -57,6 +57,8 @@ class Profile:
         congestion: Congestion control, as granted; `None` where unknown.
         loss: Probability that a segment is lost; 0 where unknown.
         buffer_bytes: Socket buffer; `None` where the kernel tunes it.
+        declared_bps: The wire's rate that was declared and held from the first segment on; `None` where none.
+        rate_bps: Of the wire; `None` where unknown.
         capacity_bps: C, the median of the records'; `None` where unknown.
         mtu: Largest packet, bytes; `None` where unknown.
         rtt_s: Shape (k,), growing: the RTTs with at least one run.
@@ -74,6 +76,8 @@ class Profile:
     congestion: str | None
     loss: float
     buffer_bytes: int | None
+    declared_bps: float | None
+    rate_bps: float | None
     capacity_bps: float | None
     mtu: int | None
     rtt_s: Array
@@ -226,6 +230,7 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
     capacities = [record.goodput_bps for record in members if record.goodput_bps]
     amount = float(np.median([record.amount for record in members]))
     first = members[0]
+    declared = first.fields.get("declared_bps")
     return Profile(
         label=label,
         mode=mode,
@@ -236,6 +241,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
         congestion=first.congestion,
         loss=float(loss) if isinstance(loss := first.fields.get("loss"), int | float) else 0.0,
         buffer_bytes=first.buffer_bytes,
+        declared_bps=float(declared) if isinstance(declared, int | float) else None,
+        rate_bps=first.rate_bps,
         capacity_bps=float(np.median(capacities)) if capacities else None,
         mtu=first.mtu,
         rtt_s=np.array(rtts),

@@ -194,8 +194,9 @@ def model_sentence(findings: Findings, profile: Profile) -> str | None:
         return None
     worst = int(np.argmax(np.abs(prediction.residual)))
     low, high = prediction.residual.min(), prediction.residual.max()
+    law = "slow start then capacity" if profile.declared_bps is None else "the limit, as of a declared rate"
     return (
-        f"{profile.name}, against slow start then capacity: {_signed(low)} to {_signed(high)} of the model, "
+        f"{profile.name}, against {law}: {_signed(low)} to {_signed(high)} of the model, "
         f"farthest at {show_time(profile.rtt_s[worst])}{_late_mark(profile, worst)}"
         f"{_late_share(profile.late)}."
     )
