@@ -192,6 +192,24 @@ def test_records_of_several_queues_are_refused():
     assert {place.choice for place in found.places} == set(CHOICES[:4])
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mtu": 1500, "goodput_bps": 9.41e9}, "2 MTUs"),
+        ({"framing": "sonet", "goodput_bps": 9.93e9}, "2 framings"),
+        ({"background_bps": 3_000_000_000}, "2 rates of other traffic"),
+        ({"goodput_bps": 9.8e9}, "2 capacities for payload"),
+    ],
+)
+def test_runs_of_another_connection_do_not_vanish(changes, said):
+    mixed = campaign(choices=CHOICES[:4]) + campaign(choices=CHOICES[4:], **changes)
+    with pytest.raises(AdviceError, match=f"{said}, and a path has one: measure them in directories"):
+        ground(mixed)
+    # Over IPv6 the headers are 20 bytes longer: that is the same connection.
+    near = campaign(choices=CHOICES[4:], goodput_bps=synthetic.CAPACITY_BPS * 8928 / 8948)
+    assert len(ground(campaign(choices=CHOICES[:4]) + near).choices) == len(CHOICES)
+
+
 def test_a_configuration_with_one_run_is_told_with_less_certainty():
     few = campaign(repetitions=1, rtts=(0.0118, 0.366))
     rest = campaign(choices=CHOICES[:1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,13 +144,12 @@ def ground(
     lost = _one({wire.loss for wire in wires}, "losses", "--loss") if loss is None else loss
     measured = min(wires, key=lambda wire: (abs(math.log(wire.rate_bps / rate)), abs(wire.loss - lost)))
     asked, notes = _asked(measured, rate_bps=rate, loss=lost, extrapolate=extrapolate)
-    usable = [(rtt, record) for rtt, record in usable if _wire(record) == measured]
-    queues = {held for _, record in usable if isinstance(held := record.fields.get("queue_bytes"), int)}
-    if len(queues) > 1:
-        raise AdviceError(
-            f"the records are of {len(queues)} queues, and a path has one: measure them in directories of "
-            "their own, and name the one that is like the path"
-        )
+    usable = [
+        (rtt, record)
+        for rtt, record in usable
+        if (record.rate_bps, _loss(record)) == (measured.rate_bps, measured.loss)
+    ]
+    _refuse_several(record for _, record in usable)
     places: dict[tuple[Choice, float], list[Record]] = {}
     for rtt, record in usable:
         places.setdefault((choice_of(record), float(rtt)), []).append(record)
@@ -170,13 +169,41 @@ def ground(
     return made
 
 
-def _wire(record: Record) -> Wire:
+def _refuse_several(records: Iterable[Record]) -> None:
+    """Refuses records of several connections: what a path has one of, a model of it cannot mix."""
+    seen: dict[str, set[Any]] = {}
+    for record in records:
+        for what, value in (
+            ("queues", record.fields.get("queue_bytes")),
+            ("MTUs", record.mtu),
+            ("framings", record.fields.get("framing")),
+            ("rates of other traffic", record.fields.get("background_bps") or 0),
+        ):
+            if value is not None:
+                seen.setdefault(what, set()).add(value)
+        # Headers of IPv4 and IPv6 differ by less.
+        known = seen.setdefault("capacities for payload", set())
+        if not any(abs(float(record.goodput_bps or 0) / float(one) - 1) <= ALIKE for one in known):
+            known.add(record.goodput_bps)
+    for what, values in seen.items():
+        if len(values) > 1:
+            raise AdviceError(
+                f"the records are of {len(values)} {what}, and a path has one: measure them in directories "
+                "of their own, and name the one that is like the path"
+            )
+
+
+def _loss(record: Record) -> float:
     loss = record.fields.get("loss")
+    return float(loss) if isinstance(loss, int | float) else 0.0
+
+
+def _wire(record: Record) -> Wire:
     return Wire(
         rate_bps=float(record.rate_bps or 0),
         capacity_bps=float(record.goodput_bps or 0),
         mtu=record.mtu or USUAL_MTU,
-        loss=float(loss) if isinstance(loss, int | float) else 0.0,
+        loss=_loss(record),
     )
 
 
