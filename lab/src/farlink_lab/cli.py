@@ -51,6 +51,8 @@ app = typer.Typer(
 
 app.add_typer(logs, name="logs")
 
+# Of IPv4: the least that every host takes, and the longest packet.
+LEAST_MTU, MOST_MTU = 576, 65535
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
 
@@ -274,21 +276,39 @@ def import_(
         str | None, typer.Option("--rate", metavar="RATE", help="Of the wire, as in 10gbit.")
     ] = None,
     framing: Annotated[
-        Framing, typer.Option("--framing", help="Of the wire, for its goodput.")
-    ] = Framing.ETHERNET,
+        Framing | None, typer.Option("--framing", help="Of the wire, for its goodput; Ethernet otherwise.")
+    ] = None,
+    mtu: Annotated[
+        int | None,
+        typer.Option(
+            "--mtu",
+            metavar="BYTES",
+            min=LEAST_MTU,
+            max=MOST_MTU,
+            help="The path's; else as the kernel knew it.",
+        ),
+    ] = None,
 ) -> None:
     """Add records of measurements on real paths."""
     path = KnownPath(
         rtt_s=None if rtt is None else option("--rtt", rtt, parse_rtt),
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
-        framing=framing.value,
+        framing=None if framing is None else framing.value,
+        mtu=mtu,
     )
     done = import_iperf3(files, out=out, path=path)
     for line in done.refused:
         complain(line)
     failed = f", {done.failed} of them of runs that failed" if done.failed else ""
     known = f"; {done.known} were there before" if done.known else ""
+    if done.replaced:
+        known += f", {done.replaced} of them with other facts of the path, which are replaced"
     say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
+    if done.boundless:
+        complain(
+            f"{done.boundless} records have a rate and no capacity, as their reports do not say the path's "
+            "MTU: import them again with --mtu"
+        )
     if done.refused:
         raise typer.Exit(2)
 

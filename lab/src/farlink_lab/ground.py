@@ -135,9 +135,12 @@ def ground(
             "no run counts, so there is nothing to advise from: measure with 'farlink lab profile'"
         )
     if any(record.rate_bps is None or record.goodput_bps is None for _, record in usable):
+        unsaid, option = "the rate of the wire", "--rate"
+        if all(record.rate_bps is not None for _, record in usable):
+            unsaid, option = "the path's MTU and with it the capacity", "--mtu"
         raise AdviceError(
-            "the records do not say the rate of the wire, so a limit cannot be told from a fault: "
-            "import them again with --rate"
+            f"the records do not say {unsaid}, so a limit cannot be told from a fault: import them again "
+            f"with {option}"
         )
     wires = list(dict.fromkeys(_wire(record) for _, record in usable))
     rate = _one({wire.rate_bps for wire in wires}, "rates", "--rate") if rate_bps is None else rate_bps
