@@ -290,6 +290,19 @@ def test_late_runs_count_only_where_there_are_no_others():
     assert [one.throughput_bps for one in with_late] == [one.throughput_bps for one in without]
 
 
+def test_advice_that_draws_on_late_runs_says_so():
+    late = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    records = campaign(rtts=synthetic.RTTS_S[:5]) + campaign(rtts=synthetic.RTTS_S[5:], emulator=late)
+    advice = Adviser(ground(records), TEN_SECONDS).advice(0.12)
+    assert any("points are late (at 183 ms, 366 ms)" in note for note in advice.notes)
+    assert any("the runs (some late)" in reason for reason in why(advice))
+    assert recommendation(advice)["advice"]["late_rtt_s"] == list(synthetic.RTTS_S[5:])
+    timely = Adviser(ground(campaign()), TEN_SECONDS).advice(0.12)
+    assert not any("late" in said for said in told(timely))
+    # Errors at late RTTs are none of the interval's.
+    assert advice.errors < timely.errors
+
+
 def test_the_json_has_the_answer_its_reasons_and_no_number_that_is_none():
     advice = Adviser(ground(campaign()), TEN_SECONDS).advice(0.07)
     found = json.loads(json.dumps(recommendation(advice), allow_nan=False))

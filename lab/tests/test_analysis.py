@@ -161,6 +161,54 @@ def test_a_circuit_is_judged_against_the_limit(tmp_path, declared, share):
     assert expected == pytest.approx([at["Theta"] for at in one["model"]["at"]])
 
 
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    place = tmp_path_factory.mktemp("late")
+    synthetic.write(place, synthetic.late_campaign())
+    return find(read_records(place / "records.jsonl"))
+
+
+def test_every_line_that_draws_on_a_late_point_says_so(late):
+    lines = told(late)
+    assert not any("late" in line for line in lines if line.startswith("    366 ms  mean"))
+    for start in ("    0.4 ms  mean", "  phases at 11.8 ms (late)", "  dynamics at 0.4 ms (late)"):
+        assert any(line.startswith(start) and "late" in line for line in lines), start
+    for within in ("% at 0.4 ms (late), ", "; of 7 RTTs, 2 late", "; judged on 7 RTTs, 2 of them late"):
+        assert any(within in line for line in lines), within
+
+
+def test_late_runs_bound_no_next_transfer(late):
+    for one in analysis(late)["configurations"]:
+        gaps = one["confidence"]["between"]
+        assert one["confidence"]["without_late"] == list(synthetic.RTTS_S[:2])
+        assert gaps[0]["from"] == synthetic.RTTS_S[2]
+    assert all("without the late RTTs" in line for line in told(late) if "(at least" in line)
+
+
+def test_the_band_of_the_mean_is_told(found, directory):
+    lines = told(find(read_records(directory / "records.jsonl")))
+    means = [line for line in lines if "  mean " in line]
+    assert means
+    assert all("(95%: " in line for line in means)
+
+
+def test_what_is_not_there_has_its_reason(tmp_path):
+    made = times([(0.1, 1e9), (0.2, 9e8), (0.3, 5e8)])
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    assert one["phases"] == []
+    assert "no run has the 6 samples" in one["phases_reason"]
+    for at in one["profile"]:
+        assert at["mean_95"] is None
+        assert "no spread to draw on" in at["reason"]
+    assert one["regimes"]["judged"] is False
+    assert any("(shape only)" in line for line in told(findings))
+    said = "\n".join(told(findings))
+    assert "phases: not told: no run has" in said
+    assert "no band of the mean: too few RTTs have two runs" in said
+
+
 def test_noise_about_a_rate_has_no_exponent(tmp_path):
     # One run a point: those of the synthetic campaign share their noise.
     synthetic.write(tmp_path, synthetic.campaign(repetitions=1))

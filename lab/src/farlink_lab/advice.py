@@ -55,6 +55,7 @@ class Prediction:
         bounds: What the runs bound it by if a longer RTT never helps, and nothing more; `None` where they do
             not.
         measured_s: The RTTs of its own runs that tell of the task, growing; others' runs tell of it, too.
+        late_s: Those of them at which every run is late.
         extrapolated: Whether it lies outside those, or is of another connection than was measured.
     """
 
@@ -65,6 +66,7 @@ class Prediction:
     model_bps: float
     bounds: Interval | None
     measured_s: tuple[float, ...]
+    late_s: tuple[float, ...]
     extrapolated: bool
 
     @property
@@ -175,6 +177,8 @@ class Adviser:
                 f"{show_time(rtt_s)} is outside the measured {span}: the model goes on there, times what the "
                 f"runs at {show_time(near)} showed of it, and nothing bounds its error"
             )
+        if self.ground.late_note:
+            notes.append(self.ground.late_note)
         rates, models, deviation = self._predicted(rtt_s)
         if self.ground.is_converted(self.task):
             notes.append(self._conversion(float(rates.max())))
@@ -197,6 +201,9 @@ class Adviser:
                     model_bps=float(expected),
                     bounds=None if extrapolated else self._bounds(choice, rtt_s),
                     measured_s=measured,
+                    late_s=tuple(
+                        sorted(one.rtt_s for one in self.observations if one.choice == choice and one.late)
+                    ),
                     extrapolated=extrapolated,
                 )
             )
@@ -249,7 +256,12 @@ class Adviser:
         errors: dict[Choice, list[list[float]]] = {choice: [] for choice in self.ground.choices}
         for left_out in sorted(self.ground.rtt_s[1:-1], key=lambda rtt: abs(math.log(rtt / rtt_s))):
             kept = [one for one in self.observations if one.rtt_s != left_out]
-            gone = [one for one in self.observations if one.rtt_s == left_out and one.choice in errors]
+            # How far late runs lie from what is foretold says as much of the emulator's machine.
+            gone = [
+                one
+                for one in self.observations
+                if one.rtt_s == left_out and one.choice in errors and not one.late
+            ]
             if not kept or not gone:
                 continue
             means, _ = self._learned(kept).at([(one.choice, one.rtt_s) for one in gone])
@@ -261,7 +273,7 @@ class Adviser:
         by_rtt = {
             place.rtt_s: [told[0] for record in place.records if (told := converted_bps(record, self.task))]
             for place in self.ground.places
-            if place.choice == choice
+            if place.choice == choice and not place.late
         }
         rtts = sorted(rtt for rtt, values in by_rtt.items() if values)
         try:

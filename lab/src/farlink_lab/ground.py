@@ -14,7 +14,7 @@ from farlink_lab.course import USUAL_MTU, converted_bps
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
 from farlink_lab.profile import profiles
-from farlink_lab.quantity import show_rate
+from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.surrogate import Observation
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Place:
     choice: Choice
     rtt_s: float
     records: tuple[Record, ...]
+
+    @property
+    def late(self) -> bool:
+        """Whether the emulator fell behind in every run."""
+        return all(record.overrun for record in self.records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,6 +81,19 @@ class Ground:
         return tuple(sorted(place.rtt_s for place in self.places if place.choice == choice))
 
     @property
+    def late_note(self) -> str:
+        """What is to be said where answers draw on late runs; empty where none is late."""
+        late = [place for place in self.places if place.late]
+        if not late:
+            return ""
+        rtts = ", ".join(map(show_time, sorted({place.rtt_s for place in late})))
+        return (
+            f"{len(late)} of {len(self.places)} points are late (at {rtts}): the emulator fell behind in "
+            "every run there, so they say as much of its machine as of the connection, and no interval counts "
+            "their errors"
+        )
+
+    @property
     def controls(self) -> tuple[tuple[str, str], ...]:
         """Tools with their congestion controls."""
         return tuple(
@@ -92,7 +110,9 @@ class Ground:
             rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
             if rates:
                 ratios = tuple(math.log(rate / expected) for rate in rates)
-                found.append(Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios))
+                found.append(
+                    Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios, late=place.late)
+                )
         return tuple(found)
 
     def is_converted(self, task: Task) -> bool:

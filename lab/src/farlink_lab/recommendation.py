@@ -116,6 +116,8 @@ def _limits(advice: Advice, one: Prediction) -> list[str]:
 def _measured(one: Prediction) -> str:
     off, model = one.residual, show_rate(one.model_bps)
     runs = "runs elsewhere" if one.extrapolated else "the runs"
+    if one.late_s:
+        runs += f" ({'all' if one.late_s == one.measured_s else 'some'} late)"
     if abs(off) < WORTH_NAMING:
         return f"{runs} met the model, which says {model}"
     return (
@@ -192,6 +194,7 @@ def _prediction(advice: Advice, one: Prediction) -> dict[str, Any]:
         "residual": one.residual,
         "extrapolated": one.extrapolated,
         "measured_rtt_s": list(one.measured_s),
+        "late_rtt_s": list(one.late_s),
         "window_binds_s": window_binds_s(choice, wire=advice.ground.asked),
         "bounds": None
         if bounds is None

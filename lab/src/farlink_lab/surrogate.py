@@ -71,11 +71,13 @@ class Observation:
         choice: The configuration.
         rtt_s: τ.
         ratios: ln(Θ/Θ_model) of each run.
+        late: Whether the emulator fell behind in all of them.
     """
 
     choice: Choice
     rtt_s: float
     ratios: tuple[float, ...]
+    late: bool = False
 
     @property
     def median(self) -> float:

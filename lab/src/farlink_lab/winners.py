@@ -41,6 +41,7 @@ class Winners:
         extrapolated: Shape (m, k): whether the winner's own runs lie all to one side of that RTT.
         converted: Whether sizes rest on runs of other sizes or durations.
         measured_s: The RTTs that were measured.
+        late_note: What is to be said of late runs; empty where none is late.
     """
 
     rtt_s: Array
@@ -52,6 +53,7 @@ class Winners:
     extrapolated: NDArray[np.bool_]
     converted: bool
     measured_s: Array
+    late_note: str
 
 
 def winners(records: Sequence[Record]) -> Winners | None:
@@ -86,4 +88,5 @@ def winners(records: Sequence[Record]) -> Winners | None:
         extrapolated=np.take_along_axis(beyond, best[:, :, None], axis=2)[:, :, 0],
         converted=any(adviser.ground.is_converted(adviser.task) for adviser in advisers),
         measured_s=rtts,
+        late_note=stood.late_note,
     )

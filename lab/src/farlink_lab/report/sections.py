@@ -189,6 +189,7 @@ def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: Ab
         judgement.regimes(findings, mode, looks, drawn=drawn, late=late),
         _bends(findings, mode, looks),
     ]
+    parts.append(judgement.next_transfer(findings, mode, drawn=drawn))
     if f"model-{mode}" in drawn:
         parts += [
             "<h3>Against the model</h3>",
