@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.quantity import show_size, show_time
+from farlink_lab.quantity import show_rate, show_size, show_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 # RTTs of real paths are measured: those that agree to three digits are one.
 RTT_DIGITS = 3
+# What a kind is called where a configuration has no name of its own; other kinds are called as they are.
+_KINDS = {"file": "copy"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +192,13 @@ def label_of(record: Record) -> str:
     """The configuration's name: the lab's, or what the record says of itself."""
     if record.label is not None:
         return record.label
-    parts = [record.tool, (record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
+    parts = [record.tool, "" if record.kind == "memory" else _KINDS.get(record.kind, record.kind)]
+    parts += [(record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
     if record.buffer_bytes is not None:
         parts.append(show_size(record.buffer_bytes))
     parts.append(_amount(record))
+    # Paths of several rates have several capacities.
+    parts.append(f"over {show_rate(record.rate_bps)}" if record.rate_bps else "")
     return " ".join(part for part in parts if part)
 
 
