@@ -15,7 +15,7 @@ from farlink_lab.course import Course, converted_bps
 from farlink_lab.expectation import Wire, expected_bps, limit_bps
 from farlink_lab.ground import AdviceError, ground
 from farlink_lab.plot.winners import winners_figure
-from farlink_lab.profile_model import profile_model
+from farlink_lab.profile_model import ModelFileError, profile_model
 from farlink_lab.recommendation import recommendation, told, why
 from farlink_lab.records import parse_record
 from farlink_lab.report import judgement
@@ -368,6 +368,47 @@ def test_the_model_agrees_with_the_advice():
         rates = adviser.throughput_bps(rtt)
         for one, rate in zip(saved["configurations"], rates, strict=True):
             assert one["size_bps"][row][column] == pytest.approx(rate, rel=1e-3)
+
+
+def sampled(**changes):
+    made = [each for each in synthetic.campaign(repetitions=2) if each["mode"] == "duration"]
+    made = [each for each in made if each["tool"] == "farlink" and not each.get("buffer_bytes")]
+    return [parse_record(json.dumps(each | changes).encode(), line=n) for n, each in enumerate(made, 1)]
+
+
+def test_the_saved_model_keeps_its_caveats():
+    plain = profile_model(ground(sampled()))
+    assert not {"measured_with", "notes"} & set(plain)
+    farther = profile_model(ground(sampled(), rate_bps=40e9, extrapolate=True))
+    assert any(
+        "measured over 10.0 Gb/s: the model has the limits of 40.0 Gb/s" in n for n in farther["notes"]
+    )
+    other = profile_model(ground(sampled(tool="iperf3")))
+    assert other["measured_with"] == "iperf3"
+    assert "measured with iperf3: that another mover reaches as much is assumed" in other["notes"]
+    assert profile_model(ground(sampled(kind="file")))["measured_with"] == "farlink copy"
+
+
+def test_a_model_is_of_one_mover_and_of_no_other_tools_files():
+    with pytest.raises(ModelFileError, match="the runs are of rsync, whose files tell nothing"):
+        profile_model(ground(sampled(tool="rsync", kind="file")))
+    with pytest.raises(ModelFileError, match="of iperf3 and of nuttcp, and a profile model is of one mover"):
+        profile_model(ground(sampled(tool="iperf3") + sampled(tool="nuttcp", lab={"configuration": "n"})))
+
+
+def test_files_and_memory_are_configurations_apart():
+    files = campaign(choices=CHOICES[:1], kind="file", block_bytes=4 << 20)
+    for each in files:
+        each.fields["lab"] |= {"configuration": "copy", "run": f"copy {each.line} {each.rtt_s}"}
+    records = [
+        parse_record(json.dumps(dict(each.fields)).encode(), line=n)
+        for n, each in enumerate(campaign(choices=CHOICES[:1]) + files, 1)
+    ]
+    names = {choice.name: choice for choice in ground(records).choices}
+    assert set(names) == {"cubic ×1, full buffers", "farlink copy: cubic ×1, full buffers, blocks of 4 MiB"}
+    only = Adviser(ground(files), TEN_SECONDS).advice(0.05)
+    assert "  farlink copy FROM TO --congestion cubic --streams 1" in told(only)
+    assert recommendation(only)["advice"]["kind"] == "file"
 
 
 def test_the_map_names_the_winner_of_every_cell():

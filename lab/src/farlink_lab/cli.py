@@ -230,8 +230,11 @@ def advise(
         else:
             say("\n".join(told(advice)))
     if save is not None:
-        save_model(profile_model(stood), save)
+        model = profile_model(stood)
+        save_model(model, save)
         complain(f"profile model: {save}")
+        for note in model.get("notes", ()):
+            complain(f"profile model: note: {note}")
 
 
 @app.command()

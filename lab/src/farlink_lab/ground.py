@@ -89,16 +89,14 @@ class Ground:
         rtts = ", ".join(map(show_time, sorted({place.rtt_s for place in late})))
         return (
             f"{len(late)} of {len(self.places)} points are late (at {rtts}): the emulator fell behind in "
-            "every run there, so they say as much of its machine as of the connection, and no interval counts "
-            "their errors"
+            "every run there, so they say as much of its machine as of the connection, and no interval "
+            "counts their errors"
         )
 
     @property
     def controls(self) -> tuple[tuple[str, str], ...]:
-        """Tools with their congestion controls."""
-        return tuple(
-            dict.fromkeys((place.choice.tool, place.choice.congestion or "") for place in self.places)
-        )
+        """Movers with their congestion controls."""
+        return tuple(dict.fromkeys(place.choice.control for place in self.places))
 
     def observations(self, task: Task) -> tuple[Observation, ...]:
         """What the runs say of `task`; those that say nothing of it are left out."""
@@ -130,6 +128,7 @@ def ground(
     """What the records tell of a connection of that rate and loss.
 
     Where `farlink` ran, its runs alone count: it is what the advice is for. Else those of every tool do.
+    Transfers of files and of memory are configurations apart.
 
     Args:
         records: Of a campaign.

@@ -63,7 +63,8 @@ def told(advice: Advice) -> list[str]:
         f"  predicted: {_rates(advice, best)}{_takes(advice, best)}",
     ]
     if best.choice.tool == "farlink":
-        lines.append(f"  farlink memory HOST {best.choice.flags}")
+        command = "farlink copy FROM TO" if best.choice.kind == "file" else "farlink memory HOST"
+        lines.append(f"  {command} {best.choice.flags}")
     if runner_up is not None:
         lines.append(f"  runner-up: {runner_up.choice.name}, {_rates(advice, runner_up)}")
     if measured is not None and measured not in (best, runner_up):
@@ -181,6 +182,7 @@ def _prediction(advice: Advice, one: Prediction) -> dict[str, Any]:
     return {
         "configuration": choice.name,
         "tool": choice.tool,
+        "kind": choice.kind,
         "congestion": choice.congestion,
         "streams": choice.streams,
         "buffer_bytes": choice.buffer_bytes,

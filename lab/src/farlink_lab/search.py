@@ -73,7 +73,7 @@ class Search:
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Replaces what was known by `observations`."""
-        controls = [(choice.tool, choice.congestion or "") for choice in self.choices]
+        controls = [choice.control for choice in self.choices]
         surrogate = Surrogate(observations, wire=self._wire, controls=controls)
         mean, self._covariance = surrogate.together(self._places)
         shape = (len(self.choices), len(self.rtts_s))
