@@ -230,6 +230,7 @@ def test_one_rtt_and_one_configuration_are_answered_without_a_runner_up():
     [
         ([], "no run counts"),
         ([parsed(CHOICES[0], 0.01, 1e9, outcome="failed")], "no run counts"),
+        ([parsed(CHOICES[0], 0.01, 1e9, goodput_bps=0)], "import them again with --mtu"),
         ([parsed(CHOICES[0], 0.01, 1e9, rate_bps=None, goodput_bps=None)], "import them again with --rate"),
         (
             [parsed(CHOICES[0], 0.01, 1e9), parsed(CHOICES[0], 0.02, 1e9, run="1", loss=0.1)],

@@ -266,4 +266,5 @@ def test_degenerate_campaigns_have_named_answers(tmp_path, made, regime, use):
         else:
             assert said in part["reason"]
     json.dumps(analysis(findings), allow_nan=False)
+    assert bool(one["model"]["at"]) != bool(one["model"]["reason"])
     assert told(findings)

@@ -323,7 +323,7 @@ def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--mtu", "100"), "--mtu"),
+        (("--mtu", "60"), "--mtu"),
         (("--rtt", "0ms"), '--rtt: "0ms" is not an RTT: more than 0 and at most 10s'),
         (("--rtt", "91.6"), '--rtt: "91.6" has no unit'),
         (("--rate", "10"), '--rate: "10" has no unit'),

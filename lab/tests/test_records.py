@@ -162,3 +162,9 @@ def test_health_is_the_difference_of_the_counters():
     assert health_between(before, shown([[0.0001, 200], [0.1, 5]], unread=1)).overrun
     assert health_between(before, before) is None
     assert health_between({}, {}) is None
+
+
+def test_a_packet_size_that_no_link_has_is_a_broken_line():
+    reading = parse_lines([line(mtu=52), line(mtu=68)])
+    assert [str(broken) for broken in reading.broken] == ["line 1: mtu: 52 is below 68, the least of IP"]
+    assert len(reading.records) == 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from farlink_lab import model, words
 from farlink_lab.findings import Refusal
-from farlink_lab.prediction import loss_counts
+from farlink_lab.prediction import loss_counts, why_unmodelled
 from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.utilization import READING
 
@@ -161,11 +161,7 @@ def _utilization(findings: Findings, profile: Profile) -> Object:
 def _model(findings: Findings, profile: Profile) -> Object:
     prediction = findings.predictions.get(profile.key)
     if prediction is None or profile.capacity_bps is None or profile.mtu is None:
-        reason = "the capacity or the packet size is unknown"
-        if profile.capacity_bps is not None and profile.mtu is not None:
-            reason = (
-                "the model says that nothing arrives at one of the RTTs: there is nothing to compare with"
-            )
+        reason = why_unmodelled(profile)
         return {
             "at": [],
             "inflection": None,
@@ -211,7 +207,7 @@ def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float 
             streams=profile.streams or 1,
             window_bytes=model.initial_window_bytes(mtu=mtu),
         )
-    except ValueError as error:
+    except model.ModelError as error:
         return None, str(error)
     return at, None
 
@@ -280,6 +276,8 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
             for index, (rtt, off) in enumerate(zip(profile.rtt_s, prediction.residual, strict=True))
         )
         lines.append(f"  against the model: {residuals}")
+    else:
+        lines.append(f"  against the model: not told: {why_unmodelled(profile)}")
     lines += [
         f"  dynamics at {show_time(rtt)}{words.late_at(profile, rtt)}: "
         f"{words.dynamics_clause(findings.dynamics[key, rtt])}"

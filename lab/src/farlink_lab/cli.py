@@ -28,7 +28,7 @@ from farlink_lab.quantity import (
     show_rate,
     show_time,
 )
-from farlink_lab.records import read_records
+from farlink_lab.records import LEAST_MTU, read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import complain, option, say
@@ -51,8 +51,8 @@ app = typer.Typer(
 
 app.add_typer(logs, name="logs")
 
-# Of IPv4: the least that every host takes, and the longest packet.
-LEAST_MTU, MOST_MTU = 576, 65535
+# The longest packet of IP.
+MOST_MTU = 65535
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
 

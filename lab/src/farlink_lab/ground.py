@@ -153,9 +153,9 @@ def ground(
         raise AdviceError(
             "no run counts, so there is nothing to advise from: measure with 'farlink lab profile'"
         )
-    if any(record.rate_bps is None or record.goodput_bps is None for _, record in usable):
+    if not all(record.rate_bps and record.goodput_bps for _, record in usable):
         unsaid, option = "the rate of the wire", "--rate"
-        if all(record.rate_bps is not None for _, record in usable):
+        if all(record.rate_bps for _, record in usable):
             unsaid, option = "the path's MTU and with it the capacity", "--mtu"
         raise AdviceError(
             f"the records do not say {unsaid}, so a limit cannot be told from a fault: import them again "

@@ -159,8 +159,8 @@ def loss_counts(profile: Profile) -> bool:
 
 
 def limit_bps(profile: Profile, rtt_s: Array) -> Array | None:
-    """The limit that no transfer of the profile's kind beats; `None` where the capacity is unknown."""
-    if profile.capacity_bps is None:
+    """The limit that no transfer of the profile's kind beats; `None` where C is unknown, or nothing moved."""
+    if profile.capacity_bps is None or profile.amount <= 0:
         return None
     return _limit_bps(profile, rtt_s, capacity_bps=profile.capacity_bps)
 
@@ -171,13 +171,28 @@ def _limit_bps(profile: Profile, rtt_s: Array, *, capacity_bps: float) -> Array:
     return model.limit_of_duration_bps(rtt_s, capacity_bps=capacity_bps, duration_s=profile.amount)
 
 
+def why_unmodelled(profile: Profile) -> str:
+    """Why the model says nothing of a profile; empty where it does."""
+    try:
+        values = model_bps(profile, profile.rtt_s)
+    except model.ModelError as error:
+        return str(error)
+    if values is None:
+        return "the capacity or the packet size is unknown"
+    if not (values > 0).all():
+        return "the model says that nothing arrives at one of the RTTs: there is nothing to compare with"
+    return ""
+
+
 def predict(profile: Profile) -> Prediction | None:
     """The model of `profile`, for drawing and against its medians."""
+    if why_unmodelled(profile):
+        return None
     at_rtts = model_bps(profile, profile.rtt_s)
     rtts = grid(profile.rtt_s)
     curve = model_bps(profile, rtts)
     started = slow_start(profile, profile.rtt_s)
-    if at_rtts is None or curve is None or started is None or not (at_rtts > 0).all():
+    if at_rtts is None or curve is None or started is None:
         return None
     return Prediction(
         curve=Curve(rtt_s=rtts, throughput_bps=curve),

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 KINDS = ("memory", "file", "mount", "mpi", "cast", "feed")
 MODES = ("size", "duration")
 OUTCOMES = ("ok", "failed", "interrupted")
+# RFC 791: every link carries so much.
+LEAST_MTU = 68
 # Of all text fields, these are in every record.
 _NEEDED = ("id", "started", "tool", "version")
 
@@ -200,6 +202,9 @@ def _record(fields: _Fields, *, line: int) -> Record:
     for key in _NEEDED:
         if fields.text(key) is None:
             raise ValueError(f"not a record: {key} is missing")
+    mtu = fields.whole("mtu")
+    if mtu is not None and mtu < LEAST_MTU:
+        raise ValueError(f"mtu: {mtu} is below {LEAST_MTU}, the least of IP")
     lab, emulator = fields.inner("lab"), fields.inner("emulator")
     cpu = fields.inner("cpu_s")
     return Record(
@@ -215,7 +220,7 @@ def _record(fields: _Fields, *, line: int) -> Record:
         rtt_s=fields.number("rtt_s"),
         rate_bps=fields.number("rate_bps"),
         goodput_bps=fields.number("goodput_bps"),
-        mtu=fields.whole("mtu"),
+        mtu=mtu,
         streams=fields.whole("streams"),
         congestion=fields.text("congestion"),
         buffer_bytes=fields.whole("buffer_bytes"),
