@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.choice import Task
-    from farlink_lab.records import Record
+    from farlink_lab.records import Reading, Record
     from farlink_lab.report import Report
 
 app = typer.Typer(
@@ -327,15 +327,17 @@ def compare(
     from farlink_lab import side_by_side  # noqa: PLC0415
     from farlink_lab.comparison import compare as compared  # noqa: PLC0415
 
-    found = compared(_records(before), _records(after))
+    readings = [_read(directory) for directory in (before, after)]
+    found = compared(*(reading.records for reading in readings))
     if json:
         say(side_by_side.as_json(found, before=str(before), after=str(after)))
-        return
-    console = Console()
-    for table in side_by_side.tables(found):
-        console.print(table)
-    for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    else:
+        console = Console()
+        for table in side_by_side.tables(found):
+            console.print(table)
+        for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    _exit_where_broken([broken for reading in readings for broken in reading.broken])
 
 
 @app.command()
@@ -427,10 +429,14 @@ def main() -> None:
 
 
 def _records(directory: Path) -> tuple[Record, ...]:
+    return _read(directory).records
+
+
+def _read(directory: Path) -> Reading:
     reading = read_records(directory / RECORDS)
     for broken in reading.broken:
         complain(f"{directory / RECORDS}: {broken}: skipped")
-    return reading.records
+    return reading
 
 
 def _task(*, size: str | None, seconds: str | None) -> Task | None:
