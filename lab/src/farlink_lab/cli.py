@@ -169,7 +169,8 @@ def search(
     say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
     for leader in done.leaders:
         rate = show_rate(leader.throughput_bps)
-        say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
+        beyond = ", extrapolated: it was not measured on both sides" if leader.extrapolated else ""
+        say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}{beyond}")
     say(
         f"records: {out / RECORDS}\n"
         f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
