@@ -226,7 +226,8 @@ def comparisons(findings: Findings) -> list[str]:
 def loss_sentences(findings: Findings) -> list[str]:
     """What a single loss took from each window that gives way to one, beside what is published."""
     return [
-        f"{course.label} at {show_time(course.rtt_s)}: a single loss took {100 * course.taken:.1f}% of the "
+        f"{course.label} at {show_time(course.rtt_s)}{' (late)' if course.late else ''}: a single loss took "
+        f"{100 * course.taken:.1f}% of the "
         f"window (published: {law.taken}), which then grew by {course.growth:.2f} segments a round trip "
         f"(published: {published:.2f})."
         for course in findings.losses
