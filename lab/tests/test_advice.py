@@ -14,9 +14,11 @@ from farlink_lab.choice import Choice, Task
 from farlink_lab.course import Course, converted_bps
 from farlink_lab.expectation import Wire, expected_bps, limit_bps
 from farlink_lab.ground import AdviceError, ground
-from farlink_lab.profile_model import profile_model
+from farlink_lab.plot.winners import winners_figure
+from farlink_lab.profile_model import ModelFileError, profile_model
 from farlink_lab.recommendation import recommendation, told, why
 from farlink_lab.records import parse_record
+from farlink_lab.report import judgement
 from farlink_lab.winners import winners
 
 WIRE = Wire(rate_bps=10e9, capacity_bps=synthetic.CAPACITY_BPS, mtu=9000)
@@ -113,6 +115,53 @@ def test_an_rtt_outside_is_refused_and_extrapolated_only_when_asked():
     assert any("366 ms showed" in note for note in advice.notes)
 
 
+def few_and_many():
+    """The model's best at 300 ms, measured at 0.4 ms alone; another at every RTT."""
+    few = Choice(tool="farlink", congestion="bbr", streams=10, buffer_bytes=None)
+    return few, campaign(choices=(few,), rtts=(0.0004,)) + campaign(choices=CHOICES[:1])
+
+
+def test_a_configuration_beyond_its_own_rtts_is_extrapolated_and_says_so():
+    few, records = few_and_many()
+    advice = Adviser(ground(records), TEN_SECONDS).advice(0.3)
+    assert advice.best.choice == few
+    assert advice.extrapolated
+    assert (advice.best.low_bps, advice.best.high_bps, advice.best.bounds) == (None, None, None)
+    assert not advice.runner_up.extrapolated
+    assert advice.runner_up.low_bps < advice.runner_up.high_bps
+    assert any(
+        "bbr ×10, full buffers was measured at 0.4 ms alone: at 300 ms" in note for note in advice.notes
+    )
+    lines = "\n".join(told(advice))
+    assert "with no interval (extrapolated: it was measured at 0.4 ms alone)" in lines
+    found = json.loads(json.dumps(recommendation(advice), allow_nan=False))
+    assert found["extrapolated"]
+    assert (found["advice"]["extrapolated"], found["advice"]["measured_rtt_s"]) == (True, [0.0004])
+    assert found["best_measured"]["configuration"] == advice.runner_up.choice.name
+    assert [one["extrapolated"] for one in found["ranking"]] == [True, False]
+    # Where it was measured there is nothing to mark.
+    assert not Adviser(ground(records), TEN_SECONDS).advice(0.0004).extrapolated
+
+
+def test_the_map_and_the_saved_model_mark_what_is_extrapolated():
+    _, records = few_and_many()
+    sized = [each for record in records for each in [json.loads(json.dumps(dict(record.fields)))]]
+    for each in sized:
+        rate = 8 * each["bytes"] / each["duration_s"]
+        each["samples"] = synthetic.samples(ramp_s=0.5, rate_bps=rate, seconds=10.0, tau_s=each["rtt_s"])
+    told_by = [parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(sized, 1)]
+    won = winners(told_by)
+    assert won.extrapolated.any()
+    assert not won.extrapolated[:, 0].any(), "everything was measured at the shortest RTT"
+    drawn = winners_figure(won)["data"]
+    crosses = [trace for trace in drawn if trace["name"] == "extrapolated"]
+    assert len(crosses[0]["x"]) == won.extrapolated.sum()
+    assert "Cells with a cross are extrapolated" in judgement.winners(won)
+    saved = profile_model(ground(told_by))
+    measured = {one["congestion"]: one["measured_rtt_s"] for one in saved["configurations"]}
+    assert measured == {"bbr": [0.0004], "cubic": list(synthetic.RTTS_S)}
+
+
 def test_another_rate_is_refused_and_extrapolated_only_when_asked():
     records = campaign()
     with pytest.raises(AdviceError, match=r"a rate of 40.0 Gb/s was not measured"):
@@ -143,8 +192,26 @@ def test_records_of_several_queues_are_refused():
     assert {place.choice for place in found.places} == set(CHOICES[:4])
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mtu": 1500, "goodput_bps": 9.41e9}, "2 MTUs"),
+        ({"framing": "sonet", "goodput_bps": 9.93e9}, "2 framings"),
+        ({"background_bps": 3_000_000_000}, "2 rates of other traffic"),
+        ({"goodput_bps": 9.8e9}, "2 capacities for payload"),
+    ],
+)
+def test_runs_of_another_connection_do_not_vanish(changes, said):
+    mixed = campaign(choices=CHOICES[:4]) + campaign(choices=CHOICES[4:], **changes)
+    with pytest.raises(AdviceError, match=f"{said}, and a path has one: measure them in directories"):
+        ground(mixed)
+    # Over IPv6 the headers are 20 bytes longer: that is the same connection.
+    near = campaign(choices=CHOICES[4:], goodput_bps=synthetic.CAPACITY_BPS * 8928 / 8948)
+    assert len(ground(campaign(choices=CHOICES[:4]) + near).choices) == len(CHOICES)
+
+
 def test_a_configuration_with_one_run_is_told_with_less_certainty():
-    few = campaign(repetitions=1, rtts=(0.0118,))
+    few = campaign(repetitions=1, rtts=(0.0118, 0.366))
     rest = campaign(choices=CHOICES[:1])
     ranking = Adviser(ground(few + rest), TEN_SECONDS).advice(0.12).ranking
     width = {one.choice: one.high_bps / one.low_bps for one in ranking}
@@ -163,6 +230,7 @@ def test_one_rtt_and_one_configuration_are_answered_without_a_runner_up():
     [
         ([], "no run counts"),
         ([parsed(CHOICES[0], 0.01, 1e9, outcome="failed")], "no run counts"),
+        ([parsed(CHOICES[0], 0.01, 1e9, goodput_bps=0)], "import them again with --mtu"),
         ([parsed(CHOICES[0], 0.01, 1e9, rate_bps=None, goodput_bps=None)], "import them again with --rate"),
         (
             [parsed(CHOICES[0], 0.01, 1e9), parsed(CHOICES[0], 0.02, 1e9, run="1", loss=0.1)],
@@ -221,6 +289,19 @@ def test_late_runs_count_only_where_there_are_no_others():
         for records in (campaign() + slow, campaign())
     )
     assert [one.throughput_bps for one in with_late] == [one.throughput_bps for one in without]
+
+
+def test_advice_that_draws_on_late_runs_says_so():
+    late = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    records = campaign(rtts=synthetic.RTTS_S[:5]) + campaign(rtts=synthetic.RTTS_S[5:], emulator=late)
+    advice = Adviser(ground(records), TEN_SECONDS).advice(0.12)
+    assert any("points are late (at 183 ms, 366 ms)" in note for note in advice.notes)
+    assert any("the runs (some late)" in reason for reason in why(advice))
+    assert recommendation(advice)["advice"]["late_rtt_s"] == list(synthetic.RTTS_S[5:])
+    timely = Adviser(ground(campaign()), TEN_SECONDS).advice(0.12)
+    assert not any("late" in said for said in told(timely))
+    # Errors at late RTTs are none of the interval's.
+    assert advice.errors < timely.errors
 
 
 def test_the_json_has_the_answer_its_reasons_and_no_number_that_is_none():
@@ -288,6 +369,47 @@ def test_the_model_agrees_with_the_advice():
         rates = adviser.throughput_bps(rtt)
         for one, rate in zip(saved["configurations"], rates, strict=True):
             assert one["size_bps"][row][column] == pytest.approx(rate, rel=1e-3)
+
+
+def sampled(**changes):
+    made = [each for each in synthetic.campaign(repetitions=2) if each["mode"] == "duration"]
+    made = [each for each in made if each["tool"] == "farlink" and not each.get("buffer_bytes")]
+    return [parse_record(json.dumps(each | changes).encode(), line=n) for n, each in enumerate(made, 1)]
+
+
+def test_the_saved_model_keeps_its_caveats():
+    plain = profile_model(ground(sampled()))
+    assert not {"measured_with", "notes"} & set(plain)
+    farther = profile_model(ground(sampled(), rate_bps=40e9, extrapolate=True))
+    assert any(
+        "measured over 10.0 Gb/s: the model has the limits of 40.0 Gb/s" in n for n in farther["notes"]
+    )
+    other = profile_model(ground(sampled(tool="iperf3")))
+    assert other["measured_with"] == "iperf3"
+    assert "measured with iperf3: that another mover reaches as much is assumed" in other["notes"]
+    assert profile_model(ground(sampled(kind="file")))["measured_with"] == "farlink copy"
+
+
+def test_a_model_is_of_one_mover_and_of_no_other_tools_files():
+    with pytest.raises(ModelFileError, match="the runs are of rsync, whose files tell nothing"):
+        profile_model(ground(sampled(tool="rsync", kind="file")))
+    with pytest.raises(ModelFileError, match="of iperf3 and of nuttcp, and a profile model is of one mover"):
+        profile_model(ground(sampled(tool="iperf3") + sampled(tool="nuttcp", lab={"configuration": "n"})))
+
+
+def test_files_and_memory_are_configurations_apart():
+    files = campaign(choices=CHOICES[:1], kind="file", block_bytes=4 << 20)
+    for each in files:
+        each.fields["lab"] |= {"configuration": "copy", "run": f"copy {each.line} {each.rtt_s}"}
+    records = [
+        parse_record(json.dumps(dict(each.fields)).encode(), line=n)
+        for n, each in enumerate(campaign(choices=CHOICES[:1]) + files, 1)
+    ]
+    names = {choice.name: choice for choice in ground(records).choices}
+    assert set(names) == {"cubic ×1, full buffers", "farlink copy: cubic ×1, full buffers, blocks of 4 MiB"}
+    only = Adviser(ground(files), TEN_SECONDS).advice(0.05)
+    assert "  farlink copy FROM TO --congestion cubic --streams 1" in told(only)
+    assert recommendation(only)["advice"]["kind"] == "file"
 
 
 def test_the_map_names_the_winner_of_every_cell():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import synthetic
 from farlink_lab.analysis import analysis, told
+from farlink_lab.choice import Task, choice_of
+from farlink_lab.expectation import Wire, expected_bps
 from farlink_lab.findings import find
 from farlink_lab.records import read_records
 
@@ -106,6 +109,106 @@ def test_the_model_stands_beside_the_measured(found):
     assert 0.001 < of(found, "CUBIC ×1", "size")["model"]["inflection"] < 0.366
 
 
+def test_ramp_up_and_lost_time_end_where_the_windows_do(tmp_path):
+    made = [
+        synthetic.record(
+            rtt_s=rtt,
+            mode="duration",
+            duration_s=10.0,
+            buffer_bytes=4 << 20,
+            bytes=round(min(synthetic.CAPACITY_BPS, 8 * (4 << 20) / rtt) * 10 / 8),
+            lab={"configuration": "small", "run": f"{rtt}"},
+        )
+        for rtt in synthetic.RTTS_S
+    ]
+    synthetic.write(tmp_path, made)
+    (one,) = analysis(find(read_records(tmp_path / "records.jsonl")))["configurations"]
+    last = one["model"]["at"][-1]
+    assert last["T_R"] == pytest.approx(2.03, abs=0.01)
+    # What 4 MiB a round trip carry, less the first windows and the doublings.
+    first_s = 8 * synthetic.WINDOW_BYTES / (8 * (4 << 20) / 0.366)
+    assert last["x"] == pytest.approx(last["T_R"] - 0.366 + first_s, rel=1e-6)
+    assert one["model"]["inflection"] is None
+    assert one["model"]["inflection_reason"] == "only a fixed size has a formula for it"
+
+
+@pytest.mark.parametrize(("declared", "share"), [(10_000_000_000, 1.0), (5_000_000_000, 0.5)])
+def test_a_circuit_is_judged_against_the_limit(tmp_path, declared, share):
+    size, capacity = 2 << 30, share * synthetic.CAPACITY_BPS
+    made = [
+        synthetic.record(
+            rtt_s=rtt,
+            bytes=size,
+            duration_s=rtt / 2 + 8 * size / capacity,
+            congestion="circuit",
+            declared_bps=declared,
+            lab={"configuration": "circuit ×1", "run": f"{rtt}"},
+        )
+        for rtt in synthetic.RTTS_S
+    ]
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    for at in one["model"]["at"]:
+        assert at["residual"] == pytest.approx(0, abs=1e-9)
+        assert (at["T_R"], at["x"]) == (0, 0)
+    assert "no slow start" in one["model"]["inflection_reason"]
+    choice = choice_of(findings.records[0])
+    wire = Wire(rate_bps=10e9, capacity_bps=synthetic.CAPACITY_BPS, mtu=9000)
+    expected = expected_bps(
+        choice, np.array(synthetic.RTTS_S), task=Task(mode="size", amount=size), wire=wire
+    )
+    assert expected == pytest.approx([at["Theta"] for at in one["model"]["at"]])
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory):
+    place = tmp_path_factory.mktemp("late")
+    synthetic.write(place, synthetic.late_campaign())
+    return find(read_records(place / "records.jsonl"))
+
+
+def test_every_line_that_draws_on_a_late_point_says_so(late):
+    lines = told(late)
+    assert not any("late" in line for line in lines if line.startswith("    366 ms  mean"))
+    for start in ("    0.4 ms  mean", "  phases at 11.8 ms (late)", "  dynamics at 0.4 ms (late)"):
+        assert any(line.startswith(start) and "late" in line for line in lines), start
+    for within in ("% at 0.4 ms (late), ", "; of 7 RTTs, 2 late", "; judged on 7 RTTs, 2 of them late"):
+        assert any(within in line for line in lines), within
+
+
+def test_late_runs_bound_no_next_transfer(late):
+    for one in analysis(late)["configurations"]:
+        gaps = one["confidence"]["between"]
+        assert one["confidence"]["without_late"] == list(synthetic.RTTS_S[:2])
+        assert gaps[0]["from"] == synthetic.RTTS_S[2]
+    assert all("without the late RTTs" in line for line in told(late) if "(at least" in line)
+
+
+def test_the_band_of_the_mean_is_told(found, directory):
+    lines = told(find(read_records(directory / "records.jsonl")))
+    means = [line for line in lines if "  mean " in line]
+    assert means
+    assert all("(95%: " in line for line in means)
+
+
+def test_what_is_not_there_has_its_reason(tmp_path):
+    made = times([(0.1, 1e9), (0.2, 9e8), (0.3, 5e8)])
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    assert one["phases"] == []
+    assert "no run has the 6 samples" in one["phases_reason"]
+    for at in one["profile"]:
+        assert at["mean_95"] is None
+        assert "no spread to draw on" in at["reason"]
+    assert one["regimes"]["judged"] is False
+    assert any("(shape only)" in line for line in told(findings))
+    said = "\n".join(told(findings))
+    assert "phases: not told: no run has" in said
+    assert "no band of the mean: too few RTTs have two runs" in said
+
+
 def test_noise_about_a_rate_has_no_exponent(tmp_path):
     # One run a point: those of the synthetic campaign share their noise.
     synthetic.write(tmp_path, synthetic.campaign(repetitions=1))
@@ -163,4 +266,5 @@ def test_degenerate_campaigns_have_named_answers(tmp_path, made, regime, use):
         else:
             assert said in part["reason"]
     json.dumps(analysis(findings), allow_nan=False)
+    assert bool(one["model"]["at"]) != bool(one["model"]["reason"])
     assert told(findings)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
 
-from farlink_lab.comparison import LEVEL, compare, ratio
+from farlink_lab.comparison import LEVEL, compare, difference, ratio
 from farlink_lab.records import parse_record
 from synthetic import RTTS_S, record, write
 
@@ -59,7 +60,14 @@ def test_a_known_difference_is_found_with_its_size():
     assert two.overall.low < 0.8 < two.overall.high < 1
     assert all(point.ratio.clear for point in two.points)
     assert not any(point.ratio.clear for point in one.points)
-    assert two.points[0].difference_bps == pytest.approx(-1e9, rel=0.2)
+    for point in two.points:
+        at = point.difference
+        assert at.low <= at.value <= at.high < 0
+        assert (
+            at.value == point.after_bps - point.before_bps == pytest.approx(-1e9 / (1 + point.rtt_s), rel=0.2)
+        )
+    assert two.difference.low < two.difference.value < two.difference.high < 0
+    assert one.difference.low < 0 < one.difference.high
     assert [point.rtt_s for point in two.points] == list(RTTS_S)
 
 
@@ -110,6 +118,7 @@ def test_a_single_run_has_no_interval():
     found = compared(campaign(1, runs=1), campaign(2, runs=1, factors={"two": 0.5}))
     two = found.pairs[1]
     assert two.points[0].ratio.low is None
+    assert two.points[0].difference.low is None
     assert two.overall.low is None
     # Seven RTTs that all fell to a half: one of 64.
     assert two.overall.chance == pytest.approx(2 / 2**7, abs=0.005)
@@ -129,6 +138,31 @@ def test_what_stands_only_in_one_is_named():
     (one,) = found.pairs
     assert [point.rtt_s for point in one.points] == list(RTTS_S[1:3])
     assert (one.only_before_s, one.only_after_s) == ((RTTS_S[0],), (RTTS_S[3],))
+
+
+def test_another_connection_is_said(lab, tmp_path):
+    before, after = (
+        campaign(1, labels=("one",)),
+        campaign(2, labels=("one",), queue_bytes=6_250_000, mtu=1500),
+    )
+    found = compared(before, after)
+    assert found.other_connection == (("queue", "62.5 MB", "6.25 MB"), ("MTU", "9000", "1500"))
+    assert compared(before, campaign(3, labels=("one",))).other_connection == ()
+    for name, made in (("a", before), ("b", after)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, made)
+    done = lab.run("compare", tmp_path / "a", tmp_path / "b")
+    assert f"another connection: MTU 9000 in {tmp_path / 'a'}, 1500 in {tmp_path / 'b'}" in done.stdout
+    as_json = json.loads(lab.run("compare", tmp_path / "a", tmp_path / "b", "--json").stdout)
+    assert as_json["other_connection"][1] == {"what": "MTU", "before": "9000", "after": "1500"}
+
+
+@pytest.mark.parametrize(
+    "bad", [[], [(np.array([]), np.array([1.0]))], [(np.array([np.nan]), np.array([1.0]))]]
+)
+def test_a_difference_of_nothing_is_an_error(bad):
+    with pytest.raises(ValueError, match="finite throughputs"):
+        difference(bad)
 
 
 def test_another_amount_is_another_curve():
@@ -175,7 +209,7 @@ def test_the_command_line_shows_what_was_found(lab, tmp_path):
     write(a, campaign(1))
     write(b, campaign(2, factors={"two": 0.8}), broken=True)
     done = lab.run("compare", a, b, COLUMNS="200")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, "not all could be read"
     assert done.stderr.startswith(f"farlink: {b / 'records.jsonl'}: line 3: not JSON")
     assert done.stdout.count("clearly slower") == len(RTTS_S) + 1
     assert (
@@ -187,6 +221,14 @@ def test_the_command_line_shows_what_was_found(lab, tmp_path):
     assert [each["overall"]["clear"] for each in found["configurations"]] == [False, True]
     point = found["configurations"][1]["points"][0]
     assert point["difference_bps"] == pytest.approx(point["after_bps"] - point["before_bps"])
+    assert point["difference_low_bps"] < point["difference_bps"] < point["difference_high_bps"] < 0
+    overall = found["configurations"][1]["overall_difference"]
+    assert overall["low_bps"] < overall["value_bps"] < overall["high_bps"] < 0
+    assert "difference, Gb/s" in done.stdout
+    assert re.search(r"−1\.\d\d \(−1\.\d\d to −\d\.\d\d\)", done.stdout)
+    # It fits a terminal of 80 columns.
+    narrow = lab.run("compare", a, b, COLUMNS="80")
+    assert "…" not in narrow.stdout
     assert point["ratio"]["low"] < point["ratio"]["value"] < point["ratio"]["high"] < 1
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from farlink_lab.choice import Task
 from farlink_lab.iperf3_report import KnownPath, ReportError, record_of, reports
+from farlink_lab.profile import profiles
 from farlink_lab.records import parse_record
 
 # Of runs of a second over a loopback at 50 Mb/s a stream; addresses and dates are not theirs.
@@ -16,7 +18,7 @@ KNOWN = KnownPath(rtt_s=0.1, rate_bps=10_000_000_000)
 
 
 def report(name):
-    (found,) = reports((REPORTS / f"{name}.json").read_text())
+    (found,) = reports((REPORTS / f"{name}.json").read_text()).found
     return found
 
 
@@ -64,6 +66,24 @@ def test_where_the_intervals_end_before_the_time_the_totals_stand():
     made = record("server")
     assert (made["bytes"], made["duration_s"]) == (12582912, 1.000678)
     assert "samples" not in made
+
+
+def test_runs_of_one_asked_time_are_one_configuration_at_every_rtt():
+    records = []
+    for number, rtt in enumerate((0.0004, 0.0118, 0.0916, 0.183, 0.366), start=1):
+        found = report("plain")
+        found["start"]["test_start"]["duration"] = 10
+        # The receiver counts until the last byte has arrived.
+        found["end"]["sum_received"]["end"] = 10 + rtt
+        made = record(found, KnownPath(rtt_s=rtt))
+        assert (made["duration_s"], made["asked_s"]) == (pytest.approx(10 + rtt), 10.0)
+        records.append(parse_record(json.dumps(made).encode(), line=number))
+    (profile,), left_out = profiles(records)
+    assert (profile.label, profile.amount, len(profile.rtt_s)) == ("iperf3 BBR ×1 10 s", 10.0, 5)
+    assert left_out.total == 0
+    assert all(Task(mode="duration", amount=10.0).is_of(each) for each in records)
+    # Where the receiver's intervals are there, the run is cut to the time itself.
+    assert "asked_s" not in record("server", KnownPath(rtt_s=0.0002))
 
 
 def test_in_reverse_the_client_is_the_receiver():
@@ -128,13 +148,64 @@ def test_a_new_version_may_print_a_stream_of_events():
     events += [{"event": "interval", "data": interval} for interval in whole["intervals"]]
     events += [{"event": "end", "data": whole["end"]}]
     text = "\n".join(map(json.dumps, events))
-    (found,) = reports(text)
+    (found,) = reports(text).found
     assert record(found) == record(whole)
+
+
+def as_events(whole, *, until=None):
+    parts = [{"event": "start", "data": whole["start"]}]
+    parts += [{"event": "interval", "data": interval} for interval in whole["intervals"]]
+    parts += [{"event": "end", "data": whole["end"]}]
+    return "\n".join(map(json.dumps, parts[:until])) + "\n"
+
+
+def test_a_stream_of_events_that_breaks_off_was_interrupted_and_keeps_what_it_told():
+    whole = report("reverse_plain")
+    for cut in (as_events(whole, until=-1), as_events(whole, until=-1) + '{"event":"end","data":{"str'):
+        (found,) = reports(cut).found
+        assert reports(cut).refused == ()
+        made = record(found)
+        assert (made["outcome"], made["asked_s"]) == ("interrupted", 1.0)
+        assert made["error"] == "interrupted: its report breaks off before the end"
+        assert made["bytes"] == sum(moved for _, moved in made["samples"]) > 0
+        assert made["duration_s"] == pytest.approx(1.05, abs=0.01)
+    # One after the other in one file, the first of them cut.
+    both = reports(as_events(whole, until=-1) + as_events(whole))
+    assert [record(each)["outcome"] for each in both.found] == ["interrupted", "ok"]
+
+
+def test_an_interrupted_run_keeps_what_was_measured_until_then():
+    told = {"error": "interrupt - the client has terminated"}
+    made = record(report("server") | told)
+    assert (made["outcome"], made["asked_s"], made["streams"]) == ("interrupted", 1.0, 2)
+    assert made["bytes"] == sum(moved for _, moved in made["samples"]) == 12582912
+    assert len(made["tcp"]) == 2
+    # Without the receiver's intervals its totals count, where there are any.
+    plain = report("plain") | told
+    assert (record(plain)["bytes"], record(plain)["duration_s"]) == (6291456, 1.000174)
+    del plain["end"]["sum_received"]
+    assert record(plain)["bytes"] == 0
+    assert "duration_s" not in record(plain)
+
+
+def test_one_report_that_breaks_off_costs_the_others_nothing():
+    text = (REPORTS / "plain.json").read_text().strip()
+    for broken in (text[:900], json.dumps(json.loads(text), indent=4)[:900]):
+        for between in ("", "\n"):
+            found = reports(f"{text}\n{broken}{between}{text}\n")
+            assert len(found.found) == 2
+            (refused,) = found.refused
+            assert refused.startswith("not JSON at line ")
+
+
+def test_the_servers_report_is_refused_with_the_mend():
+    of_server = report("server")["server_output_json"]
+    assert "import what the client printed" in refusal(of_server)
 
 
 def test_reports_that_were_appended_are_each_one():
     text = (REPORTS / "plain.json").read_text()
-    assert len(reports(text + text + "\n\n" + (REPORTS / "server.json").read_text())) == 3
+    assert len(reports(text + text + "\n\n" + (REPORTS / "server.json").read_text()).found) == 3
 
 
 def test_a_size_that_had_arrived_is_a_record_of_a_size():
@@ -175,7 +246,7 @@ def test_what_no_record_can_stand_for_is_refused_with_the_mend(name, said):
     [
         ("", "it is empty"),
         ("iperf3: error", "not JSON at line 1: expecting value"),
-        ('{"start": {}}\n{"start":\n', "not JSON at line 2"),
+        ('\n{"start":\n', "not JSON at line"),
         ("[]", "no report of iperf3: give what"),
         ("{}", "no report of iperf3: it has no start"),
         ("[" * 100_000, "no report of iperf3: nested too deeply"),
@@ -227,9 +298,32 @@ def test_files_are_added_once_and_each_that_is_none_is_named(lab, tmp_path):
     assert len(lab.records()) == 3
 
 
+def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(as_old(report("plain"))))
+    done = lab.run("import", "iperf3", old, "--out", lab.out, "--rtt", "20ms")
+    assert done.returncode == 0, done.stderr
+    done = lab.run("import", "iperf3", old, "--out", lab.out, "--rate", "10gbit")
+    assert "1 were there before, 1 of them with other facts of the path, which are replaced" in done.stdout
+    assert (
+        "no capacity, as their reports do not say the path's MTU: import them again with --mtu" in done.stderr
+    )
+    advised = lab.run("advise", lab.out, "--rtt", "20ms", "--seconds", "1")
+    assert "import them again with --mtu" in advised.stderr
+    done = lab.run("import", "iperf3", old, "--out", lab.out, "--mtu", "9000")
+    assert (done.returncode, done.stderr) == (0, "")
+    (made,) = lab.records()
+    assert (made["rtt_s"], made["rate_bps"], made["mtu"]) == (0.02, 10_000_000_000, 9000)
+    assert made["goodput_bps"] == pytest.approx(9.9e9, rel=0.01)
+    again = lab.run("import", "iperf3", old, "--out", lab.out)
+    assert "1 were there before\n" in again.stdout
+    assert lab.run("advise", lab.out, "--rtt", "20ms", "--seconds", "1").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (("--mtu", "60"), "--mtu"),
         (("--rtt", "0ms"), '--rtt: "0ms" is not an RTT: more than 0 and at most 10s'),
         (("--rtt", "91.6"), '--rtt: "91.6" has no unit'),
         (("--rate", "10"), '--rate: "10" has no unit'),

@@ -47,3 +47,15 @@ def test_there_is_one_writer(tmp_path):
     path = tmp_path / "records.jsonl"
     with Journal(path), pytest.raises(JournalError, match="another campaign is writing there"), Journal(path):
         pass
+
+
+def test_a_record_is_replaced_in_its_place_and_nothing_else(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"id":"a","n":1}\n{"id":\n{"id":"b","n":1}\n')
+    with Journal(path) as journal:
+        journal.replace({"b": {"id": "b", "n": 2}, "none": {"id": "none"}})
+        with pytest.raises(JournalError, match="another campaign"), Journal(path):
+            pass
+        journal.append({"id": "c"})
+    assert path.read_text() == '{"id":"a","n":1}\n{"id":\n{"id":"b","n":2}\n{"id":"c"}\n'
+    assert [each.name for each in tmp_path.iterdir()] == ["records.jsonl"]

@@ -67,6 +67,34 @@ def test_the_model_never_beats_the_limit(rtt, size, seconds, streams):
     assert 0 <= slow <= limit * (1 + 1e-9) + 1e-3
 
 
+FUNCTIONS = {
+    model.limit_of_size_bps: {"capacity_bps": 1e9, "size_bytes": 1e9},
+    model.limit_of_duration_bps: {"capacity_bps": 1e9, "duration_s": 10.0},
+    model.ramp_up_s: {"streams": 1, **STUDY},
+    model.lost_time_s: {"streams": 1, **STUDY},
+    model.slow_start_of_size_bps: {"size_bytes": 1e9, "streams": 1, **STUDY},
+    model.slow_start_of_duration_bps: {"duration_s": 10.0, "streams": 1, **STUDY},
+    model.window_limit_bps: {"streams": 1, **STUDY},
+}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_impossible_values_are_refused_by_their_name(function, bad):
+    for name in FUNCTIONS[function]:
+        with pytest.raises(model.ModelError, match=f"{name} of .*: it must be finite and above 0"):
+            function(0.1, **{**FUNCTIONS[function], name: bad})
+    with pytest.raises(model.ModelError, match="capacity_bps"):
+        model.inflection_rtt_s(size_bytes=1e9, streams=1, window_bytes=15_000, capacity_bps=bad)
+    with pytest.raises(model.ModelError, match="rate_bps"):
+        model.goodput_bps(rate_bps=bad, mtu=9000, framing="ethernet")
+
+
+def test_an_mtu_of_headers_alone_is_refused():
+    with pytest.raises(model.ModelError, match="an MTU of 52 bytes"):
+        model.goodput_bps(rate_bps=1e9, mtu=52, framing="none")
+
+
 @pytest.mark.parametrize("rtt", [-1.0, float("nan"), float("inf")])
 def test_impossible_rtts_are_refused(rtt):
     with pytest.raises(ValueError, match="finite number of seconds"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farlink_lab.phases import Phases, phases, phases_at, rates_bps
+from farlink_lab.phases import Phases, PhasesError, phases, phases_at, rates_bps
 from synthetic import samples
 
 
@@ -102,6 +102,32 @@ def test_a_short_last_interval_weighs_little():
 )
 def test_too_little_is_nothing(course):
     assert phases(course) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ((3, 1), float("nan"), "finite numbers, at least 0"),
+        ((3, 0), float("nan"), "finite numbers, at least 0"),
+        ((3, 1), float("inf"), "finite numbers, at least 0"),
+        ((3, 1), -1.0, "finite numbers, at least 0"),
+        ((3, 0), 0.3, "an interval without length"),
+        ((3, 0), 0.1, "an interval without length"),
+    ],
+)
+def test_impossible_samples_are_a_named_error(place, value, said):
+    course = np.array([[0.1 * k, 1e6] for k in range(1, 20)])
+    course[2, 0] = 0.3
+    course[place] = value
+    with pytest.raises(PhasesError, match=said):
+        phases(course)
+
+
+@pytest.mark.parametrize(("rtt", "rate"), [(float("nan"), 1e9), (0.1, float("nan")), (0.1, 0.0)])
+def test_impossible_runs_are_a_named_error(rtt, rate):
+    whole = Phases(ramp_up_s=2.0, ramp_up_bps=4e9, sustained_bps=9e9, end_s=10.0)
+    with pytest.raises(PhasesError):
+        phases_at(rtt, [whole], [rate])
 
 
 def test_rates_are_bits_over_the_interval():

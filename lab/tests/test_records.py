@@ -69,6 +69,23 @@ def test_runs_that_say_nothing_of_the_connection_are_left_out_and_counted():
     assert sum(profile.runs for profile in found) == len(made) - 2
 
 
+def test_unnamed_records_of_several_kinds_or_rates_are_configurations_apart():
+    lines = [
+        line(lab=None),
+        line(lab=None, kind="file"),
+        line(lab=None, tool="iperf3"),
+        line(lab=None, tool="iperf3", rate_bps=1e9, goodput_bps=9.9e8),
+    ]
+    found, _ = profiles(parse_lines(lines).records)
+    assert [(profile.label, profile.runs) for profile in found] == [
+        ("farlink CUBIC ×1 2 GB over 10.0 Gb/s", 1),
+        ("farlink copy CUBIC ×1 2 GB over 10.0 Gb/s", 1),
+        ("iperf3 CUBIC ×1 2 GB over 1.00 Gb/s", 1),
+        ("iperf3 CUBIC ×1 2 GB over 10.0 Gb/s", 1),
+    ]
+    assert [profile.capacity_bps for profile in found[2:]] == [9.9e8, pytest.approx(9.9e9, rel=1e-3)]
+
+
 def test_an_rtt_without_a_healthy_run_is_kept_and_late():
     made = synthetic.late_campaign()
     found, left_out = profiles(parse_lines(json.dumps(each).encode() for each in made).records)
@@ -145,3 +162,9 @@ def test_health_is_the_difference_of_the_counters():
     assert health_between(before, shown([[0.0001, 200], [0.1, 5]], unread=1)).overrun
     assert health_between(before, before) is None
     assert health_between({}, {}) is None
+
+
+def test_a_packet_size_that_no_link_has_is_a_broken_line():
+    reading = parse_lines([line(mtu=52), line(mtu=68)])
+    assert [str(broken) for broken in reading.broken] == ["line 1: mtu: 52 is below 68, the least of IP"]
+    assert len(reading.records) == 1

@@ -19,6 +19,7 @@ from farlink_lab.demo import profile_table
 from farlink_lab.error import LabError
 from farlink_lab.findings import find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
+from farlink_lab.plot.next_transfer import next_transfer_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.plot.regimes import BEND_COLOURS, phases_figure, regimes_figure
 from farlink_lab.records import read_records
@@ -35,8 +36,8 @@ FLAGS = (
     ),
 )
 FIGURES = (
-    *("profile-size", "regimes-size", "model-size"),
-    *("profile-duration", "regimes-duration", "model-duration"),
+    *("profile-size", "regimes-size", "next-size", "model-size"),
+    *("profile-duration", "regimes-duration", "next-duration", "model-duration"),
     *("phases", "trace", "poincare", "cost", "health"),
 )
 
@@ -246,6 +247,26 @@ def test_the_chosen_run_has_its_map(browser):
     settle(browser, lambda: browser.execute_script(points) > 5)
 
 
+def test_the_next_transfer_is_drawn_between_rtts_that_are_not_late(tmp_path, report):
+    findings = report.findings
+    drawn = next_transfer_figure(findings, "duration", looks(findings.labels))
+    boxes = [trace for trace in drawn["data"] if trace.get("fill") == "toself"]
+    gaps = [gap for profile in findings.of_mode("duration") for gap in findings.intervals[profile.key]]
+    assert len(boxes) == len(gaps)
+    assert boxes[0]["x"][:2] == pytest.approx([1e3 * gaps[0].from_s, 1e3 * gaps[0].to_s])
+    assert "Where the next transfer lies" in report.page.read_text()
+    means = [
+        trace["error_y"]
+        for trace in regimes_figure(findings, "duration", looks(findings.labels))["data"]
+        if "error_y" in trace
+    ]
+    assert len(means) == len(findings.of_mode("duration"))
+    synthetic.write(tmp_path, synthetic.late_campaign())
+    text = write_report(tmp_path).page.read_text()
+    assert "Late RTTs bound nothing and are left out." in text
+    assert "2 of 7 RTTs late" in text
+
+
 def test_small_buffers_are_convex_throughout(report):
     (key,) = [profile.key for profile in report.findings.profiles if profile.buffer_bytes]
     assert report.findings.shapes[key].throughout == "convex"
@@ -268,7 +289,7 @@ def test_figures_are_what_plotly_takes(report):
     figures = [cost_figure(findings, look), health_figure(findings, look), phases_figure(findings, look)]
     figures += [
         draw(findings, mode, look)
-        for draw in (profile_figure, regimes_figure, model_figure)
+        for draw in (profile_figure, regimes_figure, next_transfer_figure, model_figure)
         for mode in ("size", "duration")
     ]
     for figure in figures:

@@ -96,6 +96,17 @@ def good_leaders(take, *, probes, seeds, collapse=0.0):
     return np.mean(good)
 
 
+def test_a_leader_beyond_its_own_rtts_says_so():
+    search = Search(choices=CHOICES, rtts_s=RTTS_S, task=TASK, wire=WIRE)
+    best = CHOICES[4]
+    search.learn([Observation(choice=best, rtt_s=rtt, ratios=(0.0, 0.0)) for rtt in RTTS_S[:3]])
+    told = {leader.rtt_s: leader.extrapolated for leader in search.leaders() if leader.choice == best}
+    assert told
+    assert all(beyond == (rtt > RTTS_S[2]) for rtt, beyond in told.items())
+    others = [leader for leader in search.leaders() if leader.choice != best]
+    assert all(leader.extrapolated for leader in others)
+
+
 def test_from_few_probes_it_finds_more_than_probes_at_random_do():
     few = int(0.15 * len(CHOICES) * len(RTTS_S))
     by_search = good_leaders(searched, probes=few, seeds=40)

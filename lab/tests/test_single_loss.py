@@ -129,6 +129,16 @@ def test_the_page_tells_and_draws_them(tmp_path):
         assert min(trace["y"]) < 90
 
 
+def test_losses_of_late_runs_are_called_late(tmp_path):
+    record = made("scalable")
+    record["emulator"] = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}
+    synthetic.write(tmp_path, [record])
+    report = write_report(tmp_path)
+    said = [sentence for sentence in headlines(report.findings) if "single loss" in sentence]
+    assert said[0].startswith("scalable at 50 ms (late): a single loss took")
+    assert "<td>50 ms<small>late</small></td>" in report.page.read_text()
+
+
 def test_without_losses_the_page_is_silent_of_them(tmp_path):
     synthetic.write(tmp_path, [made("scalable", loss=0.0)])
     assert "What one loss does" not in write_report(tmp_path).page.read_text()

@@ -13,7 +13,7 @@ WIRE = Wire(rate_bps=10e9, capacity_bps=9.9e9, mtu=9000)
 CUBIC, BBR = (
     Choice(tool="farlink", congestion=name, streams=10, buffer_bytes=None) for name in ("cubic", "bbr")
 )
-CONTROLS = [("farlink", "cubic"), ("farlink", "bbr")]
+CONTROLS = [CUBIC.control, BBR.control]
 
 
 def learned(seen):

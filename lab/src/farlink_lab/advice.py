@@ -49,11 +49,14 @@ class Prediction:
     Attributes:
         choice: The configuration.
         throughput_bps: Predicted Θ.
-        low_bps: Of the interval; `None` outside the measured RTTs, where nothing bounds it.
+        low_bps: Of the interval; `None` where it is extrapolated: nothing bounds it there.
         high_bps: Likewise.
         model_bps: What the model alone says.
         bounds: What the runs bound it by if a longer RTT never helps, and nothing more; `None` where they do
             not.
+        measured_s: The RTTs of its own runs that tell of the task, growing; others' runs tell of it, too.
+        late_s: Those of them at which every run is late.
+        extrapolated: Whether it lies outside those, or is of another connection than was measured.
     """
 
     choice: Choice
@@ -62,6 +65,17 @@ class Prediction:
     high_bps: float | None
     model_bps: float
     bounds: Interval | None
+    measured_s: tuple[float, ...]
+    late_s: tuple[float, ...]
+    extrapolated: bool
+
+    @property
+    def measured_shown(self) -> str:
+        """Where it was measured, for a person: the end of `it was measured `."""
+        if not self.measured_s:
+            return "nowhere for this"
+        first, last = self.measured_s[0], self.measured_s[-1]
+        return f"at {show_time(first)} alone" if first == last else f"{show_time(first)} to {show_time(last)}"
 
     @property
     def residual(self) -> float:
@@ -82,7 +96,7 @@ class Advice:
         errors: How many errors of foretold runs there are to take their width from; 0 where too few, and the
             process's own claim stands for them.
         notes: What the answer assumes beyond the records.
-        extrapolated: Whether it goes beyond what was measured.
+        extrapolated: Whether what is advised goes beyond what was measured of it.
     """
 
     ground: Ground
@@ -103,6 +117,11 @@ class Advice:
     def runner_up(self) -> Prediction | None:
         """The next one; `None` where there is only one."""
         return self.ranking[1] if len(self.ranking) > 1 else None
+
+    @property
+    def best_measured(self) -> Prediction | None:
+        """The best of those that were measured on both sides of the RTT; `None` where none was."""
+        return next((one for one in self.ranking if not one.extrapolated), None)
 
 
 class Adviser:
@@ -158,17 +177,21 @@ class Adviser:
                 f"{show_time(rtt_s)} is outside the measured {span}: the model goes on there, times what the "
                 f"runs at {show_time(near)} showed of it, and nothing bounds its error"
             )
+        if self.ground.late_note:
+            notes.append(self.ground.late_note)
         rates, models, deviation = self._predicted(rtt_s)
         if self.ground.is_converted(self.task):
             notes.append(self._conversion(float(rates.max())))
         errors = self._errors(rtt_s)
         pooled = [error for own in errors.values() for at in own for error in at]
         limit = limit_bps(rtt_s, task=self.task, wire=self.ground.asked)
-        extrapolated = bool(outside or self.ground.notes)
+        elsewhere = bool(outside or self.ground.notes)
         found = []
         for choice, rate, expected, wide in zip(self.ground.choices, rates, models, deviation, strict=True):
             own = _nearest(errors[choice])
             reach = max(_reach(pooled), NORMAL * float(wide)) if own is None else _reach(own)
+            measured = self.measured_s(choice)
+            extrapolated = elsewhere or not measured or unmeasured(rtt_s, measured)
             found.append(
                 Prediction(
                     choice=choice,
@@ -177,18 +200,35 @@ class Adviser:
                     high_bps=None if extrapolated else float(min(rate * math.exp(reach), max(limit, rate))),
                     model_bps=float(expected),
                     bounds=None if extrapolated else self._bounds(choice, rtt_s),
+                    measured_s=measured,
+                    late_s=tuple(
+                        sorted(one.rtt_s for one in self.observations if one.choice == choice and one.late)
+                    ),
+                    extrapolated=extrapolated,
                 )
             )
+        ranking = tuple(sorted(found, key=lambda one: -one.throughput_bps))
+        if not elsewhere:
+            notes += [_beyond(one, rtt_s) for one in ranking[:2] if one.extrapolated]
         return Advice(
             ground=self.ground,
             rtt_s=rtt_s,
             task=self.task,
-            ranking=tuple(sorted(found, key=lambda one: -one.throughput_bps)),
+            ranking=ranking,
             claim=CLAIM,
             errors=len(pooled) if len(pooled) >= LEAST_ERRORS else 0,
             notes=tuple(notes),
-            extrapolated=extrapolated,
+            extrapolated=ranking[0].extrapolated,
         )
+
+    def measured_s(self, choice: Choice) -> tuple[float, ...]:
+        """The RTTs at which runs of `choice` itself tell of the task, growing."""
+        return tuple(sorted(one.rtt_s for one in self.observations if one.choice == choice))
+
+    def is_extrapolated(self, rtt_s: float) -> NDArray[np.bool_]:
+        """Whether the own runs of each configuration lie all to one side of an RTT, shape (n,)."""
+        spans = [self.measured_s(choice) for choice in self.ground.choices]
+        return np.array([not span or unmeasured(rtt_s, span) for span in spans], dtype=np.bool_)
 
     def _learned(self, observations: Sequence[Observation]) -> Surrogate:
         return Surrogate(observations, wire=self.ground.measured, controls=self.ground.controls)
@@ -216,7 +256,12 @@ class Adviser:
         errors: dict[Choice, list[list[float]]] = {choice: [] for choice in self.ground.choices}
         for left_out in sorted(self.ground.rtt_s[1:-1], key=lambda rtt: abs(math.log(rtt / rtt_s))):
             kept = [one for one in self.observations if one.rtt_s != left_out]
-            gone = [one for one in self.observations if one.rtt_s == left_out and one.choice in errors]
+            # How far late runs lie from what is foretold says as much of the emulator's machine.
+            gone = [
+                one
+                for one in self.observations
+                if one.rtt_s == left_out and one.choice in errors and not one.late
+            ]
             if not kept or not gone:
                 continue
             means, _ = self._learned(kept).at([(one.choice, one.rtt_s) for one in gone])
@@ -228,7 +273,7 @@ class Adviser:
         by_rtt = {
             place.rtt_s: [told[0] for record in place.records if (told := converted_bps(record, self.task))]
             for place in self.ground.places
-            if place.choice == choice
+            if place.choice == choice and not place.late
         }
         rtts = sorted(rtt for rtt, values in by_rtt.items() if values)
         try:
@@ -250,6 +295,13 @@ class Adviser:
                 f"{show_time(round(longest, 1))}: that it goes on as it began is assumed"
             )
         return said
+
+
+def _beyond(one: Prediction, rtt_s: float) -> str:
+    return (
+        f"{one.choice.name} was measured {one.measured_shown}: at {show_time(rtt_s)} it is the model, times "
+        "what runs at other RTTs and of other configurations showed of it, and nothing bounds its error"
+    )
 
 
 def _nearest(errors: Sequence[list[float]]) -> list[float] | None:

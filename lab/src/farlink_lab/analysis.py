@@ -12,7 +12,7 @@ import numpy as np
 
 from farlink_lab import model, words
 from farlink_lab.findings import Refusal
-from farlink_lab.prediction import loss_counts
+from farlink_lab.prediction import loss_counts, why_unmodelled
 from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.utilization import READING
 
@@ -83,6 +83,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
             }
             for at in findings.phases_at[key]
         ],
+        "phases_reason": findings.no_phases(profile) or None,
         "model": _model(findings, profile),
         "dynamics": [_dynamics(rtt, findings.dynamics[key, rtt]) for rtt in profile.rtt_s.tolist()],
         "confidence": _confidence(findings, profile),
@@ -101,6 +102,7 @@ def _profile(findings: Findings, profile: Profile) -> list[Object]:
             "median": float(profile.median_bps[index]),
             "quantiles": {f"{share:g}": float(quantiles[row, index]) for row, share in enumerate(QUANTILES)},
             "mean_95": None if band is None else [float(value) for value in band[:, index]],
+            "reason": findings.no_band(profile) if band is None else None,
         }
         for index, rtt in enumerate(profile.rtt_s)
     ]
@@ -108,10 +110,11 @@ def _profile(findings: Findings, profile: Profile) -> list[Object]:
 
 def _regimes(found: Regimes | Refusal, profile: Profile) -> Object:
     if isinstance(found, Refusal):
-        return {"regime": None, "tau_T": None, "tau_T_95": None, "reason": found.reason}
+        return {"regime": None, "judged": False, "tau_T": None, "tau_T_95": None, "reason": found.reason}
     fitted = found.sigmoid
     return {
         "regime": found.regime,
+        "judged": found.shape.judged,
         "tau_T": None if fitted is None else fitted.transition_s,
         "tau_T_95": None if found.transition_s is None else list(found.transition_s),
         "dual_sigmoid": None
@@ -158,31 +161,55 @@ def _utilization(findings: Findings, profile: Profile) -> Object:
 def _model(findings: Findings, profile: Profile) -> Object:
     prediction = findings.predictions.get(profile.key)
     if prediction is None or profile.capacity_bps is None or profile.mtu is None:
-        return {"at": [], "inflection": None, "reason": "the capacity or the packet size is unknown"}
-    capacity, streams = profile.capacity_bps, profile.streams or 1
-    window = model.initial_window_bytes(mtu=profile.mtu)
-    ramp, lost = (
-        function(profile.rtt_s, capacity_bps=capacity, streams=streams, window_bytes=window)
-        for function in (model.ramp_up_s, model.lost_time_s)
+        reason = why_unmodelled(profile)
+        return {
+            "at": [],
+            "inflection": None,
+            "inflection_reason": reason,
+            "counts_loss": loss_counts(profile),
+            "reason": reason,
+        }
+    rows = zip(
+        profile.rtt_s,
+        prediction.at_rtts_bps,
+        prediction.residual,
+        prediction.ramp_up_s,
+        prediction.lost_s,
+        strict=True,
     )
-    rows = zip(profile.rtt_s, prediction.at_rtts_bps, prediction.residual, ramp, lost, strict=True)
-    inflection = None
-    if profile.mode == "size" and profile.full_buffers and not loss_counts(profile):
-        try:
-            inflection = model.inflection_rtt_s(
-                capacity_bps=capacity, size_bytes=profile.amount, streams=streams, window_bytes=window
-            )
-        except ValueError:
-            inflection = None
+    inflection, why_none = _inflection(profile, profile.capacity_bps, profile.mtu)
     return {
         "at": [
             {"tau": float(rtt), "Theta": float(rate), "residual": float(off), "T_R": float(up), "x": float(x)}
             for rtt, rate, off, up, x in rows
         ],
         "inflection": inflection,
+        "inflection_reason": why_none,
         "counts_loss": loss_counts(profile),
         "reason": None,
     }
+
+
+def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float | None, str | None]:
+    """Where the model of a fixed size turns convex, seconds, or why nothing says so."""
+    if profile.mode != "size":
+        return None, "only a fixed size has a formula for it"
+    if profile.declared_bps is not None:
+        return None, "a declared rate is held: there is no slow start, and the limit is convex throughout"
+    if not profile.full_buffers:
+        return None, "the windows' limit has no inflection of slow start"
+    if loss_counts(profile):
+        return None, "losses limit it, which the formula leaves out"
+    try:
+        at = model.inflection_rtt_s(
+            capacity_bps=capacity_bps,
+            size_bytes=profile.amount,
+            streams=profile.streams or 1,
+            window_bytes=model.initial_window_bytes(mtu=mtu),
+        )
+    except model.ModelError as error:
+        return None, str(error)
+    return at, None
 
 
 def _dynamics(rtt_s: float, found: Dynamics | Refusal) -> Object:
@@ -201,8 +228,9 @@ def _dynamics(rtt_s: float, found: Dynamics | Refusal) -> Object:
 
 def _confidence(findings: Findings, profile: Profile) -> Object:
     found = findings.intervals[profile.key]
+    late = profile.rtt_s[profile.late].tolist()
     if isinstance(found, Refusal):
-        return {"between": [], "reason": found.reason}
+        return {"between": [], "without_late": late, "reason": found.reason}
     return {
         "between": [
             {
@@ -214,33 +242,45 @@ def _confidence(findings: Findings, profile: Profile) -> Object:
             }
             for gap in found
         ],
+        "without_late": late,
         "reason": None,
     }
 
 
 def _lines(findings: Findings, profile: Profile) -> list[str]:
     key = profile.key
+    band = findings.bands.get(key)
     rows = zip(profile.rtt_s, profile.throughput_bps, profile.mean_bps, profile.median_bps, strict=True)
     lines = [
-        f"  {show_time(rtt):>8}  mean {show_rate(mean)}, median {show_rate(median)}, runs {len(runs)}"
-        for rtt, runs, mean, median in rows
+        f"  {show_time(rtt):>8}  mean {show_rate(mean)}"
+        f"{'' if band is None else f' (95%: {show_rate(band[0, index])} to {show_rate(band[1, index])})'}, "
+        f"median {show_rate(median)}, runs {len(runs)}{words.late_mark(profile, index)}"
+        for index, (rtt, runs, mean, median) in enumerate(rows)
     ]
+    if band is None:
+        lines.append(f"  no band of the mean: {findings.no_band(profile)}")
     lines.append(f"  regimes: {words.regime_clause(findings.regimes[key])}")
-    lines.append(f"  utilization: {words.utilization_clause(findings.utilizations[key])}")
+    lines.append(f"  utilization: {words.utilization_clause(findings.utilizations[key], profile.late)}")
     lines += [
-        f"  phases at {show_time(at.rtt_s)}: T_R {show_time(at.ramp_up_s)}, theta_S "
-        f"{show_rate(at.sustained_bps)}{words.foretold_clause(at, profile)}"
+        f"  phases at {show_time(at.rtt_s)}{words.late_at(profile, at.rtt_s)}: "
+        f"T_R {show_time(at.ramp_up_s)}, theta_S {show_rate(at.sustained_bps)}"
+        f"{words.foretold_clause(at, profile)}"
         for at in findings.phases_at[key]
     ]
+    if untold := findings.no_phases(profile):
+        lines.append(f"  phases: not told: {untold}")
     prediction = findings.predictions.get(key)
     if prediction is not None:
         residuals = ", ".join(
-            f"{100 * off:+.1f}% at {show_time(rtt)}"
-            for rtt, off in zip(profile.rtt_s, prediction.residual, strict=True)
+            f"{100 * off:+.1f}% at {show_time(rtt)}{words.late_mark(profile, index)}"
+            for index, (rtt, off) in enumerate(zip(profile.rtt_s, prediction.residual, strict=True))
         )
         lines.append(f"  against the model: {residuals}")
+    else:
+        lines.append(f"  against the model: not told: {why_unmodelled(profile)}")
     lines += [
-        f"  dynamics at {show_time(rtt)}: {words.dynamics_clause(findings.dynamics[key, rtt])}"
+        f"  dynamics at {show_time(rtt)}{words.late_at(profile, rtt)}: "
+        f"{words.dynamics_clause(findings.dynamics[key, rtt])}"
         for rtt in profile.rtt_s.tolist()
     ]
     gaps = findings.intervals[key]
@@ -251,6 +291,7 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
         *(
             f"  next transfer between {show_time(gap.from_s)} and {show_time(gap.to_s)}: "
             f"{show_rate(gap.low_bps)} to {show_rate(gap.high_bps)} (at least {int(100 * gap.claim)}%)"
+            f"{', without the late RTTs' if profile.late.any() else ''}"
             for gap in gaps
         ),
     ]

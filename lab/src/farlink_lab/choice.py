@@ -28,6 +28,7 @@ class Choice:
         buffer_bytes: Socket buffer at both ends; `None` leaves it to the kernel.
         block_bytes: Bytes of a write; `None` where unknown.
         declared_bps: The wire's rate that is held; `None` searches for one.
+        kind: `memory` or `file`: what it moves.
     """
 
     tool: str
@@ -36,6 +37,17 @@ class Choice:
     buffer_bytes: int | None
     block_bytes: int | None = None
     declared_bps: int | None = None
+    kind: str = "memory"
+
+    @property
+    def mover(self) -> str:
+        """What moves it, for a person."""
+        return "farlink copy" if (self.tool, self.kind) == ("farlink", "file") else self.tool
+
+    @property
+    def control(self) -> tuple[str, str]:
+        """What tells configurations apart whose runs say less of each other: mover and congestion control."""
+        return f"{self.tool} {self.kind}", self.congestion or ""
 
     @property
     def name(self) -> str:
@@ -48,18 +60,18 @@ class Choice:
         said = f"{control} ×{self.streams}, {buffer}"
         if block not in (None, USUAL_BLOCK_BYTES):
             said += f", blocks of {show_size(block or 0)}"
-        return said if self.tool == "farlink" else f"{self.tool}: {said}"
+        return said if self.mover == "farlink" else f"{self.mover}: {said}"
 
     @property
     def flags(self) -> str:
-        """What `farlink memory` is given for it."""
+        """What `farlink memory`, or for files `farlink copy`, is given for it."""
         flags = [] if self.congestion is None else [f"--congestion {self.congestion}"]
         if self.declared_bps is not None:
             flags = [f"--circuit {self.declared_bps}bit"]
         flags.append(f"--streams {self.streams}")
         if self.buffer_bytes is not None:
             flags.append(f"--buffer {self.buffer_bytes}B")
-        if self.block_bytes not in (None, USUAL_BLOCK_BYTES):
+        if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES):
             flags.append(f"--block {self.block_bytes}B")
         return " ".join(flags)
 
@@ -78,8 +90,7 @@ class Task:
 
     def is_of(self, record: Record) -> bool:
         """Whether `record` did just this."""
-        did = record.bytes if self.mode == "size" else record.duration_s or 0.0
-        return record.mode == self.mode and abs(did / self.amount - 1) <= AMOUNT_TOLERANCE
+        return record.mode == self.mode and abs(record.amount / self.amount - 1) <= AMOUNT_TOLERANCE
 
 
 def choice_of(record: Record) -> Choice:
@@ -92,6 +103,7 @@ def choice_of(record: Record) -> Choice:
         buffer_bytes=record.buffer_bytes,
         block_bytes=block if isinstance(block, int) else None,
         declared_bps=declared if isinstance(declared, int) else None,
+        kind=record.kind,
     )
 
 

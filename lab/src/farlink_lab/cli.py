@@ -28,7 +28,7 @@ from farlink_lab.quantity import (
     show_rate,
     show_time,
 )
-from farlink_lab.records import read_records
+from farlink_lab.records import LEAST_MTU, read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import complain, option, say
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.choice import Task
-    from farlink_lab.records import Record
+    from farlink_lab.records import Reading, Record
     from farlink_lab.report import Report
 
 app = typer.Typer(
@@ -51,6 +51,8 @@ app = typer.Typer(
 
 app.add_typer(logs, name="logs")
 
+# The longest packet of IP.
+MOST_MTU = 65535
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
 
@@ -167,7 +169,8 @@ def search(
     say(f"best so far for {done.task.shown}, from {measured} of {done.campaign.runs} runs:")
     for leader in done.leaders:
         rate = show_rate(leader.throughput_bps)
-        say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}")
+        beyond = ", extrapolated: it was not measured on both sides" if leader.extrapolated else ""
+        say(f"  {show_time(leader.rtt_s)}: {leader.choice.name}, about {rate}{beyond}")
     say(
         f"records: {out / RECORDS}\n"
         f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
@@ -228,8 +231,11 @@ def advise(
         else:
             say("\n".join(told(advice)))
     if save is not None:
-        save_model(profile_model(stood), save)
+        model = profile_model(stood)
+        save_model(model, save)
         complain(f"profile model: {save}")
+        for note in model.get("notes", ()):
+            complain(f"profile model: note: {note}")
 
 
 @app.command()
@@ -274,21 +280,39 @@ def import_(
         str | None, typer.Option("--rate", metavar="RATE", help="Of the wire, as in 10gbit.")
     ] = None,
     framing: Annotated[
-        Framing, typer.Option("--framing", help="Of the wire, for its goodput.")
-    ] = Framing.ETHERNET,
+        Framing | None, typer.Option("--framing", help="Of the wire, for its goodput; Ethernet otherwise.")
+    ] = None,
+    mtu: Annotated[
+        int | None,
+        typer.Option(
+            "--mtu",
+            metavar="BYTES",
+            min=LEAST_MTU,
+            max=MOST_MTU,
+            help="The path's; else as the kernel knew it.",
+        ),
+    ] = None,
 ) -> None:
     """Add records of measurements on real paths."""
     path = KnownPath(
         rtt_s=None if rtt is None else option("--rtt", rtt, parse_rtt),
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
-        framing=framing.value,
+        framing=None if framing is None else framing.value,
+        mtu=mtu,
     )
     done = import_iperf3(files, out=out, path=path)
     for line in done.refused:
         complain(line)
     failed = f", {done.failed} of them of runs that failed" if done.failed else ""
     known = f"; {done.known} were there before" if done.known else ""
+    if done.replaced:
+        known += f", {done.replaced} of them with other facts of the path, which are replaced"
     say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
+    if done.boundless:
+        complain(
+            f"{done.boundless} records have a rate and no capacity, as their reports do not say the path's "
+            "MTU: import them again with --mtu"
+        )
     if done.refused:
         raise typer.Exit(2)
 
@@ -304,15 +328,17 @@ def compare(
     from farlink_lab import side_by_side  # noqa: PLC0415
     from farlink_lab.comparison import compare as compared  # noqa: PLC0415
 
-    found = compared(_records(before), _records(after))
+    readings = [_read(directory) for directory in (before, after)]
+    found = compared(*(reading.records for reading in readings))
     if json:
         say(side_by_side.as_json(found, before=str(before), after=str(after)))
-        return
-    console = Console()
-    for table in side_by_side.tables(found):
-        console.print(table)
-    for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
-        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    else:
+        console = Console()
+        for table in side_by_side.tables(found):
+            console.print(table)
+        for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
+            console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    _exit_where_broken([broken for reading in readings for broken in reading.broken])
 
 
 @app.command()
@@ -404,10 +430,14 @@ def main() -> None:
 
 
 def _records(directory: Path) -> tuple[Record, ...]:
+    return _read(directory).records
+
+
+def _read(directory: Path) -> Reading:
     reading = read_records(directory / RECORDS)
     for broken in reading.broken:
         complain(f"{directory / RECORDS}: {broken}: skipped")
-    return reading.records
+    return reading
 
 
 def _task(*, size: str | None, seconds: str | None) -> Task | None:

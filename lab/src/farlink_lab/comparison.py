@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import false_discovery_control
 
 from farlink_lab.profile import Profile, profiles
+from farlink_lab.quantity import show_rate, show_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -56,6 +57,20 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Throughput after less throughput before, bit/s.
+
+    Attributes:
+        value: Of the medians; over several RTTs the mean of theirs.
+        low, high: The interval at `LEVEL`; `None` with fewer than `LEAST_RUNS` runs on a side.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One configuration at one RTT.
 
@@ -63,6 +78,7 @@ class Point:
         before_bps, after_bps: Median throughput.
         before_runs, after_runs: How many runs each rests on.
         late: Whether the emulator fell behind in every run of a side: then nothing about it is clear.
+        difference: After less before.
         ratio: `None` where a run moved nothing.
     """
 
@@ -72,12 +88,8 @@ class Point:
     before_runs: int
     after_runs: int
     late: bool
+    difference: Difference
     ratio: Ratio | None
-
-    @property
-    def difference_bps(self) -> float:
-        """After less before."""
-        return self.after_bps - self.before_bps
 
     @property
     def enough(self) -> bool:
@@ -96,6 +108,7 @@ class Pair:
         points: By RTT, growing: the RTTs that both have.
         only_before_s, only_after_s: RTTs that only one has.
         overall: Over all RTTs that count (not late, nothing zero); `None` where there is none.
+        difference: Likewise over those.
     """
 
     label: str
@@ -105,6 +118,7 @@ class Pair:
     only_before_s: tuple[float, ...]
     only_after_s: tuple[float, ...]
     overall: Ratio | None
+    difference: Difference | None
 
     @property
     def name(self) -> str:
@@ -121,12 +135,15 @@ class Comparison:
         only_before, only_after: Names of configurations that only one has.
         other_amounts: Names of configurations, as (before, after), whose runs are of another size or
             duration: different curves, which are not compared.
+        other_connection: Facts of the connection in which the runs of `pairs` differ, as (name, before,
+            after), for a person: what is compared then differs in more than what was changed.
     """
 
     pairs: tuple[Pair, ...]
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
     other_amounts: tuple[tuple[str, str], ...]
+    other_connection: tuple[tuple[str, str, str], ...] = ()
 
 
 def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
@@ -144,7 +161,40 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
         only_before=tuple(found.name for key, found in old.items() if key not in new),
         only_after=tuple(found.name for key, found in new.items() if key not in old),
         other_amounts=tuple((old[key].name, new[key].name) for key in both if key not in same),
+        other_connection=_other_connection([old[key] for key in same], [new[key] for key in same]),
     )
+
+
+def _other_connection(
+    before: Sequence[Profile], after: Sequence[Profile]
+) -> tuple[tuple[str, str, str], ...]:
+    facts = [_connection(found) for found in (before, after)]
+    return tuple(
+        (name, ", ".join(sorted(old)) or "unknown", ", ".join(sorted(new)) or "unknown")
+        for (name, old), new in zip(facts[0].items(), facts[1].values(), strict=True)
+        if old != new
+    )
+
+
+def _connection(found: Sequence[Profile]) -> dict[str, set[str]]:
+    """What the records of some profiles say of their connection, for a person."""
+    said: dict[str, set[str]] = {
+        name: set() for name in ("rate", "queue", "MTU", "framing", "loss", "other traffic")
+    }
+    for record in (record for profile in found for group in profile.records for record in group):
+        fields = record.fields
+        queue, loss, load = (fields.get(key) for key in ("queue_bytes", "loss", "background_bps"))
+        for name, text in (
+            ("rate", show_rate(record.rate_bps) if record.rate_bps else None),
+            ("queue", show_size(queue) if isinstance(queue, int) else None),
+            ("MTU", f"{record.mtu}" if record.mtu else None),
+            ("framing", str(fields["framing"]) if "framing" in fields else None),
+            ("loss", f"{loss:g}" if isinstance(loss, int | float) else None),
+            ("other traffic", show_rate(load) if isinstance(load, int | float) and load else "none"),
+        ):
+            if text is not None:
+                said[name].add(text)
+    return said
 
 
 def _alike(before: Profile, after: Profile) -> bool:
@@ -173,6 +223,7 @@ def _pair(before: Profile, after: Profile) -> Pair:
                 before_runs=len(old),
                 after_runs=len(new),
                 late=late,
+                difference=difference([(old, new)]),
                 ratio=ratio([(old, new)], tested=not late) if positive else None,
             )
         )
@@ -184,6 +235,7 @@ def _pair(before: Profile, after: Profile) -> Pair:
         only_before_s=tuple(float(rtt) for rtt in before.rtt_s if float(rtt) not in places),
         only_after_s=tuple(float(rtt) for rtt in after.rtt_s if float(rtt) not in places),
         overall=ratio(counted) if counted else None,
+        difference=difference(counted) if counted else None,
     )
 
 
@@ -217,6 +269,29 @@ def ratio(strata: Sequence[tuple[Array, Array]], *, tested: bool = True) -> Rati
         high=None if high is None else float(np.exp(high)),
         chance=_chance(logs, draw) if tested else None,
     )
+
+
+def difference(strata: Sequence[tuple[Array, Array]]) -> Difference:
+    """After less before, over strata that are never mixed: one RTT each.
+
+    Args:
+        strata: Throughputs (before, after), shapes (n,) and (m,), bit/s.
+
+    Returns:
+        The mean over strata of the difference of medians; its interval by resampling as of `ratio`.
+
+    Raises:
+        ValueError: where a stratum is empty or has a throughput that is not finite.
+    """
+    if not strata or any(len(side) == 0 or not np.isfinite(side).all() for pair in strata for side in pair):
+        raise ValueError("a difference needs finite throughputs on both sides")
+    draw = np.random.default_rng(SEED)
+    low = high = None
+    if min(len(side) for pair in strata for side in pair) >= LEAST_RUNS:
+        drawn = np.mean([_medians(new, draw) - _medians(old, draw) for old, new in strata], axis=0)
+        low, high = (float(value) for value in np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    value = _mean([float(np.median(new) - np.median(old)) for old, new in strata])
+    return Difference(value=value, low=low, high=high)
 
 
 def _medians(values: Array, draw: np.random.Generator) -> Array:

@@ -118,6 +118,8 @@ def lost_s(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
 
 def _allowed_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
     allowed = wire.capacity_bps
+    if choice.declared_bps is not None:
+        allowed *= min(choice.declared_bps / wire.rate_bps, 1.0)
     if choice.buffer_bytes is not None:
         allowed = model.window_limit_bps(
             rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=choice.buffer_bytes

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from farlink_lab.confidence import ConfidenceError, Interval, intervals
 from farlink_lab.cost import Cost, cost
 from farlink_lab.dynamics import Dynamics, DynamicsError, dynamics, poincare_pairs, pooled_pairs
-from farlink_lab.phases import Phases, PhasesAt, phases, phases_at
+from farlink_lab.phases import LEAST_SAMPLES, Phases, PhasesAt, phases, phases_at
 from farlink_lab.prediction import Prediction, predict
 from farlink_lab.profile import LeftOut, Profile, configuration_order, profiles
+from farlink_lab.quantity import show_time
 from farlink_lab.regimes import Regimes, regimes
 from farlink_lab.resampling import mean_band
 from farlink_lab.shape import Shape, ShapeError
@@ -50,7 +51,7 @@ class Findings:
         left_out: How many records no profile counts, and why.
         regimes: By `Profile.key`.
         utilizations: By `Profile.key`.
-        intervals: By `Profile.key`: of the next transfer, in each gap between RTTs.
+        intervals: By `Profile.key`: of the next transfer, in each gap between RTTs that are not late.
         bands: By `Profile.key`: 95% of the mean, shape (2, k); absent with no spread to draw on.
         predictions: By `Profile.key`; absent where the model lacks a fact.
         costs: By `Profile.key`; absent where CPU seconds are unknown.
@@ -86,6 +87,21 @@ class Findings:
     def of_mode(self, mode: str) -> tuple[Profile, ...]:
         """The profiles of one mode: the two are never mixed."""
         return tuple(profile for profile in self.profiles if profile.mode == mode)
+
+    def no_band(self, profile: Profile) -> str:
+        """Why the mean of a profile has no bootstrap band."""
+        if any((values <= 0).any() for values in profile.throughput_bps):
+            return "a run moved nothing"
+        return "too few RTTs have two runs, so that there is no spread to draw on"
+
+    def no_phases(self, profile: Profile) -> str:
+        """Why some RTTs of a profile have no phases; empty where all have."""
+        told = {at.rtt_s for at in self.phases_at[profile.key]}
+        untold = [rtt for rtt in profile.rtt_s.tolist() if rtt not in told]
+        if not untold:
+            return ""
+        at = "" if len(untold) == len(profile.rtt_s) else f"at {', '.join(map(show_time, untold))} "
+        return f"{at}no run has the {2 * LEAST_SAMPLES} samples that its phases take, or they moved nothing"
 
     @property
     def overrun_runs(self) -> int:
@@ -163,8 +179,12 @@ def _utilization(profile: Profile) -> Utilization | Refusal:
 
 
 def _intervals(profile: Profile) -> tuple[Interval, ...] | Refusal:
+    # What a late run bounds is this machine as much as the connection.
+    timely = [runs for runs, late in zip(profile.throughput_bps, profile.late, strict=True) if not late]
+    if len(timely) < 2 <= len(profile.rtt_s):
+        return Refusal(reason=f"{len(timely)} of {len(profile.rtt_s)} RTTs are not late, and it takes two")
     try:
-        return intervals(profile.rtt_s, profile.throughput_bps)
+        return intervals(profile.rtt_s[~profile.late], timely)
     except ConfidenceError as error:
         return Refusal(reason=str(error))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from farlink_lab.course import USUAL_MTU, converted_bps
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
 from farlink_lab.profile import profiles
-from farlink_lab.quantity import show_rate
+from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.surrogate import Observation
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class Place:
     choice: Choice
     rtt_s: float
     records: tuple[Record, ...]
+
+    @property
+    def late(self) -> bool:
+        """Whether the emulator fell behind in every run."""
+        return all(record.overrun for record in self.records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,12 +76,27 @@ class Ground:
         """Every RTT, growing, shape (k,)."""
         return np.unique([place.rtt_s for place in self.places])
 
+    def measured_s(self, choice: Choice) -> tuple[float, ...]:
+        """The RTTs at which a configuration was measured, growing."""
+        return tuple(sorted(place.rtt_s for place in self.places if place.choice == choice))
+
+    @property
+    def late_note(self) -> str:
+        """What is to be said where answers draw on late runs; empty where none is late."""
+        late = [place for place in self.places if place.late]
+        if not late:
+            return ""
+        rtts = ", ".join(map(show_time, sorted({place.rtt_s for place in late})))
+        return (
+            f"{len(late)} of {len(self.places)} points are late (at {rtts}): the emulator fell behind in "
+            "every run there, so they say as much of its machine as of the connection, and no interval "
+            "counts their errors"
+        )
+
     @property
     def controls(self) -> tuple[tuple[str, str], ...]:
-        """Tools with their congestion controls."""
-        return tuple(
-            dict.fromkeys((place.choice.tool, place.choice.congestion or "") for place in self.places)
-        )
+        """Movers with their congestion controls."""
+        return tuple(dict.fromkeys(place.choice.control for place in self.places))
 
     def observations(self, task: Task) -> tuple[Observation, ...]:
         """What the runs say of `task`; those that say nothing of it are left out."""
@@ -88,7 +108,9 @@ class Ground:
             rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
             if rates:
                 ratios = tuple(math.log(rate / expected) for rate in rates)
-                found.append(Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios))
+                found.append(
+                    Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios, late=place.late)
+                )
         return tuple(found)
 
     def is_converted(self, task: Task) -> bool:
@@ -106,6 +128,7 @@ def ground(
     """What the records tell of a connection of that rate and loss.
 
     Where `farlink` ran, its runs alone count: it is what the advice is for. Else those of every tool do.
+    Transfers of files and of memory are configurations apart.
 
     Args:
         records: Of a campaign.
@@ -130,23 +153,25 @@ def ground(
         raise AdviceError(
             "no run counts, so there is nothing to advise from: measure with 'farlink lab profile'"
         )
-    if any(record.rate_bps is None or record.goodput_bps is None for _, record in usable):
+    if not all(record.rate_bps and record.goodput_bps for _, record in usable):
+        unsaid, option = "the rate of the wire", "--rate"
+        if all(record.rate_bps for _, record in usable):
+            unsaid, option = "the path's MTU and with it the capacity", "--mtu"
         raise AdviceError(
-            "the records do not say the rate of the wire, so a limit cannot be told from a fault: "
-            "import them again with --rate"
+            f"the records do not say {unsaid}, so a limit cannot be told from a fault: import them again "
+            f"with {option}"
         )
     wires = list(dict.fromkeys(_wire(record) for _, record in usable))
     rate = _one({wire.rate_bps for wire in wires}, "rates", "--rate") if rate_bps is None else rate_bps
     lost = _one({wire.loss for wire in wires}, "losses", "--loss") if loss is None else loss
     measured = min(wires, key=lambda wire: (abs(math.log(wire.rate_bps / rate)), abs(wire.loss - lost)))
     asked, notes = _asked(measured, rate_bps=rate, loss=lost, extrapolate=extrapolate)
-    usable = [(rtt, record) for rtt, record in usable if _wire(record) == measured]
-    queues = {held for _, record in usable if isinstance(held := record.fields.get("queue_bytes"), int)}
-    if len(queues) > 1:
-        raise AdviceError(
-            f"the records are of {len(queues)} queues, and a path has one: measure them in directories of "
-            "their own, and name the one that is like the path"
-        )
+    usable = [
+        (rtt, record)
+        for rtt, record in usable
+        if (record.rate_bps, _loss(record)) == (measured.rate_bps, measured.loss)
+    ]
+    _refuse_several(record for _, record in usable)
     places: dict[tuple[Choice, float], list[Record]] = {}
     for rtt, record in usable:
         places.setdefault((choice_of(record), float(rtt)), []).append(record)
@@ -166,13 +191,41 @@ def ground(
     return made
 
 
-def _wire(record: Record) -> Wire:
+def _refuse_several(records: Iterable[Record]) -> None:
+    """Refuses records of several connections: what a path has one of, a model of it cannot mix."""
+    seen: dict[str, set[Any]] = {}
+    for record in records:
+        for what, value in (
+            ("queues", record.fields.get("queue_bytes")),
+            ("MTUs", record.mtu),
+            ("framings", record.fields.get("framing")),
+            ("rates of other traffic", record.fields.get("background_bps") or 0),
+        ):
+            if value is not None:
+                seen.setdefault(what, set()).add(value)
+        # Headers of IPv4 and IPv6 differ by less.
+        known = seen.setdefault("capacities for payload", set())
+        if not any(abs(float(record.goodput_bps or 0) / float(one) - 1) <= ALIKE for one in known):
+            known.add(record.goodput_bps)
+    for what, values in seen.items():
+        if len(values) > 1:
+            raise AdviceError(
+                f"the records are of {len(values)} {what}, and a path has one: measure them in directories "
+                "of their own, and name the one that is like the path"
+            )
+
+
+def _loss(record: Record) -> float:
     loss = record.fields.get("loss")
+    return float(loss) if isinstance(loss, int | float) else 0.0
+
+
+def _wire(record: Record) -> Wire:
     return Wire(
         rate_bps=float(record.rate_bps or 0),
         capacity_bps=float(record.goodput_bps or 0),
         mtu=record.mtu or USUAL_MTU,
-        loss=float(loss) if isinstance(loss, int | float) else 0.0,
+        loss=_loss(record),
     )
 
 

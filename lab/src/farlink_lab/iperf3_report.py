@@ -26,6 +26,8 @@ SCHEMA = 1
 MICROSECOND = 1e-6
 # How iperf3's own message begins where somebody ended it.
 INTERRUPTED = "interrupt"
+# Of a stream of events without its last.
+CUT = "interrupted: its report breaks off before the end"
 
 
 class ReportError(LabError):
@@ -39,53 +41,113 @@ class KnownPath:
     Attributes:
         rtt_s: Round-trip time; `None` takes the least that the sender's kernel saw.
         rate_bps: The wire's rate, bits per second.
-        framing: `ethernet`, `sonet` or `none`: what the goodput is reckoned with, where the rate is known.
+        framing: `ethernet`, `sonet` or `none`: what the goodput is reckoned with, where the rate is known;
+            `None` takes Ethernet.
+        mtu: Largest IP packet, bytes; `None` takes what the sender's kernel knew of the path.
     """
 
     rtt_s: float | None = None
     rate_bps: int | None = None
-    framing: str = "ethernet"
+    framing: str | None = None
+    mtu: int | None = None
+
+    def with_known(self, fields: Mapping[str, Any]) -> KnownPath:
+        """The same with what an earlier record of the same report has of the path, where this has nothing."""
+        return KnownPath(
+            rtt_s=self.rtt_s or fields.get("rtt_s"),
+            rate_bps=self.rate_bps or fields.get("rate_bps"),
+            framing=self.framing or fields.get("framing"),
+            mtu=self.mtu or fields.get("mtu"),
+        )
 
 
-def reports(text: str) -> list[dict[str, Any]]:
-    """The reports in `text`: one, several one after the other, or one as `--json-stream` prints it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """What a text held.
+
+    Attributes:
+        found: Its reports, in their order.
+        refused: Why the rest of it is none, a line each.
+    """
+
+    found: tuple[dict[str, Any], ...]
+    refused: tuple[str, ...] = ()
+
+
+def reports(text: str) -> Reports:
+    """The reports in `text`: one, several one after the other, or as `--json-stream` prints them.
+
+    One that breaks off costs the others nothing: reading goes on at the next line that begins one.
 
     Raises:
-        ReportError: where it is not JSON, or JSON of something else.
+        ReportError: where there is none: it is not JSON, or JSON of something else.
     """
-    values, rest, decoder = [], text.strip(), json.JSONDecoder()
-    while rest:
+    found: list[dict[str, Any]] = []
+    refused: list[str] = []
+    events: list[dict[str, Any]] = []
+    decoder, at, broken = json.JSONDecoder(), 0, False
+    while (at := _next(text, at)) < len(text):
         try:
-            value, end = decoder.raw_decode(rest)
-        except json.JSONDecodeError as error:
-            reason = f"{error.msg[0].lower()}{error.msg[1:]}"
-            line = text.count("\n", 0, len(text.rstrip()) - len(rest) + error.pos) + 1
-            raise ReportError(
-                f"not JSON at line {line}: {reason}: give what 'iperf3 --json' printed"
-            ) from error
-        except RecursionError as error:
-            raise ReportError("no report of iperf3: nested too deeply") from error
-        if not isinstance(value, dict):
-            raise ReportError("no report of iperf3: give what 'iperf3 --json' printed")
-        values.append(value)
-        rest = rest[end:].lstrip()
-    if values and all("event" in value for value in values):
-        values = [_of_events(values)]
-    if not values:
-        raise ReportError("it is empty: give what 'iperf3 --json' printed")
-    if not all(isinstance(value.get("start"), dict) or "error" in value for value in values):
-        raise ReportError("no report of iperf3: it has no start: give what 'iperf3 --json' printed")
-    return values
+            value, at = decoder.raw_decode(text, at)
+        except (json.JSONDecodeError, RecursionError) as error:
+            refused.append(_no_json(text, error))
+            at, broken = _resumed(text, at, error), True
+            continue
+        if isinstance(value, dict) and "event" in value:
+            # iperf3 3.18 and later; several runs may have been appended to one file.
+            if value["event"] == "start" and events:
+                found.append(_of_events(events))
+                events = []
+            events.append(value)
+        elif isinstance(value, dict) and (isinstance(value.get("start"), dict) or "error" in value):
+            found.append(value)
+        elif isinstance(value, dict):
+            refused.append("no report of iperf3: it has no start: give what 'iperf3 --json' printed")
+        else:
+            refused.append("no report of iperf3: give what 'iperf3 --json' printed")
+    if events:
+        found.append(_of_events(events))
+        if broken and "error" in found[-1] and found[-1]["error"] == CUT:
+            # The line at which the stream broke off is told by the record itself.
+            refused = refused[:-1]
+    if not found:
+        raise ReportError(refused[0] if refused else "it is empty: give what 'iperf3 --json' printed")
+    return Reports(found=tuple(found), refused=tuple(refused))
+
+
+def _next(text: str, at: int) -> int:
+    """Where the next value may begin."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _no_json(text: str, error: json.JSONDecodeError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "no report of iperf3: nested too deeply"
+    reason = f"{error.msg[0].lower()}{error.msg[1:]}"
+    line = text.count("\n", 0, error.pos) + 1
+    return f"not JSON at line {line}: {reason}: give what 'iperf3 --json' printed"
+
+
+def _resumed(text: str, at: int, error: json.JSONDecodeError | RecursionError) -> int:
+    """Where the next report begins after one that breaks off: iperf3 indents all but the first brace."""
+    places = [place + 1 for place in [text.find("\n{", at)] if place >= 0]
+    if isinstance(error, json.JSONDecodeError) and at < error.pos < len(text) and text[error.pos] == "{":
+        places.append(error.pos)
+    return min(places, default=len(text))
 
 
 def _of_events(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """The report of which `--json-stream` (iperf3 3.18 and later) printed the parts."""
+    """The report of which `--json-stream` printed the parts; one that breaks off was interrupted."""
     report: dict[str, Any] = {"intervals": []}
     for event in events:
         if event["event"] == "interval":
             report["intervals"].append(event.get("data"))
         else:
             report[str(event["event"])] = event.get("data")
+    if "end" not in report:
+        report.setdefault("error", CUT)
     return report
 
 
@@ -116,7 +178,8 @@ def _record(report: Mapping[str, Any], *, path: KnownPath, written_s: float) -> 
     reverse, sender = bool(test.get("reverse")), _sender(report, reverse=bool(test.get("reverse")))
     ends = start.get("connected") or [{}]
     hosts = [ends[0].get("local_host"), ends[0].get("remote_host")]
-    mtu = _mtu(sender)
+    mtu = path.mtu or _mtu(sender)
+    framing = path.framing or "ethernet"
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "id": identity(report),
@@ -138,13 +201,14 @@ def _record(report: Mapping[str, Any], *, path: KnownPath, written_s: float) -> 
         "outcome": "ok",
     }
     if path.rate_bps is not None:
-        record["framing"] = path.framing
+        record["framing"] = framing
         if mtu is not None:
-            record["goodput_bps"] = model.goodput_bps(rate_bps=path.rate_bps, mtu=mtu, framing=path.framing)
+            record["goodput_bps"] = model.goodput_bps(rate_bps=path.rate_bps, mtu=mtu, framing=framing)
     error = report.get("error")
     if error:
         outcome = "interrupted" if str(error).startswith(INTERRUPTED) else "failed"
         record |= {"outcome": outcome, "error": str(error)}
+        record |= _until_then(report, sender, reverse=reverse, rtt_s=record["rtt_s"])
     else:
         if record["rtt_s"] is None:
             raise ReportError("the sender's kernel told no RTT: give the path's, as in --rtt 91.6ms")
@@ -158,6 +222,11 @@ def identity(report: Mapping[str, Any]) -> str:
 
 
 def _refuse(report: Mapping[str, Any], test: Mapping[str, Any]) -> None:
+    if "accepted_connection" in (report.get("start") or {}):
+        raise ReportError(
+            "it is the server's, which has the two ends the other way round and only its own side: import "
+            "what the client printed"
+        )
     protocol = test.get("protocol", "TCP")
     if protocol != "TCP":
         raise ReportError(
@@ -224,6 +293,8 @@ def _moved(
         return {"outcome": "failed", "error": "nothing arrived"}
     fields: dict[str, Any] = {
         "duration_s": seconds,
+        # Totals count until the last byte has arrived, a round trip or more after the time was over.
+        "asked_s": None if asked or not test.get("duration") else float(test["duration"]),
         "bytes": arrived,
         "cpu_s": _cpu_s(end, sent=sent, received=received, reverse=reverse),
         "congestion": end.get("sender_tcp_congestion"),
@@ -247,6 +318,34 @@ def _moved(
                 rtt_s=rtt_s,
                 duration_s=float(test["duration"]),
             )
+            del fields["asked_s"]
+    return {key: value for key, value in fields.items() if value not in (None, [])}
+
+
+def _until_then(
+    report: Mapping[str, Any], sender: Mapping[str, Any], *, reverse: bool, rtt_s: float | None
+) -> dict[str, Any]:
+    """What had been measured when a run ended before its time; what the report does not say is absent."""
+    test = (report.get("start") or {}).get("test_start") or {}
+    fields: dict[str, Any] = {}
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, IndexError):
+        if test.get("duration") and not test.get("bytes") and not test.get("blocks"):
+            fields["asked_s"] = float(test["duration"])
+        fields["tcp"] = traces_of(sender["intervals"]) if sender.get("intervals") else None
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, IndexError):
+        receiver = _receiver(report, reverse=reverse)
+        # Forwards the receiver's clock starts half a round trip early, in reverse as much late: see `_moved`.
+        late = (rtt_s or 0.0) / 2 * (1 if reverse else -1)
+        samples = [[ends + late, moved] for ends, moved in samples_of(receiver.get("intervals") or [])]
+        received = (report.get("end") or {}).get("sum_received") or {}
+        counted = [sample for sample in samples if sample[0] > 0]
+        if counted:
+            early = sum(moved for ends, moved in samples if ends <= 0)
+            counted[0][1] += early
+            fields |= {"bytes": int(sum(moved for _, moved in counted)), "duration_s": counted[-1][0]}
+            fields["samples"] = counted
+        elif received.get("bytes"):
+            fields |= {"bytes": int(received["bytes"]), "duration_s": received["end"] - received["start"]}
     return {key: value for key, value in fields.items() if value not in (None, [])}
 
 

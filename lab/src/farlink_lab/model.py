@@ -2,7 +2,9 @@
 
 Symbols as in the throughput-profile studies: τ RTT (s), C goodput capacity (bit/s), B size (bytes), T_O
 duration of observation (s), n streams, w0 initial window of a stream (bytes), W window limit of a stream
-(bytes), Θ throughput (bit/s). Every function takes RTTs of any shape and gives an array of that shape.
+(bytes), Θ throughput (bit/s). Every function takes RTTs of any shape and gives an array of that shape, and
+raises `ModelError` where a value is impossible: an RTT that is not finite or below 0, anything else that is
+not finite or not above 0.
 """
 
 from __future__ import annotations
@@ -23,12 +25,20 @@ TCP_IPV4_HEADERS = 52
 FRAMING_BYTES = {"ethernet": 38, "sonet": 9, "none": 0}
 
 
+class ModelError(ValueError):
+    """A value that nothing can be modelled with."""
+
+
 def goodput_bps(*, rate_bps: float, mtu: int, framing: str) -> float:
     """C: payload bits per second of TCP over IPv4 with timestamps on a wire of `rate_bps`.
 
     Raises:
         KeyError: where `framing` is none of `FRAMING_BYTES`.
+        ModelError: where the rate is impossible, or the MTU leaves nothing for payload.
     """
+    _check(rate_bps=rate_bps)
+    if mtu <= TCP_IPV4_HEADERS:
+        raise ModelError(f"an MTU of {mtu} bytes: headers alone take {TCP_IPV4_HEADERS}")
     return rate_bps * (mtu - TCP_IPV4_HEADERS) / (mtu + FRAMING_BYTES[framing])
 
 
@@ -40,17 +50,20 @@ def initial_window_bytes(*, mtu: int) -> int:
 def limit_of_size_bps(rtt_s: ArrayLike, *, capacity_bps: float, size_bytes: float) -> Array:
     """The most that B bytes can average: B / (τ/2 + B/C), bit/s. No transfer beats it."""
     rtt = _rtts(rtt_s)
+    _check(capacity_bps=capacity_bps, size_bytes=size_bytes)
     return 8 * size_bytes / (rtt / 2 + 8 * size_bytes / capacity_bps)
 
 
 def limit_of_duration_bps(rtt_s: ArrayLike, *, capacity_bps: float, duration_s: float) -> Array:
     """The most that can arrive within T of the first byte's leaving: C·(1 − τ/2/T), bit/s, never below 0."""
+    _check(capacity_bps=capacity_bps, duration_s=duration_s)
     return capacity_bps * np.clip(1 - _rtts(rtt_s) / 2 / duration_s, 0, None)
 
 
 def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
     """T_R = τ·log₂(Cτ/(n·w0)): slow start until n windows fill the connection, seconds; at least 0."""
     rtt = _rtts(rtt_s)
+    _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     first = 8 * streams * window_bytes
     return rtt * np.log2(np.maximum(capacity_bps * rtt / first, 1))
 
@@ -58,6 +71,7 @@ def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_byt
 def lost_time_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
     """Lost time x = T_R − τ + n·w0/C: seconds at capacity that slow start costs; 0 where n·w0 ≥ Cτ."""
     rtt = _rtts(rtt_s)
+    _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     first_s = 8 * streams * window_bytes / capacity_bps
     ramp = ramp_up_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     return np.where(first_s >= rtt, 0.0, ramp - rtt + first_s)
@@ -85,6 +99,7 @@ def slow_start_of_size_bps(
         arrival: Count until the last byte has arrived, half an RTT after it left, as the records do.
     """
     rtt = _rtts(rtt_s)
+    _check(size_bytes=size_bytes)
     lost = lost_time_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     first = streams * window_bytes
     within = rtt * np.log2(1 + size_bytes / first)
@@ -115,6 +130,7 @@ def slow_start_of_duration_bps(
         arrival: Count only what has arrived, half an RTT after it left, as the records do.
     """
     rtt = _rtts(rtt_s)
+    _check(duration_s=duration_s)
     time = np.clip(duration_s - (rtt / 2 if arrival else 0.0), 0, None)
     ramp = ramp_up_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     lost = lost_time_s(rtt, capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
@@ -128,6 +144,7 @@ def slow_start_of_duration_bps(
 def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
     """n·W/τ, at most C: what windows of W bytes allow, bit/s; at τ = 0 it is C."""
     rtt = _rtts(rtt_s)
+    _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     allowed = np.full_like(rtt, np.inf)
     np.divide(8 * streams * window_bytes, rtt, out=allowed, where=rtt > 0)
     return np.minimum(allowed, capacity_bps)
@@ -140,8 +157,9 @@ def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: int, wi
     D'' = 1/(τ·ln 2): negative (concave) just above τ = n·w0/C where B is large, positive far out.
 
     Raises:
-        ValueError: where the profile has no such point, as with sizes below a few windows.
+        ModelError: where the profile has no such point, as with sizes below a few windows, too.
     """
+    _check(capacity_bps=capacity_bps, size_bytes=size_bytes, streams=streams, window_bytes=window_bytes)
     # Half a second to load, for this function alone.
     from scipy.optimize import brentq  # noqa: PLC0415
 
@@ -156,12 +174,19 @@ def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: int, wi
 
     least, most = first_s * 1.0001, 1e6 * first_s + 1e3
     if sign(least) >= 0:
-        raise ValueError(f"{size_bytes:.0f} bytes are too few: the fixed-size profile is convex throughout")
+        raise ModelError(f"{size_bytes:.0f} bytes are too few: the fixed-size profile is convex throughout")
     return float(brentq(sign, least, most))
 
 
 def _rtts(rtt_s: ArrayLike) -> Array:
     rtt = np.asarray(rtt_s, dtype=np.float64)
     if not (np.isfinite(rtt).all() and (rtt >= 0).all()):
-        raise ValueError("an RTT is a finite number of seconds, at least 0")
+        raise ModelError("an RTT is a finite number of seconds, at least 0")
     return rtt
+
+
+def _check(**values: float) -> None:
+    """Refuses what is not finite or not above 0, by its name."""
+    for name, value in values.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ModelError(f"{name} of {value:g}: it must be finite and above 0")

@@ -13,6 +13,7 @@ do so better than the runs repeat: beside its error stands what foretelling Θ f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,10 @@ Array = NDArray[np.float64]
 LEAST_SAMPLES = 3
 # Where what comes before the change is as fast as what comes after, within this, there was no ramp-up.
 NO_RAMP = 0.95
+
+
+class PhasesError(ValueError):
+    """Samples that have no phases, as they are no samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +98,17 @@ def phases_at(rtt_s: float, split: Sequence[Phases], throughput_bps: Sequence[fl
         rtt_s: τ, seconds.
         split: The phases of each run.
         throughput_bps: Θ of each run, as measured, above 0.
+
+    Raises:
+        PhasesError: where an RTT or a throughput is impossible, or they are not as many.
     """
     if not split:
         return None
+    measured_bps = np.asarray(throughput_bps, dtype=np.float64)
+    if not (math.isfinite(rtt_s) and rtt_s >= 0):
+        raise PhasesError(f"an RTT of {rtt_s:g} s: it must be finite and at least 0")
+    if len(measured_bps) != len(split) or not (np.isfinite(measured_bps) & (measured_bps > 0)).all():
+        raise PhasesError("every run needs a finite throughput above 0")
     columns = np.array(
         [(one.ramp_up_s, one.ramp_up_bps, one.sustained_bps, one.ramp_up_share) for one in split]
     )
@@ -142,7 +155,8 @@ def rates_bps(samples: Array) -> tuple[Array, Array, Array]:
     """`(start_s, end_s, rate_bps)` of each interval, each of shape (n,).
 
     Args:
-        samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start.
+        samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start; times
+            grow, from above 0 on.
     """
     ends = samples[:, 0]
     starts = np.concatenate([[0.0], ends[:-1]])
@@ -154,7 +168,16 @@ def phases(samples: Array) -> Phases | None:
 
     Args:
         samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start.
+
+    Raises:
+        PhasesError: where a value is not finite or below 0, or an interval has no length.
     """
+    if not len(samples):
+        return None
+    if samples.ndim != 2 or samples.shape[1] != 2 or not np.isfinite(samples).all() or (samples < 0).any():
+        raise PhasesError("samples are pairs of finite numbers, at least 0: seconds and bytes")
+    if (np.diff(samples[:, 0]) <= 0).any():
+        raise PhasesError("an interval without length has no rate: times of samples must grow")
     if len(samples) < 2 * LEAST_SAMPLES or samples[0, 0] <= 0 or samples[:, 1].sum() <= 0:
         return None
     starts, ends, rates = rates_bps(samples)

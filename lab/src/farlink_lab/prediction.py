@@ -35,11 +35,15 @@ class Prediction:
         curve: For drawing.
         at_rtts_bps: At the profile's RTTs, shape (k,).
         residual: (measured median − model) / model at those, shape (k,).
+        ramp_up_s: T_R of the model at those, shape (k,).
+        lost_s: x of the model at those, shape (k,).
     """
 
     curve: Curve
     at_rtts_bps: Array
     residual: Array
+    ramp_up_s: Array
+    lost_s: Array
 
 
 def grid(rtt_s: Array, *, points: int = CURVE_POINTS) -> Array:
@@ -51,40 +55,23 @@ def grid(rtt_s: Array, *, points: int = CURVE_POINTS) -> Array:
 
 
 def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
-    """Slow start from ten segments a stream, then what limits it first, at any RTTs.
+    """Slow start from ten segments a stream, then what limits it first (`allowed_bps`), at any RTTs.
 
-    That is the capacity, the window's limit, or what random losses leave to the congestion control, where it
-    has a response function. It counts arrivals, half an RTT after departure, as the records do. `None` where
-    the capacity or the packet size is unknown.
+    A declared rate is held from the first segment on: that has the limit for its model. It counts arrivals,
+    half an RTT after departure, as the records do. `None` where the capacity or the packet size is unknown.
     """
-    if profile.capacity_bps is None or profile.mtu is None:
+    allowed = allowed_bps(profile, rtt_s)
+    if allowed is None or profile.mtu is None:
         return None
-    streams = profile.streams or 1
-    capacity = np.full_like(rtt_s, profile.capacity_bps)
-    if profile.buffer_bytes is not None:
-        capacity = model.window_limit_bps(
-            rtt_s, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
-        )
-    if loss_counts(profile):
-        # At no RTT at all, losses limit nothing.
-        lossy = rtt_s > 0
-        capacity[lossy] = np.minimum(
-            capacity[lossy],
-            loss_limited_bps(
-                rtt_s[lossy],
-                congestion=profile.congestion or "",
-                loss=profile.loss,
-                segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
-                streams=streams,
-            ),
-        )
-    window = model.initial_window_bytes(mtu=profile.mtu)
+    window, streams = model.initial_window_bytes(mtu=profile.mtu), profile.streams or 1
     values = []
-    for rtt, allowed in zip(rtt_s, capacity, strict=True):
-        if profile.mode == "size":
+    for rtt, rate in zip(rtt_s, allowed, strict=True):
+        if profile.declared_bps is not None:
+            value = _limit_bps(profile, rtt, capacity_bps=rate)
+        elif profile.mode == "size":
             value = model.slow_start_of_size_bps(
                 rtt,
-                capacity_bps=allowed,
+                capacity_bps=rate,
                 size_bytes=profile.amount,
                 streams=streams,
                 window_bytes=window,
@@ -93,7 +80,7 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
         else:
             value = model.slow_start_of_duration_bps(
                 rtt,
-                capacity_bps=allowed,
+                capacity_bps=rate,
                 duration_s=profile.amount,
                 streams=streams,
                 window_bytes=window,
@@ -103,22 +90,67 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
     return np.array(values)
 
 
-def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
-    """T_R of slow start on a grid of RTTs, for drawing: seconds both; `None` where the model lacks a fact."""
-    if profile.capacity_bps is None or profile.mtu is None:
+def allowed_bps(profile: Profile, rtt_s: Array) -> Array | None:
+    """What the model sustains at any RTTs, shape (k,), bit/s; `None` where the capacity is unknown.
+
+    That is the least of the capacity, the windows' limit, a declared rate, and what random losses leave to
+    the congestion control, where it has a response function.
+    """
+    if profile.capacity_bps is None:
         return None
-    rtts = grid(profile.rtt_s)
-    capacity = np.full_like(rtts, profile.capacity_bps)
-    streams, window = profile.streams or 1, model.initial_window_bytes(mtu=profile.mtu)
+    streams = profile.streams or 1
+    allowed = np.full_like(rtt_s, profile.capacity_bps)
+    if profile.declared_bps is not None and profile.rate_bps:
+        allowed *= min(profile.declared_bps / profile.rate_bps, 1.0)
     if profile.buffer_bytes is not None:
-        capacity = model.window_limit_bps(
-            rtts, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
+        windows = model.window_limit_bps(
+            rtt_s, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
         )
-    up = [
-        model.ramp_up_s(rtt, capacity_bps=most, streams=streams, window_bytes=window).item()
-        for rtt, most in zip(rtts, capacity, strict=True)
-    ]
-    return rtts, np.array(up)
+        allowed = np.minimum(allowed, windows)
+    if loss_counts(profile) and profile.mtu is not None:
+        # At no RTT at all, losses limit nothing.
+        lossy = rtt_s > 0
+        allowed[lossy] = np.minimum(
+            allowed[lossy],
+            loss_limited_bps(
+                rtt_s[lossy],
+                congestion=profile.congestion or "",
+                loss=profile.loss,
+                segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
+                streams=streams,
+            ),
+        )
+    return allowed
+
+
+def slow_start(profile: Profile, rtt_s: Array) -> tuple[Array, Array] | None:
+    """T_R and x of slow start until the model sustains what it may, at any RTTs: seconds, each of shape (k,).
+
+    Both are 0 where a declared rate is held; `None` where the capacity or the packet size is unknown.
+    """
+    allowed = allowed_bps(profile, rtt_s)
+    if allowed is None or profile.mtu is None:
+        return None
+    if profile.declared_bps is not None:
+        return np.zeros_like(rtt_s), np.zeros_like(rtt_s)
+    streams, window = profile.streams or 1, model.initial_window_bytes(mtu=profile.mtu)
+    up, lost = (
+        np.array(
+            [
+                function(rtt, capacity_bps=rate, streams=streams, window_bytes=window).item()
+                for rtt, rate in zip(rtt_s, allowed, strict=True)
+            ]
+        )
+        for function in (model.ramp_up_s, model.lost_time_s)
+    )
+    return up, lost
+
+
+def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
+    """T_R of slow start on a grid of RTTs, for drawing, seconds both; `None` where there is none to draw."""
+    rtts = grid(profile.rtt_s)
+    found = None if profile.declared_bps is not None else slow_start(profile, rtts)
+    return None if found is None else (rtts, found[0])
 
 
 def loss_counts(profile: Profile) -> bool:
@@ -127,25 +159,47 @@ def loss_counts(profile: Profile) -> bool:
 
 
 def limit_bps(profile: Profile, rtt_s: Array) -> Array | None:
-    """The limit that no transfer of the profile's kind beats; `None` where the capacity is unknown."""
-    if profile.capacity_bps is None:
+    """The limit that no transfer of the profile's kind beats; `None` where C is unknown, or nothing moved."""
+    if profile.capacity_bps is None or profile.amount <= 0:
         return None
+    return _limit_bps(profile, rtt_s, capacity_bps=profile.capacity_bps)
+
+
+def _limit_bps(profile: Profile, rtt_s: Array, *, capacity_bps: float) -> Array:
     if profile.mode == "size":
-        return model.limit_of_size_bps(rtt_s, capacity_bps=profile.capacity_bps, size_bytes=profile.amount)
-    return model.limit_of_duration_bps(rtt_s, capacity_bps=profile.capacity_bps, duration_s=profile.amount)
+        return model.limit_of_size_bps(rtt_s, capacity_bps=capacity_bps, size_bytes=profile.amount)
+    return model.limit_of_duration_bps(rtt_s, capacity_bps=capacity_bps, duration_s=profile.amount)
+
+
+def why_unmodelled(profile: Profile) -> str:
+    """Why the model says nothing of a profile; empty where it does."""
+    try:
+        values = model_bps(profile, profile.rtt_s)
+    except model.ModelError as error:
+        return str(error)
+    if values is None:
+        return "the capacity or the packet size is unknown"
+    if not (values > 0).all():
+        return "the model says that nothing arrives at one of the RTTs: there is nothing to compare with"
+    return ""
 
 
 def predict(profile: Profile) -> Prediction | None:
     """The model of `profile`, for drawing and against its medians."""
+    if why_unmodelled(profile):
+        return None
     at_rtts = model_bps(profile, profile.rtt_s)
     rtts = grid(profile.rtt_s)
     curve = model_bps(profile, rtts)
-    if at_rtts is None or curve is None or not (at_rtts > 0).all():
+    started = slow_start(profile, profile.rtt_s)
+    if at_rtts is None or curve is None or started is None:
         return None
     return Prediction(
         curve=Curve(rtt_s=rtts, throughput_bps=curve),
         at_rtts_bps=at_rtts,
         residual=profile.median_bps / at_rtts - 1,
+        ramp_up_s=started[0],
+        lost_s=started[1],
     )
 
 

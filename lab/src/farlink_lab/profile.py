@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.quantity import show_size, show_time
+from farlink_lab.quantity import show_rate, show_size, show_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 # RTTs of real paths are measured: those that agree to three digits are one.
 RTT_DIGITS = 3
+# What a kind is called where a configuration has no name of its own; other kinds are called as they are.
+_KINDS = {"file": "copy"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class Profile:
         congestion: Congestion control, as granted; `None` where unknown.
         loss: Probability that a segment is lost; 0 where unknown.
         buffer_bytes: Socket buffer; `None` where the kernel tunes it.
+        declared_bps: The wire's rate that was declared and held from the first segment on; `None` where none.
+        rate_bps: Of the wire; `None` where unknown.
         capacity_bps: C, the median of the records'; `None` where unknown.
         mtu: Largest packet, bytes; `None` where unknown.
         rtt_s: Shape (k,), growing: the RTTs with at least one run.
@@ -74,6 +78,8 @@ class Profile:
     congestion: str | None
     loss: float
     buffer_bytes: int | None
+    declared_bps: float | None
+    rate_bps: float | None
     capacity_bps: float | None
     mtu: int | None
     rtt_s: Array
@@ -186,10 +192,13 @@ def label_of(record: Record) -> str:
     """The configuration's name: the lab's, or what the record says of itself."""
     if record.label is not None:
         return record.label
-    parts = [record.tool, (record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
+    parts = [record.tool, "" if record.kind == "memory" else _KINDS.get(record.kind, record.kind)]
+    parts += [(record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
     if record.buffer_bytes is not None:
         parts.append(show_size(record.buffer_bytes))
     parts.append(_amount(record))
+    # Paths of several rates have several capacities.
+    parts.append(f"over {show_rate(record.rate_bps)}" if record.rate_bps else "")
     return " ".join(part for part in parts if part)
 
 
@@ -215,7 +224,7 @@ def _rtt_s(record: Record) -> float:
 def _amount(record: Record) -> str:
     if record.mode == "size":
         return show_size(record.bytes)
-    return show_time(round(record.duration_s, 1)) if record.duration_s else ""
+    return show_time(round(record.amount, 1)) if record.amount else ""
 
 
 def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
@@ -223,10 +232,10 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
     for record in members:
         by_rtt.setdefault(_rtt_s(record), []).append(record)
     rtts = sorted(by_rtt)
-    amounts = [record.bytes if mode == "size" else record.duration_s or 0.0 for record in members]
     capacities = [record.goodput_bps for record in members if record.goodput_bps]
-    amount = float(np.median(amounts))
+    amount = float(np.median([record.amount for record in members]))
     first = members[0]
+    declared = first.fields.get("declared_bps")
     return Profile(
         label=label,
         mode=mode,
@@ -237,6 +246,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
         congestion=first.congestion,
         loss=float(loss) if isinstance(loss := first.fields.get("loss"), int | float) else 0.0,
         buffer_bytes=first.buffer_bytes,
+        declared_bps=float(declared) if isinstance(declared, int | float) else None,
+        rate_bps=first.rate_bps,
         capacity_bps=float(np.median(capacities)) if capacities else None,
         mtu=first.mtu,
         rtt_s=np.array(rtts),

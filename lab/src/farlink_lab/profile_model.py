@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from farlink_lab.advice import Adviser
 from farlink_lab.choice import Task
 from farlink_lab.error import LabError
-from farlink_lab.ground import AdviceError
+from farlink_lab.ground import AdviceError, unmeasured
+from farlink_lab.quantity import show_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +50,11 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         made: When, RFC 3339; `None` is now.
 
     Raises:
-        ModelFileError: where the runs tell of no size or duration.
+        ModelFileError: where the runs tell of no size or duration, are of several movers, or of another's
+            files.
     """
+    mover = _mover(ground)
+    notes = _notes(ground, mover)
     rtts = _with_middles(ground.rtt_s)
     sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
     durations = _table(ground, rtts, [Task(mode="duration", amount=amount) for amount in DURATIONS_S])
@@ -67,7 +71,9 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         "rate_bps": wire.rate_bps,
         "goodput_bps": wire.capacity_bps,
         "loss": wire.loss,
-        "rtt_s": [float(f"{rtt:.6g}") for rtt in rtts],
+        **({} if mover == "farlink" else {"measured_with": mover}),
+        **({"notes": notes} if notes else {}),
+        "rtt_s": [_digits(rtt) for rtt in rtts],
         "bytes": [round(size) for size in SIZES],
         "seconds": list(DURATIONS_S),
         "configurations": [
@@ -79,6 +85,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
                     ("streams", choice.streams),
                     ("buffer_bytes", choice.buffer_bytes),
                     ("block_bytes", choice.block_bytes),
+                    ("measured_rtt_s", [_digits(rtt) for rtt in ground.measured_s(choice)]),
                     ("size_bps", _rounded(sizes[:, :, index])),
                     ("duration_bps", _rounded(durations[:, :, index])),
                 )
@@ -110,6 +117,48 @@ def save(model: dict[str, Any], path: Path) -> None:
 def _with_middles(rtts: Array) -> Array:
     """The measured RTTs, and one between each two."""
     return np.sort(np.concatenate([rtts, np.sqrt(rtts[:-1] * rtts[1:])]))
+
+
+def _mover(ground: Ground) -> str:
+    """Whose runs the model is of: a mover chooses by what it can do itself."""
+    movers = sorted({(choice.mover, choice.kind) for choice in ground.choices})
+    if len(movers) > 1:
+        names = " and of ".join(name for name, _ in movers)
+        raise ModelFileError(
+            f"--save: the runs are of {names}, and a profile model is of one mover: measure with farlink, or "
+            "save from a directory of one of them"
+        )
+    ((name, kind),) = movers
+    if kind != "memory" and name != "farlink copy":
+        raise ModelFileError(
+            f"--save: the runs are of {name}, whose files tell nothing of what farlink reaches: measure with "
+            "farlink"
+        )
+    return name
+
+
+def _notes(ground: Ground, mover: str) -> list[str]:
+    """What the predictions assume beyond the records."""
+    notes = list(ground.notes)
+    if mover != "farlink":
+        notes.append(f"measured with {mover}: that another mover reaches as much is assumed")
+    rtts = ground.rtt_s
+    fewer = sum(
+        unmeasured(float(rtts[0]), own) or unmeasured(float(rtts[-1]), own)
+        for own in map(ground.measured_s, ground.choices)
+    )
+    if fewer:
+        notes.append(
+            f"{fewer} of {len(ground.choices)} configurations were not measured from {show_time(rtts[0])} to "
+            f"{show_time(rtts[-1])}: beyond their measured_rtt_s they are extrapolated from others' runs"
+        )
+    if ground.late_note:
+        notes.append(ground.late_note)
+    return notes
+
+
+def _digits(rtt_s: float) -> float:
+    return float(f"{rtt_s:.6g}")
 
 
 def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array | None:

@@ -23,7 +23,7 @@ OWN_ASSUMPTION = (
 
 def recommendation(advice: Advice) -> dict[str, Any]:
     """The advice as JSON would have it."""
-    runner_up = advice.runner_up
+    runner_up, measured = advice.runner_up, advice.best_measured
     return {
         "question": {
             "rtt_s": advice.rtt_s,
@@ -34,13 +34,19 @@ def recommendation(advice: Advice) -> dict[str, Any]:
         },
         "advice": _prediction(advice, advice.best),
         "runner_up": None if runner_up is None else _prediction(advice, runner_up),
+        "best_measured": None if measured is None else _prediction(advice, measured),
         "ranking": [
-            {"configuration": one.choice.name, "throughput_bps": one.throughput_bps} for one in advice.ranking
+            {
+                "configuration": one.choice.name,
+                "throughput_bps": one.throughput_bps,
+                "extrapolated": one.extrapolated,
+            }
+            for one in advice.ranking
         ],
         "why": why(advice),
-        "claim": None if advice.extrapolated else advice.claim,
+        "claim": advice.claim if _has_interval(advice) else None,
         "errors": advice.errors,
-        "assumption": None if advice.extrapolated else _assumption(advice),
+        "assumption": _assumption(advice) if _has_interval(advice) else None,
         "extrapolated": advice.extrapolated,
         "notes": list(advice.notes),
     }
@@ -48,7 +54,7 @@ def recommendation(advice: Advice) -> dict[str, Any]:
 
 def told(advice: Advice) -> list[str]:
     """The advice in lines, for a person."""
-    best, runner_up = advice.best, advice.runner_up
+    best, runner_up, measured = advice.best, advice.runner_up, advice.best_measured
     asked = advice.ground.asked
     loss = f", loss {asked.loss:g}" if asked.loss else ""
     where = f"{advice.task.shown} at {show_time(advice.rtt_s)} over {show_rate(asked.rate_bps)}{loss}"
@@ -57,11 +63,16 @@ def told(advice: Advice) -> list[str]:
         f"  predicted: {_rates(advice, best)}{_takes(advice, best)}",
     ]
     if best.choice.tool == "farlink":
-        lines.append(f"  farlink memory HOST {best.choice.flags}")
+        command = "farlink copy FROM TO" if best.choice.kind == "file" else "farlink memory HOST"
+        lines.append(f"  {command} {best.choice.flags}")
     if runner_up is not None:
         lines.append(f"  runner-up: {runner_up.choice.name}, {_rates(advice, runner_up)}")
+    if measured is not None and measured not in (best, runner_up):
+        lines.append(
+            f"  of those measured on both sides of it: {measured.choice.name}, {_rates(advice, measured)}"
+        )
     lines += [f"  why: {reason}" for reason in why(advice)]
-    if not advice.extrapolated:
+    if _has_interval(advice):
         lines.append(f"  {_assumption(advice)}")
     return [*lines, *(f"  note: {note}" for note in advice.notes)]
 
@@ -105,10 +116,13 @@ def _limits(advice: Advice, one: Prediction) -> list[str]:
 
 def _measured(one: Prediction) -> str:
     off, model = one.residual, show_rate(one.model_bps)
+    runs = "runs elsewhere" if one.extrapolated else "the runs"
+    if one.late_s:
+        runs += f" ({'all' if one.late_s == one.measured_s else 'some'} late)"
     if abs(off) < WORTH_NAMING:
-        return f"the runs met the model, which says {model}"
+        return f"{runs} met the model, which says {model}"
     return (
-        f"the runs were {100 * abs(off):.1f}% {'above' if off > 0 else 'below'} the model, which says {model}"
+        f"{runs} were {100 * abs(off):.1f}% {'above' if off > 0 else 'below'} the model, which says {model}"
     )
 
 
@@ -133,7 +147,9 @@ def _bound_by_windows(advice: Advice) -> str:
 
 def _rates(advice: Advice, one: Prediction) -> str:
     if one.low_bps is None or one.high_bps is None:
-        return f"{show_rate(one.throughput_bps)}, with no interval"
+        # Where the connection is another, the notes say so.
+        where = "" if advice.ground.notes else f" (extrapolated: it was measured {one.measured_shown})"
+        return f"{show_rate(one.throughput_bps)}, with no interval{where}"
     return (
         f"{show_rate(one.throughput_bps)} ({100 * advice.claim:.0f}%: {show_rate(one.low_bps)} to "
         f"{show_rate(one.high_bps)})"
@@ -144,6 +160,12 @@ def _takes(advice: Advice, one: Prediction) -> str:
     if advice.task.mode != "size":
         return ""
     return f", {show_time(_digits(8 * advice.task.amount / one.throughput_bps))}"
+
+
+def _has_interval(advice: Advice) -> bool:
+    """Whether any of those that are told has one."""
+    named = (advice.best, advice.runner_up, advice.best_measured)
+    return any(one is not None and one.low_bps is not None for one in named)
 
 
 def _assumption(advice: Advice) -> str:
@@ -160,6 +182,7 @@ def _prediction(advice: Advice, one: Prediction) -> dict[str, Any]:
     return {
         "configuration": choice.name,
         "tool": choice.tool,
+        "kind": choice.kind,
         "congestion": choice.congestion,
         "streams": choice.streams,
         "buffer_bytes": choice.buffer_bytes,
@@ -171,6 +194,9 @@ def _prediction(advice: Advice, one: Prediction) -> dict[str, Any]:
         "high_bps": one.high_bps,
         "model_bps": one.model_bps,
         "residual": one.residual,
+        "extrapolated": one.extrapolated,
+        "measured_rtt_s": list(one.measured_s),
+        "late_rtt_s": list(one.late_s),
         "window_binds_s": window_binds_s(choice, wire=advice.ground.asked),
         "bounds": None
         if bounds is None

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 KINDS = ("memory", "file", "mount", "mpi", "cast", "feed")
 MODES = ("size", "duration")
 OUTCOMES = ("ok", "failed", "interrupted")
+# RFC 791: every link carries so much.
+LEAST_MTU = 68
 # Of all text fields, these are in every record.
 _NEEDED = ("id", "started", "tool", "version")
 
@@ -49,6 +51,7 @@ class Record:
 
     Attributes:
         line: Number of its line in the file, from 1.
+        asked_s: Of mode `duration`, the time that was asked for, where `duration_s` is another.
         samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the first byte
             might leave.
         cpu_s: CPU seconds of (sender, receiver); `None` where one of them is not known.
@@ -64,6 +67,7 @@ class Record:
     started: str
     bytes: int
     duration_s: float | None
+    asked_s: float | None
     setup_s: float | None
     rtt_s: float | None
     rate_bps: float | None
@@ -88,6 +92,13 @@ class Record:
     def throughput_bps(self) -> float | None:
         """Θ of the transfer: payload bits that arrived, per second."""
         return 8 * self.bytes / self.duration_s if self.duration_s else None
+
+    @property
+    def amount(self) -> float:
+        """What ended it: bytes (mode `size`) or the seconds asked for (`duration`); 0 where unknown."""
+        if self.mode == "size":
+            return float(self.bytes)
+        return self.asked_s or self.duration_s or 0.0
 
     @property
     def overrun(self) -> bool:
@@ -191,6 +202,9 @@ def _record(fields: _Fields, *, line: int) -> Record:
     for key in _NEEDED:
         if fields.text(key) is None:
             raise ValueError(f"not a record: {key} is missing")
+    mtu = fields.whole("mtu")
+    if mtu is not None and mtu < LEAST_MTU:
+        raise ValueError(f"mtu: {mtu} is below {LEAST_MTU}, the least of IP")
     lab, emulator = fields.inner("lab"), fields.inner("emulator")
     cpu = fields.inner("cpu_s")
     return Record(
@@ -201,11 +215,12 @@ def _record(fields: _Fields, *, line: int) -> Record:
         started=data["started"],
         bytes=fields.whole("bytes") or 0,
         duration_s=fields.number("duration_s"),
+        asked_s=fields.number("asked_s"),
         setup_s=fields.number("setup_s"),
         rtt_s=fields.number("rtt_s"),
         rate_bps=fields.number("rate_bps"),
         goodput_bps=fields.number("goodput_bps"),
-        mtu=fields.whole("mtu"),
+        mtu=mtu,
         streams=fields.whole("streams"),
         congestion=fields.text("congestion"),
         buffer_bytes=fields.whole("buffer_bytes"),

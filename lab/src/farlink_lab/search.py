@@ -20,6 +20,7 @@ from farlink_lab.choice import Task, choice_asked, task_of
 from farlink_lab.course import converted_bps
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, most_bps
+from farlink_lab.ground import unmeasured
 from farlink_lab.surrogate import WORST, Observation, Surrogate
 
 if TYPE_CHECKING:
@@ -35,11 +36,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """What would be chosen at one RTT by what is known so far."""
+    """What would be chosen at one RTT by what is known so far.
+
+    Attributes:
+        rtt_s: τ.
+        choice: The configuration.
+        throughput_bps: What it should reach.
+        extrapolated: Whether all its own runs lie to one side of τ.
+    """
 
     rtt_s: float
     choice: Choice
     throughput_bps: float
+    extrapolated: bool
 
 
 class Search:
@@ -73,8 +82,11 @@ class Search:
 
     def learn(self, observations: Sequence[Observation]) -> None:
         """Replaces what was known by `observations`."""
-        controls = [(choice.tool, choice.congestion or "") for choice in self.choices]
+        controls = [choice.control for choice in self.choices]
         surrogate = Surrogate(observations, wire=self._wire, controls=controls)
+        self._spans: dict[Choice, list[float]] = {}
+        for one in sorted(observations, key=lambda one: one.rtt_s):
+            self._spans.setdefault(one.choice, []).append(one.rtt_s)
         mean, self._covariance = surrogate.together(self._places)
         shape = (len(self.choices), len(self.rtts_s))
         self._noise = surrogate.noise_at([rtt for _, rtt in self._places])
@@ -98,7 +110,10 @@ class Search:
         best = self._known.argmax(axis=0)
         return tuple(
             Leader(
-                rtt_s=rtt, choice=self.choices[index], throughput_bps=float(math.exp(self._known[index, at]))
+                rtt_s=rtt,
+                choice=self.choices[index],
+                throughput_bps=float(math.exp(self._known[index, at])),
+                extrapolated=(span := self._spans.get(self.choices[index])) is None or unmeasured(rtt, span),
             )
             for at, (rtt, index) in enumerate(zip(self.rtts_s, best, strict=True))
         )

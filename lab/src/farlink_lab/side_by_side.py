@@ -12,7 +12,7 @@ from farlink_lab.comparison import LEVEL
 from farlink_lab.quantity import show_rate, show_time
 
 if TYPE_CHECKING:
-    from farlink_lab.comparison import Comparison, Pair, Point, Ratio
+    from farlink_lab.comparison import Comparison, Difference, Pair, Point, Ratio
 
 
 NOT_CLEAR = "not clear"
@@ -29,9 +29,14 @@ def _table(pair: Pair) -> Table:
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
-    # As wide as a terminal of 80 columns has it.
-    for heading in ("RTT", "before", "after", "runs", f"ratio ({LEVEL:.0%} interval)"):
+    # As wide as a terminal of 80 columns has it: the unit of differences stands in their heading.
+    largest = max(max(point.before_bps, point.after_bps) for point in pair.points) if pair.points else 0.0
+    scale, unit = (1e9, "Gb/s") if largest >= 1e9 else (1e6, "Mb/s")
+    both = f"ratio ({LEVEL:.0%} interval)\ndifference, {unit}"
+    for heading in ("RTT", "before", "after", "runs", both):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for point in pair.points:
@@ -40,13 +45,13 @@ def _table(pair: Pair) -> Table:
             show_rate(point.before_bps),
             show_rate(point.after_bps),
             f"{point.before_runs}, {point.after_runs}",
-            _shown(point.ratio),
+            _both(point.ratio, point.difference, scale=scale),
             verdict(point),
         )
     if pair.overall is not None and len(pair.points) > 1:
         table.add_section()
         judged = _judged(pair.overall) if pair.overall.clear else NOT_CLEAR
-        table.add_row("all RTTs", "", "", "", _shown(pair.overall), judged)
+        table.add_row("all RTTs", "", "", "", _both(pair.overall, pair.difference, scale=scale), judged)
     return table
 
 
@@ -72,6 +77,10 @@ def sentences(found: Comparison, *, before: str, after: str) -> list[str]:
         )
     else:
         said.append(f"{before} and {after} have no configuration in common")
+    for what, old, new in found.other_connection:
+        said.append(
+            f"another connection: {what} {old} in {before}, {new} in {after}: what differs may come of that"
+        )
     for where, names in ((before, found.only_before), (after, found.only_after)):
         if names:
             said.append(f"only in {where}: {'; '.join(names)}")
@@ -94,6 +103,9 @@ def as_json(found: Comparison, *, before: str, after: str) -> str:
         "only_before": list(found.only_before),
         "only_after": list(found.only_after),
         "other_amounts": [{"before": old, "after": new} for old, new in found.other_amounts],
+        "other_connection": [
+            {"what": what, "before": old, "after": new} for what, old, new in found.other_connection
+        ],
     }
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
@@ -104,12 +116,21 @@ def _pair_object(pair: Pair) -> dict[str, Any]:
         "mode": pair.mode,
         "amount": pair.amount,
         "overall": _ratio_object(pair.overall),
+        "overall_difference": None
+        if pair.difference is None
+        else {
+            "value_bps": pair.difference.value,
+            "low_bps": pair.difference.low,
+            "high_bps": pair.difference.high,
+        },
         "points": [
             {
                 "rtt_s": point.rtt_s,
                 "before_bps": point.before_bps,
                 "after_bps": point.after_bps,
-                "difference_bps": point.difference_bps,
+                "difference_bps": point.difference.value,
+                "difference_low_bps": point.difference.low,
+                "difference_high_bps": point.difference.high,
                 "before_runs": point.before_runs,
                 "after_runs": point.after_runs,
                 "late": point.late,
@@ -133,6 +154,16 @@ def _ratio_object(ratio: Ratio | None) -> dict[str, Any] | None:
         "chance": ratio.chance,
         "clear": ratio.clear,
     }
+
+
+def _both(ratio: Ratio | None, difference: Difference | None, *, scale: float) -> str:
+    """The ratio and, beneath, the difference, each with its interval."""
+    if difference is None:
+        return _shown(ratio)
+    said = f"{difference.value / scale:+.2f}"
+    if difference.low is not None and difference.high is not None:
+        said += f" ({difference.low / scale:+.2f} to {difference.high / scale:+.2f})"
+    return f"{_shown(ratio)}\n{said.replace('-', '−')}"
 
 
 def _shown(ratio: Ratio | None) -> str:

@@ -106,6 +106,7 @@ class LossCourse:
         trace: The run that `shown` is of.
         cycles: Of all runs; at least one.
         shown: The cycle that took the median share.
+        late: Whether the emulator fell behind in every run there.
     """
 
     label: str
@@ -114,6 +115,7 @@ class LossCourse:
     trace: WindowTrace
     cycles: tuple[Cycle, ...]
     shown: Cycle
+    late: bool = False
 
     @property
     def law(self) -> Law | None:
@@ -144,7 +146,7 @@ def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:
     """
     found = []
     for profile in profiles:
-        for rtt_s, group in zip(profile.rtt_s, profile.records, strict=True):
+        for rtt_s, group, late in zip(profile.rtt_s, profile.records, profile.late, strict=True):
             seen = [
                 (trace, cycle)
                 for record in group
@@ -162,6 +164,7 @@ def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:
                         trace=trace,
                         cycles=tuple(cycle for _, cycle in seen),
                         shown=shown,
+                        late=bool(late),
                     )
                 )
     return tuple(found)

@@ -71,11 +71,13 @@ class Observation:
         choice: The configuration.
         rtt_s: τ.
         ratios: ln(Θ/Θ_model) of each run.
+        late: Whether the emulator fell behind in all of them.
     """
 
     choice: Choice
     rtt_s: float
     ratios: tuple[float, ...]
+    late: bool = False
 
     @property
     def median(self) -> float:
@@ -99,7 +101,7 @@ class Surrogate:
         Args:
             observations: What was measured.
             wire: The connection, for how far windows bind.
-            controls: Every tool and congestion control that is ever asked about.
+            controls: Every mover and congestion control that is ever asked about (`Choice.control`).
         """
         self.wire = wire
         self.controls = tuple(dict.fromkeys(controls))
@@ -148,8 +150,7 @@ class Surrogate:
         if choice.buffer_bytes is not None:
             share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
             held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
-        mine = (choice.tool, choice.congestion or "")
-        marks = [float(mine == one) for one in self.controls]
+        marks = [float(choice.control == one) for one in self.controls]
         return [math.log(rtt_s), math.log2(choice.streams), held, *marks]
 
     def _kernel(self) -> Any:

@@ -17,6 +17,8 @@ from farlink_lab.quantity import show_rate, show_time
 Array = NDArray[np.float64]
 
 READING = (
+    "With u = (τ − τ_min)/(τ_max − τ_min) and y = Θ/C: C_U = ∫(1 − y)du, C_CC = ∫(straight line between the "
+    "ends − y)du, UCC = ½[(1 − C_U) + (½ − C_CC)], by trapezoids over the measured RTTs. "
     "C_U, C_CC and UCC are our reading of a published description, whose formula could not be obtained. They "
     "belong together: UCC alone can mislead. A flat profile at capacity scores 0.75; and with windows of "
     "256 KB ten streams are faster than one at every RTT and yet score lower, 0.038 against 0.132."
@@ -84,8 +86,8 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
     u = (rtts - rtts[0]) / (rtts[-1] - rtts[0])
     y = np.minimum(means / capacity_bps, 1.0)
     unused = float(np.trapezoid(1 - y, u))
-    convexity = float(np.trapezoid(y[0] + (y[-1] - y[0]) * u - y, u))
-    coefficient = 0.5 * ((1 - unused) + (0.5 - convexity))
+    bow = float(convexity(rtts, y))
+    coefficient = 0.5 * ((1 - unused) + (0.5 - bow))
     if not -1e-9 <= coefficient <= 1 + 1e-9:
         raise UtilizationError(
             f"UCC would be {coefficient:.3f}, outside 0 to 1: the throughput rises with RTT, which it is not "
@@ -93,8 +95,24 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
         )
     return Utilization(
         under_utilization=unused,
-        convexity=convexity,
+        convexity=bow,
         coefficient=min(max(coefficient, 0.0), 1.0),
         first_s=float(rtts[0]),
         last_s=float(rtts[-1]),
     )
+
+
+def convexity(rtt_s: Array, share: Array) -> Array:
+    """C_CC = ∫(linear interpolation − y)du of profiles y = Θ/C over the same RTTs.
+
+    Args:
+        rtt_s: τ, shape (k,), growing, k ≥ 2.
+        share: y, shape (..., k).
+
+    Returns:
+        Shape (...); positive is convex, negative concave.
+    """
+    u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
+    first, last = share[..., :1], share[..., -1:]
+    bow: Array = np.trapezoid(first + (last - first) * u - share, u, axis=-1)
+    return bow

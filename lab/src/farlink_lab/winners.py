@@ -38,8 +38,10 @@ class Winners:
         winner: Shape (m, k): which of `choices`.
         throughput_bps: Shape (m, k): what it should reach.
         as_good: Shape (m, k): how many configurations, itself among them, should reach 98% of that.
+        extrapolated: Shape (m, k): whether the winner's own runs lie all to one side of that RTT.
         converted: Whether sizes rest on runs of other sizes or durations.
         measured_s: The RTTs that were measured.
+        late_note: What is to be said of late runs; empty where none is late.
     """
 
     rtt_s: Array
@@ -48,8 +50,10 @@ class Winners:
     winner: NDArray[np.int64]
     throughput_bps: Array
     as_good: NDArray[np.int64]
+    extrapolated: NDArray[np.bool_]
     converted: bool
     measured_s: Array
+    late_note: str
 
 
 def winners(records: Sequence[Record]) -> Winners | None:
@@ -68,6 +72,7 @@ def winners(records: Sequence[Record]) -> Winners | None:
     except AdviceError:
         return None
     rates = np.array([[adviser.throughput_bps(float(rtt)) for rtt in grid] for adviser in advisers])
+    beyond = np.array([[adviser.is_extrapolated(float(rtt)) for rtt in grid] for adviser in advisers])
     best = rates.argmax(axis=2)
     top = rates.max(axis=2)
     order = np.argsort(-np.bincount(best.ravel(), minlength=len(stood.choices)), kind="stable")
@@ -80,6 +85,8 @@ def winners(records: Sequence[Record]) -> Winners | None:
         winner=place[best],
         throughput_bps=top,
         as_good=(rates >= AS_GOOD * top[:, :, None]).sum(axis=2),
+        extrapolated=np.take_along_axis(beyond, best[:, :, None], axis=2)[:, :, 0],
         converted=any(adviser.ground.is_converted(adviser.task) for adviser in advisers),
         measured_s=rtts,
+        late_note=stood.late_note,
     )

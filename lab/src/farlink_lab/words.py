@@ -81,10 +81,10 @@ def profile_sentence(profile: Profile, shape: Shape | None) -> str:
     """The profile of one configuration in a sentence."""
     medians, rtts = profile.median_bps, profile.rtt_s
     if len(rtts) == 1:
-        return f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{_late_mark(profile, 0)}."
+        return f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{late_mark(profile, 0)}."
     sentence = (
-        f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{_late_mark(profile, 0)}, "
-        f"{show_rate(medians[-1])} at {show_time(rtts[-1])}{_late_mark(profile, -1)}"
+        f"{profile.name}: {show_rate(medians[0])} at {show_time(rtts[0])}{late_mark(profile, 0)}, "
+        f"{show_rate(medians[-1])} at {show_time(rtts[-1])}{late_mark(profile, -1)}"
     )
     return f"{sentence}; {shape_clause(shape)}." if shape is not None else f"{sentence}."
 
@@ -135,23 +135,26 @@ def regime_clause(found: Regimes | Refusal) -> str:
     """The regime of a profile and its τ_T: the end of a sentence."""
     if isinstance(found, Refusal):
         return f"not told: {found.reason}"
+    regime = found.regime if found.shape.judged else f"{found.regime} (shape only)"
+    late = f"; judged on {_count(found.shape.rtts, 'RTT')}, {found.shape.late} of them late"
+    late = late if found.shape.late else ""
     if found.sigmoid is None:
-        return f"{found.regime}; no τ_T: {found.reason}" if found.reason else found.regime
-    at = f"{found.regime}, τ_T {show_time(found.sigmoid.transition_s)}"
+        return f"{regime}; no τ_T: {found.reason}{late}" if found.reason else f"{regime}{late}"
+    at = f"{regime}, τ_T {show_time(found.sigmoid.transition_s)}"
     if found.transition_s is None:
-        return f"{at} ({found.reason})"
+        return f"{at} ({found.reason}){late}"
     low, high = found.transition_s
-    return f"{at} (95%: {show_time(low)} to {show_time(high)})"
+    return f"{at} (95%: {show_time(low)} to {show_time(high)}){late}"
 
 
-def utilization_clause(found: Utilization | Refusal) -> str:
-    """The three coefficients, which are always told together."""
+def utilization_clause(found: Utilization | Refusal, late: NDArray[np.bool_]) -> str:
+    """The three coefficients, which are always told together, and how many of their RTTs are late."""
     if isinstance(found, Refusal):
         return f"not told: {found.reason}"
     return (
         f"C_U {found.under_utilization:.3f}, C_CC {found.convexity:+.3f}, UCC {found.coefficient:.3f} "
         "(our reading)"
-    ).replace("-", "−")
+    ).replace("-", "−") + late_share(late)
 
 
 def above_capacity(at: PhasesAt, profile: Profile) -> str:
@@ -194,10 +197,11 @@ def model_sentence(findings: Findings, profile: Profile) -> str | None:
         return None
     worst = int(np.argmax(np.abs(prediction.residual)))
     low, high = prediction.residual.min(), prediction.residual.max()
+    law = "slow start then capacity" if profile.declared_bps is None else "the limit, as of a declared rate"
     return (
-        f"{profile.name}, against slow start then capacity: {_signed(low)} to {_signed(high)} of the model, "
-        f"farthest at {show_time(profile.rtt_s[worst])}{_late_mark(profile, worst)}"
-        f"{_late_share(profile.late)}."
+        f"{profile.name}, against {law}: {_signed(low)} to {_signed(high)} of the model, "
+        f"farthest at {show_time(profile.rtt_s[worst])}{late_mark(profile, worst)}"
+        f"{late_share(profile.late)}."
     )
 
 
@@ -222,12 +226,23 @@ def comparisons(findings: Findings) -> list[str]:
 def loss_sentences(findings: Findings) -> list[str]:
     """What a single loss took from each window that gives way to one, beside what is published."""
     return [
-        f"{course.label} at {show_time(course.rtt_s)}: a single loss took {100 * course.taken:.1f}% of the "
+        f"{course.label} at {show_time(course.rtt_s)}{' (late)' if course.late else ''}: a single loss took "
+        f"{100 * course.taken:.1f}% of the "
         f"window (published: {law.taken}), which then grew by {course.growth:.2f} segments a round trip "
         f"(published: {published:.2f})."
         for course in findings.losses
         if (law := course.law) is not None and (published := course.growth_published) is not None
     ]
+
+
+def late_mark(profile: Profile, index: int) -> str:
+    """Marks a point of a profile that is late; empty where it is not."""
+    return " (late)" if profile.late[index] else ""
+
+
+def late_at(profile: Profile, rtt_s: float) -> str:
+    """Likewise, by its RTT."""
+    return late_mark(profile, list(profile.rtt_s).index(rtt_s))
 
 
 def late_of(late: NDArray[np.bool_]) -> str:
@@ -277,11 +292,8 @@ def _late_at(profile: Profile, rtt_s: float) -> bool:
     return bool(profile.late[list(profile.rtt_s).index(rtt_s)])
 
 
-def _late_mark(profile: Profile, index: int) -> str:
-    return " (late)" if profile.late[index] else ""
-
-
-def _late_share(late: NDArray[np.bool_]) -> str:
+def late_share(late: NDArray[np.bool_]) -> str:
+    """How many of a profile's RTTs are late: the end of a sentence; empty where none is."""
     return f"; of {_count(len(late), 'RTT')}, {int(late.sum())} late" if late.any() else ""
 
 

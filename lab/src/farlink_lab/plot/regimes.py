@@ -15,7 +15,7 @@ from farlink_lab.words import regime_clause
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from farlink_lab.findings import Findings
+    from farlink_lab.findings import Array, Findings
     from farlink_lab.plot.figures import Figure, Trace
     from farlink_lab.plot.palette import Look
     from farlink_lab.profile import Profile
@@ -41,7 +41,8 @@ def regimes_figure(findings: Findings, mode: str, looks: Mapping[str, Look]) -> 
         return None
     traces: list[Trace] = []
     for row, (profile, found) in enumerate(known):
-        traces += [*_judged(profile, found, looks[profile.label]), *_row(-row, profile, found)]
+        band = findings.bands.get(profile.key)
+        traces += [*_judged(profile, found, looks[profile.label], band), *_row(-row, profile, found)]
         traces.append(_mark(-row, profile, looks[profile.label]))
     figure = figure_of(
         traces,
@@ -128,7 +129,7 @@ def phases_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
     return figure
 
 
-def _judged(profile: Profile, found: Regimes, look: Look) -> list[Trace]:
+def _judged(profile: Profile, found: Regimes, look: Look, band: Array | None) -> list[Trace]:
     name = escape(profile.name)
     text = f"{name}<br>{escape(regime_clause(found))}"
     lines: list[Trace] = [
@@ -144,18 +145,26 @@ def _judged(profile: Profile, found: Regimes, look: Look) -> list[Trace]:
         for branch in branches(profile.rtt_s, found)
     ]
     symbols = [look.hollow if late else look.symbol for late in profile.late]
-    lines.append(
-        {
-            **trace_of(profile.label, name),
-            "mode": "markers",
-            "x": ms(profile.rtt_s),
-            "y": gbps(profile.mean_bps),
-            "marker": {"color": look.colour, "symbol": symbols, "size": 8},
-            "hovertext": text,
-            "hoverinfo": "text",
+    means: Trace = {
+        **trace_of(profile.label, name),
+        "mode": "markers",
+        "x": ms(profile.rtt_s),
+        "y": gbps(profile.mean_bps),
+        "marker": {"color": look.colour, "symbol": symbols, "size": 8},
+        "hovertext": text,
+        "hoverinfo": "text",
+    }
+    if band is not None:
+        means["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": gbps(band[1] - profile.mean_bps),
+            "arrayminus": gbps(profile.mean_bps - band[0]),
+            "color": look.colour,
+            "thickness": 1.2,
+            "width": 4,
         }
-    )
-    return lines
+    return [*lines, means]
 
 
 def _row(y: int, profile: Profile, found: Regimes) -> list[Trace]:

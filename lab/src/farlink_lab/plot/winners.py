@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from farlink_lab.plot.figures import ms
 from farlink_lab.plot.palette import COLOURS
 from farlink_lab.quantity import show_rate, show_size, show_time
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 # More than there are colours share one: they win least often.
 MOST_SHOWN = len(COLOURS) - 1
 _OTHERS = "others"
+_BEYOND = "<br>extrapolated: it was not measured on both sides of this RTT"
 
 
 def winners_figure(found: Winners) -> Figure:
@@ -31,6 +34,7 @@ def winners_figure(found: Winners) -> Figure:
             f"{names[found.winner[row, column]]}"
             f"<br>should reach {show_rate(found.throughput_bps[row, column])}"
             f"{_as_good(int(found.as_good[row, column]))}"
+            f"{_BEYOND if found.extrapolated[row, column] else ''}"
             for column, rtt in enumerate(found.rtt_s)
         ]
         for row, size in enumerate(found.size_bytes)
@@ -51,6 +55,21 @@ def winners_figure(found: Winners) -> Figure:
             "hoverinfo": "text",
         }
     ]
+    rows, columns = np.nonzero(found.extrapolated)
+    if len(rows):
+        traces.append(
+            {
+                "type": "scatter",
+                "name": "extrapolated",
+                "meta": {"label": ""},
+                "mode": "markers",
+                "x": [float(value) for value in np.array(ms(found.rtt_s))[columns]],
+                "y": [float(f"{size:.4g}") for size in found.size_bytes[rows]],
+                "marker": {"color": "#666666", "symbol": "x-thin-open", "size": 4},
+                "showlegend": True,
+                "hoverinfo": "skip",
+            }
+        )
     traces += [
         {
             "type": "scatter",

@@ -29,7 +29,8 @@ LATE = (
 _REGIMES = (
     "Where each profile is concave (purple: it stays high and falls late), convex (orange: it falls at "
     "once), straight (dark) or undecided (grey: the runs spread too much to tell). Marks are the means of"
-    " the runs. Where a profile is concave at first and convex from some RTT on, that is its transition "
+    " the runs, and bars through them bootstrap bands of 95% of the means, where runs were repeated. Where "
+    "a profile is concave at first and convex from some RTT on, that is its transition "
     "RTT τ_T, and the line is a dual sigmoid fitted to the means: one branch that bends down until τ_T, "
     "one that bends up after it, joined there. Other lines are the fit that never rises with RTT. "
     "Beneath, a row for each configuration, in the order of the table and begun by its mark: the bend at "
@@ -41,8 +42,7 @@ _COEFFICIENTS = (
     "τ_T: the RTT at which a profile turns from concave to convex, with its 95% interval. C_U, from 0 to "
     "1, is the share of the connection that is left unused, averaged over the RTTs from the first to the "
     "last; C_CC is how far the profile lies below the straight line between its ends (positive: convex) "
-    "or above it (negative: concave); UCC = ½[(1 − C_U) + (½ − C_CC)] puts the two into one number from 0"
-    " to 1. "
+    "or above it (negative: concave); UCC puts the two into one number from 0 to 1. "
 )
 _LAST = " T_R and θ_S: ramp-up and sustained throughput at the longest RTT whose samples tell them."
 _PHASES = (
@@ -79,11 +79,41 @@ _WINNERS = (
     "Where others come within 2% of the winner, as pointing at a cell tells, the colour means little. For "
     "one RTT and size, with its interval and its reasons: farlink lab advise."
 )
+_EXTRAPOLATED = (
+    " Cells with a cross are extrapolated: the winner there was measured at shorter RTTs alone or at longer "
+    "ones alone, and nothing bounds how far its prediction errs."
+)
 _CONVERTED = (
     " No configuration was measured at all these sizes: a run tells of another size by its two phases, "
     "ramp-up and then its sustained throughput for as long as it takes. For sizes beyond those of the runs "
     "that is an assumption."
 )
+
+
+_NEXT = (
+    "Where the next transfer lies, at any RTT between two that were measured: in the box, with at least the "
+    "probability that pointing at it tells, 80% where the runs suffice. That assumes only that a longer RTT "
+    "never helps, and nothing of how throughputs spread: boxes are wide where runs are few. Marks are "
+    "medians."
+)
+_NEXT_LATE = " Late RTTs bound nothing and are left out."
+
+
+def next_transfer(findings: Findings, mode: str, *, drawn: AbstractSet[str]) -> str:
+    """The intervals of the next transfer, drawn; why there is none where that is so."""
+    name = f"next-{mode}"
+    parts = ["<h3>The next transfer</h3>"]
+    if name in drawn:
+        late = any(profile.late_points for profile in findings.of_mode(mode))
+        parts.append(markup.figure(name, caption=_NEXT + (_NEXT_LATE if late else "")))
+    refused = [
+        f"{profile.name}: not told: {found.reason}."
+        for profile in findings.of_mode(mode)
+        if isinstance(found := findings.intervals[profile.key], Refusal)
+    ]
+    if refused:
+        parts.append(markup.items(refused))
+    return "\n".join(parts)
 
 
 def phases(findings: Findings, *, drawn: AbstractSet[str]) -> str:
@@ -118,10 +148,13 @@ def winners(won: Winners | None) -> str:
     """Which configuration wins where; empty where that cannot be told."""
     if won is None:
         return ""
+    caption = _WINNERS + (_EXTRAPOLATED if won.extrapolated.any() else "")
+    caption += _CONVERTED if won.converted else ""
+    caption += f" Of the runs that it rests on, {won.late_note}." if won.late_note else ""
     return "\n".join(
         [
             "<h2>Which configuration wins where</h2>",
-            markup.figure("winners", caption=_WINNERS + (_CONVERTED if won.converted else ""), height=460),
+            markup.figure("winners", caption=caption, height=460),
         ]
     )
 
@@ -129,26 +162,31 @@ def winners(won: Winners | None) -> str:
 def _row(findings: Findings, profile: Profile, look: Look) -> str:
     regime, use = findings.regimes[profile.key], findings.utilizations[profile.key]
     cells = [markup.marked_cell(profile.name, look)]
+    late = f"{profile.late_points} of {len(profile.late)} RTTs late" if profile.late_points else ""
     if isinstance(regime, Refusal):
         cells += [markup.cell("–", kind="words", small=regime.reason), markup.cell("–")]
     else:
         fitted, interval = regime.sigmoid, regime.transition_s
         cells += [
-            markup.cell(regime.regime, kind="words", small=regime.reason),
+            markup.cell(
+                regime.regime if regime.shape.judged else f"{regime.regime} (shape only)",
+                kind="words",
+                small="; ".join(part for part in (regime.reason, late) if part),
+            ),
             markup.cell("–" if fitted is None else show_time(fitted.transition_s), small=_between(interval)),
         ]
     if isinstance(use, Refusal):
         cells += [markup.cell("–", small=use.reason), markup.cell("–"), markup.cell("–")]
     else:
         cells += [
-            markup.cell(f"{value:{sign}.3f}".replace("-", "−"))
+            markup.cell(f"{value:{sign}.3f}".replace("-", "−"), small=late)
             for value, sign in ((use.under_utilization, ""), (use.convexity, "+"), (use.coefficient, ""))
         ]
     told = findings.phases_at[profile.key]
     if not told:
         return markup.row([*cells, markup.cell("–"), markup.cell("–")])
     at = told[-1]
-    where = f"at {show_time(at.rtt_s)}"
+    where = f"at {show_time(at.rtt_s)}{words.late_at(profile, at.rtt_s)}"
     return markup.row(
         [
             *cells,

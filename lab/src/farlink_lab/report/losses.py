@@ -55,7 +55,7 @@ def _cells(course: LossCourse, look: Look) -> list[str]:
     shares = [cycle.taken for cycle in course.cycles]
     cells = [
         markup.marked_cell(course.label, look),
-        markup.cell(show_time(course.rtt_s)),
+        markup.cell(show_time(course.rtt_s), small="late" if course.late else ""),
         markup.cell(str(len(course.cycles))),
     ]
     law, published = course.law, course.growth_published

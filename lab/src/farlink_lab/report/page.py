@@ -9,6 +9,7 @@ from farlink_lab.error import LabError
 from farlink_lab.findings import Findings, find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.losses import loss_figure
+from farlink_lab.plot.next_transfer import next_transfer_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.plot.paper import write_paper_figures
 from farlink_lab.plot.regimes import phases_figure, regimes_figure
@@ -74,6 +75,7 @@ def page_of(findings: Findings, context: Context) -> str:
         if findings.of_mode(mode):
             figures[f"profile-{mode}"] = profile_figure(findings, mode, look)
             figures[f"regimes-{mode}"] = regimes_figure(findings, mode, look)
+            figures[f"next-{mode}"] = next_transfer_figure(findings, mode, look)
             figures[f"model-{mode}"] = model_figure(findings, mode, look)
     figures["phases"] = phases_figure(findings, look)
     figures["losses"] = loss_figure(findings.losses, look)

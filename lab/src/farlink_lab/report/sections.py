@@ -189,6 +189,7 @@ def _mode(findings: Findings, mode: str, looks: Mapping[str, Look], *, drawn: Ab
         judgement.regimes(findings, mode, looks, drawn=drawn, late=late),
         _bends(findings, mode, looks),
     ]
+    parts.append(judgement.next_transfer(findings, mode, drawn=drawn))
     if f"model-{mode}" in drawn:
         parts += [
             "<h3>Against the model</h3>",
@@ -205,7 +206,8 @@ def _model_caption(mode: str) -> str:
         "round-trip time τ with first windows of w in all, and costs x seconds of capacity; the throughput "
         f"is {formula}, with arrivals half a round trip later. Where buffers are small, the window allows no "
         "more than one buffer a stream and round trip; where packets are lost at random, CUBIC, Reno, "
-        "H-TCP and Scalable TCP are given what their published response to that loss allows. Marks are "
+        "H-TCP and Scalable TCP are given what their published response to that loss allows. A declared rate "
+        "is held from the first packet on, without slow start: its line is the limit. Marks are "
         "the medians measured. Beneath: by how many percent the measured lies above or below the model. "
         "Queues, losses that follow from them and the congestion control's own mind are what the model "
         "leaves out, so the residual shows what they cost."

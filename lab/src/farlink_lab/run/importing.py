@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
-from farlink_lab.iperf3_report import ReportError, record_of, reports
+from farlink_lab.iperf3_report import ReportError, identity, record_of, reports
 from farlink_lab.run.campaign import RECORDS
 from farlink_lab.run.journal import Journal
 
@@ -29,17 +29,24 @@ class Imported:
         added: Records that were added.
         failed: How many of them are of runs that failed.
         known: Reports whose records were there before.
+        replaced: How many of those had other facts of the path, and have the new ones now.
+        boundless: Records of runs that went well, added, replaced or known, without a capacity though the
+            rate is known: the MTU is not.
         refused: A line for each file or report that no record can stand for.
     """
 
     added: int
     failed: int
     known: int
+    replaced: int
+    boundless: int
     refused: tuple[str, ...]
 
 
 def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Imported:
     """Adds a record to `out` for each iperf3 report in the files; the same report is never added twice.
+
+    Where it is there, what is newly known of the path replaces what was known; the rest of that stands.
 
     Raises:
         LabError: where `out` cannot be written to.
@@ -52,29 +59,48 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
         ) from error
     refused: list[str] = []
     added = failed = known = 0
+    replaced: dict[str, dict[str, Any]] = {}
+    boundless: set[str] = set()
     with Journal(out / RECORDS) as journal:
-        there = {record.id for record in journal.read().records}
+        there = {record.id: dict(record.fields) for record in journal.read().records}
         for name in names:
             try:
                 found, written_s = reports(name.read_text(encoding="utf-8")), name.stat().st_mtime
             except (OSError, UnicodeDecodeError, ReportError) as error:
                 refused.append(f"{name}: {_reason(error)}")
                 continue
-            for number, report in enumerate(found, start=1):
-                where = f"{name}: report {number}" if len(found) > 1 else str(name)
+            refused += [f"{name}: {reason}" for reason in found.refused]
+            for number, report in enumerate(found.found, start=1):
+                where = f"{name}: report {number}" if len(found.found) > 1 else str(name)
+                before = there.get(identity(report), {})
                 try:
-                    record = record_of(report, path=path, written_s=written_s)
+                    record = record_of(report, path=path.with_known(before), written_s=written_s)
                 except ReportError as error:
                     refused.append(f"{where}: {error}")
                     continue
-                if record["id"] in there:
+                if record["outcome"] == "ok" and "rate_bps" in record and "goodput_bps" not in record:
+                    boundless.add(record["id"])
+                there[record["id"]] = record
+                if before:
                     known += 1
+                    # One that failed before it noted its start has the time of the file, which may be a copy.
+                    record["started"] = before["started"]
+                    if record != before:
+                        replaced[record["id"]] = record
                     continue
                 journal.append(record)
-                there.add(record["id"])
                 added += 1
                 failed += record["outcome"] != "ok"
-    return Imported(added=added, failed=failed, known=known, refused=tuple(refused))
+        if replaced:
+            journal.replace(replaced)
+    return Imported(
+        added=added,
+        failed=failed,
+        known=known,
+        replaced=len(replaced),
+        boundless=len(boundless),
+        refused=tuple(refused),
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ from farlink_lab.error import LabError
 from farlink_lab.records import Reading, read_records
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -39,6 +41,9 @@ class Journal:
             raise JournalError(
                 f"{self.path}: another campaign is writing there: wait for its end, or name another --out"
             ) from None
+        if os.fstat(self._file).st_ino != self.path.stat().st_ino:
+            os.close(self._file)
+            raise JournalError(f"{self.path}: another command has just replaced it: start again")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,6 +53,37 @@ class Journal:
         """What it holds."""
         return read_records(self.path)
 
+    def replace(self, records: Mapping[str, dict[str, Any]]) -> None:
+        """Puts each record where the one of its id stands; the file is replaced whole or not at all.
+
+        Raises:
+            JournalError: where it could not be written; then everything is as it was.
+        """
+        path = self.path.resolve()
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        lines = self.path.read_bytes().split(b"\n")
+        for index, line in enumerate(lines):
+            with contextlib.suppress(ValueError):
+                known = json.loads(line)
+                if isinstance(known, dict) and known.get("id") in records:
+                    lines[index] = _line(records[known["id"]]).encode()
+        try:
+            new = os.open(beside, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                with os.fdopen(os.dup(new), "wb") as file:
+                    file.write(b"\n".join(lines))
+                os.fsync(new)
+                fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                beside.replace(path)
+            except OSError:
+                os.close(new)
+                raise
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise JournalError(f"{self.path}: {error.strerror}: make room and start again") from error
+        os.close(self._file)
+        self._file = new
+
     def append(self, record: dict[str, Any]) -> None:
         """Adds one line.
 
@@ -55,7 +91,7 @@ class Journal:
             JournalError: where it could not be written whole, as on a full disk; what stood before still
                 stands.
         """
-        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _line(record)
         before = os.fstat(self._file).st_size
         # A line cut short by a crash must not swallow this one.
         broken = before > 0 and os.pread(self._file, 1, before - 1) != b"\n"
@@ -68,3 +104,7 @@ class Journal:
         if reason:
             os.ftruncate(self._file, before)
             raise JournalError(f"{self.path}: {reason}: make room and start again; the record was {text}")
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
