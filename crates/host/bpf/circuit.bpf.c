@@ -173,7 +173,7 @@ static __always_inline __u64 for_lateness(const struct circuit *ca, __u32 mss)
 
 	if (bytes_in(ca->rate, LATE_INTERVAL_US) < packet)
 		shift++;
-	if (bytes_in(ca->rate, 2 * LATE_INTERVAL_US) < packet)
+	if (bytes_in(ca->rate, 4 * LATE_INTERVAL_US) < packet)
 		shift++;
 	return ca->rate >> shift;
 }
