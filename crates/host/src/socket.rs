@@ -36,7 +36,8 @@ impl Buffer {
 }
 
 /// Asks for a buffer of `bytes`, beyond the host's limit where this process may, and returns what was granted:
-/// half of what the kernel accounts, the other half being its own overhead.
+/// half of what the kernel accounts, the other half being its own overhead. A buffer that is larger than any that this process may
+/// ask for, as one that a connection has of its listener, stays as it is.
 ///
 /// # Errors
 /// The kernel's, where the socket takes no such option at all.
@@ -46,13 +47,36 @@ pub fn set_buffer(socket: impl AsFd, buffer: Buffer, bytes: u32) -> io::Result<u
         Buffer::Send => setsockopt(&socket, sockopt::SndBufForce, &wanted),
         Buffer::Receive => setsockopt(&socket, sockopt::RcvBufForce, &wanted),
     };
-    if forced.is_err() {
-        match buffer {
-            Buffer::Send => setsockopt(&socket, sockopt::SndBuf, &wanted),
-            Buffer::Receive => setsockopt(&socket, sockopt::RcvBuf, &wanted),
-        }?;
+    // The kernel would make do with its limit, also where that is less than there is.
+    if forced.is_err() && granted_buffer(&socket, buffer)? <= most_granted(buffer, wanted)? {
+        set_within_limit(&socket, buffer, wanted)?;
     }
+    granted_buffer(socket, buffer)
+}
+
+/// A buffer as it was granted: half of what the kernel accounts.
+///
+/// # Errors
+/// The kernel's.
+pub fn granted_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<u64> {
     Ok(buffer_size(socket, buffer)? / 2)
+}
+
+/// What this process is granted of `wanted` bytes, which a fresh socket tells: not every network namespace shows the limit. Where that is
+/// all of them, nothing larger need be kept.
+fn most_granted(buffer: Buffer, wanted: usize) -> io::Result<u64> {
+    let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    set_within_limit(&fresh, buffer, wanted)?;
+    let granted = granted_buffer(&fresh, buffer)?;
+    Ok(if granted < wanted as u64 { granted } else { u64::MAX })
+}
+
+fn set_within_limit(socket: impl AsFd, buffer: Buffer, wanted: usize) -> io::Result<()> {
+    match buffer {
+        Buffer::Send => setsockopt(&socket, sockopt::SndBuf, &wanted),
+        Buffer::Receive => setsockopt(&socket, sockopt::RcvBuf, &wanted),
+    }?;
+    Ok(())
 }
 
 /// A buffer's size as the kernel accounts it, its overhead included.
