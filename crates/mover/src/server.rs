@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use farlink_host::circuit::MOST_BUFFER;
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Poller, Wake};
@@ -22,7 +23,6 @@ use farlink_wire::quantity::Nanos;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
-use crate::tuning::AMPLE;
 
 mod called;
 mod handshakes;
@@ -151,7 +151,7 @@ impl Server {
                 chosen = bound.port();
             }
             usual.push(listener);
-            ample.extend(listen(for_circuits(bound), Some(AMPLE))?);
+            ample.extend(listen(for_circuits(bound), Some(MOST_BUFFER.0 as u32))?);
         }
         let count = usual.len();
         usual.append(&mut ample);
@@ -216,8 +216,16 @@ impl Server {
         let _ = process::raise_descriptor_limit();
         let lobby = Lobby::new(self.limits.strangers);
         let transfers = AtomicUsize::new(0);
-        let house =
-            House { limits: self.limits, lobby, stop: stop.clone(), transfers, copies: Copies::default() };
+        let of_circuits =
+            self.listeners[self.usual..].iter().filter_map(|listener| listener.local_addr().ok());
+        let house = House {
+            limits: self.limits,
+            lobby,
+            stop: stop.clone(),
+            transfers,
+            copies: Copies::default(),
+            circuits: of_circuits.map(|address| address.port()).collect(),
+        };
         let reception = Reception { house, talking: AtomicUsize::new(0), observe };
         let handshakes = self.handshakes()?;
         let (reception, handshakes) = (&reception, handshakes.as_ref());

@@ -147,7 +147,9 @@ fn a_buffer_that_does_not_grow_costs_what_it_is_at_first() {
 fn what_may_be_asked_for_costs_only_those_who_ask() {
     for name in ["net.core.rmem_max", "net.core.wmem_max"] {
         let found = only(&with(name, "4194304"));
-        assert_eq!((found.should_be, found.costs_bps), (Value::Bytes(125_000_000), None));
+        // A circuit's: 2 RTT and 20 ms of the rate, though its window is no more than 1 RTT and 20 ms of it.
+        assert_eq!((found.should_be, found.costs_bps), (Value::Bytes(275_000_000), None));
+        assert!(examine(&with(name, "150000000"), path()).is_empty());
         assert!(found.why.contains("335.544mbit"), "{}", found.why);
     }
 }
