@@ -186,7 +186,7 @@ impl Dial {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
             tune(stream, self.role, &self.tuning, Origin::Fresh, loaded).map_err(DialError::tune)?;
         }
-        Opening::start(channel, &self.data_place(at), key, poller)
+        Opening::start(channel, &self.data_place(at).map_err(failed)?, key, poller)
     }
 
     /// One more data connection to the far end that `at` is, the one of `stream`; `None` where `stop` was raised first.
@@ -237,12 +237,14 @@ impl Dial {
     }
 
     /// Where data connections go.
-    fn data_place(&self, at: &Place) -> Place {
+    fn data_place(&self, at: &Place) -> io::Result<Place> {
         match at {
             Place::Address(address) if self.tuning.declared.is_some() => {
-                Place::Address(for_circuits(*address))
+                let next =
+                    for_circuits(*address).ok_or_else(|| io::Error::other("no port comes after this one"))?;
+                Ok(Place::Address(next))
             }
-            other => other.clone(),
+            other => Ok(other.clone()),
         }
     }
 

@@ -105,11 +105,11 @@ pub struct Server {
 }
 
 /// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
-/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large.
+/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large. `None`
+/// where no port is after it.
 #[must_use]
-pub(crate) const fn for_circuits(mut address: SocketAddr) -> SocketAddr {
-    address.set_port(address.port().wrapping_add(1));
-    address
+pub(crate) fn for_circuits(address: SocketAddr) -> Option<SocketAddr> {
+    Some(SocketAddr::new(address.ip(), address.port().checked_add(1)?))
 }
 
 impl Server {
@@ -126,6 +126,7 @@ impl Server {
                 // What is free for one of them, the kernel's choice, may be taken for another.
                 Err(ServeError::Listen { source, .. })
                     if attempts > 0 && source.kind() == ErrorKind::AddrInUse => {}
+                Err(ServeError::LastPort) if attempts > 0 => {}
                 other => return other,
             }
         }
@@ -150,8 +151,9 @@ impl Server {
             if address.port() == chosen {
                 chosen = bound.port();
             }
+            let next = for_circuits(bound).ok_or(ServeError::LastPort)?;
             usual.push(listener);
-            ample.extend(listen(for_circuits(bound), Some(MOST_BUFFER.0 as u32))?);
+            ample.extend(listen(next, Some(MOST_BUFFER.0 as u32))?);
         }
         let count = usual.len();
         usual.append(&mut ample);
@@ -190,6 +192,7 @@ impl Server {
         for port in ports.candidates() {
             match Self::bind(&at(port), limits) {
                 Err(ServeError::Listen { source, .. }) if source.kind() == ErrorKind::AddrInUse => {}
+                Err(ServeError::LastPort) => {}
                 other => return other,
             }
         }
@@ -541,6 +544,9 @@ pub enum ServeError {
         /// The kernel's own words.
         source: io::Error,
     },
+    /// The data of circuits have no port.
+    #[error("no port comes after {}, where the data of circuits go: choose one up to {}", u16::MAX, u16::MAX - 1)]
+    LastPort,
     /// None of the ports is free.
     #[error("none of the ports {ports} is free, with the one after it: name others with --ports")]
     Taken {
