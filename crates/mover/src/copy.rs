@@ -38,7 +38,7 @@ mod unfinished;
 mod worker;
 
 pub use bottleneck::Bottleneck;
-pub use client::run;
+pub use client::{CIRCUIT_STREAMS, run};
 pub use foretell::foretell;
 pub use plan::{Finished, Notice, Plan, Progress, Summary};
 

@@ -367,10 +367,12 @@ fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
     sources.iter().map(name).collect()
 }
 
-/// Connections that are opened at once where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one
-/// reads while the other sends.
+/// Connections of a circuit where nobody asked for a number, since their shares of the rate are fixed: one reads while the other sends.
+pub const CIRCUIT_STREAMS: u32 = 2;
+
+/// Connections that are opened at once where nobody asked for a number.
 fn first_streams(plan: &Plan) -> Streams {
-    let count = if plan.declared.is_some() { 2 } else { path_of(plan).first().get().into() };
+    let count = if plan.declared.is_some() { CIRCUIT_STREAMS } else { path_of(plan).first().get().into() };
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
 }
 
