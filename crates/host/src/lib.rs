@@ -11,6 +11,7 @@ pub mod disk;
 pub mod ethtool;
 pub mod kernel_files;
 pub mod kernel_memory;
+pub mod kernel_version;
 pub mod multicast;
 pub mod namespace;
 pub mod neighbour;
