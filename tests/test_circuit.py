@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -167,6 +168,36 @@ def test_a_little_too_much_is_found_by_its_losses() -> None:
     ]
     segments = record["bytes"] / (record["mtu"] - 52)
     assert settled[-1] - settled[0] < 0.04 * segments
+
+
+def test_a_fallback_is_known_where_samples_are_rare() -> None:
+    with Emulation(options=["--rate", "100mbit", "--rtt", "10ms"]) as emulation, serving(emulation):
+        for options in ([], ["--reverse"]):
+            record = moved(emulation, "--seconds", "3", "--interval", "10s", "--circuit", "300mbit", *options)
+            assert record.get("tcp", []) == []
+            assert not record["circuit"]["held"]
+            assert 0 < record["circuit"]["fell_back_s"] < 3
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("declared", "is_true"), [("100mbit", True), ("300mbit", False)])
+def test_a_copy_tells_whether_its_circuit_held(
+    declared: str, is_true: bool, reverse: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(24 << 20))
+    far = f"farlink://b{tmp_path}/file" if reverse else "farlink://b/dev/null"
+    places = [far, "/dev/null"] if reverse else [f"{tmp_path}/file", far]
+    options = ["--no-auth", "--protect", "clear", "--circuit", declared, "--record", f"{tmp_path}/records"]
+    emulation = Emulation(options=["--rate", "100mbit", "--rtt", "10ms"])
+    with emulation, serving(emulation, "--no-auth"):
+        said = emulation.output("a", str(FARLINK), "copy", *places, *options)
+    record = json.loads((tmp_path / "records").read_text())
+    if is_true:
+        assert was_held(record)
+    else:
+        assert not record["circuit"]["held"]
+        assert 0 < record["circuit"]["fell_back_s"] < record["duration_s"]
+    assert (", circuit held" in said) == record["circuit"]["held"]
 
 
 def test_a_program_that_declares_nothing_is_slow_and_safe() -> None:

@@ -221,12 +221,7 @@ fn summary(record: &Record) -> String {
     if let (Some(name), Some(reason)) = (&record.congestion, &record.congestion_reason) {
         text += &format!(", {name} because {reason}");
     }
-    if let Some(circuit) = record.extra.get("circuit") {
-        text += &match circuit["fell_back_s"].as_f64() {
-            Some(at) => format!(", circuit fell back at {at:.1} s"),
-            None => ", circuit held".to_owned(),
-        };
-    }
+    text += &of_circuit(record);
     if record.emulator.is_some_and(|health| health.overrun) {
         text += ", the emulator fell behind";
     }
@@ -234,6 +229,15 @@ fn summary(record: &Record) -> String {
         text += " (interrupted)";
     }
     text + "\n"
+}
+
+/// What became of the circuit, where there was one and its sender said.
+pub(crate) fn of_circuit(record: &Record) -> String {
+    let Some(circuit) = record.extra.get("circuit") else { return String::new() };
+    match circuit["fell_back_s"].as_f64() {
+        Some(at) => format!(", circuit fell back at {at:.1} s"),
+        None => ", circuit held".to_owned(),
+    }
 }
 
 fn size(text: &str) -> anyhow::Result<Goal> {

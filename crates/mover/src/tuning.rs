@@ -15,8 +15,10 @@ use crate::automatic::AUTO;
 use crate::{automatic, chain};
 
 mod circuit_buffer;
+mod circuit_watch;
 
 pub(crate) use circuit_buffer::{Origin, suffices};
+pub(crate) use circuit_watch::{CircuitWatch, OFTEN};
 
 /// What an end does with the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -242,7 +242,16 @@ impl Attempt<'_> {
         record::close(
             &mut ledger.record,
             &talk,
-            &record::Course { first, rtt, interval, samples: &samples, shift, way: plan.way, tally },
+            &record::Course {
+                first,
+                attempt: start,
+                rtt,
+                interval,
+                samples: &samples,
+                shift,
+                way: plan.way,
+                tally,
+            },
         );
         ledger.record.streams = Some(count as u32);
         if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
@@ -403,6 +412,7 @@ pub(super) fn sender_account(end: &End) -> Account {
         reason: facts.reason.map(Text::from),
         mtu: infos.first().map_or(0, |(_, info)| info.path_mtu),
         zero_copy: false,
+        circuit: sending.manner.circuit.as_ref().and_then(|circuit| circuit.account()),
     };
     Account {
         stages,

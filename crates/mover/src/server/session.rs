@@ -27,7 +27,7 @@ use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
 use crate::sender::{self, Sending};
 use crate::transfer::{Meter, Near, Session, TransferError, receive, send};
-use crate::tuning::{Origin, Role, Tuning, tune};
+use crate::tuning::{CircuitWatch, Origin, Role, Tuning, tune};
 use crate::{chain, facts, workers};
 
 /// What sessions share with the server.
@@ -213,6 +213,7 @@ impl House {
             start,
             answer: Nanos(rtt.0 * 2 + 1_000_000_000),
             meter,
+            circuit: CircuitWatch::of(&Tuning::from(request), start),
             account: &mut account,
             observe: &mut |_, _| {},
         };
