@@ -24,6 +24,7 @@ use crate::channel::Channel;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
 
+mod burden;
 mod called;
 mod handshakes;
 mod lobby;
@@ -386,6 +387,8 @@ struct Door<'a> {
     strangers: BTreeMap<u64, Stranger>,
     next_key: u64,
     ready: Vec<u64>,
+    /// When it is looked at what they cost.
+    relieve_at: Nanos,
 }
 
 impl<'a> Door<'a> {
@@ -398,7 +401,19 @@ impl<'a> Door<'a> {
         poller.add(server.called.wake(), CALLED, Interest::Read)?;
         let next_key = server.listeners.len() as u64;
         let (strangers, ready) = (BTreeMap::new(), Vec::new());
-        Ok(Self { server, handshakes, poller, strangers, next_key, ready })
+        Ok(Self { server, handshakes, poller, strangers, next_key, ready, relieve_at: Nanos::ZERO })
+    }
+
+    /// Sends those away who cost the kernel too much.
+    fn relieve(&mut self, lobby: &Lobby) {
+        lobby.relieve(burden::most_waiting());
+        let cost = |(key, stranger): (&u64, &Stranger)| {
+            let cost = socket::received_memory(&stranger.stream).unwrap_or(0);
+            (*key, stranger.from.ip(), cost)
+        };
+        for key in burden::excess(burden::most_unknown(), self.strangers.iter().map(cost)) {
+            self.strangers.remove(&key);
+        }
     }
 
     /// Waits for something to happen, and returns the clients that came with it; `None` where it is time to stop.
@@ -406,7 +421,11 @@ impl<'a> Door<'a> {
         let now = monotonic();
         let waiting = lobby.sweep(now);
         self.strangers.retain(|_, stranger| stranger.until > now);
-        let pause = if waiting || !self.strangers.is_empty() { SWEEP } else { Nanos::MAX };
+        let pause = if waiting || !self.strangers.is_empty() { burden::OFTEN } else { Nanos::MAX };
+        if (waiting || !self.strangers.is_empty()) && now >= self.relieve_at {
+            self.relieve(lobby);
+            self.relieve_at = now.after(burden::OFTEN);
+        }
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(pause, &mut ready)?;
         let mut greeted = Vec::new();
@@ -563,9 +582,6 @@ pub enum ServeError {
 
 /// Connections that the kernel completes before they are taken: two clients of the most streams.
 const BACKLOG: u16 = 1024;
-
-/// How often strangers whose time is over are looked for.
-const SWEEP: Nanos = Nanos(250_000_000);
 
 /// The pause after a connection could not be taken.
 const BREATH: Duration = Duration::from_millis(20);
