@@ -64,6 +64,7 @@ fn nic() -> Nic {
         most_mtu: Some(9710),
         disciplines: vec!["fq_codel".into()],
         receive_ring: Some(Share { now: 2048, most: 4096 }),
+        transmit_ring: Some(Share { now: 2048, most: 4096 }),
         queues: Some(Share { now: 8, most: 63 }),
         features: vec![feature("rx-gro"), feature("tx-tcp-segmentation")],
         interrupts: (0..8).map(|n| Interrupt { number: 40 + n, cpus: vec![n] }).collect(),
@@ -281,6 +282,23 @@ fn a_slow_interface_costs_the_difference_unless_another_is_fast_enough() {
 }
 
 #[test]
+fn the_interface_that_the_path_leaves_by_is_judged_and_no_other() {
+    let mut facts = with_nic(|nic| nic.speed = BitsPerSec::new(1_000_000_000));
+    let small =
+        |name: &str| Nic { name: name.into(), receive_ring: Some(Share { now: 64, most: 4096 }), ..nic() };
+    facts.nics.push(small("eth1"));
+    let by = |interface: &str| {
+        let found =
+            PathMtu { host: "dtn2".into(), bytes: 9000, answered: true, interface: Some(interface.into()) };
+        Facts { path_mtu: Some(found), ..facts.clone() }
+    };
+    assert_eq!(only(&by("eth0")).name, "rate of eth0");
+    assert_eq!(only(&by("eth1")).name, "receive ring of eth1");
+    // Another that is not read, such as a VLAN's, says nothing of those beneath it.
+    assert_eq!(only(&by("eth0.7")).name, "receive ring of eth1");
+}
+
+#[test]
 fn a_ring_holds_two_milliseconds_or_all_it_can_where_packets_were_lost() {
     // 2.5 MB in packets of 9,000 bytes are 278: the next power of two.
     let found = only(&with_nic(|nic| nic.receive_ring = Some(Share { now: 256, most: 4096 })));
@@ -289,6 +307,8 @@ fn a_ring_holds_two_milliseconds_or_all_it_can_where_packets_were_lost() {
     assert_eq!(only(&with_nic(|nic| nic.lost = 7)).should_be, Value::Packets(4096));
     let at_most = |nic: &mut Nic| nic.receive_ring = Some(Share { now: 256, most: 256 });
     assert_eq!(examine(&with_nic(at_most), path()), []);
+    let found = only(&with_nic(|nic| nic.transmit_ring = Some(Share { now: 256, most: 4096 })));
+    assert_eq!(found.command.unwrap(), "ethtool -G eth0 tx 512");
 }
 
 #[test]
@@ -372,7 +392,7 @@ fn the_costliest_comes_first_and_what_has_no_figure_last() {
 #[test]
 fn a_path_of_shorter_packets_costs_their_headers() {
     let to = |bytes, answered| Facts {
-        path_mtu: Some(PathMtu { host: "dtn2".into(), bytes, answered }),
+        path_mtu: Some(PathMtu { host: "dtn2".into(), bytes, answered, interface: None }),
         ..sound()
     };
     let found = only(&to(1500, true));
