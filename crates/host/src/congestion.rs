@@ -56,6 +56,16 @@ impl CongestionError {
             Self::NotLoaded { reason, .. } => reason,
         }
     }
+
+    /// Whether another user could have it.
+    #[must_use]
+    pub fn is_for_want_of_rights(&self) -> bool {
+        match self {
+            Self::Unknown { .. } => false,
+            Self::Forbidden { .. } => true,
+            Self::NotLoaded { reason, .. } => reason == NO_RIGHT,
+        }
+    }
 }
 
 /// A congestion control that this process loaded; dropped, no further connection can choose it.

@@ -9,6 +9,7 @@ use farlink_host::processor::Processor;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use super::*;
+use crate::facts::{Missing, Program};
 use crate::finding::Value;
 use crate::window::MOST_WINDOW;
 
@@ -48,9 +49,14 @@ fn sound() -> Facts {
         disk: None,
         path_mtu: None,
         page_bytes: 4096,
+        programs: programs(None),
         is_root: true,
         denied: Vec::new(),
     }
+}
+
+fn programs(missing: Option<Missing>) -> Vec<Program> {
+    vec![Program { name: "circuit".into(), missing }, Program { name: "htcp".into(), missing: None }]
 }
 
 fn nic() -> Nic {
@@ -215,6 +221,42 @@ fn reno_is_too_slow_for_a_long_path_and_not_for_a_short_one() {
     // 125 MB are 86,325 segments: half of them, one every 100 ms.
     assert!(found.why.contains("4316.2s"), "{}", found.why);
     assert_eq!(examine(&facts, "0.4ms,1gbit".parse().unwrap()), []);
+}
+
+#[test]
+fn cubic_takes_long_after_a_loss_and_is_judged_where_round_trips_are_long() {
+    // 457.5 MB are 315,953 segments: the cube root of 0.75 of them is 62 s, and 0.3 / 4 of that is lost.
+    let far: NetworkPath = "366ms,10gbit".parse().unwrap();
+    let found = only_on(&sound(), far);
+    assert_eq!((found.is, found.should_be), (Value::Word("cubic".into()), Value::Word("htcp".into())));
+    assert_eq!(found.command.unwrap(), "sysctl -w net.ipv4.tcp_congestion_control=htcp");
+    for words in ["takes 62 s", "4.6 s", "--circuit 10gbit"] {
+        assert!(found.why.contains(words), "{}", found.why);
+    }
+    let facts = with("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr");
+    assert_eq!(only_on(&facts, far).without_root.unwrap(), "farlink memory --congestion bbr");
+    assert_eq!(examine(&with("net.ipv4.tcp_congestion_control", "htcp"), far), []);
+    // It needs long over a round trip of 100 ms too, but less than BBR loses by its caution.
+    assert_eq!(examine(&sound(), path()), []);
+    assert_eq!(examine(&sound(), "300ms,10kbit".parse().unwrap()), []);
+}
+
+#[test]
+fn a_circuit_that_cannot_be_loaded_is_found_with_the_reason() {
+    let because = |reason: &str, for_want_of_rights| Facts {
+        programs: programs(Some(Missing { reason: reason.into(), for_want_of_rights })),
+        ..sound()
+    };
+    let old = because("it needs Linux 6.10 or later", false);
+    let found = only(&old);
+    assert_eq!((found.name.as_str(), found.command), ("congestion control circuit", None));
+    assert!(found.why.contains("--circuit 10gbit") && found.why.contains("6.10"), "{}", found.why);
+    assert_eq!(found.without_root.unwrap(), "farlink memory --congestion htcp");
+    assert_eq!(examine(&old, "0.1ms,1mbit".parse().unwrap()), []);
+    // Who is not root is told what root would add.
+    let ordinary = Facts { is_root: false, ..because("run it as root", true) };
+    assert_eq!(examine(&ordinary, path()), []);
+    assert_eq!(root_would_add(&ordinary, &[]), ["the congestion controls circuit, htcp"]);
 }
 
 #[test]
