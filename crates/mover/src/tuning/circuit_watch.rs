@@ -43,8 +43,8 @@ impl CircuitWatch {
     }
 }
 
-/// How often a sender looks, however long a sample is. Who falls back holds 86% of the rate or less at first, and takes six round trips, or
-/// as many times 50 ms where those are shorter, to come back to what passes for the whole.
+/// How often a sender looks, however long a sample is. Who falls back holds 95% of what arrived, no more than 95% of the rate, and takes four
+/// periods of 50 ms or a round trip to come back to what passes for the whole (`judge` in `circuit.bpf.c`).
 pub(crate) const OFTEN: Nanos = Nanos(100_000_000);
 
 /// The payload's share of `declared` bits a second of the wire, less a 20th.
