@@ -108,6 +108,10 @@ def test_a_quantity_below_zero_is_refused_as_the_value_that_it_is(arguments: tup
 
 
 MEMORY: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("--congestion", "circuit"): ("--congestion", "--circuit RATE"),
+    ("--circuit", "1kbit", "--streams", "512"): ("1kbit", "100kbit or more", "use fewer"),
+    ("--circuit", "10tbit"): ("10000gbit", "up to 400gbit"),
+    ("--circuit", "400gbit"): ("400gbit", "up to 340gbit", "--streams 2"),
     ("--bytes", "2"): ('"2"', "no unit", "2GiB"),
     ("--bytes", "2G"): ('"2G"', "GiB"),
     ("--bytes", "0B"): ("0",),
@@ -295,6 +299,7 @@ def test_a_disk_that_fills_up_within_a_line_keeps_the_lines_before_it_whole(
         (("--user", "no such user"), ("no such user",)),
         (("--bind", "somewhere"), ("somewhere",)),
         (("--port", "70000"), ("70000",)),
+        (("--port", "65535"), ("65535", "the data of circuits", "65534")),
         (("--port", "x"), ("x",)),
     ],
 )

@@ -5,27 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulation import FARLINK, Emulation, farlink, next_line, run, wait_until
+from emulation import FARLINK, Emulation, farlink, wait_until
 from support import departures
 from test_memory import moved, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.alone
 
 RATE = 300e6
-NOBODY = 65534
-BUFFER = 1023 << 20
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,32 +78,6 @@ def test_its_streams_share_one_declaration(path: Emulation) -> None:
     rates = [max(rate for rate in trace["pacing_bps"] if rate) for trace in record["tcp"]]
     # What the wire's rate leaves for payload, headers and framing included; timers are set a 16th faster.
     assert 0.999 <= sum(rates) / record["goodput_bps"] <= 1.001 * 17 / 16
-
-
-def test_a_circuit_without_its_buffers_is_refused_with_the_setting_that_grants_them() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can become somebody else")
-    if int(Path("/proc/sys/net/core/rmem_max").read_text()) >= BUFFER:
-        pytest.skip("everybody may have such a buffer here")
-    directory = Path(tempfile.mkdtemp(prefix="ordinary-user-"))
-    server = subprocess.Popen([str(FARLINK), "serve", "--port", "0"], stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        found = re.search(r"127\.0\.0\.1:(\d+)", next_line(server.stdout, server))
-        assert found
-        directory.chmod(0o755)
-        shutil.copy2(FARLINK, directory / "farlink")
-        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        # The far end, which root started, would send; this one may not have such a buffer.
-        options = [f"127.0.0.1:{found[1]}", "--reverse", "--bytes", "1MiB", "--circuit", "100mbit"]
-        ended = run([*become, str(directory / "farlink"), "memory", *options])
-    finally:
-        server.terminate()
-        server.communicate()
-        shutil.rmtree(directory)
-    assert ended.status == 2
-    assert "a buffer of 1023MiB is not granted, only " in ended.complaint
-    assert "sysctl -w net.core.rmem_max=" in ended.complaint
 
 
 @pytest.mark.parametrize(("mtu", "streams"), [(9000, 1), (9000, 10), (1500, 4)])
@@ -199,6 +168,36 @@ def test_a_little_too_much_is_found_by_its_losses() -> None:
     ]
     segments = record["bytes"] / (record["mtu"] - 52)
     assert settled[-1] - settled[0] < 0.04 * segments
+
+
+def test_a_fallback_is_known_where_samples_are_rare() -> None:
+    with Emulation(options=["--rate", "100mbit", "--rtt", "10ms"]) as emulation, serving(emulation):
+        for options in ([], ["--reverse"]):
+            record = moved(emulation, "--seconds", "3", "--interval", "10s", "--circuit", "300mbit", *options)
+            assert record.get("tcp", []) == []
+            assert not record["circuit"]["held"]
+            assert 0 < record["circuit"]["fell_back_s"] < 3
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("declared", "is_true"), [("100mbit", True), ("300mbit", False)])
+def test_a_copy_tells_whether_its_circuit_held(
+    declared: str, is_true: bool, reverse: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(24 << 20))
+    far = f"farlink://b{tmp_path}/file" if reverse else "farlink://b/dev/null"
+    places = [far, "/dev/null"] if reverse else [f"{tmp_path}/file", far]
+    options = ["--no-auth", "--protect", "clear", "--circuit", declared, "--record", f"{tmp_path}/records"]
+    emulation = Emulation(options=["--rate", "100mbit", "--rtt", "10ms"])
+    with emulation, serving(emulation, "--no-auth"):
+        said = emulation.output("a", str(FARLINK), "copy", *places, *options)
+    record = json.loads((tmp_path / "records").read_text())
+    if is_true:
+        assert was_held(record)
+    else:
+        assert not record["circuit"]["held"]
+        assert 0 < record["circuit"]["fell_back_s"] < record["duration_s"]
+    assert (", circuit held" in said) == record["circuit"]["held"]
 
 
 def test_a_program_that_declares_nothing_is_slow_and_safe() -> None:

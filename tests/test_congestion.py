@@ -80,6 +80,17 @@ def test_an_ordinary_user_is_told_what_loading_takes() -> None:
         assert "origin" not in entries[name]
 
 
+def test_a_kernel_that_is_too_old_for_a_program_is_named_with_what_it_needs() -> None:
+    for name in (*OURS, "circuit"):
+        needs_loading(name)
+    # The kernel says to whom this starts that it is 2.6.
+    ended = run(["setarch", "--uname-2.6", str(FARLINK), "congestion", "--json"])
+    entries = {entry["name"]: entry for entry in json.loads(ended.stdout)}
+    for name, least in (("circuit", "6.10"), ("htcp", "6.4"), ("scalable", "6.4")):
+        assert entries[name]["state"] == "unavailable"
+        assert entries[name]["reason"].startswith(f"it needs Linux {least} or later, and this is 2.6.")
+
+
 @pytest.fixture(scope="module")
 def lossy() -> Iterator[Emulation]:
     """A connection on which every 3,000th segment is lost, far below its rate, and segments travel singly."""

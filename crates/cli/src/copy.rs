@@ -23,7 +23,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use crate::auto;
-use crate::memory::{buffer, congestion, interval, patience, print, round_trip, streams};
+use crate::memory::{buffer, circuit, congestion, interval, patience, print, round_trip, streams};
 
 mod location;
 mod report;
@@ -233,7 +233,6 @@ impl Copy {
         if self.protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
-        let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
         let mut plan = Plan {
             far,
             bind: self.bind,
@@ -249,7 +248,7 @@ impl Copy {
             read_back: self.read_back,
             limit: self.limit.clone(),
             streams: self.streams,
-            congestion: circuit.or_else(|| self.congestion.clone()),
+            congestion: self.congestion.clone(),
             declared: self.circuit,
             buffer: self.buffer,
             interval: self.interval,
@@ -279,6 +278,10 @@ impl Copy {
             plan.streams = Some(choice.streams);
             plan.buffer = choice.buffer;
             plan.reason = Some(choice.reason);
+        }
+        if let Some(declared) = plan.declared {
+            let streams = plan.streams.map_or_else(|| Streams::try_from(copy::CIRCUIT_STREAMS), Ok)?;
+            plan.congestion = Some(circuit(declared, streams)?);
         }
         Ok(Some(plan))
     }

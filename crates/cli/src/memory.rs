@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use farlink_host::circuit::Share;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::Progress;
@@ -131,14 +132,13 @@ impl Memory {
             buffer: self.buffer,
             block: self.block,
         };
-        let circuit = self.circuit.map(|_| congestion("circuit")).transpose()?;
         let mut plan = Plan {
             target: self.host,
             credentials: credentials(self.identity, self.known_hosts),
             way: if self.reverse { Way::Reverse } else { Way::Forward },
             goal: self.bytes.unwrap_or(self.seconds),
             streams: self.streams.map_or_else(|| streams("1"), Ok)?,
-            congestion: circuit.or(self.congestion),
+            congestion: self.congestion,
             reason: None,
             declared: self.circuit,
             buffer: self.buffer,
@@ -162,6 +162,9 @@ impl Memory {
             plan.buffer = choice.buffer;
             plan.block = choice.block.unwrap_or(plan.block);
             plan.reason = Some(choice.reason);
+        }
+        if let Some(declared) = plan.declared {
+            plan.congestion = Some(circuit(declared, plan.streams)?);
         }
         Ok(Some(plan))
     }
@@ -218,12 +221,7 @@ fn summary(record: &Record) -> String {
     if let (Some(name), Some(reason)) = (&record.congestion, &record.congestion_reason) {
         text += &format!(", {name} because {reason}");
     }
-    if let Some(circuit) = record.extra.get("circuit") {
-        text += &match circuit["fell_back_s"].as_f64() {
-            Some(at) => format!(", circuit fell back at {at:.1} s"),
-            None => ", circuit held".to_owned(),
-        };
-    }
+    text += &of_circuit(record);
     if record.emulator.is_some_and(|health| health.overrun) {
         text += ", the emulator fell behind";
     }
@@ -231,6 +229,15 @@ fn summary(record: &Record) -> String {
         text += " (interrupted)";
     }
     text + "\n"
+}
+
+/// What became of the circuit, where there was one and its sender said.
+pub(crate) fn of_circuit(record: &Record) -> String {
+    let Some(circuit) = record.extra.get("circuit") else { return String::new() };
+    match circuit["fell_back_s"].as_f64() {
+        Some(at) => format!(", circuit fell back at {at:.1} s"),
+        None => ", circuit held".to_owned(),
+    }
 }
 
 fn size(text: &str) -> anyhow::Result<Goal> {
@@ -252,7 +259,16 @@ pub(crate) fn streams(text: &str) -> anyhow::Result<Streams> {
 }
 
 pub(crate) fn congestion(text: &str) -> anyhow::Result<Name> {
+    if text == CIRCUIT {
+        bail!("it holds a rate that is declared: write --circuit RATE instead, as in --circuit 10gbit");
+    }
     Ok(text.to_owned().try_into()?)
+}
+
+/// The congestion control that holds `declared`, shared by `streams`.
+pub(crate) fn circuit(declared: BitsPerSec, streams: Streams) -> anyhow::Result<Name> {
+    Share::of(declared, streams.into()).map_err(|error| anyhow!("--circuit {declared}: {error}"))?;
+    Ok(CIRCUIT.to_owned().try_into()?)
 }
 
 pub(crate) fn buffer(text: &str) -> anyhow::Result<Buffer> {
@@ -285,6 +301,9 @@ pub(crate) fn round_trip(text: &str) -> anyhow::Result<Nanos> {
 pub(crate) fn patience(text: &str) -> anyhow::Result<Patience> {
     Ok(text.parse::<Nanos>()?.try_into()?)
 }
+
+/// The congestion control of circuits.
+const CIRCUIT: &str = "circuit";
 
 /// 128 and SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

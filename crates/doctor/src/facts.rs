@@ -8,7 +8,7 @@ use farlink_host::nic::{self, Nic};
 use farlink_host::path_mtu::PathMtu;
 use farlink_host::processor::Processor;
 use farlink_host::sysctl::Settings;
-use farlink_host::{namespace, process};
+use farlink_host::{congestion, namespace, process, socket};
 
 /// What bears on a transfer. What could not be read is absent, and nothing is made of it.
 #[derive(Clone, Debug, Default)]
@@ -29,10 +29,47 @@ pub struct Facts {
     pub path_mtu: Option<PathMtu>,
     /// Bytes of a page of memory.
     pub page_bytes: u64,
+    /// The congestion controls that farlink brings along.
+    pub programs: Vec<Program>,
     /// Whether this is root.
     pub is_root: bool,
     /// What this user may not read.
     pub denied: Vec<PathBuf>,
+}
+
+/// A congestion control that farlink brings along.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Why it cannot be had; absent where it is there or can be loaded.
+    pub missing: Option<Missing>,
+}
+
+/// Why a congestion control cannot be had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// In words.
+    pub reason: String,
+    /// Whether another user could.
+    pub for_want_of_rights: bool,
+}
+
+impl Program {
+    /// Those of this host, as far as this user may have them.
+    fn all() -> Vec<Self> {
+        let available = socket::available_congestion();
+        let missing = |name: &str| {
+            let error = congestion::could_load(name).err()?;
+            let (reason, for_want_of_rights) = (error.reason().to_owned(), error.is_for_want_of_rights());
+            Some(Missing { reason, for_want_of_rights })
+        };
+        let one = |name: &str| {
+            let is_there = available.iter().any(|available| available == name);
+            Self { name: name.to_owned(), missing: if is_there { None } else { missing(name) } }
+        };
+        congestion::ours().map(one).collect()
+    }
 }
 
 impl Facts {
@@ -54,6 +91,7 @@ impl Facts {
             disk: None,
             path_mtu: None,
             page_bytes: process::page_bytes(),
+            programs: Program::all(),
             is_root: namespace::user() == 0,
             denied: files.denied().to_vec(),
         }

@@ -1,6 +1,7 @@
 //! Facts and a path in, findings out. One file per part of the host; each finding comes from one function.
 
 mod buffers;
+mod congestion;
 mod interface;
 mod processor;
 mod protocol;
@@ -21,6 +22,7 @@ use crate::path::NetworkPath;
 pub fn examine(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
     let mut found = buffers::findings(facts, path);
     found.extend(protocol::findings(facts, path));
+    found.extend(congestion::findings(facts, path));
     found.extend(interface::findings(facts, path));
     found.extend(processor::findings(facts));
     found.extend(storage::findings(facts, path));
@@ -69,6 +71,14 @@ pub fn root_would_add(facts: &Facts, findings: &[Finding]) -> Vec<String> {
         .any(|finding| matches!(finding.name.as_str(), "net.core.rmem_max" | "net.core.wmem_max"))
     {
         parts.push("buffers beyond net.core.rmem_max and wmem_max".to_owned());
+    }
+    if facts
+        .programs
+        .iter()
+        .any(|program| program.missing.as_ref().is_some_and(|missing| missing.for_want_of_rights))
+    {
+        let names: Vec<_> = facts.programs.iter().map(|program| program.name.as_str()).collect();
+        parts.push(format!("the congestion controls {}", names.join(", ")));
     }
     parts.extend(facts.denied.iter().map(|path| format!("what {} says", path.display())));
     parts

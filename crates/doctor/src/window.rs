@@ -1,5 +1,7 @@
 //! How much of a receive buffer is TCP's window: the kernel counts a packet's memory, not its payload.
 
+use farlink_host::kernel_version::KernelVersion;
+
 /// The share of a buffer that the kernel offers as a window (`tcp_win_from_space` in its include/net/tcp.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overhead {
@@ -14,11 +16,8 @@ impl Overhead {
     /// That of a kernel, as `uname -r` names it, with its `tcp_adv_win_scale`; the kernel's own default, a half,
     /// where neither is known.
     pub(crate) fn of(release: &str, scale: Option<i64>) -> Self {
-        let mut numbers =
-            release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
-        let version = numbers.next().flatten().zip(numbers.next().flatten());
-        match (version, scale) {
-            (Some(version), Some(scale @ -31..=31)) if version < (6, 6) => Self::Chosen(scale as i8),
+        match (KernelVersion::of(release), scale) {
+            (Some(version), Some(scale @ -31..=31)) if version < MEASURES => Self::Chosen(scale as i8),
             _ => Self::Measured,
         }
     }
@@ -50,6 +49,9 @@ impl Overhead {
         }
     }
 }
+
+/// The first kernel that measures the share.
+const MEASURES: KernelVersion = KernelVersion(6, 6);
 
 /// The largest window: 65,535 shifted by 14 (RFC 7323, 2.3).
 pub(crate) const MOST_WINDOW: u64 = 65_535 << 14;

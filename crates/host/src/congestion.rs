@@ -15,7 +15,8 @@ use libbpf_rs::{MapCore, MapType, ObjectBuilder};
 #[cfg(feature = "bpf")]
 use nix::errno::Errno;
 
-use crate::socket;
+use crate::kernel_version::KernelVersion;
+use crate::{process, socket};
 
 /// Why a congestion control cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +54,16 @@ impl CongestionError {
             Self::Unknown { .. } => "nobody knows it",
             Self::Forbidden { .. } => "not allowed to ordinary users",
             Self::NotLoaded { reason, .. } => reason,
+        }
+    }
+
+    /// Whether another user could have it.
+    #[must_use]
+    pub fn is_for_want_of_rights(&self) -> bool {
+        match self {
+            Self::Unknown { .. } => false,
+            Self::Forbidden { .. } => true,
+            Self::NotLoaded { reason, .. } => reason == NO_RIGHT,
         }
     }
 }
@@ -118,7 +129,7 @@ pub fn ensure(name: &str) -> Result<Option<Loaded>, CongestionError> {
         Ok(loaded) => Ok(Some(loaded)),
         // Another process was faster; the kernel takes one of a name.
         Err(_) if is_available(name) => Ok(None),
-        Err(error) => Err(failed(explain(&error))),
+        Err(error) => Err(failed(explain(name, &error))),
     }
 }
 
@@ -132,6 +143,7 @@ pub fn could_load(name: &str) -> Result<(), CongestionError> {
     match program(name) {
         None => Err(CongestionError::Unknown { name: name.to_owned() }),
         Some(Err(reason)) => Err(failed(reason)),
+        Some(Ok(_)) if !least_kernel(name).may_be_here() => Err(failed(&too_old(name))),
         Some(Ok(_)) if !Path::new(BTF).exists() => Err(failed(NO_BTF)),
         Some(Ok(_)) if !may_load() => Err(failed(NO_RIGHT)),
         Some(Ok(_)) => Ok(()),
@@ -218,14 +230,26 @@ fn may_load() -> bool {
     rights & needed == needed && users.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-fn explain(error: &impl fmt::Display) -> String {
-    if !Path::new(BTF).exists() {
+fn explain(name: &str, error: &impl fmt::Display) -> String {
+    if !least_kernel(name).may_be_here() {
+        too_old(name)
+    } else if !Path::new(BTF).exists() {
         NO_BTF.to_owned()
     } else if !may_load() {
         NO_RIGHT.to_owned()
     } else {
-        format!("{error:#}; it needs Linux 6.4 or later")
+        format!("{error:#}; {}", too_old(name))
     }
+}
+
+fn too_old(name: &str) -> String {
+    format!("it needs Linux {} or later, and this is {}", least_kernel(name), process::kernel_release())
+}
+
+/// The kernel that our program of that name needs. `circuit` has a `cong_control` that is told what was acknowledged
+/// ("tcp: Add new args for cong_control in tcp_congestion_ops" in the kernel's log); all are attached by a link.
+fn least_kernel(name: &str) -> KernelVersion {
+    if name == "circuit" { KernelVersion(6, 10) } else { KernelVersion(6, 4) }
 }
 
 /// How often another process may come and go meanwhile.
@@ -264,6 +288,12 @@ mod tests {
         let refused = ensure("none_such").unwrap_err().to_string();
         assert!(refused.contains("\"none_such\"") && refused.contains("reno"), "{refused}");
         assert_eq!(could_load("none_such").unwrap_err(), ensure("none_such").unwrap_err());
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_named_with_what_the_program_needs() {
+        assert!(too_old("circuit").starts_with("it needs Linux 6.10 or later, and this is "));
+        assert!(too_old("htcp").starts_with("it needs Linux 6.4 or later, and this is "));
     }
 
     #[test]

@@ -34,6 +34,15 @@ pub struct Feature {
     pub changeable: bool,
 }
 
+/// The rings of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rings {
+    /// In which it receives.
+    pub receive: Share,
+    /// In which it sends.
+    pub transmit: Share,
+}
+
 impl Ethtool {
     /// Opens a socket in the caller's network namespace.
     ///
@@ -44,16 +53,17 @@ impl Ethtool {
         Ok(Self { socket })
     }
 
-    /// Descriptors in the ring in which `interface` receives.
+    /// Descriptors in the rings in which `interface` receives and sends.
     ///
     /// # Errors
-    /// The driver's: `EOPNOTSUPP` where it has no such ring.
-    pub fn receive_ring(&self, interface: &str) -> io::Result<Share> {
+    /// The driver's: `EOPNOTSUPP` where it has no such rings.
+    pub fn rings(&self, interface: &str) -> io::Result<Rings> {
         // struct ethtool_ringparam: cmd, rx_max, rx_mini_max, rx_jumbo_max, tx_max, rx, rx_mini, rx_jumbo, tx.
         let mut words = [0; 9];
         words[0] = GET_RINGS;
         self.ask(interface, &mut words)?;
-        Ok(Share { now: words[5], most: words[1] })
+        let share = |now, most| Share { now, most };
+        Ok(Rings { receive: share(words[5], words[1]), transmit: share(words[8], words[4]) })
     }
 
     /// Queues that both send and receive.
@@ -162,13 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_interface_has_features_and_no_ring() {
+    fn the_loopback_interface_has_features_and_no_rings() {
         let ethtool = Ethtool::open().unwrap();
         let features = ethtool.features("lo").unwrap();
         let loopback = features.iter().find(|feature| feature.name == "loopback").unwrap();
         assert_eq!((loopback.on, loopback.changeable), (true, false));
         assert!(features.iter().any(|feature| feature.name == "tx-tcp-segmentation"));
-        assert_eq!(ethtool.receive_ring("lo").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
+        assert_eq!(ethtool.rings("lo").unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
     }
 
     #[test]

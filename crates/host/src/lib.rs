@@ -1,6 +1,7 @@
 //! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.
 
 pub mod beneath;
+pub mod circuit;
 pub mod clock;
 pub mod congestion;
 pub mod contain;
@@ -10,6 +11,7 @@ pub mod disk;
 pub mod ethtool;
 pub mod kernel_files;
 pub mod kernel_memory;
+pub mod kernel_version;
 pub mod multicast;
 pub mod namespace;
 pub mod neighbour;

@@ -33,6 +33,8 @@ pub struct Nic {
     pub disciplines: Vec<String>,
     /// Descriptors in the ring in which it receives.
     pub receive_ring: Option<Share>,
+    /// Descriptors in the ring from which it sends.
+    pub transmit_ring: Option<Share>,
     /// Queues that both send and receive.
     pub queues: Option<Share>,
     /// The driver's features.
@@ -66,7 +68,9 @@ pub fn read(files: &mut KernelFiles) -> Vec<Nic> {
     for name in files.names(NICS) {
         let Some(mut nic) = one(&name, &disciplines, netlink.as_mut(), files) else { continue };
         if let Some(ethtool) = &ethtool {
-            nic.receive_ring = ethtool.receive_ring(&name).ok().filter(|ring| ring.most > 0);
+            let rings = ethtool.rings(&name).ok();
+            nic.receive_ring = rings.map(|rings| rings.receive).filter(|ring| ring.most > 0);
+            nic.transmit_ring = rings.map(|rings| rings.transmit).filter(|ring| ring.most > 0);
             nic.queues = ethtool.queues(&name).ok().filter(|queues| queues.most > 0);
             nic.features = ethtool.features(&name).unwrap_or_default();
         }

@@ -1,11 +1,12 @@
 //! The longest packet that a path carries, as tracepath(8) finds it.
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 
 /// What was found.
@@ -17,6 +18,8 @@ pub struct PathMtu {
     pub bytes: u32,
     /// Whether the far end answered to such a packet.
     pub answered: bool,
+    /// The interface that the path leaves this host by; absent where no interface has the address that it leaves from.
+    pub interface: Option<String>,
 }
 
 /// What went wrong.
@@ -53,11 +56,24 @@ pub fn measure(host: &str) -> Result<PathMtu, PathMtuError> {
         .into_iter()
         .next()
         .ok_or_else(|| PathMtuError::Resolve { host: host.to_owned(), source: nowhere() })?;
-    let (bytes, answered) = probe(address).map_err(|source| PathMtuError::Send { address, source })?;
-    Ok(PathMtu { host: host.to_owned(), bytes, answered })
+    let probed = probe(address).map_err(|source| PathMtuError::Send { address, source })?;
+    let (bytes, answered, from) = probed;
+    Ok(PathMtu { host: host.to_owned(), bytes, answered, interface: interface_of(from) })
 }
 
-fn probe(address: SocketAddr) -> io::Result<(u32, bool)> {
+/// The interface that has an address of this host.
+fn interface_of(address: IpAddr) -> Option<String> {
+    let has = |each: &InterfaceAddress| {
+        let ip = each.address.as_ref();
+        let v4 = ip.and_then(|ip| Some(IpAddr::from(ip.as_sockaddr_in()?.ip())));
+        let v6 = ip.and_then(|ip| Some(IpAddr::from(ip.as_sockaddr_in6()?.ip())));
+        v4.or(v6) == Some(address)
+    };
+    Some(getifaddrs().ok()?.find(has)?.interface_name)
+}
+
+/// The longest packet, whether it was answered, and the address of this host that it left from.
+fn probe(address: SocketAddr) -> io::Result<(u32, bool, IpAddr)> {
     let any: SocketAddr = if address.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
     let (level, discover, mtu, headers) = if address.is_ipv4() {
@@ -68,6 +84,7 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool)> {
     set(&socket, level, discover, libc::IP_PMTUDISC_DO)?;
     socket.set_read_timeout(Some(ANSWER))?;
     socket.connect(address)?;
+    let from = socket.local_addr()?.ip();
     let mut known = get(&socket, level, mtu)?;
     for _ in 0..ATTEMPTS {
         let length = known.saturating_sub(headers).min(LONGEST);
@@ -76,11 +93,11 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool)> {
             Err(error) => Err(error),
         };
         let error = match told {
-            Ok(()) => return Ok((known, true)),
+            Ok(()) => return Ok((known, true, from)),
             Err(error) => error,
         };
         match (error.kind(), error.raw_os_error()) {
-            (ErrorKind::ConnectionRefused, _) => return Ok((known, true)),
+            (ErrorKind::ConnectionRefused, _) => return Ok((known, true, from)),
             // A router's word, or the kernel's own memory of one.
             (_, Some(libc::EMSGSIZE)) => {}
             // Lost, or nobody says: once more.
@@ -89,7 +106,7 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool)> {
         }
         known = get(&socket, level, mtu)?;
     }
-    Ok((known, false))
+    Ok((known, false, from))
 }
 
 pub(crate) fn set(

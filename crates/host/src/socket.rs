@@ -8,12 +8,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::Duration;
 
+use farlink_wire::quantity::Bytes;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::process::page_bytes;
 
 /// Which of a socket's two buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,8 @@ impl Buffer {
 }
 
 /// Asks for a buffer of `bytes`, beyond the host's limit where this process may, and returns what was granted:
-/// half of what the kernel accounts, the other half being its own overhead.
+/// half of what the kernel accounts, the other half being its own overhead. A buffer that is larger than any that this process may
+/// ask for, as one that a connection has of its listener, stays as it is.
 ///
 /// # Errors
 /// The kernel's, where the socket takes no such option at all.
@@ -46,13 +50,36 @@ pub fn set_buffer(socket: impl AsFd, buffer: Buffer, bytes: u32) -> io::Result<u
         Buffer::Send => setsockopt(&socket, sockopt::SndBufForce, &wanted),
         Buffer::Receive => setsockopt(&socket, sockopt::RcvBufForce, &wanted),
     };
-    if forced.is_err() {
-        match buffer {
-            Buffer::Send => setsockopt(&socket, sockopt::SndBuf, &wanted),
-            Buffer::Receive => setsockopt(&socket, sockopt::RcvBuf, &wanted),
-        }?;
+    // The kernel would make do with its limit, also where that is less than there is.
+    if forced.is_err() && granted_buffer(&socket, buffer)? <= most_granted(buffer, wanted)? {
+        set_within_limit(&socket, buffer, wanted)?;
     }
+    granted_buffer(socket, buffer)
+}
+
+/// A buffer as it was granted: half of what the kernel accounts.
+///
+/// # Errors
+/// The kernel's.
+pub fn granted_buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<u64> {
     Ok(buffer_size(socket, buffer)? / 2)
+}
+
+/// What this process is granted of `wanted` bytes, which a fresh socket tells: not every network namespace shows the limit. Where that is
+/// all of them, nothing larger need be kept.
+fn most_granted(buffer: Buffer, wanted: usize) -> io::Result<u64> {
+    let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    set_within_limit(&fresh, buffer, wanted)?;
+    let granted = granted_buffer(&fresh, buffer)?;
+    Ok(if granted < wanted as u64 { granted } else { u64::MAX })
+}
+
+fn set_within_limit(socket: impl AsFd, buffer: Buffer, wanted: usize) -> io::Result<()> {
+    match buffer {
+        Buffer::Send => setsockopt(&socket, sockopt::SndBuf, &wanted),
+        Buffer::Receive => setsockopt(&socket, sockopt::RcvBuf, &wanted),
+    }?;
+    Ok(())
 }
 
 /// A buffer's size as the kernel accounts it, its overhead included.
@@ -76,6 +103,47 @@ pub fn greatest_window() -> Option<u64> {
         text.split_whitespace().nth(2)?.parse::<u64>().ok()
     };
     Some(most("tcp_rmem")?.min(most("tcp_wmem")?) / 2)
+}
+
+/// Memory that the kernel holds for what came on `socket` and was not read, in order or not, its overhead included (`SO_MEMINFO`).
+///
+/// # Errors
+/// The kernel's.
+pub fn received_memory(socket: impl AsFd) -> io::Result<u64> {
+    let mut parts = [0_u32; MEMORY_PARTS];
+    let mut length = size_of_val(&parts) as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed for the whole call, and the kernel writes at most `length` bytes into `parts`, which is that
+    // long, and the new length into `length`.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            parts.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(status)?;
+    Ok(parts[0].into())
+}
+
+/// `SK_MEMINFO_VARS` of the kernel's include/uapi/linux/sock_diag.h; the first is `SK_MEMINFO_RMEM_ALLOC`.
+const MEMORY_PARTS: usize = 9;
+
+/// What all TCP connections of the host together may hold before the kernel holds each short: the second number of `tcp_mem`. Where this
+/// network namespace does not show it, a 16th of the memory, the kernel's own default (`tcp_init_mem` in its net/ipv4/tcp.c).
+#[must_use]
+pub fn memory_before_pressure() -> Bytes {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let pages =
+        read("/proc/sys/net/ipv4/tcp_mem").split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    let of_memory = || {
+        let meminfo = read("/proc/meminfo");
+        let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+        let kibibytes = total.and_then(|total| total.split_whitespace().next()?.parse::<u64>().ok());
+        kibibytes.map_or(0, |kibibytes| kibibytes * 1024 / 16)
+    };
+    Bytes(pages.map_or_else(of_memory, |pages: u64| pages.saturating_mul(page_bytes())))
 }
 
 /// Chooses the congestion control. Read it back with [`congestion`]: the two must agree.
@@ -290,6 +358,18 @@ mod tests {
         let of = || TcpInfo::of(&near).unwrap().acknowledged + unacknowledged(&near).unwrap();
         // Who dialled has its SYN counted.
         assert_eq!(of(), 6);
+    }
+
+    #[test]
+    fn what_came_and_was_not_read_takes_memory() {
+        let (mut near, mut far) = pair();
+        assert_eq!(received_memory(&far).unwrap(), 0);
+        near.write_all(&[1; 10_000]).unwrap();
+        far.peek(&mut [0]).unwrap();
+        assert!(received_memory(&far).unwrap() > 0);
+        far.read_exact(&mut [0; 10_000]).unwrap();
+        assert_eq!(received_memory(&far).unwrap(), 0);
+        assert!(memory_before_pressure() > Bytes(1 << 20));
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod unfinished;
 mod worker;
 
 pub use bottleneck::Bottleneck;
-pub use client::run;
+pub use client::{CIRCUIT_STREAMS, run};
 pub use foretell::foretell;
 pub use plan::{Finished, Notice, Plan, Progress, Summary};
 
@@ -140,6 +140,14 @@ pub enum CopyError {
     /// A source's path is wrong.
     #[error(transparent)]
     SourcePath(#[from] source::SourcePathError),
+    /// A data connection does not get what was asked for.
+    #[error("on host {host}")]
+    Tune {
+        /// That host.
+        host: String,
+        /// What was not granted.
+        source: crate::tuning::TuneError,
+    },
     /// The kernel's own words.
     #[error("{attempt}")]
     System {

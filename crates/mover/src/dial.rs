@@ -29,7 +29,7 @@ use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
 use crate::secure::Trust;
 use crate::server::for_circuits;
-use crate::tuning::{Role, TuneError, Tuning, tune};
+use crate::tuning::{Origin, Role, TuneError, Tuning, suffices, tune};
 
 /// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
 pub(crate) trait Tunnel: fmt::Debug + Send + Sync {
@@ -184,10 +184,9 @@ impl Dial {
         let channel = self.socket_to(at).map_err(failed)?;
         if let Some(stream) = channel.tcp() {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
-            tune(stream, self.role, &self.tuning, loaded)
-                .map_err(|source| DialError::Tune { host: process::host_name(), source })?;
+            tune(stream, self.role, &self.tuning, Origin::Fresh, loaded).map_err(DialError::tune)?;
         }
-        Opening::start(channel, &self.data_place(at), key, poller)
+        Opening::start(channel, &self.data_place(at).map_err(failed)?, key, poller)
     }
 
     /// One more data connection to the far end that `at` is, the one of `stream`; `None` where `stop` was raised first.
@@ -238,12 +237,14 @@ impl Dial {
     }
 
     /// Where data connections go.
-    fn data_place(&self, at: &Place) -> Place {
+    fn data_place(&self, at: &Place) -> io::Result<Place> {
         match at {
             Place::Address(address) if self.tuning.declared.is_some() => {
-                Place::Address(for_circuits(*address))
+                let next =
+                    for_circuits(*address).ok_or_else(|| io::Error::other("no port comes after this one"))?;
+                Ok(Place::Address(next))
             }
-            other => other.clone(),
+            other => Ok(other.clone()),
         }
     }
 
@@ -397,6 +398,18 @@ impl Dialling<'_> {
         Ok(())
     }
 
+    /// Now that `first` knows the round trip: do the buffers of a circuit, which were asked for before?
+    fn measure(&self, first: &Opening) -> Result<(), DialError> {
+        let info = first.channel.tcp().and_then(|tcp| TcpInfo::of(tcp).ok());
+        let Some(info) = info.filter(|info| info.min_rtt > Nanos::ZERO) else { return Ok(()) };
+        let Dial { role, tuning, .. } = self.dial;
+        self.data
+            .iter()
+            .filter_map(|opening| opening.channel.tcp())
+            .try_for_each(|tcp| suffices(tcp, *role, tuning, info.min_rtt))
+            .map_err(DialError::tune)
+    }
+
     /// There is news of a data connection.
     fn introduce(&mut self, index: usize) -> io::Result<()> {
         // One that was too many may have been ready as well.
@@ -421,6 +434,7 @@ impl Dialling<'_> {
             else {
                 return Ok(());
             };
+            self.measure(&opening)?;
             let control = self.begin(opening).map_err(|source| self.failed(source))?;
             self.talk.control = Speaker::Speaking(control);
             let streams = u32::try_from(self.data.len()).ok().and_then(|count| Streams::try_from(count).ok());
@@ -554,6 +568,12 @@ pub enum DialError {
         /// What is wrong with it.
         source: ControlError,
     },
+}
+
+impl DialError {
+    fn tune(source: TuneError) -> Self {
+        Self::Tune { host: process::host_name(), source }
+    }
 }
 
 /// What to do about it, where that is known.

@@ -23,6 +23,7 @@ use crate::receiver::{self, Receiving};
 use crate::secure::{Credentials, CredentialsError};
 use crate::sender::{self, Sending};
 use crate::transfer::{Ending, Meter, Near, Session, TransferError, receive, send};
+use crate::tuning::{CircuitWatch, Tuning};
 use crate::{facts, workers};
 
 mod connect;
@@ -34,6 +35,7 @@ pub use round_trip::round_trip;
 pub use target::{PORT, Target, TargetError};
 
 use connect::{Consent, connect};
+pub(crate) use ledger::note_circuit;
 
 /// A transfer that someone wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,6 +206,7 @@ fn transfer(
         start,
         answer: Nanos(info.srtt.0 * 2 + SECOND.0),
         meter,
+        circuit: CircuitWatch::of(&Tuning::from(request), start),
         account,
         observe: &mut observe,
     };

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use farlink_host::circuit::MOST_BUFFER;
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Poller, Wake};
@@ -22,8 +23,8 @@ use farlink_wire::quantity::Nanos;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
-use crate::tuning::AMPLE;
 
+mod burden;
 mod called;
 mod handshakes;
 mod lobby;
@@ -105,11 +106,11 @@ pub struct Server {
 }
 
 /// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
-/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large.
+/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large. `None`
+/// where no port is after it.
 #[must_use]
-pub(crate) const fn for_circuits(mut address: SocketAddr) -> SocketAddr {
-    address.set_port(address.port().wrapping_add(1));
-    address
+pub(crate) fn for_circuits(address: SocketAddr) -> Option<SocketAddr> {
+    Some(SocketAddr::new(address.ip(), address.port().checked_add(1)?))
 }
 
 impl Server {
@@ -126,6 +127,7 @@ impl Server {
                 // What is free for one of them, the kernel's choice, may be taken for another.
                 Err(ServeError::Listen { source, .. })
                     if attempts > 0 && source.kind() == ErrorKind::AddrInUse => {}
+                Err(ServeError::LastPort) if attempts > 0 => {}
                 other => return other,
             }
         }
@@ -150,8 +152,9 @@ impl Server {
             if address.port() == chosen {
                 chosen = bound.port();
             }
+            let next = for_circuits(bound).ok_or(ServeError::LastPort)?;
             usual.push(listener);
-            ample.extend(listen(for_circuits(bound), Some(AMPLE))?);
+            ample.extend(listen(next, Some(MOST_BUFFER.0 as u32))?);
         }
         let count = usual.len();
         usual.append(&mut ample);
@@ -190,6 +193,7 @@ impl Server {
         for port in ports.candidates() {
             match Self::bind(&at(port), limits) {
                 Err(ServeError::Listen { source, .. }) if source.kind() == ErrorKind::AddrInUse => {}
+                Err(ServeError::LastPort) => {}
                 other => return other,
             }
         }
@@ -216,8 +220,16 @@ impl Server {
         let _ = process::raise_descriptor_limit();
         let lobby = Lobby::new(self.limits.strangers);
         let transfers = AtomicUsize::new(0);
-        let house =
-            House { limits: self.limits, lobby, stop: stop.clone(), transfers, copies: Copies::default() };
+        let of_circuits =
+            self.listeners[self.usual..].iter().filter_map(|listener| listener.local_addr().ok());
+        let house = House {
+            limits: self.limits,
+            lobby,
+            stop: stop.clone(),
+            transfers,
+            copies: Copies::default(),
+            circuits: of_circuits.map(|address| address.port()).collect(),
+        };
         let reception = Reception { house, talking: AtomicUsize::new(0), observe };
         let handshakes = self.handshakes()?;
         let (reception, handshakes) = (&reception, handshakes.as_ref());
@@ -375,6 +387,8 @@ struct Door<'a> {
     strangers: BTreeMap<u64, Stranger>,
     next_key: u64,
     ready: Vec<u64>,
+    /// When it is looked at what they cost.
+    relieve_at: Nanos,
 }
 
 impl<'a> Door<'a> {
@@ -387,7 +401,19 @@ impl<'a> Door<'a> {
         poller.add(server.called.wake(), CALLED, Interest::Read)?;
         let next_key = server.listeners.len() as u64;
         let (strangers, ready) = (BTreeMap::new(), Vec::new());
-        Ok(Self { server, handshakes, poller, strangers, next_key, ready })
+        Ok(Self { server, handshakes, poller, strangers, next_key, ready, relieve_at: Nanos::ZERO })
+    }
+
+    /// Sends those away who cost the kernel too much.
+    fn relieve(&mut self, lobby: &Lobby) {
+        lobby.relieve(burden::most_waiting());
+        let cost = |(key, stranger): (&u64, &Stranger)| {
+            let cost = socket::received_memory(&stranger.stream).unwrap_or(0);
+            (*key, stranger.from.ip(), cost)
+        };
+        for key in burden::excess(burden::most_unknown(), self.strangers.iter().map(cost)) {
+            self.strangers.remove(&key);
+        }
     }
 
     /// Waits for something to happen, and returns the clients that came with it; `None` where it is time to stop.
@@ -395,7 +421,11 @@ impl<'a> Door<'a> {
         let now = monotonic();
         let waiting = lobby.sweep(now);
         self.strangers.retain(|_, stranger| stranger.until > now);
-        let pause = if waiting || !self.strangers.is_empty() { SWEEP } else { Nanos::MAX };
+        let pause = if waiting || !self.strangers.is_empty() { burden::OFTEN } else { Nanos::MAX };
+        if (waiting || !self.strangers.is_empty()) && now >= self.relieve_at {
+            self.relieve(lobby);
+            self.relieve_at = now.after(burden::OFTEN);
+        }
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(pause, &mut ready)?;
         let mut greeted = Vec::new();
@@ -533,6 +563,9 @@ pub enum ServeError {
         /// The kernel's own words.
         source: io::Error,
     },
+    /// The data of circuits have no port.
+    #[error("no port comes after {}, where the data of circuits go: choose one up to {}", u16::MAX, u16::MAX - 1)]
+    LastPort,
     /// None of the ports is free.
     #[error("none of the ports {ports} is free, with the one after it: name others with --ports")]
     Taken {
@@ -549,9 +582,6 @@ pub enum ServeError {
 
 /// Connections that the kernel completes before they are taken: two clients of the most streams.
 const BACKLOG: u16 = 1024;
-
-/// How often strangers whose time is over are looked for.
-const SWEEP: Nanos = Nanos(250_000_000);
 
 /// The pause after a connection could not be taken.
 const BREATH: Duration = Duration::from_millis(20);

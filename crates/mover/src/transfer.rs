@@ -1,6 +1,7 @@
 //! The transfer itself, from the first byte until both accounts are known. Both ends use it, in either role.
 
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
 use farlink_host::process::{cpu_of_process, cpu_of_thread};
@@ -10,6 +11,7 @@ use farlink_wire::quantity::{Bytes, Nanos};
 
 use crate::account::Account;
 use crate::control::{Control, ControlError};
+use crate::tuning::CircuitWatch;
 use crate::workers::StreamError;
 
 mod receive;
@@ -58,6 +60,8 @@ pub(crate) struct Session<'a> {
     /// How long the far end may take for its account once it was asked: two round trips and a second.
     pub(crate) answer: Nanos,
     pub(crate) meter: Meter,
+    /// Looks at the circuit, where this end sends and there is one.
+    pub(crate) circuit: Option<Arc<CircuitWatch>>,
     pub(crate) account: &'a mut Account,
     /// Told after every interval.
     pub(crate) observe: &'a mut dyn FnMut(&mut Account, Nanos),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 
+use farlink_host::circuit::{Share, ShareError};
 use farlink_host::congestion::{self, CongestionError, Loaded};
 use farlink_host::process;
 use farlink_host::socket;
@@ -12,6 +13,12 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::automatic::AUTO;
 use crate::{automatic, chain};
+
+mod circuit_buffer;
+mod circuit_watch;
+
+pub(crate) use circuit_buffer::{Origin, suffices};
+pub(crate) use circuit_watch::{CircuitWatch, OFTEN};
 
 /// What an end does with the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +85,10 @@ pub(crate) fn tune(
     stream: &TcpStream,
     role: Role,
     wanted: &Tuning,
+    origin: Origin,
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
-    let streams = u32::from(wanted.streams);
-    let ample = wanted.declared.map(|_| AMPLE / streams.min(MOST_SHARES));
-    if let Some(asked) = wanted.buffer.map(Buffer::get).or(ample) {
+    if let Some(asked) = wanted.buffer.map(Buffer::get) {
         let granted = socket::set_buffer(stream, role.buffer(), asked).map_err(TuneError::Option)?;
         let asked = u64::from(asked);
         if granted < asked {
@@ -90,10 +96,16 @@ pub(crate) fn tune(
             return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
         }
     }
-    if let (Some(rate), Role::Sender) = (wanted.declared, role) {
-        // Before the congestion control is chosen, which looks at it.
-        let share = rate.get() / 8 / u64::from(streams);
-        socket::set_greatest_rate(stream, share).map_err(TuneError::Option)?;
+    if let Some(rate) = wanted.declared {
+        let share = Share::of(rate, wanted.streams.into())?;
+        if wanted.buffer.is_none() {
+            circuit_buffer::ask(stream, role, share, wanted.streams, origin)?;
+        }
+        if role == Role::Sender {
+            // Before the congestion control is chosen, which looks at it.
+            let rate = share.rate().get() / 8;
+            socket::set_greatest_rate(stream, rate).map_err(TuneError::Option)?;
+        }
     }
     if wanted.chosen_later && role == Role::Sender {
         automatic::begin(stream);
@@ -130,13 +142,6 @@ const UNSENT_LIMIT: u32 = 4 << 20;
 /// less than the path does: the stream would leave slow start at half the rate. Pacing costs half as much CPU again.
 const PACED_FROM: Nanos = Nanos(250_000_000);
 
-/// The buffers of a circuit: what is on its way of 10 Gb/s at 366 ms, twice, for what must wait while a loss is repaired. No
-/// memory is taken that is not needed.
-pub(crate) const AMPLE: u32 = 1023 << 20;
-
-/// Streams of one circuit have a part of it each, but no less than this part.
-const MOST_SHARES: u32 = 5;
-
 /// What was asked for and not granted, and how to get it. It is for the host where it happened: say which.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
@@ -150,6 +155,39 @@ pub enum TuneError {
         /// The setting that bounds it.
         limit: &'static str,
     },
+    /// Too small a buffer for a circuit.
+    #[error("a stream of {share} over a round trip of {rtt} needs a buffer of {needed}, and {granted} is granted: run there `sysctl -w {limit}={}`{}", asked.0, if *stale { ", and start farlink serve again" } else { "" })]
+    Circuit {
+        /// The stream's rate.
+        share: BitsPerSec,
+        /// The round trip.
+        rtt: Nanos,
+        /// What the rate needs over it.
+        needed: Bytes,
+        /// What leaves room for repairs.
+        asked: Bytes,
+        /// What was granted.
+        granted: Bytes,
+        /// The setting that bounds it.
+        limit: &'static str,
+        /// Whether it was granted to a listener: what may be asked for now comes too late.
+        stale: bool,
+    },
+    /// No window holds what is under way.
+    #[error(
+        "no window is large enough for {share} over a round trip of {rtt}: share the circuit among more streams, --streams {streams}"
+    )]
+    Window {
+        /// The stream's rate.
+        share: BitsPerSec,
+        /// The round trip.
+        rtt: Nanos,
+        /// How many have windows that are large enough.
+        streams: u64,
+    },
+    /// No rate for a stream.
+    #[error(transparent)]
+    Share(#[from] ShareError),
     /// No such congestion control, or not for this user.
     #[error(transparent)]
     Congestion(#[from] CongestionError),

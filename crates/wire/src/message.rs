@@ -355,6 +355,16 @@ pub struct Sent {
     pub mtu: u32,
     /// Whether it sent without a copy.
     pub zero_copy: bool,
+    /// What became of the circuit; absent where there was none, or nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circuit: Option<CircuitAccount>,
+}
+
+/// What became of a circuit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CircuitAccount {
+    /// When its first stream fell back, from the sender's start; it held where that is absent.
+    pub fell_back: Option<Nanos>,
 }
 
 /// One message of a control connection.

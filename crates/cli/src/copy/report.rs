@@ -13,7 +13,7 @@ use farlink_wire::record::{Outcome, Record};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use crate::memory::print;
+use crate::memory::{of_circuit, print};
 
 /// Where it is told.
 #[derive(Debug)]
@@ -209,6 +209,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0) {
         text += &format!(", bound by {}", bottleneck.words());
     }
+    text += &of_circuit(record);
     if summary.failed > 0 {
         text += &format!("; {} {} not copied", names(summary.failed), were(summary.failed));
     }

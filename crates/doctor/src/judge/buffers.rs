@@ -1,5 +1,6 @@
 //! Memory: how much may be under way.
 
+use farlink_host::circuit::Share;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 
 use crate::facts::Facts;
@@ -76,18 +77,23 @@ fn send(facts: &Facts, path: NetworkPath) -> Option<Finding> {
     Some(set(finding, &facts.settings, name, &format!("{least} {first} {wanted}")))
 }
 
-/// What a program may ask for that sets its buffers itself. It costs a transfer nothing that lets TCP tune them.
-fn asked_for(facts: &Facts, path: NetworkPath, name: &str, wanted: u64) -> Option<Finding> {
+/// What a program may ask for that sets its buffers itself, and a circuit, which is refused where it is granted less than its window. It
+/// costs a transfer nothing that lets TCP tune them.
+fn asked_for(facts: &Facts, path: NetworkPath, name: &str, least: u64) -> Option<Finding> {
     let most = u64::try_from(facts.settings.number(name)?).ok()?;
-    let wanted = wanted.max(path.product().0).min(MOST_ASKED);
-    if most >= wanted {
+    let circuit = Share::of(path.rate(), 1).ok();
+    let window = circuit.map_or(0, |share| share.window(path.rtt()).0);
+    let least = least.max(path.product().0).max(window).min(MOST_ASKED);
+    if most >= least {
         return None;
     }
+    let wanted = circuit.map_or(least, |share| share.buffer(path.rtt()).0.max(least));
     let rate = path.rate().get() - path.lost_to(most).unwrap_or(0);
     let rate = BitsPerSec::new(rate).map_or_else(|| "nothing".to_owned(), |rate| rate.to_string());
     let why = format!(
         "a program that sets its own buffers, as farlink memory --buffer, may ask for this at most, which carries \
-         {rate}; where TCP tunes the buffers, and for root's farlink, it is no bound"
+         {rate}, and a circuit over this path needs {}; where TCP tunes the buffers, and for root's farlink, it is no bound",
+        Bytes(least)
     );
     let finding = Finding::new(name, Value::Bytes(most), Value::Bytes(wanted), why);
     let finding =

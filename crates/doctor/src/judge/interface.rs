@@ -17,6 +17,7 @@ pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
             half_duplex(nic),
             mtu(nic, path),
             receive_ring(nic, path),
+            transmit_ring(nic, path),
             features(nic),
             queues(nic, facts),
             shaping(nic),
@@ -32,9 +33,16 @@ pub(super) fn wants_larger_packets(facts: &Facts, path: NetworkPath) -> bool {
     candidates(facts, path).into_iter().any(|nic| mtu(nic, path).is_some())
 }
 
-/// The interfaces that the path may lead through: those as fast as it or of unknown rate; where none is fast enough, the
-/// fastest instead. The management interface of a host with a faster one is not the path's.
+/// The interfaces that the path may lead through. Where it is known which it leaves by, that one, and those which make it up; else those
+/// as fast as the path or of unknown rate, and where none is fast enough, the fastest instead. The management interface of a host
+/// with a faster one is not the path's.
 fn candidates(facts: &Facts, path: NetworkPath) -> Vec<&Nic> {
+    let known = facts.path_mtu.as_ref().and_then(|found| found.interface.as_ref());
+    // What a bridge or a VLAN is made of is not told: any may be.
+    let known = known.filter(|name| facts.nics.iter().any(|nic| nic.name == **name && nic.hardware));
+    if let Some(name) = known {
+        return facts.nics.iter().filter(|nic| nic.name == *name || nic.enslaved).collect();
+    }
     let fastest = facts.nics.iter().filter_map(|nic| nic.speed).max();
     let enough = fastest.map_or(path.rate(), |fastest| fastest.min(path.rate()));
     let carries = |nic: &&Nic| nic.enslaved || nic.speed.is_none_or(|speed| speed >= enough);
@@ -104,9 +112,7 @@ fn path_mtu(facts: &Facts, path: NetworkPath) -> Option<Finding> {
 
 fn receive_ring(nic: &Nic, path: NetworkPath) -> Option<Finding> {
     let ring = nic.receive_ring?;
-    let burst = packets(path, nic.mtu, RING_TIME).next_power_of_two();
-    let wanted =
-        if nic.lost > 0 { ring.most } else { u32::try_from(burst).unwrap_or(u32::MAX).min(ring.most) };
+    let wanted = if nic.lost > 0 { ring.most } else { burst(nic, path).min(ring.most) };
     if ring.now >= wanted {
         return None;
     }
@@ -118,6 +124,26 @@ fn receive_ring(nic: &Nic, path: NetworkPath) -> Option<Finding> {
     let name = format!("receive ring of {}", nic.name);
     let finding = Finding::new(name, Value::Packets(ring.now.into()), Value::Packets(wanted.into()), why);
     Some(finding.mended_by(format!("ethtool -G {} rx {wanted}", quoted(&nic.name))))
+}
+
+fn transmit_ring(nic: &Nic, path: NetworkPath) -> Option<Finding> {
+    let ring = nic.transmit_ring?;
+    let wanted = burst(nic, path).min(ring.most);
+    if ring.now >= wanted {
+        return None;
+    }
+    let why = format!(
+        "the ring must hold what leaves while the kernel is busy elsewhere, up to {RING_TIME} (netdev_budget_usecs in \
+         the kernel's net/core/dev.c), or the interface stands still: the cost depends on the processor"
+    );
+    let name = format!("transmit ring of {}", nic.name);
+    let finding = Finding::new(name, Value::Packets(ring.now.into()), Value::Packets(wanted.into()), why);
+    Some(finding.mended_by(format!("ethtool -G {} tx {wanted}", quoted(&nic.name))))
+}
+
+/// Packets that come or leave while the kernel is busy elsewhere, as rings have them.
+fn burst(nic: &Nic, path: NetworkPath) -> u32 {
+    u32::try_from(packets(path, nic.mtu, RING_TIME).next_power_of_two()).unwrap_or(u32::MAX)
 }
 
 fn features(nic: &Nic) -> Option<Finding> {

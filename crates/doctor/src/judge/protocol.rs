@@ -1,10 +1,10 @@
-//! TCP: what it may do, and how it reacts to loss and to pauses.
+//! TCP: what it may do, and how it reacts to pauses.
 
 use farlink_wire::quantity::Nanos;
 
 use crate::facts::Facts;
 use crate::finding::{Finding, Value};
-use crate::judge::{interface, outside, set};
+use crate::judge::{interface, set};
 use crate::path::NetworkPath;
 use crate::window::UNSCALED_WINDOW;
 
@@ -17,7 +17,6 @@ pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
         saved_metrics(facts),
         mtu_probing(facts, path),
         mtu_discovery(facts),
-        congestion(facts, path),
     ];
     found.into_iter().flatten().collect()
 }
@@ -139,44 +138,6 @@ fn mtu_discovery(facts: &Facts) -> Option<Finding> {
     )
 }
 
-fn congestion(facts: &Facts, path: NetworkPath) -> Option<Finding> {
-    let name = "net.ipv4.tcp_congestion_control";
-    let settings = &facts.settings;
-    let is = settings.setting(name)?.text.as_str();
-    if !LINEAR.contains(&is) {
-        return None;
-    }
-    // RFC 5681, 3.1: a loss halves the window, and a segment comes back each round trip.
-    let rounds = path.product().0 / SEGMENT / 2;
-    let time = Nanos(rounds.saturating_mul(path.rtt().0));
-    if time < SHORT {
-        return None;
-    }
-    let has =
-        |list: &str, word: &str| settings.words(list).is_some_and(|mut words| words.any(|one| one == word));
-    let choose = |list: &str| SCALABLE.into_iter().find(|word| has(list, word));
-    let allowed = choose("net.ipv4.tcp_allowed_congestion_control");
-    let available = allowed.or_else(|| choose("net.ipv4.tcp_available_congestion_control"));
-    let should_be = available.unwrap_or(SCALABLE[0]);
-    let why = format!(
-        "{is} regains one segment a round trip after a loss: {time} until the rate is back (RFC 3649, 1); the cost \
-         depends on the loss"
-    );
-    let without_root = allowed.map(|allowed| format!("farlink memory --congestion {allowed}"));
-    let finding = Finding { without_root, ..Finding::new(name, is.into(), should_be.into(), why) };
-    // Only the first network namespace may choose a control that ordinary users may not, or load one
-    // (tcp_set_default_congestion_control in the kernel's net/ipv4/tcp_cong.c), and only it shows tcp_mem.
-    if allowed.is_none() && settings.setting("net.ipv4.tcp_mem").is_none() {
-        return Some(outside(finding));
-    }
-    let finding = set(finding, settings, name, should_be);
-    let command = finding.command.map(|command| match available {
-        Some(_) => command,
-        None => format!("modprobe tcp_{should_be} && {command}"),
-    });
-    Some(Finding { command, ..finding })
-}
-
 /// A finding where the setting `name` is a number that is not `right`.
 fn switch(
     facts: &Facts,
@@ -193,16 +154,5 @@ fn switch(
     Some(set(finding, &facts.settings, name, &should_be.to_string()))
 }
 
-/// Controls that add at most a segment a round trip where there is no slow start (`cong_avoid` of each in the kernel's
-/// net/ipv4/tcp_NAME.c is Reno's, or slower).
-const LINEAR: [&str; 6] = ["reno", "westwood", "veno", "vegas", "dctcp", "lp"];
-
-/// Controls whose way back does not grow with the path, in the order in which they are proposed: the kernel's own
-/// default first.
-const SCALABLE: [&str; 3] = ["cubic", "htcp", "bbr"];
-
 /// Payload of a segment in an Ethernet frame of 1,500 bytes, with timestamps.
 const SEGMENT: u64 = 1448;
-
-/// Where a loss is made up for within a second, no control is needed that does better.
-const SHORT: Nanos = Nanos(1_000_000_000);

@@ -9,6 +9,7 @@ use farlink_host::processor::Processor;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use super::*;
+use crate::facts::{Missing, Program};
 use crate::finding::Value;
 use crate::window::MOST_WINDOW;
 
@@ -48,9 +49,14 @@ fn sound() -> Facts {
         disk: None,
         path_mtu: None,
         page_bytes: 4096,
+        programs: programs(None),
         is_root: true,
         denied: Vec::new(),
     }
+}
+
+fn programs(missing: Option<Missing>) -> Vec<Program> {
+    vec![Program { name: "circuit".into(), missing }, Program { name: "htcp".into(), missing: None }]
 }
 
 fn nic() -> Nic {
@@ -64,6 +70,7 @@ fn nic() -> Nic {
         most_mtu: Some(9710),
         disciplines: vec!["fq_codel".into()],
         receive_ring: Some(Share { now: 2048, most: 4096 }),
+        transmit_ring: Some(Share { now: 2048, most: 4096 }),
         queues: Some(Share { now: 8, most: 63 }),
         features: vec![feature("rx-gro"), feature("tx-tcp-segmentation")],
         interrupts: (0..8).map(|n| Interrupt { number: 40 + n, cpus: vec![n] }).collect(),
@@ -147,7 +154,9 @@ fn a_buffer_that_does_not_grow_costs_what_it_is_at_first() {
 fn what_may_be_asked_for_costs_only_those_who_ask() {
     for name in ["net.core.rmem_max", "net.core.wmem_max"] {
         let found = only(&with(name, "4194304"));
-        assert_eq!((found.should_be, found.costs_bps), (Value::Bytes(125_000_000), None));
+        // A circuit's: 2 RTT and 20 ms of the rate, though its window is no more than 1 RTT and 20 ms of it.
+        assert_eq!((found.should_be, found.costs_bps), (Value::Bytes(275_000_000), None));
+        assert!(examine(&with(name, "150000000"), path()).is_empty());
         assert!(found.why.contains("335.544mbit"), "{}", found.why);
     }
 }
@@ -215,6 +224,42 @@ fn reno_is_too_slow_for_a_long_path_and_not_for_a_short_one() {
 }
 
 #[test]
+fn cubic_takes_long_after_a_loss_and_is_judged_where_round_trips_are_long() {
+    // 457.5 MB are 315,953 segments: the cube root of 0.75 of them is 62 s, and 0.3 / 4 of that is lost.
+    let far: NetworkPath = "366ms,10gbit".parse().unwrap();
+    let found = only_on(&sound(), far);
+    assert_eq!((found.is, found.should_be), (Value::Word("cubic".into()), Value::Word("htcp".into())));
+    assert_eq!(found.command.unwrap(), "sysctl -w net.ipv4.tcp_congestion_control=htcp");
+    for words in ["takes 62 s", "4.6 s", "--circuit 10gbit"] {
+        assert!(found.why.contains(words), "{}", found.why);
+    }
+    let facts = with("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr");
+    assert_eq!(only_on(&facts, far).without_root.unwrap(), "farlink memory --congestion bbr");
+    assert_eq!(examine(&with("net.ipv4.tcp_congestion_control", "htcp"), far), []);
+    // It needs long over a round trip of 100 ms too, but less than BBR loses by its caution.
+    assert_eq!(examine(&sound(), path()), []);
+    assert_eq!(examine(&sound(), "300ms,10kbit".parse().unwrap()), []);
+}
+
+#[test]
+fn a_circuit_that_cannot_be_loaded_is_found_with_the_reason() {
+    let because = |reason: &str, for_want_of_rights| Facts {
+        programs: programs(Some(Missing { reason: reason.into(), for_want_of_rights })),
+        ..sound()
+    };
+    let old = because("it needs Linux 6.10 or later", false);
+    let found = only(&old);
+    assert_eq!((found.name.as_str(), found.command), ("congestion control circuit", None));
+    assert!(found.why.contains("--circuit 10gbit") && found.why.contains("6.10"), "{}", found.why);
+    assert_eq!(found.without_root.unwrap(), "farlink memory --congestion htcp");
+    assert_eq!(examine(&old, "0.1ms,1mbit".parse().unwrap()), []);
+    // Who is not root is told what root would add.
+    let ordinary = Facts { is_root: false, ..because("run it as root", true) };
+    assert_eq!(examine(&ordinary, path()), []);
+    assert_eq!(root_would_add(&ordinary, &[]), ["the congestion controls circuit, htcp"]);
+}
+
+#[test]
 fn where_no_better_control_is_loaded_the_command_loads_it() {
     let facts = with("net.ipv4.tcp_congestion_control", "reno");
     let settings = facts
@@ -279,6 +324,23 @@ fn a_slow_interface_costs_the_difference_unless_another_is_fast_enough() {
 }
 
 #[test]
+fn the_interface_that_the_path_leaves_by_is_judged_and_no_other() {
+    let mut facts = with_nic(|nic| nic.speed = BitsPerSec::new(1_000_000_000));
+    let small =
+        |name: &str| Nic { name: name.into(), receive_ring: Some(Share { now: 64, most: 4096 }), ..nic() };
+    facts.nics.push(small("eth1"));
+    let by = |interface: &str| {
+        let found =
+            PathMtu { host: "dtn2".into(), bytes: 9000, answered: true, interface: Some(interface.into()) };
+        Facts { path_mtu: Some(found), ..facts.clone() }
+    };
+    assert_eq!(only(&by("eth0")).name, "rate of eth0");
+    assert_eq!(only(&by("eth1")).name, "receive ring of eth1");
+    // Another that is not read, such as a VLAN's, says nothing of those beneath it.
+    assert_eq!(only(&by("eth0.7")).name, "receive ring of eth1");
+}
+
+#[test]
 fn a_ring_holds_two_milliseconds_or_all_it_can_where_packets_were_lost() {
     // 2.5 MB in packets of 9,000 bytes are 278: the next power of two.
     let found = only(&with_nic(|nic| nic.receive_ring = Some(Share { now: 256, most: 4096 })));
@@ -287,6 +349,8 @@ fn a_ring_holds_two_milliseconds_or_all_it_can_where_packets_were_lost() {
     assert_eq!(only(&with_nic(|nic| nic.lost = 7)).should_be, Value::Packets(4096));
     let at_most = |nic: &mut Nic| nic.receive_ring = Some(Share { now: 256, most: 256 });
     assert_eq!(examine(&with_nic(at_most), path()), []);
+    let found = only(&with_nic(|nic| nic.transmit_ring = Some(Share { now: 256, most: 4096 })));
+    assert_eq!(found.command.unwrap(), "ethtool -G eth0 tx 512");
 }
 
 #[test]
@@ -370,7 +434,7 @@ fn the_costliest_comes_first_and_what_has_no_figure_last() {
 #[test]
 fn a_path_of_shorter_packets_costs_their_headers() {
     let to = |bytes, answered| Facts {
-        path_mtu: Some(PathMtu { host: "dtn2".into(), bytes, answered }),
+        path_mtu: Some(PathMtu { host: "dtn2".into(), bytes, answered, interface: None }),
         ..sound()
     };
     let found = only(&to(1500, true));

@@ -111,6 +111,7 @@ mod tests {
             reason: None,
             mtu: 0,
             zero_copy: false,
+            circuit: None,
         };
         let account = Account {
             stages: stages(sending),

@@ -242,7 +242,16 @@ impl Attempt<'_> {
         record::close(
             &mut ledger.record,
             &talk,
-            &record::Course { first, rtt, interval, samples: &samples, shift, way: plan.way, tally },
+            &record::Course {
+                first,
+                attempt: start,
+                rtt,
+                interval,
+                samples: &samples,
+                shift,
+                way: plan.way,
+                tally,
+            },
         );
         ledger.record.streams = Some(count as u32);
         if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
@@ -367,10 +376,12 @@ fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
     sources.iter().map(name).collect()
 }
 
-/// Connections that are opened at once where nobody asked for a number. Of a circuit two, whose shares of the rate are fixed: so that one
-/// reads while the other sends.
+/// Connections of a circuit where nobody asked for a number, since their shares of the rate are fixed: one reads while the other sends.
+pub const CIRCUIT_STREAMS: u32 = 2;
+
+/// Connections that are opened at once where nobody asked for a number.
 fn first_streams(plan: &Plan) -> Streams {
-    let count = if plan.declared.is_some() { 2 } else { path_of(plan).first().get().into() };
+    let count = if plan.declared.is_some() { CIRCUIT_STREAMS } else { path_of(plan).first().get().into() };
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
 }
 
@@ -401,6 +412,7 @@ pub(super) fn sender_account(end: &End) -> Account {
         reason: facts.reason.map(Text::from),
         mtu: infos.first().map_or(0, |(_, info)| info.path_mtu),
         zero_copy: false,
+        circuit: sending.manner.circuit.as_ref().and_then(|circuit| circuit.account()),
     };
     Account {
         stages,

@@ -84,9 +84,18 @@ impl End {
 
     /// All threads of it end.
     pub(crate) fn abort(&self) {
+        self.stop(None);
+    }
+
+    /// As [`Self::abort`], and whoever talks is told why.
+    pub(crate) fn fail(&self, error: CopyError) {
+        self.stop(Some(error));
+    }
+
+    fn stop(&self, error: Option<CopyError>) {
         match self {
-            Self::Sender(sending) => sending.abort(None),
-            Self::Receiver(receiving) => receiving.abort(None),
+            Self::Sender(sending) => sending.abort(error),
+            Self::Receiver(receiving) => receiving.abort(error),
         }
     }
 

@@ -1,11 +1,15 @@
 //! How the sending end of a copy goes about it.
 
+use std::sync::Arc;
+
+use farlink_host::clock::monotonic;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::copy::Request;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use crate::automatic;
 use crate::control::Control;
+use crate::tuning::{CircuitWatch, Tuning};
 
 /// How the sending end goes about it.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub(crate) struct Manner {
     pub(crate) stale: Nanos,
     /// Whether nobody chose how TCP is to send: over a short path as it does so best there.
     pub(crate) follows_path: bool,
+    /// Looks at the circuit, where there is one.
+    pub(crate) circuit: Option<Arc<CircuitWatch>>,
 }
 
 impl Manner {
@@ -46,6 +52,7 @@ impl Manner {
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
+            circuit: CircuitWatch::of(&Tuning::from(request), monotonic()),
         }
     }
 }

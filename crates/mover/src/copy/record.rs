@@ -13,6 +13,7 @@ use super::sending::Tally;
 use crate::connection::Emulated;
 use crate::control::Control;
 use crate::facts;
+use crate::memory::note_circuit;
 
 /// A record with all that is known before anything moves.
 pub(super) fn opened(plan: &Plan, started: String) -> Record {
@@ -58,6 +59,8 @@ pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host)
 pub(super) struct Course<'a> {
     /// When the first byte might leave, here.
     pub(super) first: Nanos,
+    /// When the first byte of the last attempt might.
+    pub(super) attempt: Nanos,
     /// The round trip.
     pub(super) rtt: Nanos,
     /// Length of a sample.
@@ -74,7 +77,7 @@ pub(super) struct Course<'a> {
 
 /// What was measured. Arrival is when the news of it came, less what that took: half a round trip.
 pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
-    let &Course { first, rtt, interval, samples, shift, way, tally } = course;
+    let &Course { first, attempt, rtt, interval, samples, shift, way, tally } = course;
     record.files = Some(tally.entries);
     record.bytes = tally.sent;
     if let Some(finished) = &talk.finished {
@@ -103,6 +106,9 @@ pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
             record.congestion_reason = Some(reason.to_string());
         }
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
+        if let Some(circuit) = sent.circuit {
+            note_circuit(record, circuit, attempt.since(first));
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use farlink_host::beneath::Directory;
+use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::Grant;
 use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
@@ -29,6 +30,7 @@ use super::{CopyError, foretell};
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::facts;
+use crate::tuning::TuneError;
 
 /// Where a client may read and write: beneath these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +108,12 @@ fn join(end: &End, mut streams: impl Arrivals, over: &AtomicBool) {
                 }
             }
             Ok(None) => {}
-            Err(Gone) => return,
+            Err(Gone::Over) => return,
+            Err(Gone::Untuned(source)) => {
+                // The client would only open another.
+                end.fail(CopyError::Tune { host: process::host_name(), source });
+                return;
+            }
         }
     }
 }
@@ -117,16 +124,21 @@ pub(crate) trait Arrivals: Send {
     fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone>;
 }
 
-/// No more come.
+/// Why no more come.
 #[derive(Debug)]
-pub(crate) struct Gone;
+pub(crate) enum Gone {
+    /// The session ends.
+    Over,
+    /// One came that does not get here what was asked for.
+    Untuned(TuneError),
+}
 
 impl Arrivals for Receiver<(u32, Channel)> {
     fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone> {
         match self.recv_timeout(time) {
             Ok(arrived) => Ok(Some(arrived)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Gone),
+            Err(RecvTimeoutError::Disconnected) => Err(Gone::Over),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use farlink_flow::digest::{self, BlockHasher};
+use farlink_host::clock::monotonic;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
@@ -21,7 +22,7 @@ use super::timing::Stage;
 use super::worker;
 use crate::automatic;
 use crate::channel::{Channel, Wait};
-use crate::tuning::steady;
+use crate::tuning::{OFTEN, steady};
 
 /// A data connection of the sending end.
 pub(crate) struct StreamOut {
@@ -33,6 +34,8 @@ pub(crate) struct StreamOut {
     said: HashSet<u32>,
     emptied: HashSet<u32>,
     buffer: Vec<u8>,
+    /// When it was last looked at what TCP says.
+    looked: Nanos,
 }
 
 impl StreamOut {
@@ -60,6 +63,7 @@ impl StreamOut {
             said: HashSet::new(),
             emptied: HashSet::new(),
             buffer: Vec::new(),
+            looked: Nanos::ZERO,
         };
         let shared = Arc::clone(&stream.sending);
         worker::start(&shared, "farlink-send", move || stream.run())
@@ -176,6 +180,7 @@ impl StreamOut {
             self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
             at += count as u64;
             used = 0;
+            self.look();
         }
         // After everything was read: what changed before would be seen now.
         if failure.is_none() {
@@ -197,9 +202,24 @@ impl StreamOut {
         self.sending.on_sent(length);
         if let Ok(info) = TcpInfo::of(&self.channel) {
             self.sending.on_tcp(self.number, info);
+            if let Some(circuit) = &self.sending.manner.circuit {
+                circuit.look(&info);
+            }
         }
         self.sending.timing.during(Stage::Network, || self.channel.write_all(&trailer))?;
         self.sending.timing.during(Stage::Network, || self.channel.flush())
+    }
+
+    /// Whether the circuit still holds, where this is one.
+    fn look(&mut self) {
+        let Some(circuit) = &self.sending.manner.circuit else { return };
+        let now = monotonic();
+        if now.since(self.looked) >= OFTEN
+            && let Ok(info) = TcpInfo::of(&self.channel)
+        {
+            self.looked = now;
+            circuit.look(&info);
+        }
     }
 
     /// Sends a pack; what of it cannot be read stays out.
@@ -269,6 +289,7 @@ impl StreamOut {
         for piece in frame.chunks(PIECE) {
             self.sending.pace(piece.len());
             self.sending.timing.during(Stage::Network, || self.channel.write_all(piece))?;
+            self.look();
         }
         if let Some(seal) = &mut self.seal {
             seal.update(frame);

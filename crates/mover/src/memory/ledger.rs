@@ -1,13 +1,12 @@
 //! From what is known of a transfer to its record.
 
-use farlink_wire::message::{Goal, Host, Way};
+use farlink_wire::message::{CircuitAccount, Goal, Host, Way};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
-use farlink_wire::record::{Buffers, Ends, Hosts, Mode, Outcome, Record, SCHEMA, StreamTrace};
+use farlink_wire::record::{Buffers, Ends, Hosts, Mode, Outcome, Record, SCHEMA};
 use serde_json::json;
 
 use super::{MemoryError, Plan};
 use crate::account::Account;
-use crate::connection::HEADERS_IPV6;
 use crate::{chain, facts};
 
 /// A record with all that is known before anything moves.
@@ -68,37 +67,20 @@ pub(super) fn close(record: &mut Record, account: Account) {
         }
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
+        if let Some(circuit) = sent.circuit {
+            note_circuit(record, circuit, Nanos::ZERO);
+        }
     }
     record.tcp = account.into_traces();
-    if let (Some(declared), Some(streams)) = (record.declared_bps, record.streams) {
-        let least = least_pace(declared / u64::from(streams.max(1)), record.mtu.unwrap_or(LEAST_MTU));
-        record.extra.insert("circuit".to_owned(), held(&record.tcp, least));
-    }
 }
 
-/// The payload's share of `declared` bits a second of the wire, less a 20th: who falls back holds 91% of it or less.
-fn least_pace(declared: u64, mtu: u32) -> u64 {
-    let payload = f64::from(mtu.saturating_sub(HEADERS_IPV6)) / f64::from(mtu + FRAMING);
-    (declared as f64 * payload * 0.95) as u64
-}
-
-/// What Ethernet puts around a packet, bytes.
-const FRAMING: u32 = 38;
-
-/// Every path carries such packets (RFC 8200).
-const LEAST_MTU: u32 = 1280;
-
-/// Whether a circuit held the declared rate, or when its first stream fell back: its pacing rate says at what it sends.
-/// That is no less than `least` bits a second while it holds.
-fn held(traces: &[StreamTrace], least: u64) -> serde_json::Value {
-    let fell_back = |trace: &StreamTrace| {
-        let rates = trace.pacing_bps.iter().map(|rate| rate.unwrap_or(0));
-        trace.t_s.iter().zip(rates).find(|(_, rate)| *rate < least).map(|(at, _)| *at)
-    };
-    match traces.iter().filter_map(fell_back).min_by(f64::total_cmp) {
+/// Whether a circuit held the declared rate, or when it fell back, as its sender has it, which began `later` than the record.
+pub(crate) fn note_circuit(record: &mut Record, circuit: CircuitAccount, later: Nanos) {
+    let told = match circuit.fell_back {
         None => json!({"held": true}),
-        Some(at) => json!({"held": false, "fell_back_s": at}),
-    }
+        Some(at) => json!({"held": false, "fell_back_s": at.after(later).as_secs_f64()}),
+    };
+    record.extra.insert("circuit".to_owned(), told);
 }
 
 /// How it ended.

@@ -12,9 +12,10 @@ use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::Preamble;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Bytes, Nanos};
 use rustls::ServerConfig;
 
+use super::burden;
 use crate::channel::Channel;
 
 /// What a connection is for.
@@ -98,8 +99,10 @@ impl Handshakes {
         poller.add(&bench.wake, NEW, Interest::Read)?;
         let (mut guests, mut next_key) = (BTreeMap::<u64, Guest>::new(), 0);
         let mut ready = Vec::new();
+        let most = Bytes(burden::most_unknown().0 / self.benches.len() as u64);
+        let mut relieve_at = Nanos::ZERO;
         loop {
-            let pause = if guests.is_empty() { Nanos::MAX } else { SWEEP };
+            let pause = if guests.is_empty() { Nanos::MAX } else { burden::OFTEN };
             poller.wait(pause, &mut ready)?;
             if ready.contains(&STOP) {
                 return Ok(());
@@ -138,6 +141,15 @@ impl Handshakes {
             }
             let now = monotonic();
             guests.retain(|_, guest| guest.until > now);
+            if now >= relieve_at {
+                let cost = |(key, guest): (&u64, &Guest)| {
+                    (*key, guest.newcomer.from.ip(), burden::of(&guest.newcomer.channel))
+                };
+                for key in burden::excess(most, guests.iter().map(cost)) {
+                    guests.remove(&key);
+                }
+                relieve_at = now.after(burden::OFTEN);
+            }
         }
     }
 }
@@ -193,9 +205,6 @@ fn drained(channel: &Channel) -> bool {
 
 /// Threads for handshakes: each does thousands a second.
 const MOST_THREADS: usize = 4;
-
-/// How often those whose time is over are looked for.
-const SWEEP: Nanos = Nanos(250_000_000);
 
 /// How long one that was refused may take to hear it.
 const FAREWELL: Nanos = Nanos(2_000_000_000);

@@ -8,8 +8,9 @@ use std::time::Duration;
 use farlink_host::clock::monotonic;
 use farlink_wire::key::PublicKey;
 use farlink_wire::message::{Preamble, Token};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Bytes, Nanos};
 
+use super::burden;
 use crate::channel::Channel;
 
 /// Where data connections wait for their session. Those that nobody claims are dropped when their time is over,
@@ -98,6 +99,21 @@ impl Lobby {
         let mut inner = self.inner();
         inner.held.retain(|held| held.until > now);
         !inner.held.is_empty()
+    }
+
+    /// Drops of those in clear who cost the kernel too much, so that the rest costs no more than `most`.
+    pub(super) fn relieve(&self, most: Bytes) {
+        let mut inner = self.inner();
+        let crowd = inner.held.iter().enumerate().filter(|(_, held)| !held.channel.is_sealed());
+        let cost = |(at, held): (usize, &Held)| {
+            let from = held.channel.tcp()?.peer_addr().ok()?.ip();
+            Some((at, from, burden::of(&held.channel)))
+        };
+        let mut leaving = burden::excess(most, crowd.filter_map(cost));
+        leaving.sort_unstable();
+        for at in leaving.into_iter().rev() {
+            inner.held.remove(at);
+        }
     }
 
     /// A session claims the connections of `token` that are of its `kind`, those to come included; `None` where another has.
@@ -193,6 +209,7 @@ pub(crate) enum Missing {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -246,6 +263,28 @@ mod tests {
         assert_eq!(held, [3, 4]);
         assert!(lobby.sweep(Nanos(99)));
         assert!(!lobby.sweep(Nanos(100)));
+    }
+
+    #[test]
+    fn who_sends_much_before_a_session_has_come_goes_where_that_is_too_much_in_all() {
+        let lobby = Lobby::new(4);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peers = Vec::new();
+        for stream in 0..2 {
+            peers.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let channel = Channel::over_tcp(listener.accept().unwrap().0).unwrap();
+            lobby.arrive(Preamble { token: TOKEN, stream, sealed: false }, channel, Nanos::MAX);
+        }
+        peers[1].write_all(&[0; 50_000]).unwrap();
+        // It has arrived when the kernel has acknowledged it.
+        while farlink_host::socket::unacknowledged(&peers[1]).unwrap() > 0 {
+            std::thread::yield_now();
+        }
+        lobby.relieve(Bytes(10_000_000));
+        assert_eq!(lobby.inner().held.len(), 2);
+        lobby.relieve(Bytes(10_000));
+        let held: Vec<_> = lobby.inner().held.iter().map(|held| held.preamble.stream).collect();
+        assert_eq!(held, [0]);
     }
 
     #[test]

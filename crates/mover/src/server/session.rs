@@ -27,7 +27,7 @@ use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
 use crate::sender::{self, Sending};
 use crate::transfer::{Meter, Near, Session, TransferError, receive, send};
-use crate::tuning::{Role, Tuning, tune};
+use crate::tuning::{CircuitWatch, Origin, Role, Tuning, tune};
 use crate::{chain, facts, workers};
 
 /// What sessions share with the server.
@@ -37,6 +37,8 @@ pub(super) struct House {
     pub(super) stop: Wake,
     pub(super) transfers: AtomicUsize,
     pub(super) copies: Copies,
+    /// Ports of the listeners for circuits.
+    pub(super) circuits: Vec<u16>,
 }
 
 /// A client, as far as the server knows it.
@@ -124,7 +126,8 @@ impl House {
         let claim = self.claim(request.token, kind)?;
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
-        let streams = Claimed { claim, role, tuning: Tuning::from(request), loaded: None };
+        let ports = self.circuits.clone();
+        let streams = Claimed { claim, role, tuning: Tuning::from(request), ports, loaded: None };
         let served = serve(control, request, streams, &allowed, &[&self.stop, &turn.stop]);
         if turn.stop.is_raised() {
             let taken = "this copy was begun again by another command, which goes on with it";
@@ -173,7 +176,7 @@ impl House {
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let (tuning, mut loaded) = (Tuning::from(request), None);
         for stream in &streams {
-            tune(stream, role, &tuning, &mut loaded)
+            tune(stream, role, &tuning, Origin::of(stream, &self.circuits), &mut loaded)
                 .map_err(|error| SessionError::refused(error.on_this_host()))?;
         }
         Ok(streams)
@@ -210,6 +213,7 @@ impl House {
             start,
             answer: Nanos(rtt.0 * 2 + 1_000_000_000),
             meter,
+            circuit: CircuitWatch::of(&Tuning::from(request), start),
             account: &mut account,
             observe: &mut |_, _| {},
         };
@@ -236,6 +240,7 @@ struct Claimed {
     claim: Claim,
     role: Role,
     tuning: Tuning,
+    ports: Vec<u16>,
     loaded: Option<Loaded>,
 }
 
@@ -244,14 +249,14 @@ impl Arrivals for Claimed {
         let until = monotonic().after(Nanos(time.as_nanos() as u64));
         match self.claim.next(until) {
             Ok((number, channel)) => {
-                // A stream that does not get what was asked for is none.
-                let tuned = channel
-                    .tcp()
-                    .is_none_or(|tcp| tune(tcp, self.role, &self.tuning, &mut self.loaded).is_ok());
-                Ok(tuned.then_some((number.into(), channel)))
+                if let Some(tcp) = channel.tcp() {
+                    let origin = Origin::of(tcp, &self.ports);
+                    tune(tcp, self.role, &self.tuning, origin, &mut self.loaded).map_err(Gone::Untuned)?;
+                }
+                Ok(Some((number.into(), channel)))
             }
             Err(Missing::Late { .. }) => Ok(None),
-            Err(Missing::Closed) => Err(Gone),
+            Err(Missing::Closed) => Err(Gone::Over),
         }
     }
 }

@@ -10,6 +10,7 @@ use farlink_wire::quantity::Nanos;
 use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
 use crate::control::ControlError;
 use crate::sender::Sending;
+use crate::tuning::OFTEN;
 
 /// Sees a transfer through at the end that sends. The accounts of both ends are in the session's when it is over.
 pub(crate) fn send(
@@ -34,6 +35,7 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
         Goal::Size(_) => Nanos::MAX,
     };
     let (mut sample_at, mut beat_at) = (session.start.after(session.interval), session.start);
+    let mut look_at = if session.circuit.is_some() { session.start } else { Nanos::MAX };
     let mut answer_by = None;
     let mut ready = Vec::new();
     loop {
@@ -41,6 +43,10 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
         if now >= beat_at {
             session.control.send(&Message::Alive)?;
             beat_at = now.after(beat);
+        }
+        if now >= look_at {
+            look(session);
+            look_at = now.after(OFTEN);
         }
         if now >= sample_at {
             if now <= end.after(session.interval) {
@@ -57,7 +63,8 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
             return Ok(Ending::Interrupted);
         }
         session.control.flush()?;
-        let pause = sample_at.min(beat_at).min(answer_by.unwrap_or(Nanos::MAX)).since(monotonic());
+        let pause =
+            sample_at.min(beat_at).min(look_at).min(answer_by.unwrap_or(Nanos::MAX)).since(monotonic());
         poller.wait(pause, &mut ready).map_err(ControlError::Wait)?;
         for &key in &ready {
             match key {
@@ -106,6 +113,12 @@ fn hear(session: &mut Session<'_>) -> Result<Option<bool>, TransferError> {
     Ok(None)
 }
 
+/// Whether the circuit still holds.
+fn look(session: &Session<'_>) {
+    let Some(circuit) = &session.circuit else { return };
+    session.streams.iter().filter_map(|stream| TcpInfo::of(stream).ok()).for_each(|info| circuit.look(&info));
+}
+
 /// Asks the kernel of every stream.
 fn sample(session: &mut Session<'_>, now: Nanos) -> Result<(), TransferError> {
     let at = now.since(session.start);
@@ -131,6 +144,8 @@ fn sample(session: &mut Session<'_>, now: Nanos) -> Result<(), TransferError> {
 /// The receiver counts no more: whatever is still on its way is of no use to anyone.
 fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> Result<Ending, TransferError> {
     let system = |attempt| move |source| TransferError::System { attempt, source };
+    look(session);
+    let circuit = session.circuit.as_ref().and_then(|circuit| circuit.account());
     let (mut buffer, mut retransmits, mut mtu) = (0, 0, 0);
     for stream in session.streams {
         let info = TcpInfo::of(stream).unwrap_or_default();
@@ -148,8 +163,17 @@ fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> R
         socket::discard_on_close(stream).map_err(system("set a socket to discard"))?;
     }
     let cpu = session.meter.read(workers);
-    let sent =
-        Sent { cpu, buffer, retransmits, congestion: congestion.into(), origin, reason, mtu, zero_copy };
+    let sent = Sent {
+        cpu,
+        buffer,
+        retransmits,
+        congestion: congestion.into(),
+        origin,
+        reason,
+        mtu,
+        zero_copy,
+        circuit,
+    };
     // A client that has its account may be gone already.
     let told = session.control.send(&Message::Sent(sent.clone()));
     session.account.sent = Some(sent);
