@@ -34,9 +34,9 @@ PREFAULT = "2GiB"
 
 WORDS = (
     f"Fixed size; medians of {REPETITIONS} runs with their range; the peers have the same buffers, and never "
-    "a larger initial window. *of the best peer*: circuit's median by the best median of any peer with 1, 4 or "
-    "10 streams (bars: 0.98 everywhere, 1.5 at 183 and 366 ms). Runs in which the emulator was late are left "
-    "out where a setting has others."
+    "a larger initial window. *of the best peer*: circuit's median by the best median of any peer with 1, 4 "
+    "or 10 streams (bars: 0.98 everywhere, 1.5 at 183 and 366 ms). Runs in which the emulator was late are "
+    "left out where a setting has others."
 )
 BURST_WORDS = (
     "What leaves host a, headers and framing counted, as tcpdump sees it there, while 2 GiB "
@@ -99,7 +99,7 @@ def buffers(connection: Connection) -> dict[int, str]:
     found = {}
     for streams in PEER_STREAMS:
         record = move(connection, "--bytes", "10MiB", "--streams", str(streams), "--circuit", "10gbit")
-        found[streams] = f"{record['buffers']['receive'] // 2}"
+        found[streams] = f"{record['buffers']['receive'] // 2}B"
     return found
 
 
