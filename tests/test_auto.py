@@ -68,6 +68,19 @@ def test_the_model_chooses_by_the_round_trip_that_is_measured(near: Emulation, t
     assert "reno with 3 streams, buffers of 1MiB" in reason
 
 
+def test_what_the_model_assumes_is_said_with_the_choice(near: Emulation, tmp_path: Path) -> None:
+    known = [configuration("reno", 3, [9e9, 9e9, 1e9], measured_rtt_s=[0.001, 0.002])]
+    caveats = {"notes": ["the loss was assumed"], "measured_with": "iperf3", "configurations": known}
+    reason = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path, **caveats)}")["congestion_reason"]
+    assert "; extrapolated, it was measured from 1ms to 2ms" in reason
+    assert "; the loss was assumed" in reason
+    # What was measured at this round trip goes before what is only thought to be faster.
+    both = {"configurations": [*known, configuration("cubic", 1, [5e9, 5e9, 4e9])]}
+    record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path, **both)}")
+    assert (record["congestion"], record["streams"]) == ("cubic", 1)
+    assert "extrapolated" not in record["congestion_reason"]
+
+
 def test_a_round_trip_that_is_named_is_not_measured(near: Emulation, tmp_path: Path) -> None:
     record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path)}", "--rtt", "200ms")
     assert (record["congestion"], record["streams"]) == ("cubic", 1)

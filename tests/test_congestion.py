@@ -111,6 +111,19 @@ def test_it_is_loaded_for_a_transfer_and_gone_afterwards(lossy: Emulation, name:
     wait_until_gone(name)
 
 
+def test_a_killed_transfer_leaves_no_program_behind(lossy: Emulation) -> None:
+    needs_loading("scalable")
+    command = [str(FARLINK), "memory", "b", "--seconds", "60", "--congestion", "scalable"]
+    with lossy.background("a", *command) as started:
+        wait_until(lambda: listed()["scalable"]["state"] != "loadable")
+        pid = int(run(["pgrep", "--newest", "--full", "memory b --seconds 60"]).stdout)
+        os.kill(pid, signal.SIGKILL)
+        started.wait()
+    wait_until_gone("scalable")
+    # And a later start has it again.
+    assert moved(lossy, "--bytes", "1MiB", "--congestion", "scalable")["congestion_origin"] == "bpf"
+
+
 @pytest.mark.parametrize(
     ("options", "chosen", "reason"),
     [

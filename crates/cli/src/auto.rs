@@ -118,6 +118,12 @@ fn reason(
         best.throughput_bps / 1e9,
         words(best.configuration),
     );
+    if let Some([first, last]) = best.beyond {
+        text += &format!("; extrapolated, it was measured from {first} to {last}");
+    }
+    for note in model.notes() {
+        text += &format!("; {note}");
+    }
     if !is_met {
         text += "; what was asked for on the command line it does not know";
     }

@@ -173,7 +173,7 @@ static __always_inline __u64 for_lateness(const struct circuit *ca, __u32 mss)
 
 	if (bytes_in(ca->rate, LATE_INTERVAL_US) < packet)
 		shift++;
-	if (bytes_in(ca->rate, 4 * LATE_INTERVAL_US) < packet)
+	if (bytes_in(ca->rate, 8 * LATE_INTERVAL_US) < packet)
 		shift++;
 	return ca->rate >> shift;
 }
@@ -224,11 +224,16 @@ static __always_inline __u8 pool_index(const struct sock *sk)
 	return (hash >> 32) % POOLS;
 }
 
+static __always_inline __s64 depth_of(const struct pool *pool)
+{
+	return larger(POOL_BYTES, bytes_in(pool->declared, POOL_US));
+}
+
 /* Puts back what was not sent of what was taken, and fills up; what is in it then. */
 static __always_inline __s64 settle(struct pool *pool, struct circuit *ca, __u64 sent, __u64 now)
 {
 	__u64 at = pool->at, declared = pool->declared, came = 0;
-	__s64 depth = larger(POOL_BYTES, bytes_in(declared, POOL_US));
+	__s64 depth = depth_of(pool);
 	__u64 catch_up = larger(POOL_CATCH_UP, declared / POOL_CATCH_UP_PART);
 	__s64 back = ca->drawn - (__s64)(__u32)((__u32)sent - ca->drawn_at), held;
 
@@ -470,8 +475,9 @@ void circuit_cong_control(__u64 *arguments)
 	wanted = path - (is_hurried ? 0 : path / 16) - (ca->is_clocked ? path / 16 : 0);
 	if (window < LEAST_CLOCK || reach < wanted) {
 		ca->is_clocked = 0;
-		/* Faster only where there is something to catch up with, for this stream and for all. */
-		is_late = shallow > (__s32)(is_hurried ? burst / 8 * 5 : 0) && held > 0 && !ca->fell_back;
+		/* Faster only where there is something to catch up with, for this stream and for all: nothing is taken from
+		 * the pool until the next acknowledgement, and that may be long. */
+		is_late = shallow > (__s32)(is_hurried ? burst / 8 * 5 : 0) && held * 4 > depth_of(pool) * 3 && !ca->fell_back;
 		sk->sk_pacing_rate = ca->rate + (is_late ? for_lateness(ca, mss) : 0);
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 		tp->snd_cwnd = target;

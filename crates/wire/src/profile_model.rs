@@ -32,6 +32,9 @@ pub struct Configuration {
     /// Bytes per write; as is usual where absent.
     #[serde(rename = "block_bytes", default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Block>,
+    /// Where it was measured, seconds; beyond the first and the last it is extrapolated. Unknown where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    measured_rtt_s: Option<Vec<f64>>,
     /// A row for each round trip, in it a number for each size.
     size_bps: Vec<Vec<f64>>,
     /// Likewise for each duration.
@@ -60,6 +63,8 @@ pub struct Expected<'a> {
     pub configuration: &'a Configuration,
     /// Payload, bits per second.
     pub throughput_bps: f64,
+    /// The round trips between which the configuration was measured, where the one asked for lies outside.
+    pub beyond: Option<[Nanos; 2]>,
 }
 
 impl ProfileModel {
@@ -97,6 +102,11 @@ impl ProfileModel {
         self.inner.made.as_str()
     }
 
+    /// What its predictions assume beyond the records.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.inner.notes.iter().map(Text::as_str)
+    }
+
     /// How many configurations it knows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -109,7 +119,8 @@ impl ProfileModel {
         self.inner.configurations.is_empty()
     }
 
-    /// The configurations that meet `wishes`, the highest throughput for `goal` over a round trip of `rtt` first.
+    /// The configurations that meet `wishes`, the highest throughput for `goal` over a round trip of `rtt` first; those that
+    /// were not measured that far come after all that were.
     ///
     /// Beyond the model's first and last size or duration the nearest holds.
     ///
@@ -132,12 +143,26 @@ impl ProfileModel {
                     Goal::Size(size) => (&configuration.size_bps, place(bytes, size.0 as f64)),
                     Goal::Duration(time) => (&configuration.duration_bps, place(seconds, time.as_secs_f64())),
                 };
-                Expected { configuration, throughput_bps: between(table, row, column) }
+                let beyond = configuration.beyond(asked);
+                Expected { configuration, throughput_bps: between(table, row, column), beyond }
             })
             .collect();
         // Stable: of equals the first one of the model.
-        found.sort_by(|one, other| other.throughput_bps.total_cmp(&one.throughput_bps));
+        found.sort_by(|one, other| {
+            let by_throughput = other.throughput_bps.total_cmp(&one.throughput_bps);
+            one.beyond.is_some().cmp(&other.beyond.is_some()).then(by_throughput)
+        });
         Ok(found)
+    }
+}
+
+impl Configuration {
+    /// The round trips between which it was measured, where `asked` seconds lie outside.
+    fn beyond(&self, asked: f64) -> Option<[Nanos; 2]> {
+        let measured = self.measured_rtt_s.as_deref()?;
+        let (first, last) = (*measured.first()?, *measured.last()?);
+        let is_beyond = asked < first * (1.0 - ALIKE) || asked > last * (1.0 + ALIKE);
+        is_beyond.then(|| [first, last].map(Nanos::from_secs_f64))
     }
 }
 
@@ -166,6 +191,10 @@ struct Unchecked {
     rate_bps: f64,
     goodput_bps: f64,
     loss: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    measured_with: Option<Text>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<Text>,
     rtt_s: Vec<f64>,
     bytes: Vec<f64>,
     seconds: Vec<f64>,
@@ -186,6 +215,11 @@ impl TryFrom<Unchecked> for ProfileModel {
             return Err(Malformed::Empty);
         }
         for (number, one) in inner.configurations.iter().enumerate() {
+            let measured = one.measured_rtt_s.as_deref().unwrap_or(&[1.0]);
+            let grows = measured.windows(2).all(|pair| pair[0] < pair[1]);
+            if measured.is_empty() || !grows || !measured.iter().all(|value| has_logarithm(*value)) {
+                return Err(Malformed::Measured { number });
+            }
             for (table, columns, name) in [
                 (&one.size_bps, inner.bytes.len(), "size_bps"),
                 (&one.duration_bps, inner.seconds.len(), "duration_bps"),
@@ -235,6 +269,8 @@ enum Malformed {
     Axis { name: &'static str },
     #[error("it has no configurations")]
     Empty,
+    #[error("measured_rtt_s of configuration {number} must be numbers above 0 that grow")]
+    Measured { number: usize },
     #[error("{name} of configuration {number} must be numbers above 0, a row for each RTT")]
     Table { number: usize, name: &'static str },
 }
@@ -328,6 +364,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_measured_that_far_comes_last_and_says_so() {
+        let text = MODEL.replace("\"streams\":1,", "\"streams\":1,\"measured_rtt_s\":[0.01,0.02],");
+        let model = ProfileModel::parse(&text).unwrap();
+        let goal = Goal::size(Bytes(1_000_000_000)).unwrap();
+        let at = |rtt| model.ranked(Nanos(rtt), goal, &Wishes::default()).unwrap();
+        let near = at(20_000_000);
+        assert_eq!((near[0].configuration.streams.get(), near[0].beyond), (1, None));
+        let far = at(50_000_000);
+        assert_eq!(far[0].configuration.streams.get(), 10);
+        assert_eq!(far[2].beyond, Some([Nanos(10_000_000), Nanos(20_000_000)]));
+        assert_eq!(ProfileModel::parse(&model.line()).unwrap(), model);
+    }
+
+    #[test]
     fn wishes_are_met_or_nothing_is_there() {
         let wishes = Wishes { streams: Some(7.try_into().unwrap()), ..Wishes::default() };
         let goal = Goal::duration(Nanos(1_000_000_000)).unwrap();
@@ -351,6 +401,7 @@ mod tests {
             ("[9e8,5e9]", "[9e8]", "size_bps of configuration 0"),
             ("[9e8,5e9]", "[9e8,0]", "size_bps of configuration 0"),
             ("\"streams\":10", "\"streams\":0", "1 to 512"),
+            ("\"streams\":1,", "\"streams\":1,\"measured_rtt_s\":[],", "measured_rtt_s of configuration 1"),
             ("cubic", "a name too long", "congestion control's name"),
         ] {
             assert!(MODEL.contains(from), "{from}");

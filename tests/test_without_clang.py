@@ -1,0 +1,54 @@
+"""Where there was no clang at build time, everything but our own congestion controls is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from emulation import ROOT, Emulation, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# It builds for minutes.
+pytestmark = pytest.mark.alone
+
+NO_CLANG = "/nonexistent/clang"
+OURS = ("circuit", "htcp", "scalable")
+
+
+@pytest.fixture(scope="module")
+def built() -> Path:
+    """The program, built without clang, beside the others' build."""
+    target = ROOT / "target" / "without-clang"
+    command = ["cargo", "build", "--quiet", "--package", "farlink-cli", "--target-dir", str(target)]
+    # Nobody looks at its symbols, and half of the time is theirs.
+    without = {"CLANG": NO_CLANG, "CARGO_PROFILE_DEV_DEBUG": "0"}
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **without}, check=True)
+    return target / "debug" / "farlink"
+
+
+def test_the_list_says_what_is_missing_and_how_to_get_it(built: Path) -> None:
+    entries = {entry["name"]: entry for entry in json.loads(run([str(built), "congestion", "--json"]).stdout)}
+    assert entries["reno"]["state"] == "available"
+    for name in OURS:
+        assert entries[name]["state"] == "unavailable"
+        assert f"built without {NO_CLANG}: install clang and build again" in entries[name]["reason"]
+
+
+def test_transfers_work_and_a_circuit_is_refused_with_the_reason(built: Path) -> None:
+    with (
+        Emulation(options=["--rate", "100mbit"]) as emulation,
+        emulation.background("b", str(built), "serve") as server,
+    ):
+        assert server.stdout is not None
+        assert "listening on" in server.stdout.readline()
+        ended = emulation.on("a", str(built), "memory", "b", "--bytes", "1MiB")
+        assert ended.status == 0, ended
+        ended = emulation.on("a", str(built), "memory", "b", "--bytes", "1MiB", "--circuit", "100mbit")
+    assert ended.status == 2
+    assert "install clang and build again" in ended.complaint
