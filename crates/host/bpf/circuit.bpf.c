@@ -78,7 +78,8 @@
 #define LOSS_256THS 8
 #define MORE_LOSS_256THS 5
 #define TOLERATED_LOST 2
-/* Times in a row that a lower rate brought neither the delay nor the loss down: what our window may have queued has long
+#define MOST_OWN_LOSS_256THS 26
+/* Times, less those that it did, that a lower rate brought neither the delay nor the loss down: what our window may have queued has long
  * drained, so both are the path's own, whose way has changed or which others use, too. The sooner where the delay is
  * more than our window can queue. */
 #define IN_VAIN 8
@@ -108,7 +109,8 @@ struct circuit {
 	__u8 is_clocked;
 	__u8 fell_back;
 	__u8 is_counted;     /* in the pool's rate */
-	__u8 in_vain;        /* times that a lower rate did not help */
+	__u8 delayed;        /* times that a lower rate brought the delay not down */
+	__u8 losing;         /* nor the loss */
 	__u8 own_loss;       /* 256ths, of the path's own */
 	__u8 calm;           /* times in a row that a higher rate arrived */
 };
@@ -152,6 +154,11 @@ static __always_inline __u64 bytes_in(__u64 rate, __u64 us)
 static __always_inline __u64 larger(__u64 a, __u64 b)
 {
 	return a > b ? a : b;
+}
+
+static __always_inline __u64 smaller(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
 }
 
 /* What TCP sends as one, as tcp_tso_autosize has it: a millisecond of the rate, two segments to 64 KiB. */
@@ -282,7 +289,8 @@ void circuit_init(__u64 *arguments)
 	ca->drawn_at = (__u32)tp->bytes_sent;
 	ca->pool = pool_index(sk);
 	ca->is_counted = 0;
-	ca->in_vain = 0;
+	ca->delayed = 0;
+	ca->losing = 0;
 	ca->own_loss = 0;
 	ca->calm = 0;
 	/* Nothing bounds the first round trip but this. */
@@ -356,32 +364,42 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 		if (ca->bad < PATIENCE)
 			return;
 		ca->fell_back = 1;
-		ca->rate = ca->best * 95 / 100;
+		/* What was caught up with may have been faster than what is held. */
+		ca->rate = smaller(ca->best, ca->rate) * 95 / 100;
 		ca->bad = ANSWER;
 	} else if (ca->bad) {
 		ca->bad--;
 		return;
 	} else if (is_queueing || is_losing) {
-		bool is_beyond = is_queueing && rtt > ca->min_rtt + MARGIN_US / 4 * 5;
+		bool is_beyond = rtt > ca->min_rtt + ca->min_rtt / 8 + MARGIN_US / 4 * 5;
+		bool is_own_delay = is_queueing && ++ca->delayed > (is_beyond ? SOON_IN_VAIN : IN_VAIN);
+		bool is_own_loss = is_losing && ++ca->losing > IN_VAIN;
 
 		ca->calm = 0;
-		if (++ca->in_vain > (is_beyond ? SOON_IN_VAIN : IN_VAIN)) {
-			if (is_queueing)
-				ca->min_rtt = rtt;
-			if (is_losing)
-				ca->own_loss = lost_256ths < 255 ? lost_256ths : 255;
-			ca->in_vain = 0;
-		} else {
+		if (is_own_delay) {
+			ca->min_rtt = rtt;
+			ca->delayed = 0;
+		}
+		if (is_own_loss) {
+			ca->own_loss = smaller(lost_256ths, MOST_OWN_LOSS_256THS);
+			ca->losing = 0;
+		}
+		if (!is_own_delay && !is_own_loss) {
 			/* More than the path takes: a little less, or at once what it took where that is far less; but
 			 * once where a window too small for a longer way may be what keeps it low. */
-			bool is_far_less = taken_rate * 8 < ca->rate * 7 && (!is_beyond || ca->in_vain == 1);
+			bool is_far_less = taken_rate * 8 < ca->rate * 7 && (!is_queueing || !is_beyond || ca->delayed == 1);
 
 			ca->rate = (is_far_less ? taken_rate : ca->rate) * 97 / 100;
 			ca->bad = ANSWER;
 		}
 	} else {
-		if (ca->in_vain)
-			ca->in_vain--;
+		if (ca->delayed)
+			ca->delayed--;
+		if (ca->losing)
+			ca->losing--;
+		/* What others lost here is not the line's for good. */
+		if (lost_256ths < ca->own_loss)
+			ca->own_loss--;
 		/* What was sent a round trip ago has arrived, and was most of the rate. */
 		if (!is_app_limited && taken_rate * 10 >= earlier * 9 && earlier * 4 >= ca->rate * 3) {
 			ca->rate += ca->calm < CALM ? ca->rate / 50 : ca->rate / 12;
@@ -411,6 +429,9 @@ void circuit_cong_control(__u64 *arguments)
 	__s64 rtt = sample->rtt_us, held;
 	struct pool *pool;
 
+	/* An answer to a SYN comes before init. */
+	if (!ca->bucket_at)
+		return;
 	if (rtt > 0) {
 		__u64 coarse = rtt / 100;
 
@@ -497,7 +518,14 @@ void circuit_cong_control(__u64 *arguments)
 	tp->snd_cwnd = window < target ? window : target;
 	if (tp->snd_cwnd > in_flight) {
 		ca->drawn = (tp->snd_cwnd - in_flight) * mss;
-		__sync_fetch_and_sub(&pool->bytes, (__s64)ca->drawn);
+		held = __sync_fetch_and_sub(&pool->bytes, (__s64)ca->drawn);
+		if (held >= (__s64)ca->drawn)
+			return;
+		/* Another processor was faster: what it left. */
+		window = held > 0 ? held / mss : 0;
+		__sync_fetch_and_add(&pool->bytes, (__s64)ca->drawn - (__s64)(window * mss));
+		ca->drawn = window * mss;
+		tp->snd_cwnd = in_flight + window;
 	}
 }
 
