@@ -364,8 +364,8 @@ static __always_inline void judge(struct sock *sk, struct circuit *ca, __u64 now
 		if (ca->bad < PATIENCE)
 			return;
 		ca->fell_back = 1;
-		/* What was caught up with may have been faster than what is held. */
-		ca->rate = smaller(ca->best, ca->rate) * 95 / 100;
+		/* Losses alone leave the best as high as what is held: who looks must see a lower rate. */
+		ca->rate = smaller(ca->best, ca->rate / 16 * 15) * 95 / 100;
 		ca->bad = ANSWER;
 	} else if (ca->bad) {
 		ca->bad--;
