@@ -45,8 +45,8 @@
 #define CATCH_UP_SHIFT 5
 #define HURRIED_SHIFT 4
 /* Timers are late on a busy host, and the kernel makes up for half of that at most: at 10 Gb/s a tenth is missing. So
- * they are set a 16th faster: in the first round trip, of which nothing is known, and later for as long as the buckets tell
- * that less was sent than declared. */
+ * they are set up to a 16th faster: in the first round trip, of which nothing is known, by three quarters of that, and later
+ * for as long as the buckets tell that less was sent than declared. */
 #define LATE_SHIFT 4
 #define LATE_INTERVAL_US 80ULL
 /* Of the rate: what may be caught up with; and after a pause of the program. */
