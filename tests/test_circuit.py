@@ -56,7 +56,7 @@ def sent_again_after_fallback(record: dict[str, Any]) -> float:
     since = record["circuit"]["fell_back_s"] + 1
     counts = zip(trace["t_s"], trace["retransmits"], strict=True)
     settled = [again for t, again in counts if t > since]
-    return float(settled[-1] - settled[0]) / (record["bytes"] / (record["mtu"] - 52))
+    return float((settled[-1] - settled[0]) / (record["bytes"] / (record["mtu"] - 52)))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
