@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from farlink_lab.dynamics import DynamicsError, dynamics, poincare_pairs, pooled_pairs
+from farlink_lab.dynamics import DynamicsError, dynamics, poincare_pairs, pooled_pairs, samples_a_step
 
 
 def pairs(values):
@@ -66,8 +66,33 @@ def test_the_exponent_has_no_unit():
 
 def test_pairs_are_of_sustained_whole_intervals():
     samples = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 3.0], [0.4, 4.0], [0.43, 1.0]])
-    assert poincare_pairs(samples, since_s=0.1) == pytest.approx(np.array([[160, 240], [240, 320]]))
-    assert len(poincare_pairs(samples[:1], since_s=0.0)) == 0
+    pairs_found = poincare_pairs(samples, since_s=0.1, rtt_s=None)
+    assert pairs_found == pytest.approx(np.array([[160, 240], [240, 320]]))
+    assert len(poincare_pairs(samples[:1], since_s=0.0, rtt_s=None)) == 0
+
+
+def test_a_hole_in_the_samples_is_in_no_step():
+    ends = np.array([0.1, 0.2, 0.3, 0.4, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4])
+    samples = np.stack([ends, np.arange(10.0)], axis=1)
+    # Two samples make a step: the hole is skipped, and the last sample has none to join.
+    found = poincare_pairs(samples, since_s=0.0, rtt_s=0.2)
+    assert found == pytest.approx(np.array([[40, 200], [440, 600]]))
+
+
+@pytest.mark.parametrize("rtt_s", [0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
+def test_a_metronome_does_not_scatter(rtt_s):
+    ends = np.arange(1, 1001) / 10
+    bursts = np.floor(ends / rtt_s)
+    samples = np.stack([ends, 1e6 * np.diff(bursts, prepend=0.0)], axis=1)
+    found = dynamics(pooled_pairs([poincare_pairs(samples, since_s=1.0, rtt_s=rtt_s)]))
+    assert found.scatter < 0.04
+
+
+def test_a_step_is_no_shorter_than_it_must_be():
+    assert samples_a_step(0.1, 0.0004) == 1
+    assert samples_a_step(0.1, 0.366) == 11
+    with pytest.raises(DynamicsError, match="above 0"):
+        samples_a_step(0.1, 0.0)
 
 
 def test_runs_at_different_levels_are_not_one_map():

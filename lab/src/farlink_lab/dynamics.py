@@ -5,6 +5,10 @@ the nearest X (local linear regression); how many pairs is what best foretells e
 (leave-one-out). The exponent is the mean of ln|slope| over the pairs: below 0 small disturbances fade, above
 0 they grow.
 
+Steps. What a window limits arrives as a burst a round trip, and a sample that is no whole number of round
+trips has now one burst more, now one less: a scatter, even a map, of the clock that sampled it. So as many
+samples make one X_i as leave that scatter below `ALIASED`.
+
 Limits. Samples are noisy means over an interval. Noise in X flattens the slopes of neighbours that it has
 mixed, and where X says nothing of the next X, slopes are noise and their logarithms mean nothing. So an
 exponent is told only where the map foretells clearly more than the mean does (`FORETOLD`); else the answer is
@@ -13,6 +17,7 @@ exponent is told only where the map foretells clearly more than the mean does (`
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +37,8 @@ SAME_INTERVAL = 0.01
 # reach it by chance, with the best of all neighbourhoods (`test_noise_has_no_map`).
 FORETOLD = 12.0
 NO_MAP = "no map: a sample says no more of the next one than their mean does, as with noise about a constant"
+# The most that the number of bursts in a step may vary, relatively.
+ALIASED = 0.03
 # |slope| below is none: ln of it would be −∞ and rule the mean.
 LEAST_SLOPE = 1e-6
 
@@ -65,24 +72,66 @@ class Dynamics:
     reason: str
 
 
-def poincare_pairs(samples: Array, *, since_s: float) -> Array:
-    """X_i and X_{i+1}: throughputs of successive intervals after `since_s`, bit/s, shape (n, 2).
+def poincare_pairs(samples: Array, *, since_s: float, rtt_s: float | None) -> Array:
+    """X_i and X_{i+1}: throughputs of successive steps after `since_s`, bit/s, shape (n, 2).
 
     Args:
         samples: Shape (m, 2): bytes that arrived in the interval that ends t seconds after the start. A short
-            last interval, and any other that is not as long as most, makes no pair.
+            last interval, and any other that is not as long as most, is in no step.
         since_s: T_R: intervals that begin before are ramp-up.
+        rtt_s: τ, by which samples are joined to steps (`samples_a_step`); `None` where it is unknown: then
+            every sample is a step.
     """
     if len(samples) < 2:
         return np.empty((0, 2))
     ends = samples[:, 0]
     starts = np.concatenate([[0.0], ends[:-1]])
     lengths = ends - starts
-    usual = np.abs(lengths / np.median(lengths) - 1) <= SAME_INTERVAL
-    good = usual & (starts >= since_s - 1e-9)
-    rates = 8 * samples[:, 1] / lengths
-    paired = good[:-1] & good[1:]
-    return np.stack([rates[:-1][paired], rates[1:][paired]], axis=1)
+    usual = np.median(lengths)
+    if not usual > 0:
+        return np.empty((0, 2))
+    good = (np.abs(lengths / usual - 1) <= SAME_INTERVAL) & (starts >= since_s - 1e-9)
+    joined = samples_a_step(float(usual), rtt_s) if rtt_s else 1
+    found = [np.empty((0, 2))]
+    for first, last in _stretches(good):
+        steps = (last - first) // joined
+        within = slice(first, first + steps * joined)
+        rates = 8 * samples[within, 1].reshape(steps, joined).sum(axis=1)
+        rates /= lengths[within].reshape(steps, joined).sum(axis=1)
+        found.append(np.stack([rates[:-1], rates[1:]], axis=1))
+    return np.concatenate(found)
+
+
+def samples_a_step(interval_s: float, rtt_s: float) -> int:
+    """How many samples make a step of the map.
+
+    A step of r round trips has ⌊r⌋ or ⌈r⌉ bursts of a window. Were it drawn anew each time, their number
+    would vary by √(f(1 − f)) about r, with f = r − ⌊r⌋ (Bernoulli's law); this is the least count for which
+    that is at most `ALIASED` of r.
+
+    Args:
+        interval_s: Of a sample, seconds, above 0.
+        rtt_s: τ, seconds, above 0.
+
+    Raises:
+        DynamicsError: where either is not.
+    """
+    if not (interval_s > 0 and rtt_s > 0):
+        raise DynamicsError(
+            f"an interval and an RTT are above 0, here they are {interval_s:g} and {rtt_s:g} s"
+        )
+    for count in itertools.count(1):
+        trips = count * interval_s / rtt_s
+        part = trips % 1
+        if part * (1 - part) <= (ALIASED * trips) ** 2:
+            return count
+    raise AssertionError("no step is long enough")
+
+
+def _stretches(good: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First and past-the-last index of each run of good samples."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]]).astype(np.int8)))
+    return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]
 
 
 def pooled_pairs(runs: Sequence[Array]) -> Array:

@@ -57,7 +57,7 @@ class Findings:
         costs: By `Profile.key`; absent where CPU seconds are unknown.
         phases: By line number of the record; absent where the samples are too few.
         phases_at: By `Profile.key`: RTT by RTT, those whose samples tell them.
-        dynamics: By `Profile.key` and RTT (s): the sustained samples of all runs there.
+        dynamics: By `Profile.key` and RTT (s): the sustained samples of all runs there, step by step.
         losses: What single losses did, where the connection was asked for some.
 
     Where an analysis cannot be made, the reason stands in its place.
@@ -204,7 +204,9 @@ def _phases_at(profile: Profile, split: Mapping[int, Phases | None]) -> tuple[Ph
 
 def _dynamics(group: Sequence[Record], split: Mapping[int, Phases | None]) -> Dynamics | Refusal:
     told = [(record, known) for record in group if (known := split[record.line]) is not None]
-    runs = [poincare_pairs(record.samples, since_s=known.ramp_up_s) for record, known in told]
+    runs = [
+        poincare_pairs(record.samples, since_s=known.ramp_up_s, rtt_s=record.rtt_s) for record, known in told
+    ]
     try:
         return dynamics(pooled_pairs(runs))
     except DynamicsError as error:

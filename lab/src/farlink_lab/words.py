@@ -187,7 +187,7 @@ def dynamics_clause(found: Dynamics | Refusal) -> str:
     scatter = f"scatter {100 * found.scatter:.2g}%, {_count(len(found.current), 'pair')}"
     if found.lyapunov is None:
         return f"{found.reason} ({scatter})"
-    return f"Lyapunov exponent {found.lyapunov:+.2f} a sample ({scatter})".replace("-", "−")
+    return f"Lyapunov exponent {found.lyapunov:+.2f} a step ({scatter})".replace("-", "−")
 
 
 def model_sentence(findings: Findings, profile: Profile) -> str | None:

@@ -59,7 +59,7 @@ def _entry(record: Record, found: Phases | None, look: Look) -> dict[str, Any]:
             "sustained": float(f"{found.sustained_bps / 1e9:.4g}"),
             "said": _said(found),
         }
-        pairs = poincare_pairs(record.samples, since_s=found.ramp_up_s) / 1e9
+        pairs = poincare_pairs(record.samples, since_s=found.ramp_up_s, rtt_s=record.rtt_s) / 1e9
         if len(pairs):
             entry["pairs"] = [[float(f"{value:.4g}") for value in column] for column in pairs.T]
     window = _window(record)
