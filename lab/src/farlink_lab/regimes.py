@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression, nnls
 
+from farlink_lab.quantity import show_time
 from farlink_lab.resampling import lenders, resampled_means
 from farlink_lab.shape import Shape, ShapeError, shape
 from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
@@ -95,7 +96,7 @@ def regimes(
         whole = tested_regime(rtt_s, throughput_bps, null)
     else:
         whole = regime_of(found)
-    sigmoid, interval, reason = None, None, _no_transition(whole)
+    sigmoid, interval, reason = None, None, _no_transition(whole, rtt_s)
     if whole == "concave then convex" and len(rtt_s) >= LEAST_RTTS:
         means = np.array([values.mean() for values in throughput_bps])
         candidates = grid(rtt_s, means, runs=np.array([len(values) for values in throughput_bps]))
@@ -217,10 +218,12 @@ class _Projection:
         return float(nnls(self._hinges * signs, bent)[1])
 
 
-def _no_transition(whole: Regime) -> str:
+def _no_transition(whole: Regime, rtt_s: Array) -> str:
+    # A bend shows at inner RTTs alone.
+    first, last = show_time(float(rtt_s[1])), show_time(float(rtt_s[-2]))
     return {
-        "all concave": "the profile is concave at every RTT that was measured: τ_T lies beyond the last",
-        "all convex": "the profile is convex at every RTT that was measured: it has no concave region to end",
+        "all concave": f"the profile is concave wherever that shows: τ_T lies above {last}, if anywhere",
+        "all convex": f"the profile is convex wherever that shows: τ_T lies below {first}, if anywhere",
         "convex then concave": "the profile turns from convex to concave: a dual sigmoid turns the other way",
         "several turns": "the profile turns more than once: it has no single transition",
         "straight": "the profile is straight: it has neither region",
