@@ -64,6 +64,7 @@ def test_the_model_chooses_by_the_round_trip_that_is_measured(near: Emulation, t
     assert (record["congestion"], record["streams"], record["buffer_bytes"]) == ("reno", 3, 1 << 20)
     reason = record["congestion_reason"]
     assert "the profile model of 2026-11-21" in reason
+    assert "of a connection of" in reason
     assert "the most of 3" in reason
     assert "reno with 3 streams, buffers of 1MiB" in reason
 
@@ -112,6 +113,19 @@ def test_what_this_host_lacks_is_passed_over_and_said(near: Emulation, tmp_path:
     record = moved(near, "--bytes", "1MiB", f"--auto={path}")
     assert (record["congestion"], record["streams"]) == ("reno", 3)
     assert "not nosuch" in record["congestion_reason"]
+
+
+def test_a_model_declares_no_rate(near: Emulation, tmp_path: Path) -> None:
+    held = configuration("circuit", 2, [9.9e9, 9.9e9, 9.9e9], declared_bps=10_000_000_000)
+    path = saved(tmp_path, configurations=[held, *MODEL["configurations"]])  # type: ignore[misc]
+    record = moved(near, "--bytes", "1MiB", f"--auto={path}")
+    assert (record["congestion"], record["streams"]) == ("reno", 3)
+    assert "declared_bps" not in record
+    assert "not circuit, which it expects more of: name the rate" in record["congestion_reason"]
+    alone = saved(tmp_path, configurations=[held])
+    ended = near.on("a", str(FARLINK), "memory", "b", "--bytes", "1MiB", f"--auto={alone}")
+    assert ended.status == 2
+    assert "the model has circuits alone" in ended.complaint
 
 
 def test_the_far_end_sends_by_it_too(near: Emulation, tmp_path: Path) -> None:

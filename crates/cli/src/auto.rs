@@ -54,8 +54,21 @@ pub(crate) fn choose(
     };
     let fitting = ranked(wishes)?;
     let is_met = !fitting.is_empty();
-    let candidates = if is_met { fitting } else { ranked(&Wishes::default())? };
-    let (best, refused) = first_to_be_had(&candidates, way, wishes)?;
+    let mut candidates = if is_met { fitting } else { ranked(&Wishes::default())? };
+    let is_circuit_best = candidates.first().is_some_and(|best| best.configuration.declared.is_some());
+    if wishes.declared.is_none() {
+        // A rate is declared by who has it guaranteed, and not by what was measured elsewhere.
+        candidates.retain(|one| one.configuration.declared.is_none());
+    }
+    if candidates.is_empty() {
+        bail!(
+            "--auto: the model has circuits alone, and a circuit holds a rate that is yours: {NAME_THE_RATE}"
+        );
+    }
+    let (best, mut refused) = first_to_be_had(&candidates, way, wishes)?;
+    if is_circuit_best && wishes.declared.is_none() {
+        refused.insert(0, format!("not circuit, which it expects more of: {NAME_THE_RATE}"));
+    }
     let had = best.configuration;
     let congestion = match &wishes.declared {
         Some(_) => Some(Name::try_from("circuit".to_owned())?),
@@ -63,7 +76,7 @@ pub(crate) fn choose(
     };
     Ok(Choice {
         congestion,
-        declared: wishes.declared.or(if wishes.congestion.is_some() { None } else { had.declared }),
+        declared: wishes.declared,
         streams: wishes.streams.unwrap_or(had.streams),
         // A circuit brings its own buffers where nobody says otherwise.
         buffer: wishes.buffer.or(had.buffer),
@@ -112,12 +125,18 @@ fn reason(
         Goal::Size(size) => size.to_string(),
         Goal::Duration(time) => time.to_string(),
     };
-    let mut text = format!(
-        "the profile model of {day} expects {:.3} Gb/s of it for {task} over a round trip of {rtt}: {}, the most of \
-         {among}",
-        best.throughput_bps / 1e9,
-        words(best.configuration),
-    );
+    let loss = if model.loss() > 0.0 { format!(" and a loss of {}", model.loss()) } else { String::new() };
+    let of = format!("the profile model of {day}, of a connection of {} Gb/s{loss},", model.rate_bps() / 1e9);
+    let known = words(best.configuration);
+    let mut text = if is_met {
+        let expected = best.throughput_bps / 1e9;
+        format!(
+            "{of} expects {expected:.3} Gb/s of it for {task} over a round trip of {rtt}: {known}, the most of {among}"
+        )
+    } else {
+        // What it expects is of all that it chose, of which some is not taken.
+        format!("{of} has for {task} over a round trip of {rtt} as the best: {known}, of {among}")
+    };
     if let Some([first, last]) = best.beyond {
         text += &format!("; extrapolated, it was measured from {first} to {last}");
     }
@@ -152,6 +171,9 @@ fn usual_place() -> anyhow::Result<PathBuf> {
     })?;
     Ok(data.join("farlink/profile.json"))
 }
+
+/// How a circuit is had.
+const NAME_THE_RATE: &str = "name the rate that is guaranteed to you, as in --circuit 10gbit";
 
 /// To what a round trip is rounded.
 const SHOWN: u64 = 100_000;

@@ -102,6 +102,18 @@ impl ProfileModel {
         self.inner.made.as_str()
     }
 
+    /// The rate of the wire that it is of, bit/s.
+    #[must_use]
+    pub fn rate_bps(&self) -> f64 {
+        self.inner.rate_bps
+    }
+
+    /// The share of packets that the wire loses.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        self.inner.loss
+    }
+
     /// What its predictions assume beyond the records.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         self.inner.notes.iter().map(Text::as_str)
