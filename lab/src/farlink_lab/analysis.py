@@ -136,7 +136,7 @@ def _regimes(found: Regimes | Refusal, profile: Profile) -> Object:
                 "first": region.first_s,
                 "last": region.last_s,
                 "points": region.points,
-                "agree": region.sure,
+                "sure": region.sure,
             }
             for region in found.shape.regions
         ],
