@@ -1,10 +1,11 @@
 """Does advice from 15% of a sweep find what the whole sweep finds? Writes bench/advice.md.
 
-Replays sweeps that were measured: `bench/advice.py DIR…`, or without DIR the one of `plans/variants.toml`
-(about an hour and a quarter, which it measures first where that was not done; it goes on where it was
-interrupted). An RTT is held out; among the others `farlink lab search` chooses its probes, each a run of the
-sweep; `farlink lab advise` answers for the RTT that was held out, and what it advises is compared with the
-best of all configurations there.
+Replays sweeps that were measured: `bench/advice.py DIR…`, or without DIR the one of `plans/sizes.toml`
+(about 35 minutes, which it measures first where that was not done; it goes on where it was interrupted). An
+RTT is held out; among the others `farlink lab search` chooses its probes, each a run of the sweep; `farlink
+lab advise` answers for the RTT that was held out, and what it advises is compared with the best of all
+configurations there. Where a sweep has several sizes, all probes are of one, and the answers are for the
+others: those are held out, too, and each is judged by runs of its own size.
 
 Which is best is chosen by one half of the runs and judged, as what was advised is, by the other: the highest
 of several medians of a few noisy runs lies above what its own configuration reaches again.
@@ -13,50 +14,38 @@ of several medians of a few noisy runs lies above what its own configuration rea
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
-from farlink_lab.advice import Adviser
+from farlink_lab.advice import CLAIM, Adviser
 from farlink_lab.choice import Choice, Task
-from farlink_lab.course import converted_bps
 from farlink_lab.expectation import expected_bps
-from farlink_lab.ground import AdviceError, Ground, Place, ground
-from farlink_lab.records import read_records
-from farlink_lab.search import Search
+from farlink_lab.ground import AdviceError
 
 from support import page
 from support.connection import FARLINK, ROOT
+from support.sweep import HALVINGS, Probes, Sweep, scattered, searched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
-    from farlink_lab.records import Record
     from numpy.typing import NDArray
 
-PLAN = ROOT / "plans" / "variants.toml"
+PLAN = ROOT / "plans" / "sizes.toml"
 OUT = ROOT / "target" / "bench-advice"
 # The bars of the question.
 SHARE, GOOD, OFTEN = 0.15, 0.95, 0.90
 SEEDS = 20
 # Of the sweep's runs, for the curve.
 SHARES = (0.03, 0.06, 0.09, 0.12, SHARE)
-# Halvings of a cell's runs.
-HALVINGS = 40
 RESAMPLES = 2000
-TASKS = (
-    Task(mode="duration", amount=10.0),
-    Task(mode="size", amount=1e9),
-    Task(mode="size", amount=1e10),
-    Task(mode="size", amount=5e10),
-)
-Spot = tuple[Choice, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +58,7 @@ class Case:
         seed: Of the draw of runs.
         ratio: By `Sweep.reach`.
         naive: By `Sweep.naive_reach`.
+        inside: The share of the runs of what was advised that lie in its interval; `None` without one.
 
     """
 
@@ -77,144 +67,59 @@ class Case:
     seed: int
     ratio: float
     naive: float
+    inside: float | None
 
 
-class Sweep:
-    """A sweep of ours, by configuration and RTT."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was advised, and the interval that came with it."""
 
-    def __init__(self, directory: Path) -> None:
-        """Reads its records."""
-        self.ground = ground(read_records(directory / "records.jsonl").records)
-        self.records = {(place.choice, place.rtt_s): place.records for place in self.ground.places}
-        self.runs = sum(map(len, self.records.values()))
-
-    def rates_bps(self, rtt_s: float, task: Task) -> dict[Choice, list[float]]:
-        """The runs of each configuration at one RTT, as they tell of `task`."""
-        found = {}
-        for choice in self.ground.choices:
-            told = [
-                known for run in self.records.get((choice, rtt_s), ()) if (known := converted_bps(run, task))
-            ]
-            rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
-            if rates:
-                found[choice] = rates
-        return found
-
-    def reach(self, rtt_s: float, task: Task) -> dict[Choice, float]:
-        """How much of the best each configuration reaches at one RTT.
-
-        The runs of each are halved, the best is chosen by one half, and both are judged by the other; the
-        geometric mean over `HALVINGS`. A lone run is in both halves, which flatters the best.
-        """
-        rates = self.rates_bps(rtt_s, task)
-        draw = random.Random(f"{rtt_s} {task}")
-        ratios: dict[Choice, list[float]] = {choice: [] for choice in rates}
-        for _ in range(HALVINGS):
-            halves = {choice: halved(own, draw) for choice, own in rates.items()}
-            best = max(halves, key=lambda choice: halves[choice][0])
-            for choice, (_, judged) in halves.items():
-                ratios[choice].append(math.log(judged / halves[best][1]))
-        return {choice: math.exp(sum(own) / len(own)) for choice, own in ratios.items()}
-
-    def naive_reach(self, rtt_s: float, task: Task) -> dict[Choice, float]:
-        """Likewise against the highest median of all runs, by which each is judged, too."""
-        medians = {choice: median(own) for choice, own in self.rates_bps(rtt_s, task).items()}
-        return {choice: rate / max(medians.values()) for choice, rate in medians.items()}
+    choice: Choice
+    low_bps: float | None = None
+    high_bps: float | None = None
 
 
-def halved(rates: Sequence[float], draw: random.Random) -> tuple[float, float]:
-    """Medians of two halves; of a lone run, itself twice."""
-    if len(rates) < 2:
-        return rates[0], rates[0]
-    mixed = draw.sample(list(rates), len(rates))
-    middle = len(mixed) // 2 + (len(mixed) % 2 and draw.randrange(2))
-    return median(mixed[:middle]), median(mixed[middle:])
-
-
-class Probes:
-    """Runs of a sweep, taken one by one, none of them at the RTT that is held out."""
-
-    def __init__(self, sweep: Sweep, *, held_out: float, task: Task, seed: int) -> None:
-        """Has taken none."""
-        self.sweep, self.task = sweep, task
-        self.draw = random.Random(f"{seed}")
-        self.rtts = [float(rtt) for rtt in sweep.ground.rtt_s if rtt != held_out]
-        self.left: dict[Spot, list[Record]] = {
-            spot: self.draw.sample(runs, len(runs))
-            for spot, runs in sweep.records.items()
-            if spot[1] != held_out
-        }
-        self.taken: dict[Spot, list[Record]] = {}
-
-    def take(self, spot: Spot) -> None:
-        """One more run there."""
-        self.taken.setdefault(spot, []).append(self.left[spot].pop())
-        if not self.left[spot]:
-            del self.left[spot]
-
-    @property
-    def ground(self) -> Ground:
-        """What advice has from the probes."""
-        places = (
-            Place(choice=choice, rtt_s=rtt, records=tuple(runs)) for (choice, rtt), runs in self.taken.items()
-        )
-        return replace(self.sweep.ground, places=tuple(places))
-
-
-def searched(probes: Probes) -> Iterator[None]:
-    """Takes probe after probe as `farlink lab search` does."""
-    choices = probes.sweep.ground.choices
-    search = Search(choices=choices, rtts_s=probes.rtts, task=probes.task, wire=probes.sweep.ground.measured)
-    while probes.left:
-        gains = search.gains()
-        worth = {
-            spot: gains[choices.index(spot[0]), probes.rtts.index(spot[1])] / (runs[-1].duration_s or 1.0)
-            for spot, runs in probes.left.items()
-        }
-        probes.take(max(worth, key=lambda spot: worth[spot]))
-        search.learn(probes.ground.observations(probes.task))
-        yield
-
-
-def scattered(probes: Probes) -> Iterator[None]:
-    """Takes probe after probe at random."""
-    while probes.left:
-        probes.take(probes.draw.choice(list(probes.left)))
-        yield
-
-
-def advised(probes: Probes, rtt_s: float) -> Choice | None:
+def advised(probes: Probes, rtt_s: float) -> Answer | None:
     """What is advised by the probes; `None` where they tell nothing."""
-    stood = probes.ground
     try:
-        rates = Adviser(stood, probes.task).throughput_bps(rtt_s)
+        best = Adviser(probes.ground, probes.task).advice(rtt_s, extrapolate=True).best
     except AdviceError:
         return None
-    return stood.choices[int(np.argmax(rates))]
+    return Answer(choice=best.choice, low_bps=best.low_bps, high_bps=best.high_bps)
 
 
-def cases(
-    sweep: Sweep, choose: Callable[[float, Task, int], Mapping[int, Choice | None]], *, seeds: int = SEEDS
-) -> dict[int, list[Case]]:
+Choose = Callable[[float, Task, int], Mapping[int, Answer | None]]
+
+
+def cases(sweep: Sweep, choose: Choose, *, seeds: int = SEEDS) -> dict[int, list[Case]]:
     """What `choose` gives for every inner RTT, task and seed, by the number of probes."""
     found: dict[int, list[Case]] = {}
     for rtt in map(float, sweep.ground.rtt_s[1:-1]):
-        for task in TASKS:
+        for task in sweep.tasks:
             reach, naive = sweep.reach(rtt, task), sweep.naive_reach(rtt, task)
+            rates = sweep.rates_bps(rtt, task)
             for seed in range(seeds):
-                for count, choice in choose(rtt, task, seed).items():
-                    ratio, plain = (told.get(choice, 0.0) if choice else 0.0 for told in (reach, naive))
-                    case = Case(rtt_s=rtt, task=task, seed=seed, ratio=ratio, naive=plain)
+                for count, answer in choose(rtt, task, seed).items():
+                    ratio, plain = (
+                        told.get(answer.choice, 0.0) if answer else 0.0 for told in (reach, naive)
+                    )
+                    inside = held(answer, rates.get(answer.choice, ())) if answer else None
+                    case = Case(rtt_s=rtt, task=task, seed=seed, ratio=ratio, naive=plain, inside=inside)
                     found.setdefault(count, []).append(case)
     return found
 
 
-def by_probes(
-    sweep: Sweep, take: Callable[[Probes], Iterator[None]], counts: Collection[int]
-) -> Callable[[float, Task, int], Mapping[int, Choice | None]]:
+def held(answer: Answer, rates_bps: Sequence[float]) -> float | None:
+    """The share of runs that an answer's interval holds; `None` without an interval or a run."""
+    if answer.low_bps is None or answer.high_bps is None or not rates_bps:
+        return None
+    return float(np.mean([answer.low_bps <= rate <= answer.high_bps for rate in rates_bps]))
+
+
+def by_probes(sweep: Sweep, take: Callable[[Probes], Iterator[None]], counts: Collection[int]) -> Choose:
     """Advice from so many probes, taken so; the fewer are the first of the more."""
 
-    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Choice | None]:
+    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
         probes = Probes(sweep, held_out=rtt_s, task=task, seed=seed)
         taken = itertools.islice(take(probes), max(counts))
         return {count: advised(probes, rtt_s) for count, _ in enumerate(taken, 1) if count in counts}
@@ -222,14 +127,14 @@ def by_probes(
     return choose
 
 
-def by_model(sweep: Sweep) -> Callable[[float, Task, int], Mapping[int, Choice | None]]:
+def by_model(sweep: Sweep) -> Choose:
     """The model alone; where it has several as the best, one of them by chance."""
 
-    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Choice | None]:
+    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
         wire, choices = sweep.ground.measured, sweep.ground.choices
         rates = [float(expected_bps(each, np.array([rtt_s]), task=task, wire=wire)[0]) for each in choices]
         best = [each for each, rate in zip(choices, rates, strict=True) if rate >= max(rates) * 0.9999]
-        return {0: random.Random(f"{seed} {rtt_s} {task}").choice(best)}
+        return {0: Answer(choice=random.Random(f"{seed} {rtt_s} {task}").choice(best))}
 
     return choose
 
@@ -267,6 +172,7 @@ def row(name: str, runs: str, found: Sequence[Case]) -> list[str]:
     low, high = interval(found)
     ratios = [case.ratio for case in found]
     naive = float(np.mean([case.naive >= GOOD for case in found]))
+    inside = [case.inside for case in found if case.inside is not None]
     return [
         name,
         runs,
@@ -274,16 +180,19 @@ def row(name: str, runs: str, found: Sequence[Case]) -> list[str]:
         f"{100 * naive:.0f}%",
         f"{median(ratios):.3f}",
         f"{min(ratios):.3f}",
+        f"{100 * float(np.mean(inside)):.0f}% of {len(inside)}" if inside else "",
         str(len(found)),
     ]
 
 
+def always(choice: Choice) -> Choose:
+    """The same for every question."""
+    return lambda _rtt_s, _task, _seed: {0: Answer(choice=choice)}
+
+
 def fixed(sweep: Sweep) -> list[list[str]]:
     """Every configuration, if it were always taken: how hard the question is."""
-    found = [
-        (choice, cases(sweep, lambda _rtt, _task, _seed, choice=choice: {0: choice}, seeds=1)[0])  # type: ignore[misc]
-        for choice in sweep.ground.choices
-    ]
+    found = [(choice, cases(sweep, always(choice), seeds=1)[0]) for choice in sweep.ground.choices]
     found.sort(key=lambda each: -reached(each[1]))
     return [row(f"always {choice.name}", "all, in hindsight", own) for choice, own in found[:3]]
 
@@ -314,13 +223,22 @@ def body(sweep: Sweep, *, called: str) -> str:
     ]
     late = sum(record.overrun for runs in sweep.records.values() for record in runs)
     lone = sum(len(runs) == 1 for runs in sweep.records.values())
-    held = len(counted.rtt_s) - 2
+    inner = len(counted.rtt_s) - 2
+    by_own = (
+        "No probe is of a size that is asked for, and what reaches how much of the best is told by runs of "
+        "that size alone."
+    )
+    by_course = (
+        "A run tells of another size or duration by its two phases, for what is advised and for the best "
+        "alike: sizes test the choice here, and not the conversion."
+    )
     verdicts = ["holds" if reached(searches[count]) >= OFTEN else "does not hold" for count in (few, more)]
     low, high = interval(searches[more], searches[few])
+    of_each = f" of {sweep.probed.shown}" if sweep.probed else ""
     sweep_said = (
         f"The sweep: {called}; {len(counted.choices)} configurations of `farlink` at "
-        f"{len(counted.rtt_s)} RTTs are {spots} cells, {sweep.runs} runs that count, {late} of them late. "
-        f"{lone} cells have a lone run."
+        f"{len(counted.rtt_s)} RTTs are {spots} cells{of_each}, {sweep.runs} runs that count, {late} of them "
+        f"late. {lone} cells have a lone run."
     )
     bar = (
         f"Bar: what is advised reaches {100 * GOOD:.0f}% of the best in {100 * OFTEN:.0f}% of the answers, "
@@ -330,15 +248,25 @@ def body(sweep: Sweep, *, called: str) -> str:
         f"({100 * low:+.0f} to {100 * high:+.0f}, paired by draw and RTT)."
     )
     method = (
-        f"Each of the {held} inner RTTs is held out in turn: no probe is there. Asked is for "
-        f"{', '.join(task.shown for task in TASKS)}, with {SEEDS} draws of which run of a cell a probe sees."
+        f"Each of the {inner} inner RTTs is held out in turn: no probe is there. Asked is for "
+        f"{', '.join(task.shown for task in sweep.tasks)}, with {SEEDS} draws of which run of a cell a probe "
+        f"sees. {by_own if sweep.probed else by_course}"
     )
     parts = [
         sweep_said,
         bar,
         method,
         page.table(
-            ["chosen by", "probes (of runs)", "reach 95%", "naively", "median of best", "worst", "answers"],
+            [
+                "chosen by",
+                "probes (of runs)",
+                "reach 95%",
+                "naively",
+                "median of best",
+                "worst",
+                "in interval",
+                "answers",
+            ],
             rows,
         ),
         *(
@@ -359,10 +287,11 @@ METHOD = (
     "Which configuration is best at the held-out RTT is chosen by one half of the runs there, and both it "
     f"and what was advised are judged by the other; the geometric mean over {HALVINGS} halvings must be "
     f"{100 * GOOD:.0f}%. *Naively* is against the highest median of all runs, which is too high: it is the "
-    "highest of several by luck, too. A run of another size or duration tells of the one asked by its two "
-    "phases, for what is advised and for the best alike: sizes test the choice here, and not the conversion. "
-    "Intervals are of 95%, by a bootstrap over the draws and over the held-out RTTs, as answers at one RTT "
-    "stand and fall together: they say what luck in the probes and in the RTTs does, not what another "
+    "highest of several by luck, too. *In interval* is the share of the runs of what was advised, at the "
+    f"held-out RTT, that lie in the interval that came with the advice, which claims {100 * CLAIM:.0f}%, and "
+    "how many answers have one: what lies beyond a configuration's own probes has none. "
+    "Intervals here are of 95%, by a bootstrap over the draws and over the held-out RTTs, as answers at one "
+    "RTT stand and fall together: they say what luck in the probes and in the RTTs does, not what another "
     "machine's sweep would."
 )
 

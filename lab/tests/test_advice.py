@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 import synthetic
+from farlink_lab import model
 from farlink_lab.advice import CLAIM, Adviser
 from farlink_lab.choice import Choice, Task
+from farlink_lab.conversion import conversion_error
 from farlink_lab.course import Course, converted_bps
 from farlink_lab.expectation import Wire, expected_bps, limit_bps
 from farlink_lab.ground import AdviceError, ground
@@ -96,6 +99,61 @@ def test_the_intervals_hold_the_next_run_at_least_as_often_as_they_claim():
                 held += one.low_bps <= following <= one.high_bps
                 asked += 1
     assert held / asked >= CLAIM
+
+
+def ramping(choice, rtt, drawn):
+    """A run of 10 s whose ramp-up and sustained rate vary, as samples of 100 ms."""
+    window = choice.streams * synthetic.WINDOW_BYTES
+    ramp = model.ramp_up_s(rtt, capacity_bps=WIRE.capacity_bps, streams=1, window_bytes=window).item()
+    rate = WIRE.capacity_bps * min(np.exp(drawn.gauss(-0.05, 0.03)), 1)
+    ramp *= np.exp(drawn.gauss(0, 0.1))
+    return synthetic.samples(ramp_s=ramp, rate_bps=rate, seconds=10.0, tau_s=rtt)
+
+
+def test_the_intervals_of_another_size_hold_the_next_transfer_as_often_as_they_claim():
+    size = Task(mode="size", amount=1e9)
+    choices = [each for each in CHOICES if each.buffer_bytes is None and each.congestion == "cubic"]
+    drawn = random.Random(3)
+    held = asked = 0
+    for _ in range(12):
+        records = []
+        for line, (rtt, choice, _) in enumerate(itertools.product(synthetic.RTTS_S, choices, range(3))):
+            course = ramping(choice, rtt, drawn)
+            rate = 8 * sum(moved for _, moved in course) / 10.0
+            records.append(parsed(choice, rtt, rate, run=str(line), samples=course))
+        adviser = Adviser(ground(records), size)
+        for rtt in (0.07, 0.12):
+            for one in adviser.advice(rtt).ranking:
+                ends, moved = np.array(ramping(one.choice, rtt, drawn)).T
+                takes = np.interp(size.amount, np.cumsum(moved), ends)
+                held += one.low_bps <= 8 * size.amount / takes <= one.high_bps
+                asked += 1
+    assert held / asked >= CLAIM
+
+
+def test_a_course_shows_how_far_it_errs():
+    choice = CHOICES[0]
+    steady = parsed(choice, 0.0004, 8e9, samples=[[0.1 * n, 10**8] for n in range(1, 101)])
+    for task in (Task(mode="size", amount=1e9), Task(mode="size", amount=1e11), TEN_SECONDS):
+        assert conversion_error(steady, task) == pytest.approx(0, abs=0.01)
+    # What slows down later is not foretold by its first half, and is by the whole.
+    slowing = parsed(
+        choice, 0.0004, 6e9, samples=[[0.1 * n, 10**8 if n <= 50 else 5 * 10**7] for n in range(1, 101)]
+    )
+    assert conversion_error(slowing, Task(mode="size", amount=1e11)) == pytest.approx(np.log(4 / 3), abs=0.02)
+    assert conversion_error(parsed(choice, 0.0004, 6e9), TEN_SECONDS) is None
+
+
+def test_where_no_run_shows_how_far_it_errs_there_is_no_interval():
+    # Runs of a second: too short to tell their phases by their halves.
+    short = [
+        parsed(choice, rtt, 8e9, run=str(n), seconds=1.0, samples=[[0.1 * n, 10**8] for n in range(1, 11)])
+        for n, (rtt, choice) in enumerate(itertools.product(synthetic.RTTS_S, CHOICES[:2]))
+    ]
+    advice = Adviser(ground(short), Task(mode="size", amount=1e11)).advice(0.07)
+    assert advice.best.low_bps is None
+    assert not advice.best.extrapolated
+    assert "with no interval" in "\n".join(told(advice))
 
 
 def test_a_window_limit_is_named_with_the_rtt_from_which_it_binds():
@@ -379,7 +437,9 @@ def sampled(**changes):
 
 def test_the_saved_model_keeps_its_caveats():
     plain = profile_model(ground(sampled()))
-    assert not {"measured_with", "notes"} & set(plain)
+    assert "measured_with" not in plain
+    (told_by,) = plain["notes"]
+    assert told_by.startswith("measured were durations of 10 s: others are told by the two phases")
     farther = profile_model(ground(sampled(), rate_bps=40e9, extrapolate=True))
     assert any(
         "measured over 10.0 Gb/s: the model has the limits of 40.0 Gb/s" in n for n in farther["notes"]

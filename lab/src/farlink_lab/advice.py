@@ -5,8 +5,10 @@ model, which a Gaussian process carries between RTTs and configurations (`surrog
 that it errs at an RTT that was not measured as it errs at the measured ones, when each inner one is left out
 in turn: of the errors found so the interval takes in as many as it claims (Vovk, Gammerman and Shafer 2005,
 4.1; Lei and others 2018). They are a configuration's own at the nearest RTTs that have `LEAST_ERRORS`
-together; where there are fewer, those of all, and then it is no narrower than the process itself claims.
-That is a stronger assumption than `confidence` makes, and the intervals are narrower.
+together; where there are fewer, those of all, and then it is no narrower than the process itself claims. A
+configuration without runs of just this task is told of by the course of others, and its interval is wider by
+how far courses err (`conversion`). That is a stronger assumption than `confidence` makes, and the intervals
+are narrower.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from farlink_lab.confidence import ConfidenceError, Interval, interval_at
+from farlink_lab.conversion import conversion_error
 from farlink_lab.course import converted_bps
 from farlink_lab.expectation import expected_bps, limit_bps, most_bps
 from farlink_lab.ground import AdviceError, Ground, unmeasured
@@ -49,7 +52,8 @@ class Prediction:
     Attributes:
         choice: The configuration.
         throughput_bps: Predicted Θ.
-        low_bps: Of the interval; `None` where it is extrapolated: nothing bounds it there.
+        low_bps: Of the interval; `None` where it is extrapolated, or no run shows how far one of another task
+            errs: nothing bounds it there.
         high_bps: Likewise.
         model_bps: What the model alone says.
         bounds: What the runs bound it by if a longer RTT never helps, and nothing more; `None` where they do
@@ -190,14 +194,16 @@ class Adviser:
         for choice, rate, expected, wide in zip(self.ground.choices, rates, models, deviation, strict=True):
             own = _nearest(errors[choice])
             reach = max(_reach(pooled), NORMAL * float(wide)) if own is None else _reach(own)
+            reach += self._conversion_reach(choice, rtt_s)
             measured = self.measured_s(choice)
             extrapolated = elsewhere or not measured or unmeasured(rtt_s, measured)
+            bounded = math.isfinite(reach) and not extrapolated
             found.append(
                 Prediction(
                     choice=choice,
                     throughput_bps=float(rate),
-                    low_bps=None if extrapolated else float(rate * math.exp(-reach)),
-                    high_bps=None if extrapolated else float(min(rate * math.exp(reach), max(limit, rate))),
+                    low_bps=float(rate * math.exp(-reach)) if bounded else None,
+                    high_bps=float(min(rate * math.exp(reach), max(limit, rate))) if bounded else None,
                     model_bps=float(expected),
                     bounds=None if extrapolated else self._bounds(choice, rtt_s),
                     measured_s=measured,
@@ -269,6 +275,32 @@ class Adviser:
                 errors[one.choice].append([abs(ratio - float(mean)) for ratio in one.ratios])
         return errors
 
+    def _conversion_reach(self, choice: Choice, rtt_s: float) -> float:
+        """What holds `CLAIM` of the errors of courses about the task; 0 where `choice` has runs of it.
+
+        Infinite where no run shows how its course errs.
+        """
+        places = sorted(self.ground.places, key=lambda place: abs(math.log(place.rtt_s / rtt_s)))
+        runs = [record for place in places if place.choice == choice for record in place.records]
+        if any(self.task.is_of(record) for record in runs):
+            return 0.0
+        own, others = (
+            [
+                [
+                    error
+                    for record in place.records
+                    if (error := conversion_error(record, self.task)) is not None
+                ]
+                for place in places
+                if (place.choice == choice) == is_own and not place.late
+            ]
+            for is_own in (True, False)
+        )
+        errors = _nearest(own) or _nearest([*own, *others])
+        if errors is not None:
+            return _reach(errors)
+        return max((error for at in (*own, *others) for error in at), default=math.inf)
+
     def _bounds(self, choice: Choice, rtt_s: float) -> Interval | None:
         by_rtt = {
             place.rtt_s: [told[0] for record in place.records if (told := converted_bps(record, self.task))]
@@ -286,7 +318,8 @@ class Adviser:
         longest = max(record.duration_s or 0.0 for record in records)
         said = (
             f"not every configuration has runs of {self.task.shown}: others tell of it by their two phases, "
-            "ramp-up for T_R seconds and then θ_S for the rest"
+            "ramp-up for T_R seconds and then θ_S for the rest, and their intervals are wider by how far "
+            "that errs within the runs themselves"
         )
         takes = 8 * self.task.amount / rate_bps if self.task.mode == "size" else self.task.amount
         if takes > 1.5 * longest:

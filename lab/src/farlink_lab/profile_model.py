@@ -19,7 +19,7 @@ from farlink_lab.advice import Adviser
 from farlink_lab.choice import Task
 from farlink_lab.error import LabError
 from farlink_lab.ground import AdviceError, unmeasured
-from farlink_lab.quantity import show_time
+from farlink_lab.quantity import show_size, show_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         "goodput_bps": wire.capacity_bps,
         "loss": wire.loss,
         **({} if mover == "farlink" else {"measured_with": mover}),
-        **({"notes": notes} if notes else {}),
+        "notes": notes,
         "rtt_s": [_digits(rtt) for rtt in rtts],
         "bytes": [round(size) for size in SIZES],
         "seconds": list(DURATIONS_S),
@@ -154,7 +154,22 @@ def _notes(ground: Ground, mover: str) -> list[str]:
         )
     if ground.late_note:
         notes.append(ground.late_note)
-    return notes
+    return [*notes, _conversion_note(ground)]
+
+
+def _conversion_note(ground: Ground) -> str:
+    """From which sizes and durations the others are told."""
+    runs = [record for place in ground.places for record in place.records]
+    known = []
+    for mode, what, show in (("size", "sizes", show_size), ("duration", "durations", show_time)):
+        amounts = [record.amount for record in runs if record.mode == mode]
+        if amounts:
+            low, high = show(min(amounts)), show(max(amounts))
+            known.append(f"{what} of {low}" if low == high else f"{what} from {low} to {high}")
+    return (
+        f"measured were {' and '.join(known)}: others are told by the two phases of those runs, and that a "
+        "longer transfer goes on as they did is assumed"
+    )
 
 
 def _digits(rtt_s: float) -> float:

@@ -148,7 +148,8 @@ def _bound_by_windows(advice: Advice) -> str:
 def _rates(advice: Advice, one: Prediction) -> str:
     if one.low_bps is None or one.high_bps is None:
         # Where the connection is another, the notes say so.
-        where = "" if advice.ground.notes else f" (extrapolated: it was measured {one.measured_shown})"
+        where = f" (extrapolated: it was measured {one.measured_shown})"
+        where = "" if advice.ground.notes or not one.extrapolated else where
         return f"{show_rate(one.throughput_bps)}, with no interval{where}"
     return (
         f"{show_rate(one.throughput_bps)} ({100 * advice.claim:.0f}%: {show_rate(one.low_bps)} to "
