@@ -43,14 +43,18 @@ def regime_row(profile: Profile, found: Findings) -> list[str]:
     bow = f"{concavity(profile):+.3f}"
     drawn = convexities(profile)
     bow += " (no interval)" if drawn is None else f" ({interval(drawn)})"
-    unused, both = "–", "–"
-    try:
-        use = utilization(profile.rtt_s, clipped(profile), capacity_bps=profile.capacity_bps or 0.0)
-        unused, both = f"{use.under_utilization:.3f}", f"{use.coefficient:.3f}"
-    except UtilizationError:
-        pass
+    unused, both = others(profile)
     medians = ", ".join(f"{rate / 1e9:.2f}" for rate in profile.median_bps)
     return [profile.label, told, at, unused, bow, both, medians, f"{profile.runs} ({profile.late_runs})"]
+
+
+def others(profile: Profile) -> tuple[str, str]:
+    """C_U and UCC, which belong beside C_CC."""
+    try:
+        use = utilization(profile.rtt_s, clipped(profile), capacity_bps=profile.capacity_bps or 0.0)
+    except UtilizationError:
+        return "–", "–"
+    return f"{use.under_utilization:.3f}", f"{use.coefficient:.3f}"
 
 
 def clipped(profile: Profile) -> Array:

@@ -20,6 +20,7 @@ from support.concavity import (
     concavity,
     convexities,
     interval,
+    others,
     regime_row,
 )
 
@@ -142,10 +143,11 @@ def smoother_is_wider(found: Findings) -> tuple[str, str]:
         _cell(profile): (median(scatters[profile.key][rtt] for rtt in rtts), concavity(profile))
         for profile in found.profiles
     }
-    rows = [
-        [profile.label, f"{points[_cell(profile)][0]:.3f}", f"{points[_cell(profile)][1]:+.3f}"]
-        for profile in sorted(found.profiles, key=lambda profile: points[_cell(profile)][0])
-    ]
+    rows = []
+    for profile in sorted(found.profiles, key=lambda profile: points[_cell(profile)][0]):
+        scatter, bow = points[_cell(profile)]
+        unused, both = others(profile)
+        rows.append([profile.label, f"{scatter:.4f}", unused, f"{bow:+.3f}", both])
     strata = (
         ("all configurations", [list(points)]),
         ("of one buffer", _strata(points, 0)),
@@ -179,12 +181,13 @@ def smoother_is_wider(found: Findings) -> tuple[str, str]:
         if float(rtt) in rtts
     )
     beside = (
-        f"Scatter: median over the {len(rtts)} RTTs at which the samples of every configuration have one "
+        "Scatter: about the map of steps of nearly whole round trips, so that bursts of a window are none; "
+        f"median over the {len(rtts)} RTTs at which the samples of every configuration have one "
         f"({', '.join(f'{1e3 * rtt:g}' for rtt in rtts)} ms; {late} of the {count * len(rtts)} points are "
         "late). p: exact, one-sided, that ranks which have nothing to do with each other agree as much."
     )
     tables = [
-        page.table(["configuration", "scatter", "C_CC"], rows),
+        page.table(["configuration", "scatter", "C_U", "C_CC", "UCC"], rows),
         page.table(
             ["Kendall's tau of scatter and C_CC", "tau", "p"],
             [[name, f"{own:+.2f}", f"{likely:.2g}"] for name, own, likely, _ in tests],
