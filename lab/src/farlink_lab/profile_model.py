@@ -50,8 +50,8 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         made: When, RFC 3339; `None` is now.
 
     Raises:
-        ModelFileError: where the runs tell of no size or duration, are of several movers, or of another's
-            files.
+        ModelFileError: where the runs tell of no size or duration, are of several movers or of another's
+            files, or differ in what a reader cannot choose.
     """
     mover = _mover(ground)
     notes = _notes(ground, mover)
@@ -134,6 +134,13 @@ def _mover(ground: Ground) -> str:
             f"--save: the runs are of {name}, whose files tell nothing of what farlink reaches: measure with "
             "farlink"
         )
+    told = {(choice.protection, choice.options, choice.template) for choice in ground.choices}
+    if len(told) > 1:
+        what = ", ".join(sorted(" ".join(word for word in each if word) or "none" for each in told))
+        raise ModelFileError(
+            f"--save: the runs differ in what --auto cannot choose ({what}): measure each in a directory of "
+            "its own"
+        )
     return name
 
 
@@ -142,6 +149,8 @@ def _notes(ground: Ground, mover: str) -> list[str]:
     notes = list(ground.notes)
     if mover != "farlink":
         notes.append(f"measured with {mover}: that another mover reaches as much is assumed")
+    for protection in {choice.protection for choice in ground.choices} - {None}:
+        notes.append(f"measured with data {protection}: that other protection costs as much is assumed")
     rtts = ground.rtt_s
     fewer = sum(
         unmeasured(float(rtts[0]), own) or unmeasured(float(rtts[-1]), own)

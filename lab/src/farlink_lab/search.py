@@ -169,6 +169,7 @@ class PlanSearch:
         self.task = task or task_sought(plan)
         self._wire = wire_of(plan.connection)
         self._runs = {run.identity: run for run in runs}
+        # What differs in the length of its samples alone is one.
         choices = dict.fromkeys(choice_asked(run.configuration) for run in self._runs.values())
         self.search = Search(
             choices=tuple(choices), rtts_s=sorted(plan.rtts_s), task=self.task, wire=self._wire

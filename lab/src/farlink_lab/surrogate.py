@@ -3,7 +3,8 @@
 What varies is ln(Θ/Θ_model), by how much a transfer differs from the model: 0 before anything is measured.
 It is taken for the sum of what all configurations share, what those of one congestion control share, and
 what is a configuration's own; each changes smoothly with ln τ. Two configurations of one congestion control
-are the more alike the less their numbers of streams, and how far their windows bind, differ. (Rasmussen and
+are the more alike the less their numbers of streams, how far their windows bind, and their blocks differ.
+What a mover was told besides, such as options, tells as much apart as a congestion control. (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, 2006, 2.2; the numerics are scikit-learn's.)
 
 How far transfers differ, and how far runs of a kind spread, grow with the RTT alike: the fewer round trips a
@@ -45,6 +46,8 @@ SHARED, OF_CONTROL, OWN = 0.09, 0.05, 0.13
 SHARED_LENGTH, CONTROL_LENGTH, OWN_LENGTH = 2.5, 2.5, 5.0
 # In doublings: of streams, and of the windows' share of the connection.
 STREAMS_LENGTH, WINDOW_LENGTH = 4.0, 2.5
+# Of blocks, in doublings: as of streams, for no campaign that set these scales varied them.
+BLOCK_LENGTH = 4.0
 # All of these, and the spread of runs, grow as (1 + τ/GROWTH_RTT_S)^GROWTH: 2.5 times by 366 ms.
 GROWTH_RTT_S, GROWTH = 0.18, 0.8
 # Windows that hold eight times the connection, or an eighth, are as good as boundless or as binding.
@@ -151,14 +154,14 @@ class Surrogate:
             share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
             held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
         marks = [float(choice.control == one) for one in self.controls]
-        return [math.log(rtt_s), math.log2(choice.streams), held, *marks]
+        return [math.log(rtt_s), math.log2(choice.streams), held, choice.block_doublings, *marks]
 
     def _kernel(self) -> Any:
         names = [_TOLD_APART] * len(self.controls)
         terms = (
-            (SHARED, [SHARED_LENGTH, _IGNORED, _IGNORED, *[_IGNORED] * len(names)]),
-            (OF_CONTROL, [CONTROL_LENGTH, _IGNORED, _IGNORED, *names]),
-            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, *names]),
+            (SHARED, [SHARED_LENGTH, *[_IGNORED] * (3 + len(names))]),
+            (OF_CONTROL, [CONTROL_LENGTH, *[_IGNORED] * 3, *names]),
+            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, BLOCK_LENGTH, *names]),
         )
         shared, control, own = (
             ConstantKernel(size**2, "fixed") * Matern(lengths, "fixed", nu=1.5) for size, lengths in terms
