@@ -13,7 +13,9 @@ from farlink_lab.analysis import analysis, told
 from farlink_lab.choice import Task, choice_of
 from farlink_lab.expectation import Wire, expected_bps
 from farlink_lab.findings import find
+from farlink_lab.prediction import ramp_up_curve, slow_start
 from farlink_lab.records import read_records
+from farlink_lab.words import headlines
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +245,36 @@ def times(rates, **changes):
         )
         for number, (rtt, rate) in enumerate(rates)
     ]
+
+
+def test_above_the_capacity_is_named_with_every_answer(tmp_path):
+    rates = [(0.1, 30e9), (0.2, 25e9), (0.3, 20e9)]
+    made = [
+        {**each, "lab": {"configuration": "one", "run": f"{number} {each['rtt_s']}"}}
+        for number in range(3)
+        for each in times(rates)
+    ]
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    said = "30.0 Gb/s at 100 ms is above the capacity of 9.90 Gb/s: the rate that was named is likely wrong"
+    assert said in one["above_capacity"]
+    for part in ("regimes", "utilization", "model", "confidence"):
+        assert said in one[part]["reason"], part
+    assert one["model"]["at"] == []
+    assert any(line.startswith("  above the capacity: 30.0 Gb/s") for line in told(findings))
+    assert any(said in sentence for sentence in headlines(findings))
+
+
+def test_below_the_capacity_nothing_is_said_of_it(found):
+    assert all(one["above_capacity"] is None for one in found["configurations"])
+
+
+def test_the_model_of_the_ramp_up_counts_arrivals_as_the_samples_do(directory):
+    profile = find(read_records(directory / "records.jsonl")).profiles[0]
+    rtts, ramps = ramp_up_curve(profile)
+    left, _ = slow_start(profile, rtts)
+    assert ramps == pytest.approx(left + rtts / 2)
 
 
 @pytest.mark.parametrize(

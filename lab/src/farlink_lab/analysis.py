@@ -65,6 +65,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
         "C": profile.capacity_bps,
         "runs": profile.runs,
         "late_runs": profile.late_runs,
+        "above_capacity": profile.above_capacity or None,
         "profile": _profile(findings, profile),
         "regimes": _regimes(findings.regimes[key], profile),
         "utilization": _utilization(findings, profile),
@@ -140,7 +141,7 @@ def _regimes(found: Regimes | Refusal, profile: Profile) -> Object:
             }
             for region in found.shape.regions
         ],
-        "reason": found.reason or None,
+        "reason": "; ".join(filter(None, (found.reason, profile.above_capacity))) or None,
     }
 
 
@@ -243,7 +244,7 @@ def _confidence(findings: Findings, profile: Profile) -> Object:
             for gap in found
         ],
         "without_late": late,
-        "reason": None,
+        "reason": profile.above_capacity or None,
     }
 
 
@@ -257,6 +258,8 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
         f"median {show_rate(median)}, runs {len(runs)}{words.late_mark(profile, index)}"
         for index, (rtt, runs, mean, median) in enumerate(rows)
     ]
+    if profile.above_capacity:
+        lines.append(f"  above the capacity: {profile.above_capacity}")
     if band is None:
         lines.append(f"  no band of the mean: {findings.no_band(profile)}")
     lines.append(f"  regimes: {words.regime_clause(findings.regimes[key])}")

@@ -147,10 +147,15 @@ def slow_start(profile: Profile, rtt_s: Array) -> tuple[Array, Array] | None:
 
 
 def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
-    """T_R of slow start on a grid of RTTs, for drawing, seconds both; `None` where there is none to draw."""
+    """T_R of slow start on a grid of RTTs, for drawing, seconds both; `None` where there is none to draw.
+
+    It counts arrivals, half an RTT after departure, as the T_R of a run's samples does (`phases`).
+    """
+    if profile.declared_bps is not None or why_unmodelled(profile):
+        return None
     rtts = grid(profile.rtt_s)
-    found = None if profile.declared_bps is not None else slow_start(profile, rtts)
-    return None if found is None else (rtts, found[0])
+    found = slow_start(profile, rtts)
+    return None if found is None else (rtts, found[0] + rtts / 2)
 
 
 def loss_counts(profile: Profile) -> bool:
@@ -172,7 +177,12 @@ def _limit_bps(profile: Profile, rtt_s: Array, *, capacity_bps: float) -> Array:
 
 
 def why_unmodelled(profile: Profile) -> str:
-    """Why the model says nothing of a profile; empty where it does."""
+    """Why the model says nothing of a profile; empty where it does.
+
+    Of a profile above its capacity it does not: that capacity is not what was measured.
+    """
+    if profile.above_capacity:
+        return profile.above_capacity
     try:
         values = model_bps(profile, profile.rtt_s)
     except model.ModelError as error:

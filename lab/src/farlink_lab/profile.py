@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from farlink_lab.choice import USUAL_BLOCK_BYTES
 from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.utilization import above_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -140,6 +141,14 @@ class Profile:
         """Mean Θ at each RTT, shape (k,)."""
         return np.array([values.mean() for values in self.throughput_bps])
 
+    @property
+    def above_capacity(self) -> str:
+        """Which mean or median is above the capacity, for a person; empty where none is, or C is unknown."""
+        if self.capacity_bps is None:
+            return ""
+        highest = np.maximum(self.mean_bps, self.median_bps)
+        return above_capacity(self.rtt_s, highest, capacity_bps=self.capacity_bps)
+
     def quantiles_bps(self, shares: Sequence[float]) -> Array:
         """Quantiles of Θ at each RTT, interpolated between runs, shape (len(shares), k)."""
         return np.stack([np.quantile(values, shares) for values in self.throughput_bps], axis=1)
@@ -194,8 +203,8 @@ def configuration_order(records: Iterable[Record]) -> list[str]:
 def label_of(record: Record) -> str:
     """The configuration's name: the lab's, or what the record says of itself.
 
-    Records without a name of the lab's that differ in what was chosen, or in the connection, differ in theirs:
-    what is usual is not said.
+    Records without a name of the lab's that differ in what was chosen, or in the connection, differ in
+    theirs; what is usual is not said.
     """
     if record.label is not None:
         return record.label
@@ -210,7 +219,7 @@ def label_of(record: Record) -> str:
     parts += [_block(record), _amount(record)]
     # Paths of several rates have several capacities.
     parts.append(f"over {show_rate(record.rate_bps)}" if record.rate_bps else "")
-    return " ".join(part for part in [*parts, *_path(record)] if part)
+    return ", ".join(part for part in [" ".join(filter(None, parts)), *_path(record)] if part)
 
 
 def _block(record: Record) -> str:

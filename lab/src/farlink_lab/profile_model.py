@@ -146,11 +146,13 @@ def _mover(ground: Ground) -> str:
 
 def _notes(ground: Ground, mover: str) -> list[str]:
     """What the predictions assume beyond the records."""
-    notes = list(ground.notes)
+    notes = [*ground.notes, *ground.left_out]
     if mover != "farlink":
         notes.append(f"measured with {mover}: that another mover reaches as much is assumed")
-    for protection in {choice.protection for choice in ground.choices} - {None}:
-        notes.append(f"measured with data {protection}: that other protection costs as much is assumed")
+    notes += [
+        f"measured with data {protection}: that other protection costs as much is assumed"
+        for protection in {choice.protection for choice in ground.choices} - {None}
+    ]
     rtts = ground.rtt_s
     fewer = sum(
         unmeasured(float(rtts[0]), own) or unmeasured(float(rtts[-1]), own)

@@ -77,12 +77,8 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
         raise UtilizationError("throughputs must be finite and at least 0")
     if not (np.isfinite(capacity_bps) and capacity_bps > 0):
         raise UtilizationError(f"a capacity of {capacity_bps:g} bit/s: it must be finite and above 0")
-    highest = int(np.argmax(means))
-    if means[highest] > (1 + ABOVE_CAPACITY) * capacity_bps:
-        raise UtilizationError(
-            f"{show_rate(means[highest])} at {show_time(rtts[highest])} is above the capacity of "
-            f"{show_rate(capacity_bps)}"
-        )
+    if above := above_capacity(rtts, means, capacity_bps=capacity_bps):
+        raise UtilizationError(above)
     u = (rtts - rtts[0]) / (rtts[-1] - rtts[0])
     y = np.minimum(means / capacity_bps, 1.0)
     unused = float(np.trapezoid(1 - y, u))
@@ -99,6 +95,26 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
         coefficient=min(max(coefficient, 0.0), 1.0),
         first_s=float(rtts[0]),
         last_s=float(rtts[-1]),
+    )
+
+
+def above_capacity(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: float) -> str:
+    """What of a profile lies above its capacity, and the likely cause, for a person; empty where nothing does.
+
+    A throughput counts as above where it is so by more than `ABOVE_CAPACITY`.
+
+    Args:
+        rtt_s: τ, shape (k,), s.
+        throughput_bps: Θ at each, shape (k,), k ≥ 1, bit/s.
+        capacity_bps: C, bit/s.
+    """
+    means = np.asarray(throughput_bps, dtype=np.float64)
+    highest = int(np.argmax(means))
+    if not means[highest] > (1 + ABOVE_CAPACITY) * capacity_bps:
+        return ""
+    return (
+        f"{show_rate(means[highest])} at {show_time(np.asarray(rtt_s)[highest])} is above the capacity of "
+        f"{show_rate(capacity_bps)}: the rate that was named is likely wrong, as by --rate at import"
     )
 
 

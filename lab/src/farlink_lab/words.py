@@ -29,6 +29,7 @@ def headlines(findings: Findings) -> list[str]:
     sentences = [scope(findings)]
     if findings.late_points:
         sentences.append(emulator_sentence(findings))
+    sentences += [f"{one.name}: {one.above_capacity}." for one in findings.profiles if one.above_capacity]
     for mode in ("size", "duration"):
         sentences += _spans(findings, mode)
     sentences += [said for profile in findings.profiles if (said := model_sentence(findings, profile))]
