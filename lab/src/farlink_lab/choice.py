@@ -198,7 +198,7 @@ def choice_asked(configuration: Configuration) -> Choice:
         congestion=configuration.congestion,
         streams=configuration.streams,
         buffer_bytes=configuration.buffer_bytes,
-        block_bytes=USUAL_BLOCK_BYTES.get(configuration.mover),
+        block_bytes=configuration.block_bytes or USUAL_BLOCK_BYTES.get(configuration.mover),
         declared_bps=configuration.declared_bps,
         kind="file" if files else "memory",
         protection="clear" if files else None,
