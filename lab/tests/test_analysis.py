@@ -14,6 +14,7 @@ from farlink_lab.choice import Task, choice_of
 from farlink_lab.expectation import Wire, expected_bps
 from farlink_lab.findings import find
 from farlink_lab.prediction import ramp_up_curve, slow_start
+from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.records import read_records
 from farlink_lab.words import headlines
 
@@ -50,6 +51,42 @@ def test_the_command_prints_lines_for_a_person(lab, directory):
     for said in ("regimes: ", "τ_T", "C_U ", "UCC ", "our reading", "T_R ", "theta_S "):
         assert said in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_lines_tell_all_that_the_object_has(directory, found):
+    lines = told(find(read_records(directory / "records.jsonl")))
+    start = lines.index("CUBIC ×1, 10 s (duration)")
+    said = "\n".join(lines[start : lines.index("", start)])
+    one = of(found, "CUBIC ×1", "duration")
+    for at in one["profile"]:
+        assert f"5% {show_rate(at['quantiles']['0.05'])}, 25% {show_rate(at['quantiles']['0.25'])}" in said
+    for at in one["phases"]:
+        assert f"theta_R {show_rate(at['theta_R'])}" in said
+        assert f"f_R {at['f_R']:.3f}, rebuilt within {100 * at['rebuilt_error']:.2f}%" in said
+    for at in one["model"]["at"]:
+        ramp = show_time(float(f"{at['T_R']:.3g}"))
+        assert f"model at {show_time(at['tau'])}: {show_rate(at['Theta'])}, T_R {ramp}, x " in said
+    assert f"not told: {one['model']['inflection_reason']}" in said
+    for at in one["regimes"]["monotone"]:
+        assert f"{show_rate(at['Theta'])} at {show_time(at['tau'])}" in said
+    for region in one["regimes"]["regions"]:
+        assert region["bend"] in said
+    assert ("dual sigmoid: theta_0 " in said) == (one["regimes"]["dual_sigmoid"] is not None)
+    assert f"CPU: sender 0.1, receiver 0.2, both 0.3 s/GB (medians of {one['runs']} runs)" in said
+    assert "model's inflection: at " in "\n".join(lines)
+    assert max(map(len, lines)) < 1000
+
+
+def test_the_cost_of_both_ends_is_told(found, tmp_path):
+    cost = of(found, "CUBIC ×1", "size")["cpu_s_per_GB"]
+    assert (cost["sender"], cost["receiver"], cost["both"]) == pytest.approx((0.1, 0.2, 0.3))
+    assert cost["runs"] == of(found, "CUBIC ×1", "size")["runs"]
+    synthetic.write(tmp_path, times([(0.1, 1e9)], cpu_s={"sender": 1.0}))
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    assert one["cpu_s_per_GB"]["both"] is None
+    assert one["cpu_s_per_GB"]["reason"] == "no run knows the CPU seconds of both its ends"
+    assert any("CPU: not told: no run knows" in line for line in told(findings))
 
 
 def test_nothing_to_analyse_is_one_line(lab):
