@@ -159,12 +159,16 @@ class PlanSearch:
             task: What the best is best at; `None` takes `task_sought`.
 
         Raises:
-            SearchError: where the plan is of several connections.
+            SearchError: where the plan is of several connections, or of one that loses everything.
         """
         if any(configuration.queue is not None for configuration in plan.configurations):
             raise SearchError(
                 "a configuration has a queue of its own, and the best is sought for one connection: write "
                 "queue in [connection]"
+            )
+        if plan.connection.loss_share >= 1:
+            raise SearchError(
+                "connection.loss: everything is lost, so that nothing is best: write less, as in 1%"
             )
         self.task = task or task_sought(plan)
         self._wire = wire_of(plan.connection)

@@ -99,9 +99,9 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
 
 
 def above_capacity(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: float) -> str:
-    """What of a profile lies above its capacity, and the likely cause, for a person; empty where nothing does.
+    """What of a profile lies above its capacity by more than `ABOVE_CAPACITY`, and the likely cause.
 
-    A throughput counts as above where it is so by more than `ABOVE_CAPACITY`.
+    For a person; empty where nothing does.
 
     Args:
         rtt_s: τ, shape (k,), s.
@@ -122,12 +122,23 @@ def convexity(rtt_s: Array, share: Array) -> Array:
     """C_CC = ∫(linear interpolation − y)du of profiles y = Θ/C over the same RTTs.
 
     Args:
-        rtt_s: τ, shape (k,), growing, k ≥ 2.
-        share: y, shape (..., k).
+        rtt_s: τ, shape (k,), growing, k ≥ 2, s.
+        share: y, shape (..., k), finite.
 
     Returns:
         Shape (...); positive is convex, negative concave.
+
+    Raises:
+        UtilizationError: with fewer than two RTTs, RTTs that do not grow, or a share that is no number.
     """
+    if rtt_s.ndim != 1 or len(rtt_s) < 2 or share.shape[-1:] != rtt_s.shape:
+        raise UtilizationError(
+            f"concavity needs at least two RTTs, each with its share; here are {rtt_s.size}"
+        )
+    if not np.isfinite(rtt_s).all() or (np.diff(rtt_s) <= 0).any():
+        raise UtilizationError("RTTs must be finite and grow")
+    if not np.isfinite(share).all():
+        raise UtilizationError("shares of the capacity must be finite")
     u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
     first, last = share[..., :1], share[..., -1:]
     bow: Array = np.trapezoid(first + (last - first) * u - share, u, axis=-1)
