@@ -303,6 +303,15 @@ def test_above_the_capacity_is_named_with_every_answer(tmp_path):
     assert any(said in sentence for sentence in headlines(findings))
 
 
+def test_a_tool_that_moved_nothing_is_compared_with_nothing(tmp_path):
+    made = [*times([(0.1, 1e9)]), *times([(0.1, 0.0)], tool="iperf3")]
+    made[1]["lab"] = {"configuration": "theirs", "run": "t"}
+    synthetic.write(tmp_path, made)
+    assert not any(
+        "against theirs" in said for said in headlines(find(read_records(tmp_path / "records.jsonl")))
+    )
+
+
 def test_below_the_capacity_nothing_is_said_of_it(found):
     assert all(one["above_capacity"] is None for one in found["configurations"])
 
