@@ -95,6 +95,16 @@ def test_copies_with_other_protection_are_told_apart_and_have_the_flag():
     assert "measured with data clear: that other protection costs as much is assumed" in one["notes"]
 
 
+def test_a_model_has_only_what_a_reader_can_choose():
+    good = runs(9e9, configuration="good", buffer_bytes=4 << 20)
+    odd = runs(3e9, configuration="odd", buffer_bytes=1000)
+    saved = profile_model(ground(good + odd))
+    assert [one["buffer_bytes"] for one in saved["configurations"]] == [4 << 20]
+    assert any("farlink has no such streams, buffers or blocks: cubic" in note for note in saved["notes"])
+    with pytest.raises(ModelFileError, match="could choose none of what was measured"):
+        profile_model(ground(odd))
+
+
 def test_blocks_are_learnt_apart():
     advice = best(
         runs(9e9, configuration="large", block_bytes=1 << 20)
