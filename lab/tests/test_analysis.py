@@ -65,7 +65,10 @@ def test_the_lines_tell_all_that_the_object_has(directory, found):
         assert f"f_R {at['f_R']:.3f}, rebuilt within {100 * at['rebuilt_error']:.2f}%" in said
     for at in one["model"]["at"]:
         ramp = show_time(float(f"{at['T_R']:.3g}"))
-        assert f"model at {show_time(at['tau'])}: {show_rate(at['Theta'])}, T_R {ramp}, x " in said
+        assert (
+            f"model at {show_time(at['tau'])}: {show_rate(at['Theta'])}, T_R {ramp} (τ/2 more to arrive), x "
+            in said
+        )
     assert f"not told: {one['model']['inflection_reason']}" in said
     for at in one["regimes"]["monotone"]:
         assert f"{show_rate(at['Theta'])} at {show_time(at['tau'])}" in said

@@ -287,8 +287,9 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
     lines += [*_model_lines(findings, profile), _cost_line(findings, profile)]
     lines += [
         f"  dynamics at {show_time(rtt)}{words.late_at(profile, rtt)}: "
-        f"{words.dynamics_clause(findings.dynamics[key, rtt])}"
+        f"{words.dynamics_clause(map_)}{_foretold(map_)}"
         for rtt in profile.rtt_s.tolist()
+        for map_ in [findings.dynamics[key, rtt]]
     ]
     gaps = findings.intervals[key]
     if isinstance(gaps, Refusal):
@@ -302,6 +303,12 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
             for gap in gaps
         ),
     ]
+
+
+def _foretold(found: Dynamics | Refusal) -> str:
+    if isinstance(found, Refusal):
+        return ""
+    return f"; {100 * found.foretold:.0f}% of the variance foretold from {found.neighbours} neighbours"
 
 
 def _profile_lines(findings: Findings, profile: Profile) -> list[str]:
@@ -356,8 +363,8 @@ def _model_lines(findings: Findings, profile: Profile) -> list[str]:
     return [
         f"  against the model: {residuals}",
         *(
-            f"  model at {show_time(rtt)}: {show_rate(rate)}, T_R {show_time(_digits(up))}, "
-            f"x {show_time(_digits(lost))}"
+            f"  model at {show_time(rtt)}: {show_rate(rate)}, T_R {show_time(_digits(up))} "
+            f"(τ/2 more to arrive), x {show_time(_digits(lost))}"
             for rtt, rate, up, lost in rows
         ),
         f"  model's inflection: {inflection}{'; it counts losses' if loss_counts(profile) else ''}",
