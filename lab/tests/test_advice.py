@@ -21,7 +21,7 @@ from farlink_lab.plot.winners import winners_figure
 from farlink_lab.profile_model import ModelFileError, profile_model
 from farlink_lab.recommendation import recommendation, told, why
 from farlink_lab.records import parse_record
-from farlink_lab.report import judgement
+from farlink_lab.report import judgement, write_report
 from farlink_lab.winners import winners
 
 WIRE = Wire(rate_bps=10e9, capacity_bps=synthetic.CAPACITY_BPS, mtu=9000)
@@ -301,6 +301,77 @@ def test_records_that_support_nothing_are_named(records, said):
         ground(records)
 
 
+def test_runs_above_the_capacity_are_refused_with_the_likely_cause():
+    fast = [
+        parsed(choice, rtt, 25e9, run=f"{index}")
+        for index, (rtt, choice) in enumerate((rtt, choice) for rtt in (0.01, 0.1) for choice in CHOICES[:2])
+    ]
+    said = r"25.0 Gb/s at 10 ms is above the capacity of 9.90 Gb/s: the rate that was named is likely wrong"
+    with pytest.raises(AdviceError, match=said + ", as by --rate at import"):
+        ground(fast)
+    assert winners(fast) is None
+    # Clocks are good to a few parts in a thousand, and one odd run among three is none of the rate's.
+    near = [parsed(CHOICES[0], 0.01, 1.005 * synthetic.CAPACITY_BPS)]
+    assert ground(near).choices == CHOICES[:1]
+    assert ground([*near, parsed(CHOICES[0], 0.01, 1e9, run="1"), parsed(CHOICES[0], 0.01, 11e9, run="2")])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rtt_s": 0}, "an RTT of 0 s"),
+        ({"rtt_s": 40000.0}, "an RTT of 40000 s"),
+        ({"buffer_bytes": 0}, "a buffer of 0 bytes"),
+        ({"declared_bps": 0, "congestion": "circuit"}, "a declared rate of 0"),
+        ({"loss": 2.0}, "a loss of 2, which is no share"),
+    ],
+)
+def test_what_cannot_be_counts_for_nothing_and_is_named(changes, said, tmp_path):
+    made = synthetic.campaign()
+    made[:2] = [each | changes for each in made[:2]]
+    read = [parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(made, 1)]
+    task = Task(mode="size", amount=2.0**31)
+    advice = Adviser(ground(read), task).advice(0.05)
+    assert not advice.extrapolated
+    assert any(f"count for nothing: 2 that say {said}" in note for note in advice.notes)
+    assert any(said in note for note in profile_model(ground(read))["notes"])
+    assert winners(read) is not None
+    synthetic.write(tmp_path, made)
+    write_report(tmp_path, command="farlink lab report campaign")
+    with pytest.raises(AdviceError, match=rf"no run counts \(.*: 1 that say {said}\)"):
+        ground(read[:1])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0, -1.0])
+def test_what_is_no_number_is_a_named_error(bad):
+    records = campaign(choices=CHOICES[:2])
+    adviser = Adviser(ground(records), TEN_SECONDS)
+    for ask in (adviser.advice, lambda rtt: adviser.advice(rtt, extrapolate=True), adviser.throughput_bps):
+        with pytest.raises(AdviceError, match="is no RTT"):
+            ask(bad)
+    with pytest.raises(AdviceError, match="is no rate"):
+        ground(records, rate_bps=bad, extrapolate=True)
+    with pytest.raises(AdviceError, match="is no share of segments"):
+        ground(records, loss=bad or 1.0, extrapolate=True)
+
+
+def test_two_rtts_are_answered_between_them():
+    adviser = Adviser(ground(campaign(rtts=(0.0118, 0.0456), choices=CHOICES[:2])), TEN_SECONDS)
+    advice = adviser.advice(0.02)
+    assert advice.errors == 0, "no RTT lies between others, so that none could be foretold"
+    assert advice.best.low_bps < advice.best.throughput_bps <= advice.best.high_bps
+    saved = profile_model(ground(sampled(rtts=(0.0118, 0.0456))))
+    assert saved["rtt_s"] == pytest.approx([0.0118, 0.0232, 0.0456], rel=1e-3)
+
+
+def test_one_rtt_makes_a_model_and_no_map():
+    one = sampled(rtts=(0.0456,))
+    saved = profile_model(ground(one))
+    assert saved["rtt_s"] == [0.0456]
+    assert np.isfinite(saved["configurations"][0]["size_bps"]).all()
+    assert winners(one) is None
+
+
 def test_a_run_that_moved_nothing_counts_for_nothing():
     records = [*campaign(), parsed(CHOICES[0], 0.0456, 0.0, run="999")]
     assert np.isfinite(Adviser(ground(records), TEN_SECONDS).advice(0.05).best.throughput_bps)
@@ -429,8 +500,9 @@ def test_the_model_agrees_with_the_advice():
             assert one["size_bps"][row][column] == pytest.approx(rate, rel=1e-3)
 
 
-def sampled(**changes):
+def sampled(rtts=synthetic.RTTS_S, **changes):
     made = [each for each in synthetic.campaign(repetitions=2) if each["mode"] == "duration"]
+    made = [each for each in made if each["rtt_s"] in rtts]
     made = [each for each in made if each["tool"] == "farlink" and not each.get("buffer_bytes")]
     return [parse_record(json.dumps(each | changes).encode(), line=n) for n, each in enumerate(made, 1)]
 

@@ -13,7 +13,10 @@ from farlink_lab.analysis import analysis, told
 from farlink_lab.choice import Task, choice_of
 from farlink_lab.expectation import Wire, expected_bps
 from farlink_lab.findings import find
+from farlink_lab.prediction import ramp_up_curve, slow_start
+from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.records import read_records
+from farlink_lab.words import headlines
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,45 @@ def test_the_command_prints_lines_for_a_person(lab, directory):
     for said in ("regimes: ", "τ_T", "C_U ", "UCC ", "our reading", "T_R ", "theta_S "):
         assert said in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_lines_tell_all_that_the_object_has(directory, found):
+    lines = told(find(read_records(directory / "records.jsonl")))
+    start = lines.index("CUBIC ×1, 10 s (duration)")
+    said = "\n".join(lines[start : lines.index("", start)])
+    one = of(found, "CUBIC ×1", "duration")
+    for at in one["profile"]:
+        assert f"5% {show_rate(at['quantiles']['0.05'])}, 25% {show_rate(at['quantiles']['0.25'])}" in said
+    for at in one["phases"]:
+        assert f"theta_R {show_rate(at['theta_R'])}" in said
+        assert f"f_R {at['f_R']:.3f}, rebuilt within {100 * at['rebuilt_error']:.2f}%" in said
+    for at in one["model"]["at"]:
+        ramp = show_time(float(f"{at['T_R']:.3g}"))
+        assert (
+            f"model at {show_time(at['tau'])}: {show_rate(at['Theta'])}, T_R {ramp} (τ/2 more to arrive), x "
+            in said
+        )
+    assert f"not told: {one['model']['inflection_reason']}" in said
+    for at in one["regimes"]["monotone"]:
+        assert f"{show_rate(at['Theta'])} at {show_time(at['tau'])}" in said
+    for region in one["regimes"]["regions"]:
+        assert region["bend"] in said
+    assert ("dual sigmoid: theta_0 " in said) == (one["regimes"]["dual_sigmoid"] is not None)
+    assert f"CPU: sender 0.1, receiver 0.2, both 0.3 s/GB (medians of {one['runs']} runs)" in said
+    assert "model's inflection: at " in "\n".join(lines)
+    assert max(map(len, lines)) < 1000
+
+
+def test_the_cost_of_both_ends_is_told(found, tmp_path):
+    cost = of(found, "CUBIC ×1", "size")["cpu_s_per_GB"]
+    assert (cost["sender"], cost["receiver"], cost["both"]) == pytest.approx((0.1, 0.2, 0.3))
+    assert cost["runs"] == of(found, "CUBIC ×1", "size")["runs"]
+    synthetic.write(tmp_path, times([(0.1, 1e9)], cpu_s={"sender": 1.0}))
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    assert one["cpu_s_per_GB"]["both"] is None
+    assert one["cpu_s_per_GB"]["reason"] == "no run knows the CPU seconds of both its ends"
+    assert any("CPU: not told: no run knows" in line for line in told(findings))
 
 
 def test_nothing_to_analyse_is_one_line(lab):
@@ -243,6 +285,45 @@ def times(rates, **changes):
         )
         for number, (rtt, rate) in enumerate(rates)
     ]
+
+
+def test_above_the_capacity_is_named_with_every_answer(tmp_path):
+    rates = [(0.1, 30e9), (0.2, 25e9), (0.3, 20e9)]
+    made = [
+        {**each, "lab": {"configuration": "one", "run": f"{number} {each['rtt_s']}"}}
+        for number in range(3)
+        for each in times(rates)
+    ]
+    synthetic.write(tmp_path, made)
+    findings = find(read_records(tmp_path / "records.jsonl"))
+    (one,) = analysis(findings)["configurations"]
+    said = "30.0 Gb/s at 100 ms is above the capacity of 9.90 Gb/s: the rate that was named is likely wrong"
+    assert said in one["above_capacity"]
+    for part in ("regimes", "utilization", "model", "confidence"):
+        assert said in one[part]["reason"], part
+    assert one["model"]["at"] == []
+    assert any(line.startswith("  above the capacity: 30.0 Gb/s") for line in told(findings))
+    assert any(said in sentence for sentence in headlines(findings))
+
+
+def test_a_tool_that_moved_nothing_is_compared_with_nothing(tmp_path):
+    made = [*times([(0.1, 1e9)]), *times([(0.1, 0.0)], tool="iperf3")]
+    made[1]["lab"] = {"configuration": "theirs", "run": "t"}
+    synthetic.write(tmp_path, made)
+    assert not any(
+        "against theirs" in said for said in headlines(find(read_records(tmp_path / "records.jsonl")))
+    )
+
+
+def test_below_the_capacity_nothing_is_said_of_it(found):
+    assert all(one["above_capacity"] is None for one in found["configurations"])
+
+
+def test_the_model_of_the_ramp_up_counts_arrivals_as_the_samples_do(directory):
+    profile = find(read_records(directory / "records.jsonl")).profiles[0]
+    rtts, ramps = ramp_up_curve(profile)
+    left, _ = slow_start(profile, rtts)
+    assert ramps == pytest.approx(left + rtts / 2)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ import time
 
 import pytest
 
+from farlink_lab.choice import choice_of
 from farlink_lab.plan_file import read_plan
+from farlink_lab.records import parse_record
 from farlink_lab.run.campaign import CampaignError, settle_directory
 
 PLAN = """
@@ -46,6 +48,16 @@ def test_every_run_is_one_record_with_its_identity(lab):
         for record in records
     )
     assert "farlink on" not in records[0]["lab"]["command"].split(" on ")[0]
+
+
+def test_a_record_says_what_its_mover_was_told(lab):
+    command = """sh -c 'printf "%s" "$0"; sleep {seconds}' '{{"bytes": 125}}'"""
+    plan = PLAN + f"[[configuration]]\nlabel = \"any\"\nseconds = 0.1\ncommand = '''{command}'''\n"
+    lab.run("profile", lab.plan(plan), "--out", lab.out)
+    told = {record["lab"]["configuration"]: record for record in lab.records()}
+    assert (told["any"]["bytes"], told["any"]["lab"]["template"]) == (125, command)
+    assert choice_of(parse_record(json.dumps(told["any"]).encode())).template == command
+    assert not {"template", "server", "options"} & told["size"]["lab"].keys()
 
 
 def test_an_emulation_serves_the_campaign_and_is_gone_after_it(lab):

@@ -105,11 +105,34 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     assert inside / trials >= LEVEL - 0.05
 
 
+@pytest.mark.parametrize(("rtts", "runs"), [(1, 5), (2, 3), (7, 3)])
+def test_the_fewest_runs_that_have_an_interval_hold_its_claim(rtts, runs):
+    drawn = np.random.default_rng(11)
+    trials, inside = 300, 0
+    for _ in range(trials):
+        strata = [(drawn.lognormal(0, 0.1, runs), 1.3 * drawn.lognormal(0, 0.1, runs)) for _ in range(rtts)]
+        found = ratio(strata, tested=False)
+        inside += found.low <= 1.3 <= found.high
+    # Fewer than 92.5% would come of a claim of 95% in one of 30.
+    assert inside / trials >= 0.925
+
+
+def test_too_few_runs_have_no_interval():
+    for runs in (3, 4):
+        at_one = [(np.linspace(1, 2, runs), np.linspace(2, 3, runs))]
+        for found in (ratio(at_one), difference(at_one)):
+            assert (found.low, found.high) == (None, None)
+    found = compared(campaign(1, runs=4), campaign(2, runs=4, factors={"two": 0.8}))
+    two = found.pairs[1]
+    assert all(point.ratio.low is None and point.difference.low is None for point in two.points)
+    assert two.overall.low < 0.8 < two.overall.high
+
+
 def test_the_chance_is_exact_where_it_can_be_counted():
     # Of the 20 ways to split six runs in two, these two alone are as far apart.
     found = ratio([(np.array([1.0, 2.0, 3.0]), np.array([10.0, 11.0, 12.0]))])
     assert found.chance == pytest.approx(0.1, abs=0.01)
-    same = np.array([5.0, 5.0, 5.0])
+    same = np.full(5, 5.0)
     equal = ratio([(same, same)])
     assert (equal.value, equal.low, equal.high, equal.chance) == (1.0, 1.0, 1.0, 1.0)
 

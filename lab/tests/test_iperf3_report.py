@@ -79,7 +79,7 @@ def test_runs_of_one_asked_time_are_one_configuration_at_every_rtt():
         assert (made["duration_s"], made["asked_s"]) == (pytest.approx(10 + rtt), 10.0)
         records.append(parse_record(json.dumps(made).encode(), line=number))
     (profile,), left_out = profiles(records)
-    assert (profile.label, profile.amount, len(profile.rtt_s)) == ("iperf3 BBR ×1 10 s", 10.0, 5)
+    assert (profile.label, profile.amount, len(profile.rtt_s)) == ("iperf3 BBR ×1 10 s, MTU 65535", 10.0, 5)
     assert left_out.total == 0
     assert all(Task(mode="duration", amount=10.0).is_of(each) for each in records)
     # Where the receiver's intervals are there, the run is cut to the time itself.

@@ -134,6 +134,14 @@ def test_ours_is_asked_for_samples_as_the_plan_says(interval_s, asked):
     assert said == asked
 
 
+@pytest.mark.parametrize(("block_bytes", "asked"), [(None, None), (65536, "65536B")])
+def test_ours_is_asked_for_the_block_of_the_plan(block_bytes, asked):
+    configuration = replace(CUBIC, block_bytes=block_bytes)
+    command = MOVERS["farlink"].client("farlink", configuration=configuration, address="b", rtt_s=RTT_S)
+    said = command[command.index("--block") + 1] if "--block" in command else None
+    assert said == asked
+
+
 def test_our_record_is_taken_as_it_is():
     assert result("farlink", 'noise\n{"outcome":"failed","extra":1}\n') == {"outcome": "failed", "extra": 1}
     with pytest.raises(MoverError, match="farlink: no route to host"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from farlink_lab.plan import Configuration, Connection
 from farlink_lab.plan_file import PlanError, parse_plan, read_plan
 from farlink_lab.schedule import TimeLeft, identity, schedule
+from farlink_lab.search import PlanSearch
 
 PLANS = Path(__file__).parents[2] / "plans"
 GOOD = 'rtts = ["1ms"]\n[[configuration]]\nseconds = 1\n'
@@ -91,6 +92,15 @@ def refusal(text):
         (GOOD + 'mover = "ftp"\n', 'configuration[0].mover: "ftp" is none of farlink, iperf3, nuttcp'),
         (GOOD + 'congestion = "cubic; reboot"\n', "is not a name as the kernel has them"),
         (GOOD + 'buffer = "64"\n', 'configuration[0].buffer: "64" has no unit'),
+        (GOOD + 'block = "1"\n', 'configuration[0].block: "1" has no unit'),
+        (GOOD + 'block = "1KiB"\n', 'configuration[0].block: "1KiB" is no block: at least 4KiB and at most'),
+        (GOOD + 'block = "65MiB"\n', 'configuration[0].block: "65MiB" is no block'),
+        (GOOD + 'block = ["auto", "1MiB"]\n', "measures the same as"),
+        (GOOD + 'block = ["64KiB", "1MiB"]\n', "names two configurations: give each its own"),
+        (
+            GOOD + 'block = "64KiB"\nmover = "iperf3"\n',
+            "block: iperf3 takes none, only farlink: leave it out",
+        ),
         (GOOD + 'label = "{colour}"\n', "in braces stand {mover}, {congestion}, {streams}, {buffer},"),
         (GOOD + "[[configuration]]\nseconds = 1\n", "measures the same as"),
         (GOOD + 'label = "x"\nstreams = [1, 2]\n', "names two configurations"),
@@ -191,6 +201,17 @@ def test_movers_that_are_compared_go_one_after_the_other():
 def test_a_configuration_may_have_rtts_of_its_own():
     plan = parse_plan(GOOD.replace('"1ms"', '"1ms", "2ms"') + 'rtts = ["2ms"]\n', name="x")
     assert [run.rtt_s for run in schedule(plan)] == [0.002]
+
+
+def test_blocks_may_be_listed_and_name_their_configurations():
+    plan = parse_plan(GOOD + 'label = "{block}"\nblock = ["64KiB", "1MiB", "4MiB"]\n', name="x")
+    assert [(each.label, each.block_bytes) for each in plan.configurations] == [
+        ("64 KiB", 64 << 10),
+        ("1 MiB", None),
+        ("4 MiB", 4 << 20),
+    ]
+    assert len({run.identity for run in schedule(plan)}) == 3
+    assert len(PlanSearch(plan, schedule(plan)).search.choices) == 3
 
 
 def test_a_run_keeps_its_identity_over_the_versions_of_the_lab():

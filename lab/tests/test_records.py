@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import synthetic
 from farlink_lab.findings import find
 from farlink_lab.health import health_between
-from farlink_lab.profile import profiles
+from farlink_lab.profile import label_of, profiles
 from farlink_lab.records import parse_lines, parse_record, read_records
 
 
@@ -78,12 +78,44 @@ def test_unnamed_records_of_several_kinds_or_rates_are_configurations_apart():
     ]
     found, _ = profiles(parse_lines(lines).records)
     assert [(profile.label, profile.runs) for profile in found] == [
-        ("farlink CUBIC ×1 2 GB over 10.0 Gb/s", 1),
-        ("farlink copy CUBIC ×1 2 GB over 10.0 Gb/s", 1),
-        ("iperf3 CUBIC ×1 2 GB over 1.00 Gb/s", 1),
-        ("iperf3 CUBIC ×1 2 GB over 10.0 Gb/s", 1),
+        ("farlink CUBIC ×1 2 GB over 10.0 Gb/s, MTU 9000, queue 62.5 MB", 1),
+        ("farlink copy CUBIC ×1 2 GB over 10.0 Gb/s, MTU 9000, queue 62.5 MB", 1),
+        ("iperf3 CUBIC ×1 2 GB over 1.00 Gb/s, MTU 9000, queue 62.5 MB", 1),
+        ("iperf3 CUBIC ×1 2 GB over 10.0 Gb/s, MTU 9000, queue 62.5 MB", 1),
     ]
     assert [profile.capacity_bps for profile in found[2:]] == [9.9e8, pytest.approx(9.9e9, rel=1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"block_bytes": 65536}, "blocks of 64 KiB"),
+        ({"protection": "encrypted"}, "encrypted"),
+        ({"protection": "clear", "kind": "file"}, "copy clear"),
+        ({"declared_bps": 9_000_000_000, "congestion": "circuit"}, "CIRCUIT at 9 Gb/s"),
+        ({"loss": 1e-4}, "loss 0.0001"),
+        ({"mtu": 1500}, "over 10.0 Gb/s, queue"),
+        ({"framing": "sonet"}, "sonet framing"),
+        ({"queue_bytes": 62_500_001}, "queue 62.500001 MB"),
+        ({"background_bps": 3_000_000_000}, "other traffic 3 Gb/s"),
+    ],
+)
+def test_unnamed_records_that_differ_in_what_was_chosen_or_in_the_connection_are_apart(changes, said):
+    lines = [line(lab=None, bytes=10**9), line(lab=None, bytes=10**9, **changes)]
+    found, _ = profiles(parse_lines(lines).records)
+    assert [profile.runs for profile in found] == [1, 1]
+    assert sum(said in profile.label for profile in found) == 1
+
+
+def test_what_is_usual_is_not_in_the_name_of_an_unnamed_record():
+    plain, told = (
+        parse_lines([line(lab=None, **changes)]).records[0]
+        for changes in (
+            {},
+            {"block_bytes": 1 << 20, "protection": "clear", "background_bps": 0},
+        )
+    )
+    assert label_of(plain) == label_of(told)
 
 
 def test_an_rtt_without_a_healthy_run_is_kept_and_late():

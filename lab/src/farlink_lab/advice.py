@@ -25,7 +25,7 @@ from farlink_lab.confidence import ConfidenceError, Interval, interval_at
 from farlink_lab.conversion import conversion_error
 from farlink_lab.course import converted_bps
 from farlink_lab.expectation import expected_bps, limit_bps, most_bps
-from farlink_lab.ground import AdviceError, Ground, unmeasured
+from farlink_lab.ground import AdviceError, Ground, check_rtt, unmeasured
 from farlink_lab.quantity import show_time
 from farlink_lab.surrogate import Surrogate
 
@@ -153,7 +153,12 @@ class Adviser:
         self._surrogate = self._learned(self.observations)
 
     def throughput_bps(self, rtt_s: float) -> Array:
-        """Predicted Θ of every configuration of the ground, in its order, shape (n,), bit/s."""
+        """Predicted Θ of every configuration of the ground at an RTT (s), in its order, shape (n,), bit/s.
+
+        Raises:
+            AdviceError: where the RTT is not finite or not above 0.
+        """
+        check_rtt(rtt_s)
         return self._predicted(rtt_s)[0]
 
     def advice(self, rtt_s: float, *, extrapolate: bool = False) -> Advice:
@@ -164,11 +169,12 @@ class Adviser:
             extrapolate: Whether τ may lie outside the measured RTTs.
 
         Raises:
-            AdviceError: where it lies outside and may not.
+            AdviceError: where it lies outside and may not, or is not finite or not above 0.
         """
+        check_rtt(rtt_s)
         rtts = self.ground.rtt_s
         outside = unmeasured(rtt_s, rtts)
-        notes = list(self.ground.notes)
+        notes = [*self.ground.notes, *self.ground.left_out]
         if outside:
             span = f"{show_time(rtts[0])} to {show_time(rtts[-1])}"
             near = float(rtts[0] if rtt_s < rtts[0] else rtts[-1])

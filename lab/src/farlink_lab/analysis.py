@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from farlink_lab import model, words
 from farlink_lab.findings import Refusal
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from farlink_lab.profile import Profile
     from farlink_lab.regimes import Regimes
 
+NO_COST = "no run knows the CPU seconds of both its ends"
 QUANTILES = (0.05, 0.25, 0.75, 0.95)
 Object = dict[str, Any]
+Array = NDArray[np.float64]
 
 
 def analysis(findings: Findings) -> Object:
@@ -65,6 +68,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
         "C": profile.capacity_bps,
         "runs": profile.runs,
         "late_runs": profile.late_runs,
+        "above_capacity": profile.above_capacity or None,
         "profile": _profile(findings, profile),
         "regimes": _regimes(findings.regimes[key], profile),
         "utilization": _utilization(findings, profile),
@@ -85,6 +89,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
         ],
         "phases_reason": findings.no_phases(profile) or None,
         "model": _model(findings, profile),
+        "cpu_s_per_GB": _cost(findings, profile),
         "dynamics": [_dynamics(rtt, findings.dynamics[key, rtt]) for rtt in profile.rtt_s.tolist()],
         "confidence": _confidence(findings, profile),
     }
@@ -140,7 +145,7 @@ def _regimes(found: Regimes | Refusal, profile: Profile) -> Object:
             }
             for region in found.shape.regions
         ],
-        "reason": found.reason or None,
+        "reason": "; ".join(filter(None, (found.reason, profile.above_capacity))) or None,
     }
 
 
@@ -212,6 +217,19 @@ def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float 
     return at, None
 
 
+def _cost(findings: Findings, profile: Profile) -> Object:
+    found = findings.costs.get(profile.key)
+    if found is None:
+        return {"sender": None, "receiver": None, "both": None, "runs": 0, "reason": NO_COST}
+    return {
+        "sender": found.sender,
+        "receiver": found.receiver,
+        "both": found.both,
+        "runs": found.runs,
+        "reason": None,
+    }
+
+
 def _dynamics(rtt_s: float, found: Dynamics | Refusal) -> Object:
     if isinstance(found, Refusal):
         return {"tau": rtt_s, "lyapunov": None, "reason": found.reason}
@@ -243,45 +261,35 @@ def _confidence(findings: Findings, profile: Profile) -> Object:
             for gap in found
         ],
         "without_late": late,
-        "reason": None,
+        "reason": profile.above_capacity or None,
     }
 
 
 def _lines(findings: Findings, profile: Profile) -> list[str]:
     key = profile.key
-    band = findings.bands.get(key)
-    rows = zip(profile.rtt_s, profile.throughput_bps, profile.mean_bps, profile.median_bps, strict=True)
-    lines = [
-        f"  {show_time(rtt):>8}  mean {show_rate(mean)}"
-        f"{'' if band is None else f' (95%: {show_rate(band[0, index])} to {show_rate(band[1, index])})'}, "
-        f"median {show_rate(median)}, runs {len(runs)}{words.late_mark(profile, index)}"
-        for index, (rtt, runs, mean, median) in enumerate(rows)
-    ]
-    if band is None:
-        lines.append(f"  no band of the mean: {findings.no_band(profile)}")
-    lines.append(f"  regimes: {words.regime_clause(findings.regimes[key])}")
+    lines = _profile_lines(findings, profile)
+    if profile.above_capacity:
+        lines.append(f"  above the capacity: {profile.above_capacity}")
+    found = findings.regimes[key]
+    lines.append(f"  regimes: {words.regime_clause(found)}")
+    if not isinstance(found, Refusal):
+        lines += _regime_lines(found, profile)
     lines.append(f"  utilization: {words.utilization_clause(findings.utilizations[key], profile.late)}")
     lines += [
         f"  phases at {show_time(at.rtt_s)}{words.late_at(profile, at.rtt_s)}: "
-        f"T_R {show_time(at.ramp_up_s)}, theta_S {show_rate(at.sustained_bps)}"
-        f"{words.foretold_clause(at, profile)}"
+        f"T_R {show_time(_digits(at.ramp_up_s))}, theta_R {show_rate(at.ramp_up_bps)}, "
+        f"theta_S {show_rate(at.sustained_bps)}, f_R {at.ramp_up_share:.3f}, "
+        f"rebuilt within {100 * at.rebuilt_error:.2f}%{words.foretold_clause(at, profile)}"
         for at in findings.phases_at[key]
     ]
     if untold := findings.no_phases(profile):
         lines.append(f"  phases: not told: {untold}")
-    prediction = findings.predictions.get(key)
-    if prediction is not None:
-        residuals = ", ".join(
-            f"{100 * off:+.1f}% at {show_time(rtt)}{words.late_mark(profile, index)}"
-            for index, (rtt, off) in enumerate(zip(profile.rtt_s, prediction.residual, strict=True))
-        )
-        lines.append(f"  against the model: {residuals}")
-    else:
-        lines.append(f"  against the model: not told: {why_unmodelled(profile)}")
+    lines += [*_model_lines(findings, profile), _cost_line(findings, profile)]
     lines += [
         f"  dynamics at {show_time(rtt)}{words.late_at(profile, rtt)}: "
-        f"{words.dynamics_clause(findings.dynamics[key, rtt])}"
+        f"{words.dynamics_clause(map_)}{_foretold(map_)}"
         for rtt in profile.rtt_s.tolist()
+        for map_ in [findings.dynamics[key, rtt]]
     ]
     gaps = findings.intervals[key]
     if isinstance(gaps, Refusal):
@@ -295,3 +303,85 @@ def _lines(findings: Findings, profile: Profile) -> list[str]:
             for gap in gaps
         ),
     ]
+
+
+def _foretold(found: Dynamics | Refusal) -> str:
+    if isinstance(found, Refusal):
+        return ""
+    return f"; {100 * found.foretold:.0f}% of the variance foretold from {found.neighbours} neighbours"
+
+
+def _profile_lines(findings: Findings, profile: Profile) -> list[str]:
+    band, quantiles = findings.bands.get(profile.key), profile.quantiles_bps(QUANTILES)
+    rows = zip(profile.rtt_s, profile.throughput_bps, profile.mean_bps, profile.median_bps, strict=True)
+    lines = [
+        f"  {show_time(rtt):>8}  mean {show_rate(mean)}"
+        f"{'' if band is None else f' (95%: {show_rate(band[0, index])} to {show_rate(band[1, index])})'}, "
+        f"median {show_rate(median)}{_quantiles(quantiles[:, index]) if len(runs) > 1 else ''}, "
+        f"runs {len(runs)}{words.late_mark(profile, index)}"
+        for index, (rtt, runs, mean, median) in enumerate(rows)
+    ]
+    if band is None:
+        lines.append(f"  no band of the mean: {findings.no_band(profile)}")
+    return lines
+
+
+def _quantiles(rates_bps: Array) -> str:
+    """A part of a line; one run has none but itself."""
+    told = (f"{share:.0%} {show_rate(rate)}" for share, rate in zip(QUANTILES, rates_bps, strict=True))
+    return f", quantiles {', '.join(told)}"
+
+
+def _regime_lines(found: Regimes, profile: Profile) -> list[str]:
+    monotone = ", ".join(
+        f"{show_rate(rate)} at {show_time(rtt)}"
+        for rtt, rate in zip(profile.rtt_s, found.monotone_bps, strict=True)
+    )
+    lines = [f"  regions: {words.shape_clause(found.shape)}", f"  monotone regression: {monotone}"]
+    fitted = found.sigmoid
+    if fitted is not None:
+        lines.insert(
+            1,
+            f"  dual sigmoid: theta_0 {show_rate(fitted.first_bps)}, theta_T "
+            f"{show_rate(fitted.transition_bps)}, theta_inf {show_rate(fitted.last_bps)}, "
+            f"a_1 {fitted.concave_per_s:.3g}/s, a_2 {fitted.convex_per_s:.3g}/s",
+        )
+    return lines
+
+
+def _model_lines(findings: Findings, profile: Profile) -> list[str]:
+    prediction = findings.predictions.get(profile.key)
+    if prediction is None or profile.capacity_bps is None or profile.mtu is None:
+        return [f"  against the model: not told: {why_unmodelled(profile)}"]
+    residuals = ", ".join(
+        f"{100 * off:+.1f}% at {show_time(rtt)}{words.late_mark(profile, index)}"
+        for index, (rtt, off) in enumerate(zip(profile.rtt_s, prediction.residual, strict=True))
+    )
+    rows = zip(profile.rtt_s, prediction.at_rtts_bps, prediction.ramp_up_s, prediction.lost_s, strict=True)
+    at, why_none = _inflection(profile, profile.capacity_bps, profile.mtu)
+    inflection = f"at {show_time(_digits(at))}" if at is not None else f"not told: {why_none}"
+    return [
+        f"  against the model: {residuals}",
+        *(
+            f"  model at {show_time(rtt)}: {show_rate(rate)}, T_R {show_time(_digits(up))} "
+            f"(τ/2 more to arrive), x {show_time(_digits(lost))}"
+            for rtt, rate, up, lost in rows
+        ),
+        f"  model's inflection: {inflection}{'; it counts losses' if loss_counts(profile) else ''}",
+    ]
+
+
+def _cost_line(findings: Findings, profile: Profile) -> str:
+    found = findings.costs.get(profile.key)
+    if found is None:
+        return f"  CPU: not told: {NO_COST}"
+    runs = f"{found.runs} run{'' if found.runs == 1 else 's'}"
+    return (
+        f"  CPU: sender {found.sender:.3g}, receiver {found.receiver:.3g}, both {found.both:.3g} s/GB "
+        f"(medians of {runs})"
+    )
+
+
+def _digits(value: float) -> float:
+    """To three digits: more are not known."""
+    return float(f"{value:.3g}")

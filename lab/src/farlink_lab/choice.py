@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.error import LabError
+from farlink_lab.movers import MOVERS
+from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
     from farlink_lab.plan import Configuration
@@ -13,8 +17,19 @@ if TYPE_CHECKING:
 
 # Amounts that differ by less are one: tools that measure their own time end some milliseconds beside it.
 AMOUNT_TOLERANCE = 0.05
-# What `farlink memory` writes at a time where nobody says otherwise.
-USUAL_BLOCK_BYTES = 1 << 20
+# Bytes of a write where nobody says otherwise: `farlink memory`'s, and iperf3's over TCP.
+USUAL_BLOCK_BYTES = {"farlink": 1 << 20, "iperf3": 128 << 10}
+# As `farlink copy --protect` has what records call so.
+_PROTECT = {"clear": "clear", "integrity": "integrity", "encrypted": "encrypt"}
+# With what the rest of these movers' commands begins, after their options.
+_AFTER_OPTIONS = {
+    "globus-url-copy": ("-p", "-tcp-bs", "file:"),
+    "rsync": ("--sockopts=", "source"),
+}
+
+
+class ChoiceError(LabError):
+    """A way to carry out a transfer, or a task, that there cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +44,13 @@ class Choice:
         block_bytes: Bytes of a write; `None` where unknown.
         declared_bps: The wire's rate that is held; `None` searches for one.
         kind: `memory` or `file`: what it moves.
+        protection: Of files' data, as records have it; `None` where unknown, and of memory, which is in the
+            clear.
+        options: What else the mover was told, as a shell would have it.
+        template: Of any command: the client's template, and the server's after a bar.
+
+    Raises:
+        ChoiceError: where a number is not above 0.
     """
 
     tool: str
@@ -38,6 +60,15 @@ class Choice:
     block_bytes: int | None = None
     declared_bps: int | None = None
     kind: str = "memory"
+    protection: str | None = None
+    options: str = ""
+    template: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("streams", "buffer_bytes", "block_bytes", "declared_bps"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ChoiceError(f"{name} of {value:g}: it must be finite and above 0")
 
     @property
     def mover(self) -> str:
@@ -46,8 +77,23 @@ class Choice:
 
     @property
     def control(self) -> tuple[str, str]:
-        """What tells configurations apart whose runs say less of each other: mover and congestion control."""
-        return f"{self.tool} {self.kind}", self.congestion or ""
+        """What tells configurations apart whose runs say less of each other.
+
+        The mover, with what it was told that is no number, and the congestion control.
+        """
+        told = (self.tool, self.kind, self.protection or "", self.options, self.template)
+        return " ".join(word for word in told if word), self.congestion or ""
+
+    @property
+    def usual_block(self) -> bool:
+        """Whether its block is the mover's usual one, or unknown."""
+        return self.block_bytes is None or self.block_bytes == USUAL_BLOCK_BYTES.get(self.tool)
+
+    @property
+    def block_doublings(self) -> float:
+        """By how many doublings its block is larger than the mover's usual one; 0 where it is unknown."""
+        usual = USUAL_BLOCK_BYTES.get(self.tool, USUAL_BLOCK_BYTES["farlink"])
+        return 0.0 if self.block_bytes is None else math.log2(self.block_bytes / usual)
 
     @property
     def name(self) -> str:
@@ -56,11 +102,14 @@ class Choice:
         if self.declared_bps is not None:
             control += f" at {show_rate(self.declared_bps)}"
         buffer = "full buffers" if self.buffer_bytes is None else f"buffers of {show_size(self.buffer_bytes)}"
-        block = self.block_bytes
         said = f"{control} ×{self.streams}, {buffer}"
-        if block not in (None, USUAL_BLOCK_BYTES):
-            said += f", blocks of {show_size(block or 0)}"
-        return said if self.mover == "farlink" else f"{self.mover}: {said}"
+        if not self.usual_block:
+            said += f", blocks of {show_size(self.block_bytes or 0)}"
+        who = f"{self.mover} {self.options}".rstrip()
+        who += f" ({self.template})" if self.template else ""
+        if self.mover == "farlink copy" and self.protection is not None:
+            who += f", {self.protection}"
+        return said if who == "farlink" else f"{who}: {said}"
 
     @property
     def flags(self) -> str:
@@ -71,17 +120,28 @@ class Choice:
         flags.append(f"--streams {self.streams}")
         if self.buffer_bytes is not None:
             flags.append(f"--buffer {self.buffer_bytes}B")
-        if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES):
+        if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES["farlink"]):
             flags.append(f"--block {self.block_bytes}B")
+        if self.mover == "farlink copy" and self.protection in _PROTECT:
+            flags.append(f"--protect {_PROTECT[self.protection]}")
         return " ".join(flags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a transfer is asked to do: bytes to move (mode `size`) or seconds to move for (`duration`)."""
+    """What a transfer is asked to do: bytes to move (mode `size`) or seconds to move for (`duration`).
+
+    Raises:
+        ChoiceError: where that is not finite or not above 0.
+    """
 
     mode: Literal["size", "duration"]
     amount: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.amount) and self.amount > 0):
+            unit = "bytes" if self.mode == "size" else "seconds"
+            raise ChoiceError(f"{self.amount:g} {unit} are nothing to do: it must be finite and above 0")
 
     @property
     def shown(self) -> str:
@@ -94,28 +154,56 @@ class Task:
 
 
 def choice_of(record: Record) -> Choice:
-    """What the transfer of `record` chose."""
-    block, declared = (record.fields.get(key) for key in ("block_bytes", "declared_bps"))
+    """What the transfer of `record` chose.
+
+    Raises:
+        ChoiceError: where it says what cannot be: `unusable` says why beforehand.
+    """
+    block, declared = (_whole(record, key) for key in ("block_bytes", "declared_bps"))
+    options, template = _told(record)
     return Choice(
         tool=record.tool,
         congestion=record.congestion,
         streams=record.streams or 1,
         buffer_bytes=record.buffer_bytes,
-        block_bytes=block if isinstance(block, int) else None,
-        declared_bps=declared if isinstance(declared, int) else None,
+        block_bytes=block if block is not None and block > 0 else None,
+        declared_bps=declared,
         kind=record.kind,
+        protection=_protection(record),
+        options=options,
+        template=template,
     )
+
+
+def unusable(record: Record) -> str:
+    """Why no choice can be made of what `record` says, for a person; empty where one can."""
+    loss = record.fields.get("loss")
+    if record.rtt_s is not None and not 0 < record.rtt_s <= MOST_RTT_S:
+        return f"an RTT of {record.rtt_s:g} s"
+    if record.buffer_bytes == 0:
+        return "a buffer of 0 bytes"
+    declared = _whole(record, "declared_bps")
+    if declared is not None and declared <= 0:
+        return f"a declared rate of {declared}"
+    if isinstance(loss, int | float) and not 0 <= loss < 1:
+        return f"a loss of {loss:g}, which is no share"
+    return ""
 
 
 def choice_asked(configuration: Configuration) -> Choice:
     """What a configuration of a plan asks for: the choice that its records will show."""
+    files = MOVERS[configuration.mover].moves_files(configuration)
     return Choice(
         tool=configuration.tool,
         congestion=configuration.congestion,
         streams=configuration.streams,
         buffer_bytes=configuration.buffer_bytes,
-        block_bytes=USUAL_BLOCK_BYTES if configuration.mover == "farlink" else None,
+        block_bytes=configuration.block_bytes or USUAL_BLOCK_BYTES.get(configuration.mover),
         declared_bps=configuration.declared_bps,
+        kind="file" if files else "memory",
+        protection="clear" if files else None,
+        options=_words(configuration.options),
+        template=_both(configuration.command, configuration.server),
     )
 
 
@@ -124,3 +212,60 @@ def task_of(configuration: Configuration) -> Task:
     if configuration.size_bytes is not None:
         return Task(mode="size", amount=float(configuration.size_bytes))
     return Task(mode="duration", amount=configuration.duration_s or 0.0)
+
+
+def _whole(record: Record, key: str) -> int | None:
+    value = record.fields.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _protection(record: Record) -> str | None:
+    value = record.fields.get("protection")
+    return value if record.kind != "memory" and isinstance(value, str) else None
+
+
+def _told(record: Record) -> tuple[str, str]:
+    """Options and template, as the lab noted them.
+
+    Where it did not yet, options are in the command, and what tells commands apart is their label.
+    """
+    lab = record.fields.get("lab")
+    if not isinstance(lab, dict):
+        return "", ""
+    template, server, options = (
+        word if isinstance(word := lab.get(key), str) else None for key in ("template", "server", "options")
+    )
+    if template is None and record.tool not in MOVERS:
+        template = record.label
+    if options is None:
+        options = _options_in(str(lab.get("command", "")), tool=record.tool)
+    return _words(options), _both(template, server)
+
+
+def _options_in(command: str, *, tool: str) -> str:
+    ends = _AFTER_OPTIONS.get(tool)
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return ""
+    if ends is None or tool not in words:
+        return ""
+    own = words[words.index(tool) + 1 :]
+    last = next((place for place, word in enumerate(own) if _ends_options(word, ends)), len(own))
+    return shlex.join(own[:last])
+
+
+def _ends_options(word: str, ends: tuple[str, ...]) -> bool:
+    return any(word.startswith(end) if end[-1] in ":=" else word == end for end in ends)
+
+
+def _words(options: str) -> str:
+    """One spelling of a command line's words; as they stand where they are none."""
+    try:
+        return shlex.join(shlex.split(options))
+    except ValueError:
+        return options
+
+
+def _both(template: str | None, server: str | None) -> str:
+    return " | ".join(each for each in (template, server) if each)

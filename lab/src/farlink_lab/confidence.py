@@ -80,6 +80,14 @@ def intervals(
 ) -> tuple[Interval, ...]:
     """The interval in each gap between neighbouring RTTs: it is the same at every RTT within.
 
+    Args:
+        rtts_s: The measured RTTs, shape (k,), growing, s; k ≥ 2.
+        throughput_bps: k arrays of runs, bit/s.
+        claim: The least probability asked for, in (0, 1).
+
+    Returns:
+        k − 1 intervals, bit/s.
+
     Raises:
         ConfidenceError: as `interval_at`, and with fewer than two RTTs.
     """
@@ -112,9 +120,21 @@ def _interval_at(rtt_s: float, rtts_s: Array, throughput_bps: Sequence[Array], c
 def rises(rtts_s: Array, throughput_bps: Sequence[Array]) -> tuple[tuple[float, float], ...]:
     """Neighbouring RTTs (seconds) between which throughput rises beyond chance.
 
-    Mann and Whitney's test of each pair, at `RISE_LEVEL` for all together (Bonferroni). Three runs a point
-    cannot show a rise among seven RTTs.
+    The test of Mann and Whitney (1947) of each pair, at `RISE_LEVEL` for all together (Bonferroni's bound).
+    Three runs a point cannot show a rise among seven RTTs.
+
+    Args:
+        rtts_s: The measured RTTs, shape (k,), growing, s.
+        throughput_bps: k arrays of runs, bit/s.
+
+    Returns:
+        `(shorter, longer)` of each such pair, s.
+
+    Raises:
+        ConfidenceError: without RTTs, or where they do not grow, one has no run, or a throughput is not
+            finite or below 0.
     """
+    _check_runs(rtts_s, throughput_bps)
     # Half a second to load, for this function alone.
     from scipy.stats import mannwhitneyu  # noqa: PLC0415
 
@@ -132,17 +152,20 @@ def rises(rtts_s: Array, throughput_bps: Sequence[Array]) -> tuple[tuple[float, 
 def _check(rtts_s: Array, throughput_bps: Sequence[Array], claim: float) -> None:
     if not 0 < claim < 1:
         raise ConfidenceError(f"a claim of {claim:g}: it must be between 0 and 1")
+    for low, high in rises(rtts_s, throughput_bps):
+        raise ConfidenceError(
+            f"throughput rises from {show_time(low)} to {show_time(high)} beyond chance: runs at one RTT do "
+            "not bound those at another"
+        )
+
+
+def _check_runs(rtts_s: Array, throughput_bps: Sequence[Array]) -> None:
     if len(rtts_s) == 0 or len(rtts_s) != len(throughput_bps):
         raise ConfidenceError("every RTT needs runs, and there must be one at least")
     if not np.isfinite(rtts_s).all() or (np.diff(rtts_s) <= 0).any():
         raise ConfidenceError("RTTs must be finite and grow")
     if any(len(values) == 0 or not (np.isfinite(values) & (values >= 0)).all() for values in throughput_bps):
         raise ConfidenceError("every RTT needs runs of finite throughputs, at least 0")
-    for low, high in rises(rtts_s, throughput_bps):
-        raise ConfidenceError(
-            f"throughput rises from {show_time(low)} to {show_time(high)} beyond chance: runs at one RTT do "
-            "not bound those at another"
-        )
 
 
 def _extreme(nearest: list[Array], share: float, *, sign: int) -> tuple[float, float]:

@@ -29,6 +29,10 @@ KEPT = 4096
 USUAL_MTU = 1500
 
 
+class CourseError(ValueError):
+    """A course that no transfer takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
     """How a transfer goes.
@@ -39,6 +43,9 @@ class Course:
         ramp_up_bps: θ_R, mean throughput until then.
         sustained_bps: θ_S.
         first_bytes: n·w0, with which slow start begins.
+
+    Raises:
+        CourseError: where one of them is not finite, below 0, or one of the last two is 0.
     """
 
     delay_s: float
@@ -47,8 +54,17 @@ class Course:
     sustained_bps: float
     first_bytes: float
 
+    def __post_init__(self) -> None:
+        for name in ("delay_s", "ramp_up_s", "ramp_up_bps", "sustained_bps", "first_bytes"):
+            value, least = getattr(self, name), name in {"sustained_bps", "first_bytes"}
+            if not (math.isfinite(value) and value >= 0) or (least and value == 0):
+                raise CourseError(f"{name} of {value:g}: no transfer goes so")
+
     def throughput_bps(self, task: Task) -> float:
-        """Θ of a transfer that goes so and does `task`, bit/s."""
+        """Θ of a transfer that goes so and does `task`, bit/s, at least 0: by the assumptions named above.
+
+        A task that is none is refused where it is made (`choice.ChoiceError`).
+        """
         ramp_bytes = self.ramp_up_bps * self.ramp_up_s / 8
         if ramp_bytes <= 0:
             if task.mode == "size":
@@ -80,7 +96,8 @@ def course_of(record: Record) -> Course | None:
     capacity came in bursts and counts as the capacity.
 
     `None` where the samples are too few to tell phases, or it sustained for less than `LEAST_SUSTAINED` of
-    its time.
+    its time. The phases are those of `phases`, slow start that of `model`; samples were checked as the record
+    was read.
     """
     split = phases(record.samples)
     if split is None or 1 - split.ramp_up_share < LEAST_SUSTAINED or split.sustained_bps <= 0:
@@ -124,7 +141,8 @@ def _slow_start(record: Record, *, rate_bps: float, first_bytes: float) -> tuple
 def converted_bps(record: Record, task: Task) -> tuple[float, bool] | None:
     """Θ of `task` as a run tells it, bit/s, and whether that is by its course rather than as measured.
 
-    `None` where it did something else and its course is not known.
+    A longer transfer is taken to go on as it began. `None` where it did something else and its course is not
+    known.
     """
     measured = record.throughput_bps
     if measured is None or measured <= 0:

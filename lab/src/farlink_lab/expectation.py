@@ -1,7 +1,12 @@
-"""What the model expects of a choice before anything is measured, and which limit makes it so."""
+"""What the model expects of a choice before anything is measured, and which limit makes it so.
+
+The formulas and their sources are those of `model` and `response`. Choices, tasks and wires that cannot be
+are refused where they are made.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -31,13 +36,25 @@ class Wire:
         rate_bps: Of the wire.
         capacity_bps: C, what is left of it for payload.
         mtu: Largest IP packet, bytes.
-        loss: Probability that a segment is lost.
+        loss: Probability that a segment is lost, at least 0 and less than 1.
+
+    Raises:
+        ModelError: where one of them is not finite, impossible, or the MTU leaves nothing for payload.
     """
 
     rate_bps: float
     capacity_bps: float
     mtu: int
     loss: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, rate in (("rate", self.rate_bps), ("capacity", self.capacity_bps)):
+            if not (math.isfinite(rate) and rate > 0):
+                raise model.ModelError(f"a {name} of {rate:g} bit/s: it must be finite and above 0")
+        if self.mtu <= model.TCP_IPV4_HEADERS:
+            raise model.ModelError(f"an MTU of {self.mtu} bytes: headers alone take {model.TCP_IPV4_HEADERS}")
+        if not 0 <= self.loss < 1:
+            raise model.ModelError(f"a loss of {self.loss:g}: it must be at least 0 and less than 1")
 
 
 def expected_bps(choice: Choice, rtt_s: Array, *, task: Task, wire: Wire) -> Array:
@@ -52,13 +69,22 @@ def expected_bps(choice: Choice, rtt_s: Array, *, task: Task, wire: Wire) -> Arr
         wire: Over which connection.
 
     Returns:
-        Shape (k,).
+        Shape (k,), at least 1.
+
+    Raises:
+        ModelError: where an RTT is not finite or not above 0.
     """
+    for rtt in rtt_s:
+        _check(float(rtt))
     return np.array([_expected_bps(choice, float(rtt), task=task, wire=wire) for rtt in rtt_s])
 
 
 def limit_bps(rtt_s: float, *, task: Task, wire: Wire) -> float:
-    """The limit that no transfer beats, bit/s."""
+    """The limit that no transfer beats, bit/s, at an RTT of at least 0 s; 0 where nothing can arrive.
+
+    Raises:
+        ModelError: where the RTT is not finite or below 0.
+    """
     if task.mode == "size":
         limit = model.limit_of_size_bps(rtt_s, capacity_bps=wire.capacity_bps, size_bytes=task.amount)
     else:
@@ -70,7 +96,11 @@ def most_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
     """What a prediction may say at most, bit/s: the limit, and of a fixed buffer the model without it.
 
     Windows hold more than was asked for, by a share that shows only where they bind.
+
+    Raises:
+        ModelError: where the RTT (s) is not finite or not above 0.
     """
+    _check(rtt_s)
     limit = max(limit_bps(rtt_s, task=task, wire=wire), 1.0)
     if choice.buffer_bytes is None:
         return limit
@@ -88,7 +118,12 @@ def window_binds_s(choice: Choice, *, wire: Wire) -> float | None:
 
 
 def loss_limit_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float | None:
-    """What losses leave by the published response of the congestion control, bit/s; `None` where unknown."""
+    """What losses leave by the published response of the congestion control, bit/s; `None` where unknown.
+
+    Raises:
+        ModelError: where the RTT (s) is not finite or not above 0.
+    """
+    _check(rtt_s)
     if not 0 < wire.loss < 1 or choice.congestion not in RESPONSES:
         return None
     return float(
@@ -108,12 +143,22 @@ def knows_losses(choice: Choice) -> bool:
 
 
 def lost_s(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
-    """Seconds at capacity that slow start costs, by the model; 0 where a declared rate is held."""
+    """Seconds at capacity that slow start costs, by the model; 0 where a declared rate is held.
+
+    Raises:
+        ModelError: where the RTT (s) is not finite or not above 0.
+    """
+    _check(rtt_s)
     if choice.declared_bps is not None:
         return 0.0
     window = model.initial_window_bytes(mtu=wire.mtu)
     allowed = _allowed_bps(choice, rtt_s, wire=wire)
     return float(model.lost_time_s(rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=window))
+
+
+def _check(rtt_s: float) -> None:
+    if not (math.isfinite(rtt_s) and rtt_s > 0):
+        raise model.ModelError(f"an RTT of {rtt_s:g} s: it must be finite and above 0")
 
 
 def _allowed_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float:

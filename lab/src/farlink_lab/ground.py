@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import Choice, choice_of
+from farlink_lab.choice import Choice, choice_of, unusable
 from farlink_lab.course import USUAL_MTU, converted_bps
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
 from farlink_lab.profile import profiles
 from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.surrogate import Observation
+from farlink_lab.utilization import above_capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from farlink_lab.choice import Task
     from farlink_lab.records import Record
@@ -56,12 +58,14 @@ class Ground:
         measured: The connection that the runs went over.
         asked: The connection that is asked about.
         notes: How the second is reached from the first, where they differ.
+        left_out: What of the records counts for nothing, and why.
     """
 
     places: tuple[Place, ...]
     measured: Wire
     asked: Wire
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -137,9 +141,10 @@ def ground(
         extrapolate: Whether the model may carry what was measured to another rate or loss.
 
     Raises:
-        AdviceError: where no run counts, a rate is unknown, or it was not measured and `extrapolate` is not
-            given.
+        AdviceError: where no run counts, a rate is unknown, impossible or above what the wire carries, or it
+            was not measured and `extrapolate` is not given.
     """
+    _check_asked(rate_bps=rate_bps, loss=loss)
     found, _ = profiles(record for record in records if record.kind in {"memory", "file"})
     usable = [
         (rtt, record)
@@ -149,9 +154,13 @@ def ground(
     ]
     if any(record.tool == "farlink" for _, record in usable):
         usable = [(rtt, record) for rtt, record in usable if record.tool == "farlink"]
+    faults = Counter(fault for _, record in usable if (fault := unusable(record)))
+    left_out = tuple(f"runs that count for nothing: {n} that say {fault}" for fault, n in faults.items())
+    usable = [(rtt, record) for rtt, record in usable if not unusable(record)]
     if not usable:
+        because = f" ({'; '.join(left_out)})" if left_out else ""
         raise AdviceError(
-            "no run counts, so there is nothing to advise from: measure with 'farlink lab profile'"
+            f"no run counts{because}, so there is nothing to advise from: measure with 'farlink lab profile'"
         )
     if not all(record.rate_bps and record.goodput_bps for _, record in usable):
         unsaid, option = "the rate of the wire", "--rate"
@@ -175,6 +184,7 @@ def ground(
     places: dict[tuple[Choice, float], list[Record]] = {}
     for rtt, record in usable:
         places.setdefault((choice_of(record), float(rtt)), []).append(record)
+    _refuse_above(places, capacity_bps=measured.capacity_bps)
     made = Ground(
         places=tuple(
             Place(choice=choice, rtt_s=rtt, records=tuple(group)) for (choice, rtt), group in places.items()
@@ -182,6 +192,7 @@ def ground(
         measured=measured,
         asked=asked,
         notes=notes,
+        left_out=left_out,
     )
     if not made.choices:
         raise AdviceError(
@@ -189,6 +200,21 @@ def ground(
             "none of them was measured: measure at this loss"
         )
     return made
+
+
+def _check_asked(*, rate_bps: float | None, loss: float | None) -> None:
+    if rate_bps is not None and not (math.isfinite(rate_bps) and rate_bps > 0):
+        raise AdviceError(f"--rate: {rate_bps:g} is no rate: it must be finite and above 0")
+    if loss is not None and not 0 <= loss < 1:
+        raise AdviceError(f"--loss: {loss:g} is no share of segments: at least 0 and less than 1")
+
+
+def _refuse_above(places: Mapping[tuple[Choice, float], Sequence[Record]], *, capacity_bps: float) -> None:
+    """Refuses runs whose median is above the capacity: of which connection they are is not known then."""
+    for (choice, rtt), group in places.items():
+        rate = float(np.median([record.throughput_bps or 0.0 for record in group]))
+        if above := above_capacity([rtt], [rate], capacity_bps=capacity_bps):
+            raise AdviceError(f"{choice.name}: {above}: import the runs again with the wire's")
 
 
 def _refuse_several(records: Iterable[Record]) -> None:
@@ -266,6 +292,16 @@ def _asked(
         mtu=measured.mtu,
         loss=loss if other_loss else measured.loss,
     ), tuple(notes)
+
+
+def check_rtt(rtt_s: float) -> None:
+    """Refuses what is no RTT to ask about, s.
+
+    Raises:
+        AdviceError: where it is not finite or not above 0.
+    """
+    if not (math.isfinite(rtt_s) and rtt_s > 0):
+        raise AdviceError(f"--rtt: {rtt_s:g} s is no RTT: it must be finite and above 0")
 
 
 def same_rtt(one_s: float, other_s: float) -> bool:

@@ -5,6 +5,11 @@ duration of observation (s), n streams, w0 initial window of a stream (bytes), W
 (bytes), Θ throughput (bit/s). Every function takes RTTs of any shape and gives an array of that shape, and
 raises `ModelError` where a value is impossible: an RTT that is not finite or below 0, anything else that is
 not finite or not above 0.
+
+Sources: slow start doubles its window every round trip (Jacobson, "Congestion avoidance and control", SIGCOMM
+1988; RFC 5681, 3.1) from ten segments (RFC 6928); the two phases, and T_R from the doublings that fill the
+connection, are those of Rao and others, "TCP throughput profiles using measurements over dedicated
+connections", HPDC 2017. What follows from them by arithmetic is said where it stands.
 """
 
 from __future__ import annotations
@@ -48,7 +53,10 @@ def initial_window_bytes(*, mtu: int) -> int:
 
 
 def limit_of_size_bps(rtt_s: ArrayLike, *, capacity_bps: float, size_bytes: float) -> Array:
-    """The most that B bytes can average: B / (τ/2 + B/C), bit/s. No transfer beats it."""
+    """The most that B bytes can average: B / (τ/2 + B/C), bit/s. No transfer beats it.
+
+    The last byte arrives half an RTT after it left, and B bytes take B/C to leave.
+    """
     rtt = _rtts(rtt_s)
     _check(capacity_bps=capacity_bps, size_bytes=size_bytes)
     return 8 * size_bytes / (rtt / 2 + 8 * size_bytes / capacity_bps)
@@ -61,7 +69,10 @@ def limit_of_duration_bps(rtt_s: ArrayLike, *, capacity_bps: float, duration_s: 
 
 
 def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
-    """T_R = τ·log₂(Cτ/(n·w0)): slow start until n windows fill the connection, seconds; at least 0."""
+    """T_R = τ·log₂(Cτ/(n·w0)): slow start until n windows fill the connection, seconds; at least 0.
+
+    As departures go; that the bytes arrive takes τ/2 more. Source: Rao and others 2017 (above).
+    """
     rtt = _rtts(rtt_s)
     _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     first = 8 * streams * window_bytes
@@ -69,7 +80,10 @@ def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_byt
 
 
 def lost_time_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
-    """Lost time x = T_R − τ + n·w0/C: seconds at capacity that slow start costs; 0 where n·w0 ≥ Cτ."""
+    """Lost time x = T_R − τ + n·w0/C: seconds at capacity that slow start costs; 0 where n·w0 ≥ Cτ.
+
+    By T_R the doublings from n·w0 to Cτ have let Cτ − n·w0 leave, for which capacity takes τ − n·w0/C.
+    """
     rtt = _rtts(rtt_s)
     _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     first_s = 8 * streams * window_bytes / capacity_bps
@@ -88,7 +102,8 @@ def slow_start_of_size_bps(
 ) -> Array:
     """Θ of B bytes with slow start, then at capacity: B / (B/C + x), bit/s.
 
-    Where all the bytes leave within slow start, n·w0·(2^{t/τ} − 1) of them have left after t.
+    Where all the bytes leave within slow start, n·w0·(2^{t/τ} − 1) of them have left after t: the sum of the
+    windows that doubled until then. Beyond, x (`lost_time_s`) stands for what slow start did not send.
 
     Args:
         rtt_s: τ, any shape.
@@ -119,7 +134,7 @@ def slow_start_of_duration_bps(
 ) -> Array:
     """Θ over T_O seconds with slow start, then at capacity: C·(1 − x/T_O), bit/s.
 
-    Where the time is over within slow start, n·w0·(2^{T_O/τ} − 1) bytes have left.
+    Where the time is over within slow start, n·w0·(2^{T_O/τ} − 1) bytes have left, as of a fixed size.
 
     Args:
         rtt_s: τ, any shape.
@@ -142,7 +157,10 @@ def slow_start_of_duration_bps(
 
 
 def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
-    """n·W/τ, at most C: what windows of W bytes allow, bit/s; at τ = 0 it is C."""
+    """n·W/τ, at most C: what windows of W bytes allow, bit/s; at τ = 0 it is C.
+
+    A stream has at most its window in flight (RFC 9293, 3.8.6; RFC 7323, 1.1).
+    """
     rtt = _rtts(rtt_s)
     _check(capacity_bps=capacity_bps, streams=streams, window_bytes=window_bytes)
     allowed = np.full_like(rtt, np.inf)
@@ -153,6 +171,7 @@ def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, win
 def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: int, window_bytes: float) -> float:
     """The RTT where the fixed-size profile B / (B/C + x) turns from concave to convex, seconds.
 
+    By its second derivative, and a root of that (Brent 1973, scipy's).
     With D = B/C + x, Θ'' has the sign of 2·D'² − D·D'', where D' = log₂(Cτ/(n·w0)) + 1/ln 2 − 1 and
     D'' = 1/(τ·ln 2): negative (concave) just above τ = n·w0/C where B is large, positive far out.
 

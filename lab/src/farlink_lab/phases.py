@@ -157,7 +157,13 @@ def rates_bps(samples: Array) -> tuple[Array, Array, Array]:
     Args:
         samples: Shape (n, 2): bytes that arrived in the interval that ends t seconds after the start; times
             grow, from above 0 on.
+
+    Raises:
+        PhasesError: where a value is not finite or below 0, or an interval has no length.
     """
+    _check(samples)
+    if len(samples) and samples[0, 0] <= 0:
+        raise PhasesError("an interval without length has no rate: the first sample must end after 0 s")
     ends = samples[:, 0]
     starts = np.concatenate([[0.0], ends[:-1]])
     return starts, ends, 8 * samples[:, 1] / (ends - starts)
@@ -174,10 +180,7 @@ def phases(samples: Array) -> Phases | None:
     """
     if not len(samples):
         return None
-    if samples.ndim != 2 or samples.shape[1] != 2 or not np.isfinite(samples).all() or (samples < 0).any():
-        raise PhasesError("samples are pairs of finite numbers, at least 0: seconds and bytes")
-    if (np.diff(samples[:, 0]) <= 0).any():
-        raise PhasesError("an interval without length has no rate: times of samples must grow")
+    _check(samples)
     if len(samples) < 2 * LEAST_SAMPLES or samples[0, 0] <= 0 or samples[:, 1].sum() <= 0:
         return None
     starts, ends, rates = rates_bps(samples)
@@ -192,6 +195,13 @@ def phases(samples: Array) -> Phases | None:
     return Phases(
         ramp_up_s=float(ends[change - 1]), ramp_up_bps=ramp, sustained_bps=sustained, end_s=float(ends[-1])
     )
+
+
+def _check(samples: Array) -> None:
+    if samples.ndim != 2 or samples.shape[1] != 2 or not np.isfinite(samples).all() or (samples < 0).any():
+        raise PhasesError("samples are pairs of finite numbers, at least 0: seconds and bytes")
+    if (np.diff(samples[:, 0]) <= 0).any():
+        raise PhasesError("an interval without length has no rate: times of samples must grow")
 
 
 def _change(*, time: Array, rates: Array, weights: Array) -> int:

@@ -11,7 +11,7 @@ from farlink_lab import model
 from farlink_lab.quantity import show_size, show_time
 
 # Of a configuration, and of a connection: what plans could not say at first.
-_LATER_KEYS = ("interval_s", "options", "command", "server", "port", "ready", "queue")
+_LATER_KEYS = ("interval_s", "options", "command", "server", "port", "ready", "queue", "block_bytes")
 _LATER_OF_CONNECTION = ("background_on_off_s",)
 
 
@@ -70,6 +70,7 @@ class Configuration:
         declared_bps: The wire's rate that is declared and held, bits per second; `None` searches for one.
         streams: Parallel transport connections.
         buffer_bytes: Socket buffer at both ends; `None` lets the kernel tune it ("full buffers").
+        block_bytes: Bytes of a write; `None` takes the mover's usual.
         size_bytes: Bytes to move, of a fixed-size configuration.
         duration_s: Seconds to move for, of a fixed-duration configuration. Exactly one of the two is given.
         interval_s: Length of a sample; `None` takes the mover's.
@@ -98,6 +99,7 @@ class Configuration:
     server: str | None = None
     port: int | None = None
     ready: str | None = None
+    block_bytes: int | None = None
 
     @property
     def tool(self) -> str:

@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from farlink_lab.choice import USUAL_BLOCK_BYTES
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
 from farlink_lab.plan import Configuration, Connection, Plan
@@ -38,6 +39,8 @@ MOST_STREAMS = 512
 MOST_REPETITIONS = 1000
 NO_LOSS: float | str = 0.0
 NO_BACKGROUND: tuple[int, float | None] = (0, None)
+# As `farlink memory` bounds its writes.
+LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 4 << 10, 64 << 20
 # As `farlink memory` bounds its samples.
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 10e-3, 10.0
 # Enough for any study by hand; more is a slip in a list.
@@ -52,6 +55,7 @@ _CONFIGURATION_KEYS = (
     "circuit",
     "streams",
     "buffer",
+    "block",
     "bytes",
     "seconds",
     "interval",
@@ -63,9 +67,10 @@ _CONFIGURATION_KEYS = (
     "port",
     "ready",
 )
-_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "bytes", "queue", "options")
+_LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "block", "bytes", "queue", "options")
 # What only the movers named here take.
 _KEYS_OF_MOVERS = {
+    "block": ("farlink",),
     "options": ("globus-url-copy", "rsync"),
     **dict.fromkeys(("command", "server", "port", "ready"), ("command",)),
 }
@@ -333,6 +338,7 @@ def _configuration(data: Mapping[str, Any], *, where: str) -> Configuration:
         declared_bps=table.quantity("circuit", parse_rate, default=None),
         streams=table.whole("streams", default=1, least=1, most=MOST_STREAMS),
         buffer_bytes=table.quantity("buffer", _buffer, default=None),
+        block_bytes=table.quantity("block", _block, default=None),
         queue=table.quantity("queue", _queue, default=None),
         size_bytes=table.quantity("bytes", _bytes, default=None),
         duration_s=_seconds(table),
@@ -409,6 +415,16 @@ def _buffer(text: str) -> int | None:
     return None if text == "auto" else parse_size(text)
 
 
+def _block(text: str) -> int | None:
+    """Bytes of a write; the usual ones, however they are named, are one configuration."""
+    if text == "auto":
+        return None
+    size = parse_size(text)
+    if not LEAST_BLOCK_BYTES <= size <= MOST_BLOCK_BYTES:
+        raise QuantityError(f'"{text}" is no block: at least 4KiB and at most 64MiB, as in 1MiB')
+    return None if size == USUAL_BLOCK_BYTES["farlink"] else size
+
+
 def _label(table: _Table, configuration: Configuration) -> str:
     words = {
         "mover": configuration.tool,
@@ -417,6 +433,7 @@ def _label(table: _Table, configuration: Configuration) -> str:
         "buffer": "full buffers"
         if configuration.buffer_bytes is None
         else show_size(configuration.buffer_bytes),
+        "block": show_size(configuration.block_bytes or USUAL_BLOCK_BYTES["farlink"]),
         "options": configuration.options or "no options",
         "queue": _queue_shown(configuration.queue),
         "amount": configuration.amount,
@@ -446,7 +463,8 @@ def _refuse_double(found: list[Configuration], *, where: str) -> None:
         if (other.label, other.mode) == (last.label, last.mode):
             raise PlanError(
                 f"{where}.label: {_shown(last.label)} names two configurations: give each its own, "
-                "or put {mover}, {congestion}, {streams}, {buffer}, {amount}, {queue} or {options} into it"
+                "or put {mover}, {congestion}, {streams}, {buffer}, {block}, {amount}, {queue} or {options} "
+                "into it"
             )
 
 

@@ -1,4 +1,9 @@
-"""What the model says of a profile that was measured, and how far the measurement lies from it."""
+"""What the model says of a profile that was measured, and how far the measurement lies from it.
+
+The formulas and their sources are those of `model` and of `response`. Functions of a profile and RTTs take
+RTTs of shape (k,) in seconds, and raise `ModelError` where an RTT is not finite or below 0, or the profile
+says what cannot be, as a buffer of 0 bytes; `why_unmodelled` says so beforehand, and `predict` heeds it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ CURVE_POINTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Θ(τ) on a grid fine enough to draw: both of shape (n,)."""
+    """Θ(τ) on a grid fine enough to draw: seconds and bit/s, both of shape (n,)."""
 
     rtt_s: Array
     throughput_bps: Array
@@ -33,10 +38,10 @@ class Prediction:
 
     Attributes:
         curve: For drawing.
-        at_rtts_bps: At the profile's RTTs, shape (k,).
+        at_rtts_bps: At the profile's RTTs, shape (k,), bit/s.
         residual: (measured median − model) / model at those, shape (k,).
-        ramp_up_s: T_R of the model at those, shape (k,).
-        lost_s: x of the model at those, shape (k,).
+        ramp_up_s: T_R of the model at those, until the bytes have left, shape (k,), s.
+        lost_s: x of the model at those, shape (k,), s.
     """
 
     curve: Curve
@@ -47,7 +52,20 @@ class Prediction:
 
 
 def grid(rtt_s: Array, *, points: int = CURVE_POINTS) -> Array:
-    """RTTs for a curve over the span of `rtt_s`, dense on a linear and on a logarithmic axis."""
+    """RTTs for a curve over the span of `rtt_s`, dense on a linear and on a logarithmic axis.
+
+    Args:
+        rtt_s: Shape (k,), k ≥ 1, s.
+        points: On each axis.
+
+    Returns:
+        Shape (n,), n ≤ 2·points, growing, s; one RTT where the span is none.
+
+    Raises:
+        ModelError: without RTTs, or where one is not finite or below 0.
+    """
+    if len(rtt_s) == 0 or not (np.isfinite(rtt_s) & (rtt_s >= 0)).all():
+        raise model.ModelError("a curve needs RTTs, each a finite number of seconds, at least 0")
     low, high = max(float(rtt_s.min()), 1e-6), max(float(rtt_s.max()), 1e-6)
     if high <= low:
         return np.array([low])
@@ -59,6 +77,12 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
 
     A declared rate is held from the first segment on: that has the limit for its model. It counts arrivals,
     half an RTT after departure, as the records do. `None` where the capacity or the packet size is unknown.
+
+    Returns:
+        Shape (k,), bit/s.
+
+    Raises:
+        ModelError: as all of this file.
     """
     allowed = allowed_bps(profile, rtt_s)
     if allowed is None or profile.mtu is None:
@@ -95,6 +119,9 @@ def allowed_bps(profile: Profile, rtt_s: Array) -> Array | None:
 
     That is the least of the capacity, the windows' limit, a declared rate, and what random losses leave to
     the congestion control, where it has a response function.
+
+    Raises:
+        ModelError: as all of this file.
     """
     if profile.capacity_bps is None:
         return None
@@ -127,6 +154,9 @@ def slow_start(profile: Profile, rtt_s: Array) -> tuple[Array, Array] | None:
     """T_R and x of slow start until the model sustains what it may, at any RTTs: seconds, each of shape (k,).
 
     Both are 0 where a declared rate is held; `None` where the capacity or the packet size is unknown.
+
+    Raises:
+        ModelError: as all of this file.
     """
     allowed = allowed_bps(profile, rtt_s)
     if allowed is None or profile.mtu is None:
@@ -147,10 +177,15 @@ def slow_start(profile: Profile, rtt_s: Array) -> tuple[Array, Array] | None:
 
 
 def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
-    """T_R of slow start on a grid of RTTs, for drawing, seconds both; `None` where there is none to draw."""
+    """T_R of slow start on a grid of RTTs, for drawing, seconds both; `None` where there is none to draw.
+
+    It counts arrivals, half an RTT after departure, as the T_R of a run's samples does (`phases`).
+    """
+    if profile.declared_bps is not None or why_unmodelled(profile):
+        return None
     rtts = grid(profile.rtt_s)
-    found = None if profile.declared_bps is not None else slow_start(profile, rtts)
-    return None if found is None else (rtts, found[0])
+    found = slow_start(profile, rtts)
+    return None if found is None else (rtts, found[0] + rtts / 2)
 
 
 def loss_counts(profile: Profile) -> bool:
@@ -159,7 +194,13 @@ def loss_counts(profile: Profile) -> bool:
 
 
 def limit_bps(profile: Profile, rtt_s: Array) -> Array | None:
-    """The limit that no transfer of the profile's kind beats; `None` where C is unknown, or nothing moved."""
+    """The limit that no transfer of the profile's kind beats, shape (k,), bit/s.
+
+    `None` where C is unknown, or nothing moved.
+
+    Raises:
+        ModelError: as all of this file.
+    """
     if profile.capacity_bps is None or profile.amount <= 0:
         return None
     return _limit_bps(profile, rtt_s, capacity_bps=profile.capacity_bps)
@@ -172,7 +213,12 @@ def _limit_bps(profile: Profile, rtt_s: Array, *, capacity_bps: float) -> Array:
 
 
 def why_unmodelled(profile: Profile) -> str:
-    """Why the model says nothing of a profile; empty where it does."""
+    """Why the model says nothing of a profile; empty where it does.
+
+    Of a profile above its capacity it does not: that capacity is not what was measured.
+    """
+    if profile.above_capacity:
+        return profile.above_capacity
     try:
         values = model_bps(profile, profile.rtt_s)
     except model.ModelError as error:
@@ -185,7 +231,7 @@ def why_unmodelled(profile: Profile) -> str:
 
 
 def predict(profile: Profile) -> Prediction | None:
-    """The model of `profile`, for drawing and against its medians."""
+    """The model of `profile`, for drawing and against its medians; `None` where `why_unmodelled` says why."""
     if why_unmodelled(profile):
         return None
     at_rtts = model_bps(profile, profile.rtt_s)
@@ -204,7 +250,7 @@ def predict(profile: Profile) -> Prediction | None:
 
 
 def limit_curve(profile: Profile) -> Curve | None:
-    """The limit of `profile`, for drawing."""
+    """The limit of `profile`, for drawing; `None` where C is unknown, or nothing moved."""
     rtts = grid(profile.rtt_s)
     values = limit_bps(profile, rtts)
     return None if values is None else Curve(rtt_s=rtts, throughput_bps=values)

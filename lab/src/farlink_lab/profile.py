@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from farlink_lab.choice import USUAL_BLOCK_BYTES
 from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.utilization import above_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +22,8 @@ Array = NDArray[np.float64]
 
 # RTTs of real paths are measured: those that agree to three digits are one.
 RTT_DIGITS = 3
+# Ethernet's largest packet, bytes.
+USUAL_MTU = 1500
 # What a kind is called where a configuration has no name of its own; other kinds are called as they are.
 _KINDS = {"file": "copy"}
 
@@ -137,6 +141,14 @@ class Profile:
         """Mean Θ at each RTT, shape (k,)."""
         return np.array([values.mean() for values in self.throughput_bps])
 
+    @property
+    def above_capacity(self) -> str:
+        """Which mean or median is above the capacity, for a person; empty where none is, or C is unknown."""
+        if self.capacity_bps is None:
+            return ""
+        highest = np.maximum(self.mean_bps, self.median_bps)
+        return above_capacity(self.rtt_s, highest, capacity_bps=self.capacity_bps)
+
     def quantiles_bps(self, shares: Sequence[float]) -> Array:
         """Quantiles of Θ at each RTT, interpolated between runs, shape (len(shares), k)."""
         return np.stack([np.quantile(values, shares) for values in self.throughput_bps], axis=1)
@@ -189,17 +201,49 @@ def configuration_order(records: Iterable[Record]) -> list[str]:
 
 
 def label_of(record: Record) -> str:
-    """The configuration's name: the lab's, or what the record says of itself."""
+    """The configuration's name: the lab's, or what the record says of itself.
+
+    Records without a name of the lab's that differ in what was chosen, or in the connection, differ in
+    theirs; what is usual is not said.
+    """
     if record.label is not None:
         return record.label
+    declared, protection = (record.fields.get(key) for key in ("declared_bps", "protection"))
+    usual = "encrypted" if (record.tool, record.kind) == ("farlink", "file") else "clear"
     parts = [record.tool, "" if record.kind == "memory" else _KINDS.get(record.kind, record.kind)]
-    parts += [(record.congestion or "").upper(), f"×{record.streams}" if record.streams else ""]
+    parts += [protection if isinstance(protection, str) and protection != usual else ""]
+    parts += [(record.congestion or "").upper(), _said("at {:.10g} Gb/s", declared, scale=1e9)]
+    parts += [f"×{record.streams}" if record.streams else ""]
     if record.buffer_bytes is not None:
         parts.append(show_size(record.buffer_bytes))
-    parts.append(_amount(record))
+    parts += [_block(record), _amount(record)]
     # Paths of several rates have several capacities.
     parts.append(f"over {show_rate(record.rate_bps)}" if record.rate_bps else "")
-    return " ".join(part for part in parts if part)
+    return ", ".join(part for part in [" ".join(filter(None, parts)), *_path(record)] if part)
+
+
+def _block(record: Record) -> str:
+    block = record.fields.get("block_bytes")
+    if not isinstance(block, int) or block == USUAL_BLOCK_BYTES.get(record.tool):
+        return ""
+    return f"blocks of {show_size(block)}"
+
+
+def _path(record: Record) -> list[str]:
+    """What is unusual about a record's connection, and its queue, which has no usual size."""
+    framing, mtu = record.fields.get("framing"), record.mtu
+    return [
+        "" if mtu in (None, USUAL_MTU) else f"MTU {mtu}",
+        f"{framing} framing" if isinstance(framing, str) and framing != "ethernet" else "",
+        _said("queue {:.10g} MB", record.fields.get("queue_bytes"), scale=1e6),
+        _said("loss {:.10g}", record.fields.get("loss")),
+        _said("other traffic {:.10g} Gb/s", record.fields.get("background_bps"), scale=1e9),
+    ]
+
+
+def _said(template: str, value: object, *, scale: float = 1.0) -> str:
+    """A number in words; empty where it is 0 or unknown."""
+    return template.format(value / scale) if isinstance(value, int | float) and value else ""
 
 
 def counted_lines(found: Sequence[Profile]) -> frozenset[int]:

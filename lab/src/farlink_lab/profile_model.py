@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from farlink_lab.choice import Choice
     from farlink_lab.ground import Ground
 
 Array = NDArray[np.float64]
@@ -34,6 +35,8 @@ SCHEMA = 1
 # Two a decade: between them throughput is nearly straight on logarithmic axes.
 SIZES = tuple(float(f"{10**power:.3g}") for power in np.arange(6, 12.6, 0.5))
 DURATIONS_S = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+# What a mover may be asked for, as crates/wire bounds it: it reads no model that names more.
+STREAMS, BUFFER_BYTES, BLOCK_BYTES = (1, 512), (4 << 10, 1023 << 20), (4 << 10, 64 << 20)
 # Digits of a throughput: more are not known.
 DIGITS = 4
 
@@ -50,10 +53,14 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         made: When, RFC 3339; `None` is now.
 
     Raises:
-        ModelFileError: where the runs tell of no size or duration, are of several movers, or of another's
-            files.
+        ModelFileError: where the runs tell of no size or duration, are of several movers or of another's
+            files, differ in what a reader cannot choose, or are of nothing that it could.
     """
     mover = _mover(ground)
+    if not any(map(is_choosable, ground.choices)):
+        raise ModelFileError(
+            "--save: farlink could choose none of what was measured: see docs/profile-model.md"
+        )
     notes = _notes(ground, mover)
     rtts = _with_middles(ground.rtt_s)
     sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
@@ -92,8 +99,19 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
                 if value is not None
             }
             for index, choice in enumerate(ground.choices)
+            if is_choosable(choice)
         ],
     }
+
+
+def is_choosable(choice: Choice) -> bool:
+    """Whether a reader of the model, as crates/wire bounds it, could choose `choice`."""
+    bounds = (
+        (choice.streams, STREAMS),
+        (choice.buffer_bytes, BUFFER_BYTES),
+        (choice.block_bytes, BLOCK_BYTES),
+    )
+    return all(value is None or least <= value <= most for value, (least, most) in bounds)
 
 
 def save(model: dict[str, Any], path: Path) -> None:
@@ -134,14 +152,25 @@ def _mover(ground: Ground) -> str:
             f"--save: the runs are of {name}, whose files tell nothing of what farlink reaches: measure with "
             "farlink"
         )
+    told = {(choice.protection, choice.options, choice.template) for choice in ground.choices}
+    if len(told) > 1:
+        what = ", ".join(sorted(" ".join(word for word in each if word) or "none" for each in told))
+        raise ModelFileError(
+            f"--save: the runs differ in what --auto cannot choose ({what}): measure each in a directory of "
+            "its own"
+        )
     return name
 
 
 def _notes(ground: Ground, mover: str) -> list[str]:
     """What the predictions assume beyond the records."""
-    notes = list(ground.notes)
+    notes = [*ground.notes, *ground.left_out]
     if mover != "farlink":
         notes.append(f"measured with {mover}: that another mover reaches as much is assumed")
+    notes += [
+        f"measured with data {protection}: that other protection costs as much is assumed"
+        for protection in {choice.protection for choice in ground.choices} - {None}
+    ]
     rtts = ground.rtt_s
     fewer = sum(
         unmeasured(float(rtts[0]), own) or unmeasured(float(rtts[-1]), own)
@@ -152,6 +181,9 @@ def _notes(ground: Ground, mover: str) -> list[str]:
             f"{fewer} of {len(ground.choices)} configurations were not measured from {show_time(rtts[0])} to "
             f"{show_time(rtts[-1])}: beyond their measured_rtt_s they are extrapolated from others' runs"
         )
+    beyond = [choice.name for choice in ground.choices if not is_choosable(choice)]
+    if beyond:
+        notes.append(f"left out, as farlink has no such streams, buffers or blocks: {'; '.join(beyond)}")
     if ground.late_note:
         notes.append(ground.late_note)
     return [*notes, _conversion_note(ground)]

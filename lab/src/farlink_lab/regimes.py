@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression, nnls
 
 from farlink_lab.quantity import show_time
 from farlink_lab.resampling import lenders, resampled_means
-from farlink_lab.shape import Shape, ShapeError, shape
+from farlink_lab.shape import Shape, ShapeError, check, shape
 from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
 from farlink_lab.straight import LEVEL, straight
 
@@ -39,6 +39,8 @@ CLAIM = 0.95
 TRANSITION_RESAMPLES = 400
 # Straight profiles that a regime is tested against: a 40th of them lies beyond what is allowed.
 TESTED_DEALS = 399
+# Of a mean, by what sums and projections of double precision add to it.
+ROUNDING = 1e-13
 # Of a branch of a sigmoid: fine enough to look smooth.
 BRANCH_POINTS = 40
 
@@ -130,7 +132,13 @@ def monotone_bps(throughput_bps: Sequence[Array]) -> Array:
 
 
 def regime_of(found: Shape) -> Regime:
-    """What the bends make together, without a word on certainty: for profiles whose runs show no spread."""
+    """What the bends make together, without a word on certainty: for profiles whose runs show no spread.
+
+    Judged by linear interpolation, as in the file-transfer studies; `tested_regime` is for those that do.
+
+    Args:
+        found: The bends at the inner RTTs; one at least, as `shape` makes sure.
+    """
     decided = [point.bend for point in found.points if point.bend in ("concave", "convex")]
     if not decided:
         return "straight" if all(point.bend == "straight" for point in found.points) else "undecided"
@@ -156,7 +164,11 @@ def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], null: Straight)
         rtt_s: Shape (k,), growing, k ≥ 3.
         throughput_bps: k arrays of runs, above 0.
         null: What their spread makes of straight profiles.
+
+    Raises:
+        ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
     """
+    check(rtt_s, throughput_bps)
     means = np.array([values.mean() for values in throughput_bps])
     u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
     root = np.sqrt(null.runs) / means
@@ -185,15 +197,20 @@ def tested_regime(rtt_s: Array, throughput_bps: Sequence[Array], null: Straight)
         # The profile itself counts as one of them, which makes the level exact.
         return made[math.ceil((len(made) + 1) * (1 - LEVEL / 2)) - 1]
 
-    convex_within, concave_within = allowed(1), allowed(-1)
+    # Where runs are all alike, what is left of a straight line is rounding.
+    rounding = ROUNDING * float(np.linalg.norm(np.sqrt(null.runs) / null.spread))
+    convex_within, concave_within = allowed(1) + rounding, allowed(-1) + rounding
     convex = measured.distance(bent, signs(inner, 1)) <= convex_within
     concave = measured.distance(bent, signs(inner, -1)) <= concave_within
     if convex or concave:
         return "undecided" if convex and concave else "all convex" if convex else "all concave"
     within = max(convex_within, concave_within)
-    if min(measured.distance(bent, signs(turn, -1)) for turn in range(1, inner)) <= within:
+    if (
+        min((measured.distance(bent, signs(turn, -1)) for turn in range(1, inner)), default=math.inf)
+        <= within
+    ):
         return "concave then convex"
-    if min(measured.distance(bent, signs(turn, 1)) for turn in range(1, inner)) <= within:
+    if min((measured.distance(bent, signs(turn, 1)) for turn in range(1, inner)), default=math.inf) <= within:
         return "convex then concave"
     return "several turns"
 
@@ -266,7 +283,22 @@ def branches(rtt_s: Array, found: Regimes) -> tuple[Branch, ...]:
 
 
 def stretches(rtt_s: Array, found: Shape) -> tuple[tuple[Bend, Array], ...]:
-    """Each region with the RTTs that it spans: regions meet half way between their RTTs, the ends go on."""
+    """Each region with the RTTs that it spans: regions meet half way between their RTTs, the ends go on.
+
+    That is for drawing: where between two RTTs a bend ends is not measured.
+
+    Args:
+        rtt_s: The profile's, shape (k,), growing, s.
+        found: Its shape.
+
+    Returns:
+        The bend of each region, and its RTTs with both its ends, growing, s.
+
+    Raises:
+        ShapeError: where the RTTs are not those of the shape.
+    """
+    if len(rtt_s) != found.rtts or not np.isfinite(rtt_s).all() or (np.diff(rtt_s) <= 0).any():
+        raise ShapeError(f"a shape of {found.rtts} RTTs is drawn over those, which are finite and grow")
     firsts = [region.first_s for region in found.regions]
     lasts = [region.last_s for region in found.regions]
     middles = [(last + first) / 2 for last, first in zip(lasts[:-1], firsts[1:], strict=True)]

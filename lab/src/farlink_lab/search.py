@@ -159,16 +159,21 @@ class PlanSearch:
             task: What the best is best at; `None` takes `task_sought`.
 
         Raises:
-            SearchError: where the plan is of several connections.
+            SearchError: where the plan is of several connections, or of one that loses everything.
         """
         if any(configuration.queue is not None for configuration in plan.configurations):
             raise SearchError(
                 "a configuration has a queue of its own, and the best is sought for one connection: write "
                 "queue in [connection]"
             )
+        if plan.connection.loss_share >= 1:
+            raise SearchError(
+                "connection.loss: everything is lost, so that nothing is best: write less, as in 1%"
+            )
         self.task = task or task_sought(plan)
         self._wire = wire_of(plan.connection)
         self._runs = {run.identity: run for run in runs}
+        # What differs in the length of its samples alone is one.
         choices = dict.fromkeys(choice_asked(run.configuration) for run in self._runs.values())
         self.search = Search(
             choices=tuple(choices), rtts_s=sorted(plan.rtts_s), task=self.task, wire=self._wire

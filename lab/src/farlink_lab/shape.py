@@ -113,22 +113,6 @@ class Shape:
         return tuple((a.rtt_s, b.rtt_s) for a, b in pairs if (a.bend, b.bend) == ("concave", "convex"))
 
 
-def heights(rtt_s: Array, throughput_bps: Array) -> Array:
-    """(Θ − straight line between the neighbours) / straight line, at the inner RTTs.
-
-    Args:
-        rtt_s: Shape (k,), growing.
-        throughput_bps: Shape (..., k), above 0.
-
-    Returns:
-        Shape (..., k − 2); positive is concave.
-    """
-    share = (rtt_s[1:-1] - rtt_s[:-2]) / (rtt_s[2:] - rtt_s[:-2])
-    line = throughput_bps[..., :-2] * (1 - share) + throughput_bps[..., 2:] * share
-    bends: Array = throughput_bps[..., 1:-1] / line - 1
-    return bends
-
-
 def shape(
     rtt_s: Array,
     throughput_bps: Sequence[Array],
@@ -157,9 +141,9 @@ def shape(
     Raises:
         ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
     """
-    _check(rtt_s, throughput_bps)
+    check(rtt_s, throughput_bps)
     means = np.array([values.mean() for values in throughput_bps])
-    found = heights(rtt_s, means)
+    found = _heights(rtt_s, means)
     late = np.zeros(len(rtt_s), dtype=np.bool_) if late is None else late
     touched = late[:-2] | late[1:-1] | late[2:]
     counts = np.array([len(values) for values in throughput_bps])
@@ -193,6 +177,32 @@ def shape(
     )
 
 
+def check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
+    """Refuses what has no shape.
+
+    Args:
+        rtt_s: Shape (k,), s.
+        throughput_bps: k arrays of runs, bit/s.
+
+    Raises:
+        ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
+    """
+    if len(rtt_s) < 3 or len(rtt_s) != len(throughput_bps):
+        raise ShapeError(f"a shape needs at least three RTTs, each with runs; here are {len(rtt_s)}")
+    if not np.isfinite(rtt_s).all() or (np.diff(rtt_s) <= 0).any():
+        raise ShapeError("RTTs must be finite and grow")
+    if any(len(values) == 0 or not (np.isfinite(values) & (values > 0)).all() for values in throughput_bps):
+        raise ShapeError("every RTT needs a throughput above 0")
+
+
+def _heights(rtt_s: Array, throughput_bps: Array) -> Array:
+    """(Θ − straight line between the neighbours) / straight line, at the inner RTTs, shape (k − 2,)."""
+    share = (rtt_s[1:-1] - rtt_s[:-2]) / (rtt_s[2:] - rtt_s[:-2])
+    line = throughput_bps[:-2] * (1 - share) + throughput_bps[2:] * share
+    bends: Array = throughput_bps[1:-1] / line - 1
+    return bends
+
+
 def _beaten(rtt_s: Array, means_bps: Array, null: Straight) -> Array:
     """The share of straight profiles whose greatest height is less than each one here, shape (k − 2,)."""
     share = (rtt_s[1:-1] - rtt_s[:-2]) / (rtt_s[2:] - rtt_s[:-2])
@@ -209,15 +219,6 @@ def _beaten(rtt_s: Array, means_bps: Array, null: Straight) -> Array:
     # The profile itself counts as one of them, which makes the level exact.
     beaten: Array = (greatest[:, None] < measured).sum(axis=0) / (len(greatest) + 1)
     return beaten
-
-
-def _check(rtt_s: Array, throughput_bps: Sequence[Array]) -> None:
-    if len(rtt_s) < 3 or len(rtt_s) != len(throughput_bps):
-        raise ShapeError(f"a shape needs at least three RTTs, each with runs; here are {len(rtt_s)}")
-    if not np.isfinite(rtt_s).all() or (np.diff(rtt_s) <= 0).any():
-        raise ShapeError("RTTs must be finite and grow")
-    if any(len(values) == 0 or not (np.isfinite(values) & (values > 0)).all() for values in throughput_bps):
-        raise ShapeError("every RTT needs a throughput above 0")
 
 
 def _by_size(height: float) -> Bend:

@@ -1,6 +1,8 @@
 """What a single loss takes from a window and how the window grows again, beside what is published.
 
 A loss counts where one segment was sent again and the next loss is far enough away to see the window grow.
+Windows are in segments, times in seconds, growth in segments a round trip; what is published is each law's
+`source`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ APART_ROUNDS = 4.0
 CUBIC_LEFT, CUBIC_C = 0.7, 0.4
 # T. Kelly, CCR 33(2), 2003: a hundredth of a segment for each one acknowledged.
 SCALABLE_STEP = 0.01
+
+
+class LossError(ValueError):
+    """A window's trace, or an RTT, that no loss can be seen in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,6 +149,9 @@ def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:
     """One for each configuration and RTT with single losses, in the order of `profiles`.
 
     Connections that were asked for no loss have none: what a full queue drops comes by the dozen.
+
+    Args:
+        profiles: Whose records have windows in `tcp`, those of one stream.
     """
     found = []
     for profile in profiles:
@@ -150,7 +159,7 @@ def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:
             seen = [
                 (trace, cycle)
                 for record in group
-                if record.fields.get("loss") and (trace := window_trace(record)) is not None
+                if rtt_s > 0 and record.fields.get("loss") and (trace := window_trace(record)) is not None
                 for cycle in single_losses(trace, rtt_s=float(rtt_s))
             ]
             if seen:
@@ -171,7 +180,11 @@ def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:
 
 
 def window_trace(record: Record) -> WindowTrace | None:
-    """The window of a record's only stream; `None` where it has more, or none that is known."""
+    """The window of a record's only stream, segments against seconds.
+
+    `None` where it has more streams, or none whose columns are finite, of one length, in the order of time,
+    and of windows above 0.
+    """
     streams: Any = record.fields.get("tcp")
     if not isinstance(streams, list) or len(streams) != 1 or record.mtu is None:
         return None
@@ -186,13 +199,27 @@ def window_trace(record: Record) -> WindowTrace | None:
     if len(shapes) != 1 or columns[0].ndim != 1 or not all(np.isfinite(column).all() for column in columns):
         return None
     t_s, window, srtt_s, retransmits = columns
+    if (np.diff(t_s) < 0).any() or (window <= 0).any():
+        return None
     return WindowTrace(
         t_s=t_s, segments=window / (record.mtu - HEADERS), srtt_s=srtt_s, retransmits=retransmits
     )
 
 
 def single_losses(trace: WindowTrace, *, rtt_s: float) -> tuple[Cycle, ...]:
-    """The cycles of losses of one segment, with `rtt_s` the connection's own round-trip time."""
+    """The cycles of losses of one segment.
+
+    Args:
+        trace: Of one stream, n samples.
+        rtt_s: τ, the connection's own, s.
+
+    Returns:
+        Those that took one segment and grew for `LEAST_ROUNDS` round trips, in order.
+
+    Raises:
+        LossError: where τ is not finite or not above 0, or the trace is none.
+    """
+    _check(trace, rtt_s=rtt_s)
     again = np.diff(trace.retransmits)
     noticed: list[int] = []
     segments: list[float] = []
@@ -226,8 +253,25 @@ def single_losses(trace: WindowTrace, *, rtt_s: float) -> tuple[Cycle, ...]:
     return tuple(cycles)
 
 
+def _check(trace: WindowTrace, *, rtt_s: float) -> None:
+    if not (math.isfinite(rtt_s) and rtt_s > 0):
+        raise LossError(f"an RTT of {rtt_s:g} s: it must be finite and above 0")
+    columns = (trace.t_s, trace.segments, trace.srtt_s, trace.retransmits)
+    if len({column.shape for column in columns}) != 1 or not all(np.isfinite(each).all() for each in columns):
+        raise LossError("a trace has columns of one length, all finite")
+    if (np.diff(trace.t_s) < 0).any() or (trace.segments <= 0).any():
+        raise LossError("a trace is in the order of time, and its windows are above 0")
+
+
 def cubic_peaks(windows: Sequence[float]) -> list[float]:
-    """W_max of RFC 9438 after each loss, from the windows at which they were noticed; whole, as Linux's."""
+    """W_max of RFC 9438 after each loss; whole, as Linux's.
+
+    Args:
+        windows: At which the losses were noticed, in order, segments.
+
+    Returns:
+        As many, segments.
+    """
     peaks: list[float] = []
     for window in windows:
         # 4.7, fast convergence: who lost before reaching the last peak makes room for others.
@@ -237,12 +281,15 @@ def cubic_peaks(windows: Sequence[float]) -> list[float]:
 
 
 def scalable_growth(cycle: Cycle) -> float:
-    """Scalable TCP: a hundredth of the window a round trip."""
+    """Scalable TCP (Kelly 2003): a hundredth of the window a round trip; mean segments a round trip."""
     return cycle.after * math.expm1(cycle.rounds * math.log1p(SCALABLE_STEP)) / cycle.rounds
 
 
 def cubic_growth(cycle: Cycle) -> float:
-    """CUBIC (RFC 9438): along the cubic through the last window, and no slower than Reno's average."""
+    """CUBIC (RFC 9438, 4.2 and 4.3): along the cubic through the last window, no slower than Reno's average.
+
+    Mean segments a round trip.
+    """
     peak = max(cycle.peak, cycle.after)
     plateau_s = math.cbrt((peak - cycle.after) / CUBIC_C)
     seconds = cycle.end_s - cycle.repaired_s
@@ -253,7 +300,10 @@ def cubic_growth(cycle: Cycle) -> float:
 
 
 def htcp_growth(cycle: Cycle) -> float:
-    """H-TCP as Linux computes it: by the time since the loss, in whole numbers, scaled by RTT and by β."""
+    """H-TCP (Leith and Shorten 2004) as Linux computes it (tcp_htcp.c): mean segments a round trip.
+
+    By the time since the loss, in whole numbers, scaled by RTT and by β.
+    """
     left = min(max(1 - cycle.taken, 0.5), 102 / 128)
     # Eighths of 0.1 s a round trip.
     scale = min(max(int(8 * 0.1 / cycle.rtt_s), 4), 80)

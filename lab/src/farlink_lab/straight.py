@@ -29,6 +29,10 @@ DEALS = 1999
 LEAST_SPREAD = 1e-12
 
 
+class StraightError(ValueError):
+    """Runs whose deviations cannot be dealt."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Straight:
     """Straight profiles of the same spread.
@@ -58,8 +62,13 @@ def straight(
         throughput_bps: k arrays of the runs at each RTT, bit/s, above 0.
         lending: Shape (k,): the RTTs whose deviations are dealt, each with two runs at least; one at least.
         seed: Of the permutations.
-        deals: How many.
+        deals: How many, at least 1.
+
+    Raises:
+        StraightError: where an RTT has no run, a throughput is not finite or not above 0, no RTT lends its
+            deviations, or one that does has a single run.
     """
+    _check(throughput_bps, lending, deals=deals)
     random = np.random.default_rng(seed)
     counts = np.array([len(values) for values in throughput_bps])
     # Widened by √(n/(n−1)), since a mean lies amid its own runs.
@@ -96,3 +105,15 @@ def straight(
         deviations=unit * np.stack([hand.mean(axis=1) for hand in hands], axis=1),
         spreads=np.maximum(unit * spreads, LEAST_SPREAD),
     )
+
+
+def _check(throughput_bps: Sequence[Array], lending: NDArray[np.bool_], *, deals: int) -> None:
+    if len(lending) != len(throughput_bps) or any(len(values) == 0 for values in throughput_bps):
+        raise StraightError("every RTT needs runs, and to be told whether it lends")
+    if any(not (np.isfinite(values) & (values > 0)).all() for values in throughput_bps):
+        raise StraightError("every RTT needs finite throughputs above 0")
+    lent = [len(values) for values, lends in zip(throughput_bps, lending, strict=True) if lends]
+    if min(lent, default=0) < 2:
+        raise StraightError("deviations come from RTTs with two runs at least, and from one such at least")
+    if deals < 1:
+        raise StraightError(f"{deals} deals: at least 1")

@@ -3,7 +3,8 @@
 What varies is ln(Θ/Θ_model), by how much a transfer differs from the model: 0 before anything is measured.
 It is taken for the sum of what all configurations share, what those of one congestion control share, and
 what is a configuration's own; each changes smoothly with ln τ. Two configurations of one congestion control
-are the more alike the less their numbers of streams, and how far their windows bind, differ. (Rasmussen and
+are the more alike the less their numbers of streams, how far their windows bind, and their blocks differ.
+What a mover was told besides, such as options, tells as much apart as a congestion control. (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, 2006, 2.2; the numerics are scikit-learn's.)
 
 How far transfers differ, and how far runs of a kind spread, grow with the RTT alike: the fewer round trips a
@@ -45,6 +46,8 @@ SHARED, OF_CONTROL, OWN = 0.09, 0.05, 0.13
 SHARED_LENGTH, CONTROL_LENGTH, OWN_LENGTH = 2.5, 2.5, 5.0
 # In doublings: of streams, and of the windows' share of the connection.
 STREAMS_LENGTH, WINDOW_LENGTH = 4.0, 2.5
+# Of blocks, in doublings: as of streams, for no campaign that set these scales varied them.
+BLOCK_LENGTH = 4.0
 # All of these, and the spread of runs, grow as (1 + τ/GROWTH_RTT_S)^GROWTH: 2.5 times by 366 ms.
 GROWTH_RTT_S, GROWTH = 0.18, 0.8
 # Windows that hold eight times the connection, or an eighth, are as good as boundless or as binding.
@@ -63,6 +66,10 @@ REWEIGHTED = 20
 WORST, BEST = math.log(0.2), math.log(2.0)
 
 
+class SurrogateError(ValueError):
+    """Measurements that nothing can be learnt from."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What was measured of one configuration at one RTT.
@@ -72,12 +79,20 @@ class Observation:
         rtt_s: τ.
         ratios: ln(Θ/Θ_model) of each run.
         late: Whether the emulator fell behind in all of them.
+
+    Raises:
+        SurrogateError: where τ is not finite or not above 0, or there is no run, or one that is no number.
     """
 
     choice: Choice
     rtt_s: float
     ratios: tuple[float, ...]
     late: bool = False
+
+    def __post_init__(self) -> None:
+        _check_rtts([self.rtt_s])
+        if not self.ratios or not all(map(math.isfinite, self.ratios)):
+            raise SurrogateError("a place needs runs, each with a finite logarithm of its ratio to the model")
 
     @property
     def median(self) -> float:
@@ -132,12 +147,23 @@ class Surrogate:
 
         Args:
             places: n configurations, each with an RTT in seconds.
+
+        Raises:
+            SurrogateError: where an RTT is not finite or not above 0.
         """
         mean, covariance = self.together(places)
         return mean, np.sqrt(np.clip(np.diag(covariance), 0, None))
 
     def together(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
-        """Mean, shape (n,), and covariance, shape (n, n), of ln(Θ/Θ_model)."""
+        """Mean, shape (n,), and covariance, shape (n, n), of ln(Θ/Θ_model).
+
+        Args:
+            places: n configurations, each with an RTT in seconds.
+
+        Raises:
+            SurrogateError: where an RTT is not finite or not above 0.
+        """
+        _check_rtts([rtt for _, rtt in places])
         features = np.array([self._features(choice, rtt) for choice, rtt in places])
         grown = growth([rtt for _, rtt in places])
         if self._process is None:
@@ -151,14 +177,14 @@ class Surrogate:
             share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
             held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
         marks = [float(choice.control == one) for one in self.controls]
-        return [math.log(rtt_s), math.log2(choice.streams), held, *marks]
+        return [math.log(rtt_s), math.log2(choice.streams), held, choice.block_doublings, *marks]
 
     def _kernel(self) -> Any:
         names = [_TOLD_APART] * len(self.controls)
         terms = (
-            (SHARED, [SHARED_LENGTH, _IGNORED, _IGNORED, *[_IGNORED] * len(names)]),
-            (OF_CONTROL, [CONTROL_LENGTH, _IGNORED, _IGNORED, *names]),
-            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, *names]),
+            (SHARED, [SHARED_LENGTH, *[_IGNORED] * (3 + len(names))]),
+            (OF_CONTROL, [CONTROL_LENGTH, *[_IGNORED] * 3, *names]),
+            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, BLOCK_LENGTH, *names]),
         )
         shared, control, own = (
             ConstantKernel(size**2, "fixed") * Matern(lengths, "fixed", nu=1.5) for size, lengths in terms
@@ -170,10 +196,24 @@ def run_weights(runs: Sequence[Array], prior: Array, *, noise: float) -> list[Ar
     """How much each run counts, from almost 0 to (ν+1)/ν: the less, the further it lies from what all show.
 
     Args:
-        runs: What was seen at each of n places, arrays of any length.
+        runs: ln(Θ/Θ_model) of the runs at each of n places, arrays of any length above 0.
         prior: Covariance of the places before anything is seen, shape (n, n).
-        noise: Scale of a run's spread.
+        noise: Scale of a run's spread, above 0.
+
+    Returns:
+        An array for each of `runs`, of its shape.
+
+    Raises:
+        SurrogateError: where a place has no run, or a value is no number.
     """
+    if not runs or any(len(own) == 0 or not np.isfinite(own).all() for own in runs):
+        raise SurrogateError("every place needs runs, each a finite number")
+    if prior.shape != (len(runs), len(runs)) or not np.isfinite(prior).all():
+        raise SurrogateError(
+            f"a covariance of {len(runs)} places is finite, with a row and a column for each"
+        )
+    if not (math.isfinite(noise) and noise > 0):
+        raise SurrogateError(f"a spread of {noise:g}: it must be finite and above 0")
     place = np.repeat(np.arange(len(runs)), [len(own) for own in runs])
     seen = np.concatenate(runs)
     weights = np.ones(len(seen))
@@ -195,7 +235,12 @@ def run_weights(runs: Sequence[Array], prior: Array, *, noise: float) -> list[Ar
 
 
 def growth(rtt_s: Sequence[float] | Array) -> Array:
-    """By how much deviations from the model are larger at n RTTs (s) than at the shortest, shape (n,)."""
+    """By how much deviations from the model are larger at n RTTs (s) than at the shortest, shape (n,).
+
+    Raises:
+        SurrogateError: where an RTT is not finite or not above 0.
+    """
+    _check_rtts(rtt_s)
     grown: Array = (1 + np.asarray(rtt_s, dtype=np.float64) / GROWTH_RTT_S) ** GROWTH
     return grown
 
@@ -217,3 +262,8 @@ def spread(observations: Sequence[Observation]) -> float:
     shown, pairs = float(np.median(differences)) / (0.6745 * math.sqrt(2)), len(differences)
     mixed = (USUAL_PAIRS * USUAL_NOISE**2 + pairs * shown**2) / (USUAL_PAIRS + pairs)
     return max(math.sqrt(mixed), LEAST_NOISE)
+
+
+def _check_rtts(rtt_s: Sequence[float] | Array) -> None:
+    if not all(math.isfinite(rtt) and rtt > 0 for rtt in rtt_s):
+        raise SurrogateError("RTTs must be finite and above 0")

@@ -77,12 +77,8 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
         raise UtilizationError("throughputs must be finite and at least 0")
     if not (np.isfinite(capacity_bps) and capacity_bps > 0):
         raise UtilizationError(f"a capacity of {capacity_bps:g} bit/s: it must be finite and above 0")
-    highest = int(np.argmax(means))
-    if means[highest] > (1 + ABOVE_CAPACITY) * capacity_bps:
-        raise UtilizationError(
-            f"{show_rate(means[highest])} at {show_time(rtts[highest])} is above the capacity of "
-            f"{show_rate(capacity_bps)}"
-        )
+    if above := above_capacity(rtts, means, capacity_bps=capacity_bps):
+        raise UtilizationError(above)
     u = (rtts - rtts[0]) / (rtts[-1] - rtts[0])
     y = np.minimum(means / capacity_bps, 1.0)
     unused = float(np.trapezoid(1 - y, u))
@@ -102,16 +98,47 @@ def utilization(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: fl
     )
 
 
+def above_capacity(rtt_s: ArrayLike, throughput_bps: ArrayLike, *, capacity_bps: float) -> str:
+    """What of a profile lies above its capacity by more than `ABOVE_CAPACITY`, and the likely cause.
+
+    For a person; empty where nothing does.
+
+    Args:
+        rtt_s: τ, shape (k,), s.
+        throughput_bps: Θ at each, shape (k,), k ≥ 1, bit/s.
+        capacity_bps: C, bit/s.
+    """
+    means = np.asarray(throughput_bps, dtype=np.float64)
+    highest = int(np.argmax(means))
+    if not means[highest] > (1 + ABOVE_CAPACITY) * capacity_bps:
+        return ""
+    return (
+        f"{show_rate(means[highest])} at {show_time(np.asarray(rtt_s)[highest])} is above the capacity of "
+        f"{show_rate(capacity_bps)}: the rate that was named is likely wrong, as by --rate at import"
+    )
+
+
 def convexity(rtt_s: Array, share: Array) -> Array:
     """C_CC = ∫(linear interpolation − y)du of profiles y = Θ/C over the same RTTs.
 
     Args:
-        rtt_s: τ, shape (k,), growing, k ≥ 2.
-        share: y, shape (..., k).
+        rtt_s: τ, shape (k,), growing, k ≥ 2, s.
+        share: y, shape (..., k), finite.
 
     Returns:
         Shape (...); positive is convex, negative concave.
+
+    Raises:
+        UtilizationError: with fewer than two RTTs, RTTs that do not grow, or a share that is no number.
     """
+    if rtt_s.ndim != 1 or len(rtt_s) < 2 or share.shape[-1:] != rtt_s.shape:
+        raise UtilizationError(
+            f"concavity needs at least two RTTs, each with its share; here are {rtt_s.size}"
+        )
+    if not np.isfinite(rtt_s).all() or (np.diff(rtt_s) <= 0).any():
+        raise UtilizationError("RTTs must be finite and grow")
+    if not np.isfinite(share).all():
+        raise UtilizationError("shares of the capacity must be finite")
     u = (rtt_s - rtt_s[0]) / (rtt_s[-1] - rtt_s[0])
     first, last = share[..., :1], share[..., -1:]
     bow: Array = np.trapezoid(first + (last - first) * u - share, u, axis=-1)

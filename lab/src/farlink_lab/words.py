@@ -29,6 +29,7 @@ def headlines(findings: Findings) -> list[str]:
     sentences = [scope(findings)]
     if findings.late_points:
         sentences.append(emulator_sentence(findings))
+    sentences += [f"{one.name}: {one.above_capacity}." for one in findings.profiles if one.above_capacity]
     for mode in ("size", "duration"):
         sentences += _spans(findings, mode)
     sentences += [said for profile in findings.profiles if (said := model_sentence(findings, profile))]
@@ -211,7 +212,8 @@ def comparisons(findings: Findings) -> list[str]:
     for ours in findings.profiles:
         for theirs in findings.profiles:
             if ours.tool == "farlink" and theirs.tool != "farlink" and _alike(ours, theirs):
-                shared = [rtt for rtt in ours.rtt_s if rtt in theirs.rtt_s]
+                # Of what moved nothing there is no ratio.
+                shared = [rtt for rtt in ours.rtt_s if rtt in theirs.rtt_s and _median_at(theirs, rtt) > 0]
                 ratios = [_median_at(ours, rtt) / _median_at(theirs, rtt) for rtt in shared]
                 late = np.array([_late_at(ours, rtt) or _late_at(theirs, rtt) for rtt in shared], dtype=bool)
                 if ratios:

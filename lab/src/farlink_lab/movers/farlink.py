@@ -66,6 +66,8 @@ class Farlink:
             command += ["--congestion", configuration.congestion]
         if configuration.buffer_bytes is not None:
             command += ["--buffer", f"{configuration.buffer_bytes}B"]
+        if configuration.block_bytes is not None:
+            command += ["--block", f"{configuration.block_bytes}B"]
         return tuple(command)
 
     def result(

@@ -115,7 +115,10 @@ def phases_figure(findings: Findings, looks: Mapping[str, Look]) -> Figure | Non
                 }
             )
     figure = figure_of(
-        traces, rtts=all_rtts([profile for profile, _ in known]), y_title="ramp-up T_R, s", axes=True
+        traces,
+        rtts=all_rtts([profile for profile, _ in known]),
+        y_title="ramp-up T_R, as it arrives, s",
+        axes=True,
     )
     figure["layout"] |= {"height": 560}
     figure["layout"]["yaxis"]["domain"] = [0.55, 1]

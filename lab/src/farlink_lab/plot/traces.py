@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 
 def run_traces(findings: Findings, looks: Mapping[str, Look]) -> list[dict[str, Any]]:
-    """One entry for each record that has samples: by configuration, then RTT, then the order of the file."""
+    """One entry for each record that has samples: by configuration, then RTT, then the order of the file.
+
+    A first sample that ends at 0 s has no length, and the run is left out.
+    """
     order = {label: index for index, label in enumerate(findings.labels)}
-    known = [record for record in findings.records if len(record.samples)]
+    known = [record for record in findings.records if len(record.samples) and record.samples[0, 0] > 0]
     known.sort(key=lambda record: (order[label_of(record)], record.mode, record.rtt_s or 0.0, record.line))
     maps = {
         record.line: dynamics_clause(findings.dynamics[profile.key, rtt])

@@ -89,11 +89,19 @@ def carry_out(
         record |= {"outcome": "failed", "error": error}
     if stop.asked and record["outcome"] == "failed":
         record |= {"outcome": "interrupted", "error": "ended by the user"}
+    configuration = run.configuration
     record["lab"] = {
         "plan": plan,
         "run": run.identity,
-        "configuration": run.configuration.label,
+        "configuration": configuration.label,
         "repetition": run.repetition,
+        **_present(
+            {
+                "options": configuration.options or None,
+                "template": configuration.command,
+                "server": configuration.server,
+            }
+        ),
         # Where the programs are installed is this machine's business: a record travels.
         "command": shlex.join(Path(word).name if word.startswith("/") else word for word in attempt.command),
     }
