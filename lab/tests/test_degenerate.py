@@ -14,6 +14,7 @@ from farlink_lab.choice import Choice, Task
 from farlink_lab.confidence import ConfidenceError, rises
 from farlink_lab.course import Course, CourseError, converted_bps, course_of
 from farlink_lab.expectation import Wire, expected_bps, limit_bps, loss_limit_bps, lost_s, most_bps
+from farlink_lab.findings import Refusal
 from farlink_lab.ground import ground
 from farlink_lab.model import ModelError
 from farlink_lab.phases import PhasesError, rates_bps
@@ -300,10 +301,12 @@ def test_maps_and_models_of_degenerate_campaigns():
     def read(rows):
         return [parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(rows, 1)]
 
-    assert winners(read([])) is None
-    assert winners(read([each for each in made if each["rtt_s"] == synthetic.RTTS_S[2]])) is None
-    assert winners(read([each | {"goodput_bps": each["goodput_bps"] / 3} for each in made])) is None
-    assert winners(read([each | {"bytes": 0} for each in made])) is None
+    assert isinstance(winners(read([])), Refusal)
+    assert isinstance(winners(read([each for each in made if each["rtt_s"] == synthetic.RTTS_S[2]])), Refusal)
+    assert isinstance(
+        winners(read([each | {"goodput_bps": each["goodput_bps"] / 3} for each in made])), Refusal
+    )
+    assert isinstance(winners(read([each | {"bytes": 0} for each in made])), Refusal)
     two = [each for each in made if each["rtt_s"] in synthetic.RTTS_S[2:4]]
     found = winners(read(two))
     assert np.isfinite(found.throughput_bps).all()

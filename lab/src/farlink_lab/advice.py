@@ -175,6 +175,8 @@ class Adviser:
         rtts = self.ground.rtt_s
         outside = unmeasured(rtt_s, rtts)
         notes = [*self.ground.notes, *self.ground.left_out]
+        if self.ground.others:
+            notes.append(f"runs of {' and '.join(self.ground.others)} are not in it: it is for farlink")
         if outside:
             span = f"{show_time(rtts[0])} to {show_time(rtts[-1])}"
             near = float(rtts[0] if rtt_s < rtts[0] else rtts[-1])

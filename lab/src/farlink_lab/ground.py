@@ -59,6 +59,7 @@ class Ground:
         asked: The connection that is asked about.
         notes: How the second is reached from the first, where they differ.
         left_out: What of the records counts for nothing, and why.
+        others: Movers whose runs count for nothing, as `farlink` ran beside them.
     """
 
     places: tuple[Place, ...]
@@ -66,6 +67,7 @@ class Ground:
     asked: Wire
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -152,7 +154,9 @@ def ground(
         for rtt, group in zip(each.rtt_s, each.records, strict=True)
         for record in group
     ]
+    others: tuple[str, ...] = ()
     if any(record.tool == "farlink" for _, record in usable):
+        others = tuple(sorted({record.tool for _, record in usable} - {"farlink"}))
         usable = [(rtt, record) for rtt, record in usable if record.tool == "farlink"]
     faults = Counter(fault for _, record in usable if (fault := unusable(record)))
     left_out = tuple(f"runs that count for nothing: {n} that say {fault}" for fault, n in faults.items())
@@ -193,6 +197,7 @@ def ground(
         asked=asked,
         notes=notes,
         left_out=left_out,
+        others=others,
     )
     if not made.choices:
         raise AdviceError(

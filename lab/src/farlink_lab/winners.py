@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from farlink_lab.advice import Adviser
 from farlink_lab.choice import Task
+from farlink_lab.findings import Refusal
 from farlink_lab.ground import AdviceError, ground
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Winners:
         converted: Whether sizes rest on runs of other sizes or durations.
         measured_s: The RTTs that were measured.
         late_note: What is to be said of late runs; empty where none is late.
+        others: Movers whose runs count for nothing here.
     """
 
     rtt_s: Array
@@ -54,23 +56,23 @@ class Winners:
     converted: bool
     measured_s: Array
     late_note: str
+    others: tuple[str, ...]
 
 
-def winners(records: Sequence[Record]) -> Winners | None:
-    """The map of a campaign; `None` with fewer than two RTTs or configurations, or where nothing can be told.
-
-    Of several rates or losses there is no one map.
-    """
+def winners(records: Sequence[Record]) -> Winners | Refusal:
+    """The map of a campaign, or why there is none: it takes two RTTs and two configurations of one path."""
     try:
         stood = ground(records)
         rtts = stood.rtt_s
-        if len(rtts) < 2 or len(stood.choices) < 2:
-            return None
+        if len(rtts) < 2:
+            return Refusal(reason="one RTT was measured, and a map takes two")
+        if len(stood.choices) < 2:
+            return Refusal(reason="one configuration was measured, and none wins without another")
         grid = np.geomspace(rtts[0], rtts[-1], RTT_CELLS)
         sizes = np.geomspace(LEAST_BYTES, MOST_BYTES, SIZE_CELLS)
         advisers = [Adviser(stood, Task(mode="size", amount=float(size))) for size in sizes]
-    except AdviceError:
-        return None
+    except AdviceError as error:
+        return Refusal(reason=str(error))
     rates = np.array([[adviser.throughput_bps(float(rtt)) for rtt in grid] for adviser in advisers])
     beyond = np.array([[adviser.is_extrapolated(float(rtt)) for rtt in grid] for adviser in advisers])
     best = rates.argmax(axis=2)
@@ -89,4 +91,5 @@ def winners(records: Sequence[Record]) -> Winners | None:
         converted=any(adviser.ground.is_converted(adviser.task) for adviser in advisers),
         measured_s=rtts,
         late_note=stood.late_note,
+        others=stood.others,
     )

@@ -144,12 +144,15 @@ def phases(findings: Findings, *, drawn: AbstractSet[str]) -> str:
     )
 
 
-def winners(won: Winners | None) -> str:
-    """Which configuration wins where; empty where that cannot be told."""
-    if won is None:
-        return ""
+def winners(won: Winners | Refusal) -> str:
+    """Which configuration wins where, or why that is not told."""
+    if isinstance(won, Refusal):
+        return f"<h2>Which configuration wins where</h2>\n{markup.items([f'Not told: {won.reason}.'])}"
     caption = _WINNERS + (_EXTRAPOLATED if won.extrapolated.any() else "")
     caption += _CONVERTED if won.converted else ""
+    if won.others:
+        names = " and ".join(won.others)
+        caption += f" Runs of {names} are not in it: it is for choosing how farlink moves data."
     caption += f" Of the runs that it rests on, {won.late_note}." if won.late_note else ""
     return "\n".join(
         [

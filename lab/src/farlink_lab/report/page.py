@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
-from farlink_lab.findings import Findings, find
+from farlink_lab.findings import Findings, Refusal, find
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.losses import loss_figure
 from farlink_lab.plot.next_transfer import next_transfer_figure
@@ -80,7 +80,7 @@ def page_of(findings: Findings, context: Context) -> str:
     figures["phases"] = phases_figure(findings, look)
     figures["losses"] = loss_figure(findings.losses, look)
     won = winners(findings.records)
-    figures["winners"] = None if won is None else winners_figure(won)
+    figures["winners"] = None if isinstance(won, Refusal) else winners_figure(won)
     figures["cost"] = cost_figure(findings, look)
     figures["health"] = health_figure(findings, look)
     figures = {name: figure for name, figure in figures.items() if figure is not None}

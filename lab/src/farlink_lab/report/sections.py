@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from farlink_lab.findings import Findings
+    from farlink_lab.findings import Findings, Refusal
     from farlink_lab.plot.palette import Look
     from farlink_lab.records import Record
     from farlink_lab.shape import Shape
@@ -85,7 +85,7 @@ def body(
     *,
     drawn: AbstractSet[str],
     context: Context,
-    won: Winners | None = None,
+    won: Winners | Refusal,
 ) -> str:
     """Everything between the page's first heading and its footer."""
     parts = [
