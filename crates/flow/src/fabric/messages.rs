@@ -330,7 +330,7 @@ impl Messages {
                 self.landed(whole);
             }
             Frame::Credit { until } => self.peers[index].outbox.on_credit(until),
-            Frame::Nothing => {}
+            Frame::Nothing | Frame::Numbered { .. } => {}
             Frame::Gone { endpoint } => self.gone.push_back((from, endpoint)),
         }
     }

@@ -4,6 +4,7 @@ mod bad_input;
 mod delivery;
 mod initiators;
 mod latency;
+mod relays;
 mod sharing;
 mod simulation;
 

@@ -29,7 +29,7 @@ pub enum About {
     Connect = 3,
     /// The context ends: all that it sent has arrived.
     Disconnect = 4,
-    /// The process ends, or hears the other one no more.
+    /// The process ends, or hears the other one no more: [`Farewell`].
     Farewell = 5,
 }
 
@@ -252,6 +252,33 @@ impl Connect {
     }
 }
 
+/// The last that a process says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Farewell {
+    /// Numbered pieces that it ever sent to the process that it says this to: those that are still on their way by another process come
+    /// before its end.
+    pub pieces: u64,
+}
+
+impl Farewell {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// As bytes.
+    #[must_use]
+    pub const fn encode(self) -> [u8; Self::LEN] {
+        self.pieces.to_be_bytes()
+    }
+
+    /// That of a sealed body.
+    ///
+    /// # Errors
+    /// [`DatagramError::Short`].
+    pub fn decode(body: &[u8]) -> Result<Self, DatagramError> {
+        Ok(Self { pieces: Rest(body).u64()? })
+    }
+}
+
 /// Bytes of the tag that ends a datagram.
 pub const TAG: usize = 16;
 
@@ -324,5 +351,7 @@ mod tests {
         assert!(Ack::decode(&overlapping.encode()).is_err());
         let connect = Connect { host: 3, full: true };
         assert_eq!(Connect::decode(&connect.encode()), Ok(connect));
+        let farewell = Farewell { pieces: 1 << 40 };
+        assert_eq!(Farewell::decode(&farewell.encode()), Ok(farewell));
     }
 }

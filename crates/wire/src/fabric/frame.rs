@@ -66,6 +66,14 @@ pub enum Frame<'a> {
         /// Since the beginning.
         until: u64,
     },
+    /// Stands before all else that reaches a process by another of its host: which of the sender's pieces to it this is, so that none is
+    /// taken twice where one comes by two ways. One that says nothing more has no number.
+    Numbered {
+        /// From 0.
+        number: Option<u64>,
+        /// All of the peer's pieces before that number came.
+        taken: u64,
+    },
     /// Nothing: to hear whether the peer is there.
     Nothing,
     /// A process of the sender's host, to which it was to hand something on, is no more.
@@ -119,6 +127,7 @@ impl<'a> Frame<'a> {
             Self::Decline { message } => (DECLINE, message, 0, 0, 0),
             Self::Part { receive, offset, .. } => (PIECE, chunk, offset, receive.into(), 0),
             Self::Credit { until } => (CREDIT, 0, until, 0, 0),
+            Self::Numbered { number, taken } => (NUMBERED, 0, number.unwrap_or(u64::MAX), taken, 0),
             Self::Nothing => (NOTHING, 0, 0, 0, 0),
             Self::Gone { endpoint } => (GONE, 0, endpoint, 0, 0),
         };
@@ -162,14 +171,16 @@ impl<'a> Frame<'a> {
                 }
             }
             CONTINUED => Self::More(rest.take(a as usize)?),
-            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE => {
-                let (b, receive) = (rest.u64()?, rest.u64()? as u32);
+            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE | NUMBERED => {
+                let (b, c) = (rest.u64()?, rest.u64()?);
+                let receive = c as u32;
                 match kind {
                     ACCEPT => Self::Accept { message: a, receive, len: b },
                     DECLINE => Self::Decline { message: a },
                     PIECE => Self::Part { receive, offset: b, bytes: rest.take(a as usize)? },
                     CREDIT => Self::Credit { until: b },
                     GONE => Self::Gone { endpoint: b },
+                    NUMBERED => Self::Numbered { number: (b != u64::MAX).then_some(b), taken: c },
                     _ => Self::Nothing,
                 }
             }
@@ -208,6 +219,7 @@ const PIECE: u8 = 6;
 const CREDIT: u8 = 7;
 const NOTHING: u8 = 8;
 const GONE: u8 = 9;
+const NUMBERED: u8 = 10;
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
@@ -230,6 +242,8 @@ mod tests {
             Frame::Credit { until: u64::MAX },
             Frame::Nothing,
             Frame::Gone { endpoint: 1 << 60 },
+            Frame::Numbered { number: Some(1 << 40), taken: 1 << 41 },
+            Frame::Numbered { number: None, taken: 0 },
         ];
         let mut bytes = Vec::new();
         for frame in &frames {
