@@ -19,6 +19,7 @@ use crate::driver::Driver;
 use crate::entry::{Code, done, lock};
 use crate::memory::Parts;
 use crate::object::{self, Context, Object};
+use crate::offer::ENDS_NOT_HAD;
 use crate::post::{Incoming, Look, Notice, Outgoing};
 use crate::progress::Progress;
 
@@ -91,6 +92,9 @@ impl Endpoint {
         context: Context,
         flags: u64,
     ) -> Result<(), Code> {
+        if flags & ENDS_NOT_HAD != 0 {
+            return Err(Code::BAD_FLAGS);
+        }
         let copied = flags & fi::FI_INJECT != 0;
         self.post(Outgoing { to, kind, data, parts, context, notice: Notice::Flags(flags), copied })
     }

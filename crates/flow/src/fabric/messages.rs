@@ -16,8 +16,8 @@ use self::inbox::{Arriving, Inbox, To};
 use self::matching::{Body, Landing, Matching};
 use self::outbox::{Control, Outbox, Source};
 use super::operation::{
-    Claim, Completion, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send, Waiting,
-    Wanted,
+    Claim, Completion, Ends, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send,
+    Waiting, Wanted,
 };
 
 /// All messages of a process, in both directions.
@@ -132,16 +132,16 @@ impl Messages {
             return Err(Refused::Failed(failure));
         }
         self.talks_to_itself |= peer.itself;
-        let source = match send.operation {
-            Some(operation) => Source::Region { region: send.region, operation },
-            None if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
+        let source = match send.ends {
+            Ends::Said(_) | Ends::Taken { copied: false, .. } => Source::Region(send.region),
+            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
                 return Err(Refused::Full);
             }
-            None => {
+            _ => {
                 let mut bytes = vec![0; send.len];
                 memory.read(send.region, 0, &mut bytes);
                 let kept = Source::Kept(bytes);
-                self.kept += kept.ended().1;
+                self.kept += kept.kept();
                 kept
             }
         };
@@ -149,7 +149,7 @@ impl Messages {
             Kind::Tagged(tag) => Some(tag),
             Kind::Untagged => None,
         };
-        peer.outbox.push(Envelope { tag, data: send.data, len: send.len as u64 }, source);
+        peer.outbox.push(Envelope { tag, data: send.data, len: send.len as u64 }, source, send.ends);
         self.talked.push(send.to);
         Ok(())
     }
@@ -330,6 +330,11 @@ impl Messages {
                 self.landed(whole);
             }
             Frame::Credit { until } => self.peers[index].outbox.on_credit(until),
+            Frame::Ask { message } => self.say(from, Control::Receipt { message }),
+            Frame::Receipt { message } => {
+                self.peers[index].outbox.on_receipt(message);
+                self.sent(from);
+            }
             Frame::Nothing | Frame::Numbered { .. } => {}
             Frame::Gone { endpoint } => self.gone.push_back((from, endpoint)),
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farlink_flow::fabric::endpoint::{Endpoint, Settings, Transmit};
 use farlink_flow::fabric::operation::{
-    Completion, EndpointId, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive,
+    Completion, EndpointId, Ends, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive,
     Region, Send, Wanted,
 };
 use farlink_link::{Conditions, Delivery, Link, Segments};
@@ -206,7 +206,7 @@ impl Simulation {
         let (region, operation) = process.begin(region, Pending { region: Region(0), from, to, nth });
         let kind = Kind::Tagged(nth);
         let send =
-            Send { to: process.peer(to), kind, data: Some(nth), region, len, operation: Some(operation) };
+            Send { to: process.peer(to), kind, data: Some(nth), region, len, ends: Ends::Said(operation) };
         self.pending += 1;
         if let Err(refused) = process.endpoint.send(self.now, send, &mut process.memory) {
             let farlink_flow::fabric::operation::Refused::Failed(why) = refused else { panic!("{refused}") };

@@ -76,6 +76,16 @@ pub enum Frame<'a> {
     },
     /// Nothing: to hear whether the peer is there.
     Nothing,
+    /// Asks to be told when all that was said before it was taken.
+    Ask {
+        /// What its sender knows it by.
+        message: u32,
+    },
+    /// All that was said before an [`Frame::Ask`] was taken.
+    Receipt {
+        /// Which.
+        message: u32,
+    },
     /// A process of the sender's host, to which it was to hand something on, is no more.
     Gone {
         /// Which endpoint it was.
@@ -129,6 +139,8 @@ impl<'a> Frame<'a> {
             Self::Credit { until } => (CREDIT, 0, until, 0, 0),
             Self::Numbered { number, taken } => (NUMBERED, 0, number.unwrap_or(u64::MAX), taken, 0),
             Self::Nothing => (NOTHING, 0, 0, 0, 0),
+            Self::Ask { message } => (ASK, message, 0, 0, 0),
+            Self::Receipt { message } => (RECEIPT, message, 0, 0, 0),
             Self::Gone { endpoint } => (GONE, 0, endpoint, 0, 0),
         };
         let flags = match self {
@@ -171,7 +183,7 @@ impl<'a> Frame<'a> {
                 }
             }
             CONTINUED => Self::More(rest.take(a as usize)?),
-            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE | NUMBERED => {
+            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE | NUMBERED | ASK | RECEIPT => {
                 let (b, c) = (rest.u64()?, rest.u64()?);
                 let receive = c as u32;
                 match kind {
@@ -180,6 +192,8 @@ impl<'a> Frame<'a> {
                     PIECE => Self::Part { receive, offset: b, bytes: rest.take(a as usize)? },
                     CREDIT => Self::Credit { until: b },
                     GONE => Self::Gone { endpoint: b },
+                    ASK => Self::Ask { message: a },
+                    RECEIPT => Self::Receipt { message: a },
                     NUMBERED => Self::Numbered { number: (b != u64::MAX).then_some(b), taken: c },
                     _ => Self::Nothing,
                 }
@@ -220,6 +234,8 @@ const CREDIT: u8 = 7;
 const NOTHING: u8 = 8;
 const GONE: u8 = 9;
 const NUMBERED: u8 = 10;
+const ASK: u8 = 11;
+const RECEIPT: u8 = 12;
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
@@ -242,6 +258,8 @@ mod tests {
             Frame::Credit { until: u64::MAX },
             Frame::Nothing,
             Frame::Gone { endpoint: 1 << 60 },
+            Frame::Ask { message: 8 },
+            Frame::Receipt { message: u32::MAX },
             Frame::Numbered { number: Some(1 << 40), taken: 1 << 41 },
             Frame::Numbered { number: None, taken: 0 },
         ];

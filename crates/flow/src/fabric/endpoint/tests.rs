@@ -7,7 +7,7 @@ use rand_pcg::Pcg32;
 use farlink_wire::quantity::BitsPerSec;
 
 use super::*;
-use crate::fabric::operation::{EndpointId, Kind as Matched, Region};
+use crate::fabric::operation::{EndpointId, Ends, Kind as Matched, Region};
 use crate::fabric::transport::Kind;
 
 #[derive(Default)]
@@ -128,7 +128,7 @@ impl Pair {
                     data: Some(1),
                     region,
                     len,
-                    operation: Some(operation),
+                    ends: Ends::Said(operation),
                 };
                 endpoint.send(now, send, heap).unwrap();
             } else {

@@ -49,7 +49,7 @@ impl Pair {
             data: Some(7),
             region,
             len,
-            operation: Some(Operation(tag)),
+            ends: Ends::Said(Operation(tag)),
         };
         self.ends[0].send(send, &self.heaps[0]).unwrap();
     }
@@ -114,8 +114,13 @@ proptest! {
         }
         for (number, (len, tag)) in lengths.iter().enumerate() {
             let region = pair.heaps[0].put(number as u64, bytes(*len, number as u64));
-            let operation = (number % 2 == 0).then_some(Operation(number as u64));
-            let send = Send { to: PEER, kind: Kind::Tagged(*tag), data: Some(number as u64), region, len: *len, operation };
+            let operation = Operation(number as u64);
+            let ends = match number % 4 {
+                0 => Ends::Said(operation),
+                2 => Ends::Taken { operation, copied: *tag == 0 },
+                _ => Ends::Untold,
+            };
+            let send = Send { to: PEER, kind: Kind::Tagged(*tag), data: Some(number as u64), region, len: *len, ends };
             pair.ends[0].send(send, &pair.heaps[0]).unwrap();
             pair.step(0);
         }
@@ -300,12 +305,48 @@ fn nothing_is_said_to_a_failed_peer() {
 }
 
 #[test]
+fn a_send_that_ends_when_it_is_taken_ends_no_sooner() {
+    for (len, copied) in [(0, false), (100, true), (3000, false), (20_000, false), (20_000, true)] {
+        // In one piece or many, at once or when it is wanted.
+        let mut pair = Pair::new(10_000, 1000);
+        let send = |pair: &mut Pair, tag: u64| {
+            let region = pair.heaps[0].put(1000 + tag, bytes(len, tag));
+            let ends = Ends::Taken { operation: Operation(tag), copied };
+            let send = Send { to: PEER, kind: Kind::Tagged(tag), data: None, region, len, ends };
+            pair.ends[0].send(send, &pair.heaps[0]).unwrap();
+            if copied {
+                pair.heaps[0].0.remove(&region);
+            }
+        };
+        send(&mut pair, 1);
+        while pair.step(0) {}
+        assert_eq!(pair.completions(0), [], "nobody has said that it came");
+        pair.settle();
+        // What goes at once is taken to be kept.
+        let ends = |pair: &mut Pair| pair.completions(0).len();
+        assert_eq!(ends(&mut pair), usize::from(len <= 10_000));
+        pair.receive(tag(1), 0, 30_000, None);
+        pair.settle();
+        assert_eq!((ends(&mut pair), pair.received().len()), (usize::from(len > 10_000), 1));
+        // What is not known to be taken fails with the peer.
+        send(&mut pair, 2);
+        while pair.step(0) {}
+        assert!(pair.ends[0].awaits(PEER));
+        pair.ends[0].on_failed(PEER, Failure::Ended);
+        let [Completion::Failed { operation: Operation(2), sending: true, .. }] = pair.completions(0)[..]
+        else {
+            panic!("{len}")
+        };
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut messages = Messages::new(10, 100);
     messages.on_peer(false);
     let mut heap = Heap::default();
     let region = heap.put(0, vec![0; 101]);
-    let send = Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 101, operation: None };
+    let send = Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 101, ends: Ends::Untold };
     assert_eq!(messages.send(send, &heap), Err(Refused::TooLong { len: 101, most: 100 }));
     messages.on_failed(PEER, Failure::Ended);
     let send = Send { len: 1, ..send };
