@@ -403,6 +403,7 @@ mod tests {
             rate: BitsPerSec::new(100_000_000_000),
             eager: 4 << 20,
             most: 1 << 30,
+            processes: None,
             silence: Nanos(20_000_000_000),
             nearby: false,
             seed: 1,

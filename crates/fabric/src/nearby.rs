@@ -236,6 +236,7 @@ mod tests {
                 rate: None,
                 eager: 1 << 20,
                 most: 1 << 30,
+                processes: None,
                 silence: Nanos(20_000_000_000),
                 nearby: true,
                 seed: 1,

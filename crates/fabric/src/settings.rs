@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) statistics: Option<PathBuf>,
     /// This process's place among those of the job, as its launcher says.
     pub(crate) rank: Option<u64>,
+    /// How many of them there are, as its launcher says.
+    ranks: Option<u64>,
     /// How many of them this host has, as its launcher says.
     pub(crate) ranks_here: Option<u64>,
     /// `FARLINK_PROOF`.
@@ -111,6 +113,7 @@ impl Settings {
             shared_memory,
             statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
             rank: launcher_number(variable, &RANK)?,
+            ranks: launcher_number(variable, &RANKS)?,
             // Slurm's is what was asked for, which is not always what there is.
             ranks_here: launcher_number(variable, &RANKS_HERE[..2])?,
             proof: variable("FARLINK_PROOF")?.filter(|name| !name.is_empty()).map(PathBuf::from),
@@ -126,6 +129,7 @@ impl Settings {
             rate: self.rate,
             eager: self.eager,
             most: LONGEST_MESSAGE,
+            processes: self.ranks,
             silence: self.silence,
             nearby: self.shared_memory,
             seed,
@@ -232,6 +236,9 @@ const RANKS_HERE: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 
 
 /// Open MPI's, MPICH's, Slurm's: which of the job's processes this is.
 const RANK: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+
+/// Open MPI's, MPICH's, Slurm's: how many the job has.
+const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
 
 /// Messages up to so many bytes go at once, where nothing else is said: what a message gains by not asking first, a round trip, is more
 /// than what it loses where it must be copied once more, on connections as long as those that this is for.

@@ -23,7 +23,7 @@ use self::relays::Relays;
 use self::responders::{Opened, Responders};
 pub use self::settings::Settings;
 pub use self::transmit::Transmit;
-use super::messages::Messages;
+use super::messages::{Messages, Pool};
 use super::operation::{
     Claim, Completion, EndpointId, Failure, HostId, Identity, Memory, Operation, PeerId, Receive, Refused,
     Send, Waiting, Wanted,
@@ -76,7 +76,7 @@ impl Endpoint {
     pub fn new(now: Nanos, settings: Settings, me: Identity) -> Self {
         Self {
             peers: Peers::new(me, settings.nearby),
-            messages: Messages::new(settings.eager, settings.most),
+            messages: Messages::new(settings.eager, settings.most, Pool::of_job(settings.processes)),
             contexts: Contexts::new(now, &settings, me),
             responders: Responders::new(settings.key, me),
             neighbours: Neighbours::default(),

@@ -25,6 +25,7 @@ fn settings(transport: Kind) -> Settings {
         rate: BitsPerSec::new(RATE),
         eager: 4 << 20,
         most: 1 << 30,
+        processes: None,
         silence: SILENCE,
         nearby: true,
         seed: 3,

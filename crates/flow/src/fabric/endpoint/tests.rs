@@ -57,6 +57,7 @@ impl Pair {
             rate: BitsPerSec::new(10_000_000_000),
             eager: 4 << 20,
             most: 1 << 30,
+            processes: None,
             silence: Nanos(15_000_000_000),
             nearby: true,
             seed: 1,

@@ -89,23 +89,22 @@ impl Message {
     }
 }
 
-impl Default for Outbox {
-    fn default() -> Self {
+impl Outbox {
+    /// To a peer that may be sent so much before it says anything.
+    pub(super) const fn new(first: u64) -> Self {
         Self {
             control: VecDeque::new(),
             messages: VecDeque::new(),
             offered: BTreeMap::new(),
             parts: VecDeque::new(),
             asked: BTreeMap::new(),
-            credit: FIRST_CREDIT,
+            credit: first,
             spent: 0,
             next: 0,
             sent: VecDeque::new(),
         }
     }
-}
 
-impl Outbox {
     pub(super) fn push(&mut self, envelope: Envelope, source: Source, ends: Ends) {
         self.messages.push_back(Message { envelope, source, ends, said: 0, begun: false });
     }
@@ -300,10 +299,6 @@ impl Page<'_> {
         &mut self.room[begin..self.written]
     }
 }
-
-/// What every peer may send unasked before it was told anything: two messages of 1 MiB, since the answer to the first of an exchange comes
-/// when the second has begun.
-pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
 
 /// The least of a longer message that a frame of its own is worth, bytes.
 const LEAST_CHUNK: usize = 256;
