@@ -35,6 +35,8 @@ pub(crate) struct Simulation {
     stalled: BTreeSet<usize>,
     /// The last sending context of each endpoint that led to each process.
     newest: HashMap<(u64, usize), u32>,
+    /// How often another context than before led to a process.
+    pub(crate) moves: u64,
 }
 
 pub(crate) struct Process {
@@ -187,6 +189,7 @@ impl Simulation {
             datagrams: 0,
             stalled: BTreeSet::new(),
             newest: HashMap::new(),
+            moves: 0,
         }
     }
 
@@ -492,6 +495,7 @@ impl Simulation {
         if matches!(clear.about, About::Connect | About::Data | About::Parity) {
             let newest = self.newest.entry((clear.source, to)).or_insert(clear.context);
             assert!(*newest <= clear.context, "{clear:?} to {to} after context {newest}");
+            self.moves += u64::from(*newest < clear.context);
             *newest = clear.context;
         }
     }
