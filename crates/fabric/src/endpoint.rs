@@ -51,6 +51,17 @@ impl Endpoint {
         receive_flags: u64,
         context: Context,
     ) -> Result<Self, Code> {
+        Ok(Self::over(Driver::open()?, capabilities, transmit_flags, receive_flags, context))
+    }
+
+    /// One that has a driver.
+    fn over(
+        driver: Arc<Driver>,
+        capabilities: u64,
+        transmit_flags: u64,
+        receive_flags: u64,
+        context: Context,
+    ) -> Self {
         let fid = fid_ep {
             fid: object::head(Self::CLASS, context.0, &COMMON),
             ops: object::table(&TABLE),
@@ -61,15 +72,15 @@ impl Endpoint {
             atomic: object::table(&ATOMIC),
             collective: object::table(&COLLECTIVE),
         };
-        Ok(Self {
+        Self {
             fid,
-            driver: Driver::open()?,
+            driver,
             progress: Mutex::new(None),
             transmit_flags,
             receive_flags,
             directed: capabilities & fi::FI_DIRECTED_RECV != 0,
             least: AtomicUsize::new(LEAST_LEFT),
-        })
+        }
     }
 
     /// The flags of sends that have none of their own.
@@ -360,3 +371,6 @@ unsafe extern "C" fn set_option(
 const fn is_least(level: c_int, option: c_int) -> bool {
     level == fi::FI_OPT_ENDPOINT as c_int && option == fi::FI_OPT_MIN_MULTI_RECV as c_int
 }
+
+#[cfg(test)]
+mod tests;

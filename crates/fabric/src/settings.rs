@@ -120,6 +120,16 @@ impl Settings {
         })
     }
 
+    /// As variables say that are not in the environment, of a job with a key of its own.
+    #[cfg(test)]
+    pub(crate) fn of(set: &[(&str, &str)]) -> Result<Self, SettingError> {
+        let key = "00ff00000000000000000000000000000000000000000000000000000000000a";
+        let all = [&[("FARLINK_JOB_KEY", key)], set].concat();
+        Self::read(&|name| {
+            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
+        })
+    }
+
     /// Those of the machine, with datagrams of `payload` bytes.
     pub(crate) fn of_endpoint(&self, payload: usize, seed: u64) -> endpoint::Settings {
         endpoint::Settings {
@@ -259,16 +269,9 @@ mod tests {
 
     const KEY: &str = "00ff00000000000000000000000000000000000000000000000000000000000a";
 
-    fn read(set: &[(&str, &str)]) -> Result<Settings, SettingError> {
-        let all = [&[("FARLINK_JOB_KEY", KEY)], set].concat();
-        Settings::read(&|name| {
-            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
-        })
-    }
-
     #[test]
     fn a_key_is_enough() {
-        let settings = read(&[]).unwrap();
+        let settings = Settings::of(&[]).unwrap();
         assert_eq!((settings.key[1], settings.key[31]), (255, 10));
         assert_eq!(settings.transport_name, "dc");
         assert!(settings.shared_memory && settings.rate.is_none() && settings.rank.is_none());
@@ -280,7 +283,7 @@ mod tests {
         assert_eq!(error, SettingError::NoKey);
         assert!(error.to_string().contains("farlink mpi run"), "{error}");
         for wrong in ["", "abc", &KEY[1..], &format!("{}g", &KEY[1..])] {
-            let error = read(&[("FARLINK_JOB_KEY", wrong)]).unwrap_err();
+            let error = Settings::of(&[("FARLINK_JOB_KEY", wrong)]).unwrap_err();
             assert_eq!(error, SettingError::Key { len: wrong.len() });
             assert!(!error.to_string().contains("abc"));
         }
@@ -288,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_host_s_rate_is_shared_by_its_ranks() {
-        let rate = |set: &[(&'static str, &'static str)]| read(set).unwrap().rate.unwrap().get();
+        let rate = |set: &[(&'static str, &'static str)]| Settings::of(set).unwrap().rate.unwrap().get();
         assert_eq!(rate(&[("FARLINK_RATE", "10gbit")]), 10_000_000_000);
         let shared = [("FARLINK_RATE", "10gbit"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
         assert_eq!(rate(&shared), 2_500_000_000);
@@ -308,7 +311,7 @@ mod tests {
             ("FARLINK_PEER_TIMEOUT", "10ms", "1s or longer"),
         ];
         for (name, value, mend) in wrong {
-            let error = read(&[(name, value)]).unwrap_err().to_string();
+            let error = Settings::of(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value) && error.contains(mend), "{error}");
         }
     }
