@@ -196,6 +196,7 @@ impl Driver {
     /// Goes on until everything has arrived, or other hosts say nothing more.
     fn flush(&self) -> Result<(), Code> {
         let began = monotonic();
+        lock(&self.engine)?.endpoint.on_ending();
         loop {
             let time = {
                 let mut engine = lock(&self.engine)?;

@@ -519,6 +519,11 @@ impl Endpoint {
         [self.contexts.deadline(), self.relays.deadline(), Some(self.next_look)].into_iter().flatten().min()
     }
 
+    /// The process ends as soon as it [is quiet](Self::is_quiet).
+    pub fn on_ending(&mut self) {
+        self.relays.on_ending();
+    }
+
     /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

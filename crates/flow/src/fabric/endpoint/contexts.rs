@@ -198,6 +198,9 @@ impl Contexts {
     /// way: the peers that are.
     pub(super) fn detour(&mut self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
         let mut others = Vec::new();
+        if !self.transport.relays() {
+            return others;
+        }
         for id in (0..self.places.len()).map(|place| ContextId(place as u32)) {
             let Some(Some(context)) = self.places.get(id.0 as usize) else { continue };
             if !context.outgoing.is_doubtful(now, silence) {

@@ -24,6 +24,7 @@ pub(super) struct Relays {
     ended: Vec<PeerId>,
     /// When peers are told what came that they do not know of.
     tell_at: Option<Nanos>,
+    is_ending: bool,
     /// Bytes that are kept, and the most that there were.
     kept: usize,
     most_kept: usize,
@@ -159,7 +160,9 @@ impl Relays {
             return Ok(None);
         }
         relay.came += 1;
-        self.tell_at.get_or_insert(now.after(TELL_AFTER));
+        if !self.is_ending {
+            self.tell_at.get_or_insert(now.after(TELL_AFTER));
+        }
         Ok(Some(rest))
     }
 
@@ -170,7 +173,15 @@ impl Relays {
 
     /// A neighbour ended.
     pub(super) fn on_ended(&mut self, neighbour: PeerId) {
-        self.ended.push(neighbour);
+        if !self.is_ending {
+            self.ended.push(neighbour);
+        }
+    }
+
+    /// This process ends: nothing more is said that only who goes on needs.
+    pub(super) fn on_ending(&mut self) {
+        (self.is_ending, self.tell_at) = (true, None);
+        self.ended.clear();
     }
 
     /// Neighbours that ended since this was last asked, each with whom it handed on the pieces of, last: they may not know. That they are not
@@ -308,7 +319,9 @@ mod tests {
         let mut word = vec![0; HEAD];
         assert!(there.begin(PEER, 0, &mut word) && here.on_piece(NOW, PEER, &word).is_ok());
         assert_eq!((here.kept, there.has_pieces(PEER)), (0, false));
-        sent(&mut here, 0);
+        // Who ends does not wait for who hears that.
+        there.on_ending();
+        assert!(there.on_piece(NOW, PEER, &sent(&mut here, 0)).is_ok() && there.deadline().is_none());
         here.forget(PEER);
         assert_eq!((here.kept, here.sent(PEER)), (0, 0));
     }
