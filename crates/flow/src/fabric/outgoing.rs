@@ -27,7 +27,7 @@ pub struct Route {
     /// Where its datagrams go.
     pub address: SocketAddr,
     /// Which of the sender's contexts this is: it never has two of one number.
-    pub number: u32,
+    pub number: u64,
 }
 
 /// A sending context.

@@ -34,7 +34,7 @@ pub(crate) struct Simulation {
     /// Processes that do not read what their neighbours write.
     stalled: BTreeSet<usize>,
     /// The last sending context of each endpoint that led to each process.
-    newest: HashMap<(u64, usize), u32>,
+    newest: HashMap<(u64, usize), u64>,
     /// How often another context than before led to a process.
     pub(crate) moves: u64,
 }

@@ -22,8 +22,8 @@ pub(super) struct Contexts {
     key: [u8; 32],
     rate: Option<farlink_wire::quantity::BitsPerSec>,
     places: Vec<Option<Context>>,
-    by_number: HashMap<u32, ContextId>,
-    next_number: u32,
+    by_number: HashMap<u64, ContextId>,
+    next_number: u64,
     paths: Vec<Path>,
     by_address: HashMap<IpAddr, usize>,
     /// Of all paths together.
@@ -97,6 +97,12 @@ impl Contexts {
             kept: 0,
             kept_most: 0,
         }
+    }
+
+    /// As if it had begun so many.
+    #[cfg(test)]
+    pub(super) const fn skip_to(&mut self, number: u64) {
+        self.next_number = number;
     }
 
     fn context(&mut self, id: ContextId) -> Option<(&mut Outgoing, &mut Path)> {
