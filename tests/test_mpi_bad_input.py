@@ -77,6 +77,23 @@ def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(
     assert set(re.findall(r"rank (\d): went on", said)) == {"0", "1"}, said
 
 
+def test_a_dead_rank_takes_no_other_of_its_host_along(star: Site, programs: Path) -> None:
+    command = ("--enable-recovery", str(programs / "mpi_survivors"), "kill")
+    options = ("--transport", "xrc")
+    # Which of the two on host b receives for both is chosen anew each time.
+    for _ in range(4):
+        said = ""
+        # Open MPI's launcher may not end after that.
+        with star.background(
+            "a:1,b:2", *command, options=options, FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s"
+        ) as process:
+            assert process.stdout is not None
+            while len(re.findall(r"rank \d: went on", said)) < 2:
+                said += process.stdout.readline()
+                assert process.poll() is None, said
+        assert set(re.findall(r"rank (\d): error after", said)) == {"0", "1"}, said
+
+
 def test_who_waits_for_a_peer_out_of_reach_is_told_and_others_go_on(star: Site, programs: Path) -> None:
     words = (str(programs / "mpi_survivors"), "wait")
     said = ""

@@ -3,7 +3,7 @@
 use farlink_flow::fabric::operation::EndpointId;
 use farlink_flow::fabric::parity::{Piece, rebuild, shards};
 use farlink_wire::fabric::address::Address;
-use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, Parity};
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, Farewell, Parity};
 use farlink_wire::fabric::frame::{BEGIN, Frame};
 
 /// An endpoint's address: what was understood survives being written again.
@@ -45,7 +45,12 @@ pub fn fabric_datagram(data: &[u8]) {
                 assert_eq!(Connect::decode(&connect.encode()), Ok(connect));
             }
         }
-        About::Disconnect | About::Farewell => {}
+        About::Farewell => {
+            if let Ok(farewell) = Farewell::decode(body) {
+                assert_eq!(&farewell.encode()[..], &body[..Farewell::LEN]);
+            }
+        }
+        About::Disconnect => {}
     }
 }
 

@@ -49,7 +49,7 @@ impl Completion {
 }
 
 /// Completions in the order in which they came.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: Mutex<VecDeque<Completion>>,
     /// Whoever waits is to wait no longer.
@@ -58,10 +58,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new() -> Result<Self, Code> {
-        Ok(Self { waiting: Mutex::default(), interrupted: AtomicBool::new(false), drivers: Drivers::new()? })
-    }
-
     /// One more.
     pub(crate) fn push(&self, completion: Completion) {
         if let Ok(mut waiting) = lock(&self.waiting) {
@@ -113,6 +109,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+
+    use farlink_host::clock::monotonic;
+    use farlink_wire::quantity::Nanos;
+
     use super::*;
 
     fn completion(at: usize) -> Completion {
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_failure_stands_in_the_way_until_it_is_read() {
-        let queue = Queue::new().unwrap();
+        let queue = Queue::default();
         assert_eq!(queue.read(9, |_, _| ()), Err(Code::AGAIN));
         for each in [completion(1), completion(2), completion(3).failed(Code::OTHER), completion(4)] {
             queue.push(each);
@@ -135,5 +138,31 @@ mod tests {
         assert_eq!(queue.read(9, |_, it| read.push(it.context.0.addr())), Ok(1));
         assert_eq!(read, [1, 2, 4]);
         assert_eq!(queue.read(0, |_, _| ()), Err(Code::AGAIN));
+    }
+
+    #[test]
+    fn of_several_that_wait_one_is_woken_for_each_completion() {
+        let (queue, taken) = (Arc::new(Queue::default()), Arc::new(AtomicUsize::new(0)));
+        for _ in 0..3 {
+            let (queue, taken) = (Arc::clone(&queue), Arc::clone(&taken));
+            thread::spawn(move || {
+                loop {
+                    let look = || queue.read(1, |_, _| ()).ok();
+                    queue.drivers.wait(-1, look).unwrap();
+                    taken.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for count in 1..2000 {
+            queue.push(completion(count));
+            let began = monotonic();
+            while taken.load(Ordering::SeqCst) < count {
+                assert!(
+                    monotonic().since(began) < Nanos(10_000_000_000),
+                    "{count} waits, and everybody sleeps"
+                );
+                thread::yield_now();
+            }
+        }
     }
 }

@@ -47,8 +47,7 @@ impl CompletionQueue {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        let queue = Arc::new(Queue::new()?);
-        Ok(Self { fid: fid_cq { fid, ops: object::table(&TABLE) }, queue, format })
+        Ok(Self { fid: fid_cq { fid, ops: object::table(&TABLE) }, queue: Arc::default(), format })
     }
 
     pub(crate) fn queue(&self) -> Arc<Queue> {

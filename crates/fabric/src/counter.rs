@@ -11,7 +11,7 @@ use crate::entry::{Code, done};
 use crate::object::{self, Context, Object};
 
 /// What is counted.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Count {
     ended: AtomicU64,
     failed: AtomicU64,
@@ -19,10 +19,6 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    fn new() -> Result<Self, Code> {
-        Ok(Self { ended: AtomicU64::new(0), failed: AtomicU64::new(0), drivers: Drivers::new()? })
-    }
-
     /// One more operation is over.
     pub(crate) fn add(&self, failed: bool) {
         let which = if failed { &self.failed } else { &self.ended };
@@ -53,7 +49,7 @@ impl Counter {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        Ok(Self { fid: fid_cntr { fid, ops: object::table(&TABLE) }, count: Arc::new(Count::new()?) })
+        Ok(Self { fid: fid_cntr { fid, ops: object::table(&TABLE) }, count: Arc::default() })
     }
 
     pub(crate) fn count(&self) -> Arc<Count> {

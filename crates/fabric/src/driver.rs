@@ -54,7 +54,8 @@ impl Driver {
         })
     }
 
-    fn with(settings: Settings) -> Result<Arc<Self>, OpenError> {
+    /// One of a new endpoint, as `settings` say.
+    pub(crate) fn with(settings: Settings) -> Result<Arc<Self>, OpenError> {
         let ip = farlink_host::network::address(settings.interface.as_deref())?;
         let datagrams =
             Datagrams::open(ip, SOCKET_BUFFER).map_err(|source| OpenError::Socket { address: ip, source })?;
@@ -195,6 +196,7 @@ impl Driver {
     /// Goes on until everything has arrived, or other hosts say nothing more.
     fn flush(&self) -> Result<(), Code> {
         let began = monotonic();
+        lock(&self.engine)?.endpoint.on_ending();
         loop {
             let time = {
                 let mut engine = lock(&self.engine)?;
@@ -255,7 +257,7 @@ impl Driver {
 
 /// Why an endpoint cannot be opened.
 #[derive(Debug, thiserror::Error)]
-enum OpenError {
+pub(crate) enum OpenError {
     #[error("FARLINK_INTERFACE")]
     Interface(#[from] farlink_host::network::AddressError),
     #[error("open a socket at {address}")]

@@ -1,34 +1,29 @@
 //! Whom a queue or a counter asks to go on, and how the application waits for it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
 
 use std::ffi::c_int;
-use std::os::fd::AsFd;
 
 use farlink_host::clock::monotonic;
-use farlink_host::precise::wait_readable;
-use farlink_host::readiness::Wake;
 use farlink_wire::quantity::Nanos;
 
 use crate::driver::Driver;
 use crate::entry::{Code, lock};
 
 /// The drivers of all endpoints that tell one queue or counter what they did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Drivers {
     attached: Mutex<Vec<Weak<Driver>>>,
     /// Threads of the application that sleep until something comes.
     asleep: AtomicUsize,
-    bell: Wake,
+    /// How often it rang for them.
+    rings: Mutex<u64>,
+    bell: Condvar,
 }
 
 impl Drivers {
-    pub(crate) fn new() -> Result<Self, Code> {
-        let bell = Wake::new().map_err(|_| Code::NO_MEMORY)?;
-        Ok(Self { attached: Mutex::default(), asleep: AtomicUsize::new(0), bell })
-    }
-
     /// One more.
     pub(crate) fn attach(&self, driver: &Arc<Driver>) -> Result<(), Code> {
         let mut attached = lock(&self.attached)?;
@@ -45,7 +40,10 @@ impl Drivers {
     /// Something came.
     pub(crate) fn ring(&self) {
         if self.asleep.load(Ordering::SeqCst) > 0 {
-            self.bell.raise();
+            if let Ok(mut rings) = lock(&self.rings) {
+                *rings = rings.wrapping_add(1);
+            }
+            self.bell.notify_all();
         }
     }
 
@@ -64,7 +62,8 @@ impl Drivers {
                 return Ok(seen);
             }
             self.asleep.fetch_add(1, Ordering::SeqCst);
-            // What came before that rang for nobody.
+            let rings = *lock(&self.rings)?;
+            // What came before that rang for nobody, or was not heard.
             seen = look();
             if seen.is_none() {
                 // Who sleeps does not drive: the progress threads do.
@@ -72,17 +71,32 @@ impl Drivers {
                     driver.leave();
                     Ok(())
                 })?;
-                let left = time.map(|time| time.since(passed));
-                // Where the kernel does not let it sleep, it looks again at once.
-                let _ = wait_readable(&[self.bell.as_fd()], left, &mut Vec::new());
+                self.sleep(rings, time.map(|time| time.since(passed)))?;
             }
-            if self.asleep.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.bell.lower();
-            }
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
             if seen.is_some() {
                 return Ok(seen);
             }
         }
+    }
+
+    /// Until it has rung more than `heard` times, or the time is over.
+    fn sleep(&self, heard: u64, time: Option<Nanos>) -> Result<(), Code> {
+        let mut rings = lock(&self.rings)?;
+        let end = time.map(|time| monotonic().after(time));
+        while *rings == heard {
+            let left = end.map(|end| end.since(monotonic()));
+            if left == Some(Nanos::ZERO) {
+                break;
+            }
+            rings = match left {
+                Some(Nanos(left)) => {
+                    self.bell.wait_timeout(rings, Duration::from_nanos(left)).map_err(|_| Code::OTHER)?.0
+                }
+                None => self.bell.wait(rings).map_err(|_| Code::OTHER)?,
+            };
+        }
+        Ok(())
     }
 
     fn each(&self, mut call: impl FnMut(&Driver) -> Result<(), Code>) -> Result<(), Code> {

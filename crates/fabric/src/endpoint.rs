@@ -19,6 +19,7 @@ use crate::driver::Driver;
 use crate::entry::{Code, done, lock};
 use crate::memory::Parts;
 use crate::object::{self, Context, Object};
+use crate::offer::ENDS_NOT_HAD;
 use crate::post::{Incoming, Look, Notice, Outgoing};
 use crate::progress::Progress;
 
@@ -50,6 +51,17 @@ impl Endpoint {
         receive_flags: u64,
         context: Context,
     ) -> Result<Self, Code> {
+        Ok(Self::over(Driver::open()?, capabilities, transmit_flags, receive_flags, context))
+    }
+
+    /// One that has a driver.
+    fn over(
+        driver: Arc<Driver>,
+        capabilities: u64,
+        transmit_flags: u64,
+        receive_flags: u64,
+        context: Context,
+    ) -> Self {
         let fid = fid_ep {
             fid: object::head(Self::CLASS, context.0, &COMMON),
             ops: object::table(&TABLE),
@@ -60,15 +72,15 @@ impl Endpoint {
             atomic: object::table(&ATOMIC),
             collective: object::table(&COLLECTIVE),
         };
-        Ok(Self {
+        Self {
             fid,
-            driver: Driver::open()?,
+            driver,
             progress: Mutex::new(None),
             transmit_flags,
             receive_flags,
             directed: capabilities & fi::FI_DIRECTED_RECV != 0,
             least: AtomicUsize::new(LEAST_LEFT),
-        })
+        }
     }
 
     /// The flags of sends that have none of their own.
@@ -91,6 +103,9 @@ impl Endpoint {
         context: Context,
         flags: u64,
     ) -> Result<(), Code> {
+        if flags & ENDS_NOT_HAD != 0 {
+            return Err(Code::BAD_FLAGS);
+        }
         let copied = flags & fi::FI_INJECT != 0;
         self.post(Outgoing { to, kind, data, parts, context, notice: Notice::Flags(flags), copied })
     }
@@ -356,3 +371,6 @@ unsafe extern "C" fn set_option(
 const fn is_least(level: c_int, option: c_int) -> bool {
     level == fi::FI_OPT_ENDPOINT as c_int && option == fi::FI_OPT_MIN_MULTI_RECV as c_int
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farlink_flow::fabric::endpoint::{Endpoint, Foreign, Transmit};
 use farlink_flow::fabric::operation::{
-    Claim, Completion as Ended, Failure, Operation, PeerId, Receive, Region, Send, Wanted,
+    Claim, Completion as Ended, Ends, Failure, Operation, PeerId, Receive, Region, Send, Wanted,
 };
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::{Datagrams, MOST_AT_ONCE};
@@ -107,16 +107,14 @@ impl Engine {
         let flags = flags_of(kind, true);
         let pending = Pending { parts, context, flags, told, several: false, receives: false };
         let operation = self.operations.add(pending);
-        let send = Send {
-            to,
-            kind,
-            data,
-            region: Region(operation.0),
-            len,
-            operation: (!copied).then_some(operation),
+        let ends = match (notice.of_peer(), copied) {
+            (true, copied) => Ends::Taken { operation, copied },
+            (false, false) => Ends::Said(operation),
+            (false, true) => Ends::Untold,
         };
+        let send = Send { to, kind, data, region: Region(operation.0), len, ends };
         let sent = self.endpoint.send(now, send, &mut self.operations);
-        if copied || sent.is_err() {
+        if ends == Ends::Untold || sent.is_err() {
             let pending = self.operations.take(operation);
             if let (Ok(()), Some(pending)) = (&sent, pending) {
                 self.queues.sent(&pending);
@@ -405,6 +403,7 @@ mod tests {
             rate: BitsPerSec::new(100_000_000_000),
             eager: 4 << 20,
             most: 1 << 30,
+            processes: None,
             silence: Nanos(20_000_000_000),
             nearby: false,
             seed: 1,
@@ -425,7 +424,7 @@ mod tests {
         let operation = engine.operations.add(pending);
         let (region, len) = (Region(operation.0), bytes.len());
         let to = engine.endpoint.peer(to);
-        let send = Send { to, kind: Kind::Untagged, data: None, region, len, operation: Some(operation) };
+        let send = Send { to, kind: Kind::Untagged, data: None, region, len, ends: Ends::Said(operation) };
         engine.endpoint.send(monotonic(), send, &mut engine.operations).unwrap();
     }
 

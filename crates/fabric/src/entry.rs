@@ -15,6 +15,7 @@ pub(crate) struct Code(pub(crate) c_int);
 impl Code {
     pub(crate) const AGAIN: Self = Self(fi::FI_EAGAIN);
     pub(crate) const AVAILABLE: Self = Self(fi::FI_EAVAIL as c_int);
+    pub(crate) const BAD_FLAGS: Self = Self(fi::FI_EBADFLAGS as c_int);
     pub(crate) const INVALID: Self = Self(fi::FI_EINVAL);
     pub(crate) const NO_COMPLETION_QUEUE: Self = Self(fi::FI_ENOCQ as c_int);
     pub(crate) const NO_ADDRESSES: Self = Self(fi::FI_ENOAV as c_int);

@@ -209,7 +209,7 @@ mod tests {
     use std::ptr;
 
     use farlink_flow::fabric::endpoint::Settings;
-    use farlink_flow::fabric::operation::{HostId, Identity, Kind, Region, Send, Wanted};
+    use farlink_flow::fabric::operation::{Ends, HostId, Identity, Kind, Region, Send, Wanted};
     use farlink_flow::fabric::transport;
 
     use super::*;
@@ -236,6 +236,7 @@ mod tests {
                 rate: None,
                 eager: 1 << 20,
                 most: 1 << 30,
+                processes: None,
                 silence: Nanos(20_000_000_000),
                 nearby: true,
                 seed: 1,
@@ -254,7 +255,7 @@ mod tests {
             let operation = self.operations.add(pending);
             let to = self.endpoint.peer(identity(to));
             let region = Region(operation.0);
-            let send = Send { to, kind: Kind::Untagged, data: None, region, len: 0, operation: None };
+            let send = Send { to, kind: Kind::Untagged, data: None, region, len: 0, ends: Ends::Untold };
             self.endpoint.send(Nanos(1), send, &mut self.operations).unwrap();
             self.nearby.put_out(Nanos(1), &mut self.endpoint, &mut self.operations);
         }

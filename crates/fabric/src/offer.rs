@@ -68,6 +68,7 @@ fn has_domain(asked: &fi::fi_domain_attr) -> bool {
 
 fn has_transmit(asked: &fi::fi_tx_attr) -> bool {
     asked.caps & !CAPABILITIES == 0
+        && asked.op_flags & ENDS_NOT_HAD == 0
         && asked.msg_order & !ORDER == 0
         && asked.comp_order == 0
         && asked.inject_size <= INJECTED
@@ -134,6 +135,9 @@ pub(crate) const CAPABILITIES: u64 = fi::FI_MSG
 
 /// What domains can do.
 pub(crate) const DOMAIN_CAPABILITIES: u64 = fi::FI_LOCAL_COMM | fi::FI_REMOTE_COMM;
+
+/// Ends of a send that nobody is told of here: that its receive was found, or that what it says outlives its host.
+pub(crate) const ENDS_NOT_HAD: u64 = fi::FI_MATCH_COMPLETE | fi::FI_COMMIT_COMPLETE;
 
 /// Messages from one endpoint to another arrive in the order in which they were sent.
 pub(crate) const ORDER: u64 = fi::FI_ORDER_SAS;
@@ -210,6 +214,9 @@ mod tests {
     #[test]
     fn nobody_gets_less_than_it_asks_for() {
         let domain = fi::fi_domain_attr::default();
+        // What MPICH asks for, and what is not had.
+        let [taken, matched] = [fi::FI_DELIVERY_COMPLETE, fi::FI_MATCH_COMPLETE]
+            .map(|flag| fi::fi_tx_attr { op_flags: fi::FI_COMPLETION | flag, ..Default::default() });
         let (plain, ordered) = (transmit(0), transmit(fi::FI_ORDER_SAS | fi::FI_ORDER_RAW));
         let to = |caps, type_, transmit| {
             Offer::to(&asked(&info(caps), &kind(type_), &domain, transmit), false, 0).is_some()
@@ -221,6 +228,7 @@ mod tests {
         // Open MPI's one-sided component.
         assert!(!to(fi::FI_RMA | fi::FI_ATOMIC, fi::FI_EP_RDM, &plain));
         assert!(!to(fi::FI_TAGGED, fi::FI_EP_RDM, &ordered));
+        assert!(to(fi::FI_TAGGED, fi::FI_EP_RDM, &taken) && !to(fi::FI_TAGGED, fi::FI_EP_RDM, &matched));
     }
 
     #[test]

@@ -117,6 +117,7 @@ mod tests {
             rate: None,
             eager: 1 << 20,
             most: 1 << 30,
+            processes: None,
             silence: Nanos(20_000_000_000),
             nearby: false,
             seed: 1,

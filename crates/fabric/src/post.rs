@@ -50,6 +50,14 @@ impl Notice {
             Self::Never => false,
         }
     }
+
+    /// Whether a send is over only when the peer has it: it may have been delivered to its memory, or be kept there until it is wanted.
+    pub(crate) const fn of_peer(self) -> bool {
+        match self {
+            Self::Flags(flags) => flags & (fi::FI_TRANSMIT_COMPLETE | fi::FI_DELIVERY_COMPLETE) != 0,
+            Self::Never => false,
+        }
+    }
 }
 
 /// A question about messages that wait.
@@ -98,5 +106,12 @@ mod tests {
         let (chosen, plain) = (Notice::Flags(fi::FI_COMPLETION), Notice::Flags(0));
         assert!(chosen.told(true) && chosen.told(false) && plain.told(false));
         assert!(!plain.told(true) && !Notice::Never.told(false));
+    }
+
+    #[test]
+    fn a_send_is_over_when_its_flags_say() {
+        let of_peer = |flags| Notice::Flags(flags | fi::FI_COMPLETION).of_peer();
+        assert!(of_peer(fi::FI_DELIVERY_COMPLETE) && of_peer(fi::FI_TRANSMIT_COMPLETE));
+        assert!(!of_peer(0) && !of_peer(fi::FI_INJECT_COMPLETE) && !Notice::Never.of_peer());
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) statistics: Option<PathBuf>,
     /// This process's place among those of the job, as its launcher says.
     pub(crate) rank: Option<u64>,
+    /// How many of them there are, as its launcher says.
+    ranks: Option<u64>,
     /// How many of them this host has, as its launcher says.
     pub(crate) ranks_here: Option<u64>,
     /// `FARLINK_PROOF`.
@@ -111,9 +113,20 @@ impl Settings {
             shared_memory,
             statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
             rank: launcher_number(variable, &RANK)?,
+            ranks: launcher_number(variable, &RANKS)?,
             // Slurm's is what was asked for, which is not always what there is.
             ranks_here: launcher_number(variable, &RANKS_HERE[..2])?,
             proof: variable("FARLINK_PROOF")?.filter(|name| !name.is_empty()).map(PathBuf::from),
+        })
+    }
+
+    /// As variables say that are not in the environment, of a job with a key of its own.
+    #[cfg(test)]
+    pub(crate) fn of(set: &[(&str, &str)]) -> Result<Self, SettingError> {
+        let key = "00ff00000000000000000000000000000000000000000000000000000000000a";
+        let all = [&[("FARLINK_JOB_KEY", key)], set].concat();
+        Self::read(&|name| {
+            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
         })
     }
 
@@ -126,6 +139,7 @@ impl Settings {
             rate: self.rate,
             eager: self.eager,
             most: LONGEST_MESSAGE,
+            processes: self.ranks,
             silence: self.silence,
             nearby: self.shared_memory,
             seed,
@@ -233,6 +247,9 @@ const RANKS_HERE: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", 
 /// Open MPI's, MPICH's, Slurm's: which of the job's processes this is.
 const RANK: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
 
+/// Open MPI's, MPICH's, Slurm's: how many the job has.
+const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+
 /// Messages up to so many bytes go at once, where nothing else is said: what a message gains by not asking first, a round trip, is more
 /// than what it loses where it must be copied once more, on connections as long as those that this is for.
 const EAGER: u64 = 4 << 20;
@@ -252,16 +269,9 @@ mod tests {
 
     const KEY: &str = "00ff00000000000000000000000000000000000000000000000000000000000a";
 
-    fn read(set: &[(&str, &str)]) -> Result<Settings, SettingError> {
-        let all = [&[("FARLINK_JOB_KEY", KEY)], set].concat();
-        Settings::read(&|name| {
-            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
-        })
-    }
-
     #[test]
     fn a_key_is_enough() {
-        let settings = read(&[]).unwrap();
+        let settings = Settings::of(&[]).unwrap();
         assert_eq!((settings.key[1], settings.key[31]), (255, 10));
         assert_eq!(settings.transport_name, "dc");
         assert!(settings.shared_memory && settings.rate.is_none() && settings.rank.is_none());
@@ -273,7 +283,7 @@ mod tests {
         assert_eq!(error, SettingError::NoKey);
         assert!(error.to_string().contains("farlink mpi run"), "{error}");
         for wrong in ["", "abc", &KEY[1..], &format!("{}g", &KEY[1..])] {
-            let error = read(&[("FARLINK_JOB_KEY", wrong)]).unwrap_err();
+            let error = Settings::of(&[("FARLINK_JOB_KEY", wrong)]).unwrap_err();
             assert_eq!(error, SettingError::Key { len: wrong.len() });
             assert!(!error.to_string().contains("abc"));
         }
@@ -281,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_host_s_rate_is_shared_by_its_ranks() {
-        let rate = |set: &[(&'static str, &'static str)]| read(set).unwrap().rate.unwrap().get();
+        let rate = |set: &[(&'static str, &'static str)]| Settings::of(set).unwrap().rate.unwrap().get();
         assert_eq!(rate(&[("FARLINK_RATE", "10gbit")]), 10_000_000_000);
         let shared = [("FARLINK_RATE", "10gbit"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
         assert_eq!(rate(&shared), 2_500_000_000);
@@ -301,7 +311,7 @@ mod tests {
             ("FARLINK_PEER_TIMEOUT", "10ms", "1s or longer"),
         ];
         for (name, value, mend) in wrong {
-            let error = read(&[(name, value)]).unwrap_err().to_string();
+            let error = Settings::of(&[(name, value)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value) && error.contains(mend), "{error}");
         }
     }

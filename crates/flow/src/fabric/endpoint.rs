@@ -4,6 +4,7 @@ mod contexts;
 mod counts;
 mod neighbours;
 mod peers;
+mod relays;
 mod responders;
 mod settings;
 mod transmit;
@@ -11,17 +12,18 @@ mod transmit;
 use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::VecDeque;
 
-use farlink_wire::fabric::datagram::{About, Clear, Data, DatagramError, Parity};
+use farlink_wire::fabric::datagram::{About, Clear, Data, DatagramError, Farewell, Parity};
 use farlink_wire::quantity::Nanos;
 
 use self::contexts::Contexts;
 use self::counts::Counts;
 use self::neighbours::Neighbours;
 use self::peers::{Peers, Place};
+use self::relays::Relays;
 use self::responders::{Opened, Responders};
 pub use self::settings::Settings;
 pub use self::transmit::Transmit;
-use super::messages::Messages;
+use super::messages::{Messages, Pool};
 use super::operation::{
     Claim, Completion, EndpointId, Failure, HostId, Identity, Memory, Operation, PeerId, Receive, Refused,
     Send, Waiting, Wanted,
@@ -45,6 +47,7 @@ pub struct Endpoint {
     contexts: Contexts,
     responders: Responders,
     neighbours: Neighbours,
+    relays: Relays,
     /// Peers far away to whom there is something to say.
     talking: VecDeque<PeerId>,
     /// A datagram that did not fit behind others, and where it goes.
@@ -73,10 +76,11 @@ impl Endpoint {
     pub fn new(now: Nanos, settings: Settings, me: Identity) -> Self {
         Self {
             peers: Peers::new(me, settings.nearby),
-            messages: Messages::new(settings.eager, settings.most),
+            messages: Messages::new(settings.eager, settings.most, Pool::of_job(settings.processes)),
             contexts: Contexts::new(now, &settings, me),
             responders: Responders::new(settings.key, me),
             neighbours: Neighbours::default(),
+            relays: Relays::default(),
             talking: VecDeque::new(),
             spare: None,
             next_look: now.after(look_every(settings.silence)),
@@ -94,7 +98,9 @@ impl Endpoint {
         if new {
             self.messages.on_peer(self.peers.place(peer) == Place::Own);
         }
-        if self.peers.place(peer) == Place::Far {
+        // One that is no more receives for nobody.
+        let lives = self.messages.failure(peer).is_none() && !self.relays.is_leaving(peer);
+        if self.peers.place(peer) == Place::Far && lives {
             // Without shared memory no process can receive for another: each is a host of its own.
             let alone = !self.settings.nearby || identity.host.0 == 0;
             let host = if alone { HostId(identity.endpoint.0) } else { identity.host };
@@ -174,11 +180,17 @@ impl Endpoint {
                 continue;
             }
             match self.peers.place(peer) {
-                Place::Far if self.peers.begin_talking(peer) => self.talking.push_back(peer),
-                Place::Far => {}
+                Place::Far => self.talk(peer),
                 Place::Near => self.neighbours.on_talked(peer),
                 Place::Own => self.talk_to_itself(now, peer, memory),
             }
+        }
+    }
+
+    /// There is something to say to a peer far away.
+    fn talk(&mut self, peer: PeerId) {
+        if self.peers.begin_talking(peer) {
+            self.talking.push_back(peer);
         }
     }
 
@@ -196,16 +208,23 @@ impl Endpoint {
             self.dismiss(now, from);
             return;
         }
-        if self.messages.on_frames(from, frames, memory).is_err() {
-            self.counts.nonsense += 1;
+        match self.relays.on_piece(now, from, frames) {
+            Ok(Some(frames)) if self.messages.on_frames(from, frames, memory).is_ok() => {}
+            Ok(None) => {}
+            _ => self.counts.nonsense += 1,
         }
         while let Some((by, endpoint)) = self.messages.poll_gone() {
             // Whoever hands on to its neighbours speaks of them alone.
             if let Some(peer) = self.peers.find(EndpointId(endpoint))
                 && self.peers.identity(peer).host == self.peers.identity(by).host
             {
-                self.fail(now, peer, Failure::Ended);
+                self.on_leaving(now, peer, None);
             }
+        }
+        if self.relays.has_left(from) {
+            self.fail(now, from, Failure::Ended);
+        } else if self.relays.has_pieces(from) && self.peers.place(from) == Place::Far {
+            self.talk(from);
         }
     }
 
@@ -276,7 +295,10 @@ impl Endpoint {
                 Ok((parity, shard)) => self.responders.on_parity(opened.source, parity, shard),
                 Err(_) => self.counts.nonsense += 1,
             },
-            About::Farewell => self.fail(now, peer, Failure::Ended),
+            About::Farewell => {
+                let Farewell { pieces } = Farewell::decode(opened.body).unwrap_or_default();
+                self.on_leaving(now, peer, Some(pieces));
+            }
             About::Disconnect => self.responders.close(opened.source),
             About::Connect | About::Ack => {}
         }
@@ -320,8 +342,13 @@ impl Endpoint {
         };
         let from = match origin {
             None => from,
-            // The first that is heard of it may be this.
-            Some(origin) => self.peers.find(origin.endpoint).unwrap_or_else(|| self.peer(origin)),
+            Some(origin) => {
+                // The first that is heard of it may be this.
+                let origin = self.peers.find(origin.endpoint).unwrap_or_else(|| self.peer(origin));
+                self.peers.on_heard(origin, now);
+                self.relays.on_handed(origin, from);
+                origin
+            }
         };
         self.on_said(now, from, frames, memory);
         self.listen(now, memory);
@@ -335,7 +362,37 @@ impl Endpoint {
     /// Tells a peer that was given up, if it lives, that nothing that it says is heard any more.
     fn dismiss(&mut self, now: Nanos, peer: PeerId) {
         if self.peers.begin_dismissal(peer, now) {
-            self.contexts.dismiss(now, peer, self.peers.identity(peer));
+            self.contexts.dismiss(now, peer, self.peers.identity(peer), 0);
+        }
+    }
+
+    /// A peer ended, as it says having sent so many `pieces` by others, or as one of its host says: these are heard before its end.
+    fn on_leaving(&mut self, now: Nanos, peer: PeerId, pieces: Option<u64>) {
+        if self.messages.failure(peer).is_some() {
+            return;
+        }
+        // It may not have said how many come, or may have, by a datagram that was lost.
+        let patience =
+            if pieces.is_some() { self.settings.silence } else { look_every(self.settings.silence) };
+        if self.relays.on_leaving(peer, pieces, now.after(patience)) {
+            self.lead_past(peer);
+        } else {
+            self.fail(now, peer, Failure::Ended);
+        }
+    }
+
+    /// A peer is gone: whoever was reached by it is by another.
+    fn lead_past(&mut self, gone: PeerId) {
+        for peer in self.contexts.on_gone(gone) {
+            self.send_again(peer);
+        }
+    }
+
+    /// A peer is reached another way: it may not have what went before.
+    fn send_again(&mut self, peer: PeerId) {
+        self.relays.send_again(peer);
+        if self.relays.has_pieces(peer) {
+            self.talk(peer);
         }
     }
 
@@ -351,12 +408,11 @@ impl Endpoint {
                 self.messages.tell_gone(origin, endpoint.0);
             }
         }
-        self.contexts.transport.on_gone(peer);
-        // Of others who were reached through it, what was under way is lost, too.
-        for other in self.contexts.on_gone(peer) {
-            self.fail(now, other, why);
-            self.dismiss(now, other);
+        if self.peers.place(peer) == Place::Near {
+            self.relays.on_ended(peer);
         }
+        self.relays.forget(peer);
+        self.lead_past(peer);
         if why != Failure::Ended {
             self.dismiss(now, peer);
         }
@@ -366,12 +422,21 @@ impl Endpoint {
     pub fn on_time(&mut self, now: Nanos) {
         // What is left of it is the time until whoever is waited for was spoken to.
         let silence = self.settings.silence.since(Nanos(2 * look_every(self.settings.silence).0));
+        for peer in self.contexts.detour(now, silence) {
+            self.send_again(peer);
+        }
         for (context, why) in self.contexts.on_time(now, silence) {
             for peer in self.contexts.fail(context) {
                 // A peer that was heard of may have this context for its first that nothing was heard of.
                 let why = if self.peers.was_heard(peer) { Failure::Silent } else { why };
                 self.fail(now, peer, why);
             }
+        }
+        for peer in self.relays.overdue(now) {
+            self.fail(now, peer, Failure::Ended);
+        }
+        for peer in self.relays.tell(now) {
+            self.talk(peer);
         }
         if self.next_look <= now {
             self.next_look = now.after(look_every(self.settings.silence));
@@ -382,6 +447,9 @@ impl Endpoint {
     /// Who has said nothing for long, and is waited for, is spoken to: no answer to that is an answer.
     fn look_after_silent(&mut self, now: Nanos) {
         self.responders.look();
+        for (ended, origin) in self.relays.ended() {
+            self.messages.tell_gone(origin, self.peers.identity(ended).endpoint.0);
+        }
         let silence = look_every(self.settings.silence);
         let anybody = self.messages.awaits_anybody();
         for (peer, met) in self.peers.silent_since(now, silence) {
@@ -448,20 +516,26 @@ impl Endpoint {
     /// When to call [`on_time`](Self::on_time) and [`poll_transmit`](Self::poll_transmit), if nothing else happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
-        [self.contexts.deadline(), Some(self.next_look)].into_iter().flatten().min()
+        [self.contexts.deadline(), self.relays.deadline(), Some(self.next_look)].into_iter().flatten().min()
+    }
+
+    /// The process ends as soon as it [is quiet](Self::is_quiet).
+    pub fn on_ending(&mut self) {
+        self.relays.on_ending();
     }
 
     /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.messages.is_quiet() && self.contexts.is_drained() && !self.neighbours.has_talking()
+        let all_left = self.messages.is_quiet() && !self.relays.repeats();
+        all_left && self.contexts.is_drained() && !self.neighbours.has_talking()
     }
 
     /// Says farewell to peers far away: one datagram each, best effort. Those that were given up may live.
     pub fn on_close(&mut self, now: Nanos) {
         let ended = |peer| self.messages.failure(peer) == Some(Failure::Ended);
         let known = self.peers.acquaintances().filter(|(peer, _)| !ended(*peer));
-        self.contexts.say_farewell(now, known);
+        self.contexts.say_farewell(now, known, |peer| self.relays.sent(peer));
     }
 
     /// Whether a farewell has not left yet.
@@ -477,6 +551,7 @@ impl Endpoint {
         all.extend(self.peers.statistics());
         all.extend(self.messages.counts().statistics());
         all.extend(self.neighbours.statistics());
+        all.extend(self.relays.statistics());
         all.extend(self.contexts.statistics());
         all.extend(self.responders.statistics());
         all

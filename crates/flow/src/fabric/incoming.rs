@@ -18,7 +18,7 @@ use super::seal::{Cipher, Direction};
 /// 3. [`acknowledge`](Self::acknowledge) when all that had come was given
 #[derive(Debug)]
 pub struct Incoming {
-    number: u32,
+    number: u64,
     cipher: Cipher,
     numbers: Numbers,
     /// The first piece that is not there.
@@ -42,7 +42,7 @@ pub struct Incoming {
 impl Incoming {
     /// Of a sender's context `number`.
     #[must_use]
-    pub fn new(number: u32, cipher: Cipher, now: Nanos) -> Self {
+    pub fn new(number: u64, cipher: Cipher, now: Nanos) -> Self {
         Self {
             number,
             cipher,
@@ -64,7 +64,7 @@ impl Incoming {
 
     /// Which of the peer's contexts.
     #[must_use]
-    pub const fn number(&self) -> u32 {
+    pub const fn number(&self) -> u64 {
         self.number
     }
 

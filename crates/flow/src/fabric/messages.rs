@@ -7,6 +7,7 @@
 mod inbox;
 mod matching;
 mod outbox;
+mod pool;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,9 +16,10 @@ use farlink_wire::fabric::frame::{Envelope, Frame, FrameError, cost};
 use self::inbox::{Arriving, Inbox, To};
 use self::matching::{Body, Landing, Matching};
 use self::outbox::{Control, Outbox, Source};
+pub use self::pool::Pool;
 use super::operation::{
-    Claim, Completion, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send, Waiting,
-    Wanted,
+    Claim, Completion, Ends, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send,
+    Waiting, Wanted,
 };
 
 /// All messages of a process, in both directions.
@@ -27,6 +29,7 @@ use super::operation::{
 #[derive(Debug)]
 pub struct Messages {
     peers: Vec<Peer>,
+    pool: Pool,
     matching: Matching,
     completions: VecDeque<Completion>,
     /// Peers to whom there is something new to say.
@@ -74,7 +77,7 @@ impl Counts {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Peer {
     /// Whether it is this process.
     itself: bool,
@@ -90,9 +93,10 @@ struct Peer {
 impl Messages {
     /// None yet. Messages up to `eager` bytes go at once, and none has more than `most`.
     #[must_use]
-    pub fn new(eager: usize, most: usize) -> Self {
+    pub fn new(eager: usize, most: usize, pool: Pool) -> Self {
         Self {
             peers: Vec::new(),
+            pool,
             matching: Matching::default(),
             completions: VecDeque::new(),
             talked: Vec::new(),
@@ -109,7 +113,15 @@ impl Messages {
 
     /// There is one more peer, whose number is the next: another process, or `itself`.
     pub fn on_peer(&mut self, itself: bool) {
-        self.peers.push(Peer { itself, ..Peer::default() });
+        let first = self.pool.first();
+        self.peers.push(Peer {
+            itself,
+            outbox: Outbox::new(first),
+            inbox: Inbox::new(first),
+            failed: None,
+            knows_gone: BTreeSet::new(),
+            probed: false,
+        });
         self.others += usize::from(!itself);
     }
 
@@ -132,16 +144,16 @@ impl Messages {
             return Err(Refused::Failed(failure));
         }
         self.talks_to_itself |= peer.itself;
-        let source = match send.operation {
-            Some(operation) => Source::Region { region: send.region, operation },
-            None if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
+        let source = match send.ends {
+            Ends::Said(_) | Ends::Taken { copied: false, .. } => Source::Region(send.region),
+            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
                 return Err(Refused::Full);
             }
-            None => {
+            _ => {
                 let mut bytes = vec![0; send.len];
                 memory.read(send.region, 0, &mut bytes);
                 let kept = Source::Kept(bytes);
-                self.kept += kept.ended().1;
+                self.kept += kept.kept();
                 kept
             }
         };
@@ -149,7 +161,7 @@ impl Messages {
             Kind::Tagged(tag) => Some(tag),
             Kind::Untagged => None,
         };
-        peer.outbox.push(Envelope { tag, data: send.data, len: send.len as u64 }, source);
+        peer.outbox.push(Envelope { tag, data: send.data, len: send.len as u64 }, source, send.ends);
         self.talked.push(send.to);
         Ok(())
     }
@@ -293,6 +305,7 @@ impl Messages {
         let index = from.0 as usize;
         match frame {
             Frame::Eager(envelope, chunk) => {
+                self.peers[index].inbox.on_said(cost(envelope.len));
                 let to = match self.matching.match_arriving(from, envelope) {
                     Some(landing) => {
                         self.peers[index].inbox.consumed += cost(envelope.len);
@@ -309,13 +322,16 @@ impl Messages {
                 self.on_chunk(from, chunk, memory);
             }
             Frame::More(chunk) => self.on_chunk(from, chunk, memory),
-            Frame::Offer { envelope, message } => match self.matching.match_arriving(from, envelope) {
-                Some(landing) => self.accept(landing, from, envelope, message, memory),
-                None => {
-                    self.counts.unexpected += 1;
-                    self.matching.wait(from, envelope, Body::Offer { message });
+            Frame::Offer { envelope, message } => {
+                self.peers[index].inbox.on_said(cost(envelope.len));
+                match self.matching.match_arriving(from, envelope) {
+                    Some(landing) => self.accept(landing, from, envelope, message, memory),
+                    None => {
+                        self.counts.unexpected += 1;
+                        self.matching.wait(from, envelope, Body::Offer { message });
+                    }
                 }
-            },
+            }
             Frame::Accept { message, receive, len } => {
                 self.peers[index].outbox.on_accept(message, receive, len);
                 self.talked.push(from);
@@ -330,7 +346,12 @@ impl Messages {
                 self.landed(whole);
             }
             Frame::Credit { until } => self.peers[index].outbox.on_credit(until),
-            Frame::Nothing => {}
+            Frame::Ask { message } => self.say(from, Control::Receipt { message }),
+            Frame::Receipt { message } => {
+                self.peers[index].outbox.on_receipt(message);
+                self.sent(from);
+            }
+            Frame::Nothing | Frame::Numbered { .. } => {}
             Frame::Gone { endpoint } => self.gone.push_back((from, endpoint)),
         }
     }
@@ -405,8 +426,10 @@ impl Messages {
 
     /// Tells a peer what it may send unasked, when that is much more than it knows.
     fn grant(&mut self, peer: PeerId) {
-        let window = (POOL / self.peers.len().max(1) as u64).clamp(outbox::FIRST_CREDIT, MOST_WINDOW);
-        if let Some(until) = self.peers[peer.0 as usize].inbox.grant(window) {
+        let Peer { inbox, failed, .. } = &mut self.peers[peer.0 as usize];
+        if failed.is_some() {
+            self.pool.settle(inbox);
+        } else if let Some(until) = self.pool.grant(inbox) {
             self.say(peer, Control::Credit { until });
         }
     }
@@ -484,6 +507,10 @@ impl Messages {
         for operation in self.matching.fail(peer) {
             self.fail_receive(operation, Some(peer), why);
         }
+        let remembered = self.matching.waiting_cost(peer);
+        let inbox = &mut self.peers[peer.0 as usize].inbox;
+        inbox.end(remembered);
+        self.pool.settle(inbox);
     }
 
     fn fail_receive(&mut self, operation: Operation, peer: Option<PeerId>, why: Failure) {
@@ -507,12 +534,6 @@ const MOST_KEPT: usize = 32 << 20;
 
 /// Bytes that a message of which nothing has come has room for.
 const FIRST_ROOM: u64 = 256 << 10;
-
-/// Bytes of messages that may wait unwanted, of all peers together.
-const POOL: u64 = 256 << 20;
-
-/// Of one peer, at most: what is under way on 10 Gb/s in 50 ms.
-const MOST_WINDOW: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests;

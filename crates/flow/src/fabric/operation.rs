@@ -77,9 +77,25 @@ pub struct Send {
     pub region: Region,
     /// Bytes.
     pub len: usize,
-    /// What completes when the region may be used again; with none, it may as soon as [`send`](super::endpoint::Endpoint::send) returns,
-    /// so that the message is refused with [`Refused::Full`] rather than kept where it lies.
-    pub operation: Option<Operation>,
+    /// What completes, and until when the region is lent.
+    pub ends: Ends,
+}
+
+/// How a send ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// Nothing completes, and the region may be used again as soon as [`send`](super::endpoint::Endpoint::send) returns: the message is
+    /// refused with [`Refused::Full`] rather than kept where it lies.
+    Untold,
+    /// The operation completes when the region may be used again.
+    Said(Operation),
+    /// The operation completes when the peer has taken the message, be that for a receive or to keep it until there is one.
+    Taken {
+        /// Which.
+        operation: Operation,
+        /// Whether the region may be used again before, as with [`Self::Untold`].
+        copied: bool,
+    },
 }
 
 /// A message that is wanted.
@@ -122,7 +138,7 @@ pub struct Claim(pub u64);
 /// An operation's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// A region that was sent may be used again.
+    /// A send ended as [`Ends`] says: the region may be used again.
     Sent {
         /// Which.
         operation: Operation,

@@ -27,7 +27,7 @@ pub struct Route {
     /// Where its datagrams go.
     pub address: SocketAddr,
     /// Which of the sender's contexts this is: it never has two of one number.
-    pub number: u32,
+    pub number: u64,
 }
 
 /// A sending context.
@@ -64,6 +64,7 @@ pub struct Outgoing {
     /// When something last left, and when something was last heard while something was owed.
     last_sent: Nanos,
     last_heard: Nanos,
+    opened: Nanos,
     counts: Counts,
 }
 
@@ -145,6 +146,7 @@ impl Outgoing {
             unheard: 0,
             last_sent: now,
             last_heard: now,
+            opened: now,
             counts: Counts::default(),
         }
     }
@@ -187,7 +189,8 @@ impl Outgoing {
     }
 
     /// Takes a piece.
-    pub fn push(&mut self, now: Nanos, piece: Piece, path: &Path) {
+    pub fn push(&mut self, now: Nanos, piece: impl Into<Arc<Piece>>, path: &Path) {
+        let piece = piece.into();
         if !self.owes() {
             self.last_heard = now;
         }
@@ -200,13 +203,7 @@ impl Outgoing {
         };
         self.counts.pieces += 1;
         self.kept += piece.frames.capacity();
-        self.pieces.push_back(Held {
-            piece: Arc::new(piece),
-            group,
-            flight: None,
-            parity: None,
-            settled: false,
-        });
+        self.pieces.push_back(Held { piece, group, flight: None, parity: None, settled: false });
         self.unsent.push_back(number);
         if self.group.is_some_and(|group| number.wrapping_sub(group) + 1 >= GROUP) {
             self.flush(path);
@@ -312,9 +309,9 @@ impl Outgoing {
         written
     }
 
-    /// A datagram that says one thing and has no body: that the context ends, or the process.
-    pub fn word(&mut self, now: Nanos, path: &mut Path, about: About, into: &mut [u8]) -> usize {
-        let written = self.emit(now, path, What::Word, about, &[], into);
+    /// A datagram that says one thing: that the context ends, or the process, with what that says.
+    pub fn word(&mut self, now: Nanos, path: &mut Path, about: About, body: &[u8], into: &mut [u8]) -> usize {
+        let written = self.emit(now, path, What::Word, about, &[body], into);
         // Nobody answers it.
         if let Some(flight) = self.flights.back_mut() {
             flight.flies = false;
@@ -507,6 +504,20 @@ impl Outgoing {
     #[must_use]
     pub fn silence(&self, now: Nanos) -> Nanos {
         if self.owes() { now.since(self.last_heard) } else { Nanos::ZERO }
+    }
+
+    /// It leads to another process than one before it that was silent for so long.
+    pub fn take_over(&mut self, silence: Nanos) {
+        self.last_heard = self.opened.since(silence);
+    }
+
+    /// Whether it has been silent for half of the time that was left, of `most`, when it was opened or last heard of: the rest is for
+    /// another that takes over.
+    #[must_use]
+    pub fn is_doubtful(&self, now: Nanos, most: Nanos) -> bool {
+        let begun = self.last_heard.max(self.opened);
+        let left = most.since(begun.since(self.last_heard));
+        self.owes() && now.since(begun).0 >= left.0 / 2
     }
 
     /// Takes its datagrams out of the path's account, before it is dropped.

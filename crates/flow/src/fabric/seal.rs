@@ -23,7 +23,7 @@ impl Cipher {
     /// Of the context `number` that endpoint `from` has to endpoint `to`. Who has not the job's key has none of its contexts', and a
     /// datagram for one endpoint means nothing to another.
     #[must_use]
-    pub fn new(job: &[u8; 32], from: EndpointId, to: EndpointId, number: u32) -> Option<Self> {
+    pub fn new(job: &[u8; 32], from: EndpointId, to: EndpointId, number: u64) -> Option<Self> {
         let mut hasher = blake3::Hasher::new_keyed(job);
         hasher.update(b"farlink mpi 1").update(&from.0.to_be_bytes()).update(&to.0.to_be_bytes());
         let key = hasher.update(&number.to_be_bytes()).finalize();

@@ -3,7 +3,7 @@
 //! | transport | a sending context leads to | it is opened | it ends |
 //! |---|---|---|---|
 //! | `rc` | a process | by a full handshake | with the process |
-//! | `xrc` | a host: one of its processes receives for all of them | by a full handshake | with the process |
+//! | `xrc` | a host: one of its processes receives for all of them | by a full handshake | with that process, or its silence |
 //! | `ud` | a process, and is nothing but a window: no connection | by its first datagram | with the process |
 //! | [`dc`] | a process, one after another | in band | when another is to be reached |
 //!
@@ -88,6 +88,17 @@ pub trait Transport: Debug + Send {
 
     /// All that a context took has arrived.
     fn on_drained(&mut self, _context: ContextId) {}
+
+    /// Whether one process receives for others of its host: then what it took may never reach them.
+    fn relays(&self) -> bool {
+        false
+    }
+
+    /// The process that a context leads to is gone, or has been silent for long: peers that were reached by it, and are by another context
+    /// from now on, for which it is given up; none where there is no other way.
+    fn on_lost(&mut self, _context: ContextId) -> Vec<PeerId> {
+        Vec::new()
+    }
 
     /// A context failed, and is gone: peers that cannot be reached without it.
     fn on_failed(&mut self, context: ContextId) -> Vec<PeerId>;

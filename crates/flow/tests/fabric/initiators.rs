@@ -4,7 +4,7 @@ use farlink_flow::fabric::endpoint::Settings;
 use farlink_wire::quantity::Nanos;
 
 use crate::simulation::Simulation;
-use crate::{MS, SECOND, dynamic, path, settings};
+use crate::{MS, SECOND, SILENCE, dynamic, path, settings};
 
 const POLICIES: [&str; 5] = ["dcs", "dcs_quota", "rand", "lru", "static"];
 
@@ -47,6 +47,66 @@ fn many_to_one_and_back_completes_with_one_initiator() {
         }
         simulation.finish(Nanos(10 * SECOND));
         check(&simulation, 1);
+    }
+}
+
+#[test]
+fn a_peer_has_traffic_on_one_initiator_at_a_time_whatever_is_lost() {
+    // The simulation sees to it: of what goes to a process nothing follows by a context that another came after.
+    for policy in POLICIES {
+        for initiators in [1, 2, 5] {
+            let mut simulation = program(8, initiators, policy, 5000, 0.05);
+            for turn in 0..12 {
+                for (from, step) in (0..8).flat_map(|from| (1..8).map(move |step| (from, step))) {
+                    let len = [8, 30_000, 130_000, 700][(from + step + turn) % 4];
+                    simulation.message(from, (from + step) % 8, len);
+                }
+                simulation.run(Nanos(turn as u64 % 4 * 5 * MS));
+            }
+            simulation.finish(Nanos(20 * SECOND));
+            check(&simulation, initiators.into());
+            let (lost, moves) = (simulation.sum("datagrams_lost"), simulation.moves);
+            assert!(lost > 100 && moves > 20, "{policy} {initiators}: {lost} lost, {moves} moves");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_dies_with_an_initiator_of_others_takes_none_of_them_along() {
+    for policy in POLICIES {
+        for initiators in [1, 2] {
+            let mut simulation = program(6, initiators, policy, 5000, 0.03);
+            let pairs =
+                || (0..5).flat_map(|from| (0..5).map(move |to| (from, to))).filter(|(from, to)| from != to);
+            let talk = |simulation: &mut Simulation, len| {
+                pairs().for_each(|(from, to)| simulation.message(from, to, len));
+            };
+            talk(&mut simulation, 1000);
+            (0..5).for_each(|from| simulation.message(from, 5, 1000));
+            simulation.finish(Nanos(SECOND));
+            // Much is under way to it, and behind that to others.
+            (0..5).for_each(|from| simulation.send(from, 5, 90_000));
+            talk(&mut simulation, 60_000);
+            (0..5).for_each(|from| simulation.send(from, 5, 90_000));
+            simulation.run(Nanos(3 * MS));
+            simulation.kill(5);
+            (0..5).for_each(|process| simulation.receive(process, 5, 8));
+            for len in [8, 150_000, 3000] {
+                talk(&mut simulation, len);
+                simulation.run(Nanos(SECOND));
+            }
+            simulation.finish(SILENCE);
+            let failures = &simulation.failures;
+            assert!(failures.iter().all(|each| each.other == 5), "{policy} {initiators}: {failures:?}");
+            for process in 0..5 {
+                assert!(failures.iter().any(|each| each.process == process));
+                assert_eq!(simulation.figure(process, "failed_peers"), 1);
+                assert!(simulation.figure(process, "contexts_most") <= initiators.into());
+            }
+            // The initiator is others' again.
+            talk(&mut simulation, 20_000);
+            simulation.finish(Nanos(SECOND));
+        }
     }
 }
 

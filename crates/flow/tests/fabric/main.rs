@@ -4,6 +4,7 @@ mod bad_input;
 mod delivery;
 mod initiators;
 mod latency;
+mod relays;
 mod sharing;
 mod simulation;
 
@@ -24,6 +25,7 @@ fn settings(transport: Kind) -> Settings {
         rate: BitsPerSec::new(RATE),
         eager: 4 << 20,
         most: 1 << 30,
+        processes: None,
         silence: SILENCE,
         nearby: true,
         seed: 3,

@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use farlink_flow::fabric::endpoint::{Endpoint, Settings, Transmit};
 use farlink_flow::fabric::operation::{
-    Completion, EndpointId, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive, Region,
-    Send, Wanted,
+    Completion, EndpointId, Ends, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive,
+    Region, Send, Wanted,
 };
 use farlink_link::{Conditions, Delivery, Link, Segments};
+use farlink_wire::fabric::datagram::{About, Clear};
 use farlink_wire::quantity::Nanos;
 
 /// Processes, numbered from 0, and what lies between their hosts.
@@ -30,6 +31,12 @@ pub(crate) struct Simulation {
     content: Vec<u8>,
     room: Vec<u8>,
     pub(crate) datagrams: u64,
+    /// Processes that do not read what their neighbours write.
+    stalled: BTreeSet<usize>,
+    /// The last sending context of each endpoint that led to each process.
+    newest: HashMap<(u64, usize), u64>,
+    /// How often another context than before led to a process.
+    pub(crate) moves: u64,
 }
 
 pub(crate) struct Process {
@@ -180,6 +187,9 @@ impl Simulation {
             content,
             room: vec![0; 1 << 16],
             datagrams: 0,
+            stalled: BTreeSet::new(),
+            newest: HashMap::new(),
+            moves: 0,
         }
     }
 
@@ -199,7 +209,7 @@ impl Simulation {
         let (region, operation) = process.begin(region, Pending { region: Region(0), from, to, nth });
         let kind = Kind::Tagged(nth);
         let send =
-            Send { to: process.peer(to), kind, data: Some(nth), region, len, operation: Some(operation) };
+            Send { to: process.peer(to), kind, data: Some(nth), region, len, ends: Ends::Said(operation) };
         self.pending += 1;
         if let Err(refused) = process.endpoint.send(self.now, send, &mut process.memory) {
             let farlink_flow::fabric::operation::Refused::Failed(why) = refused else { panic!("{refused}") };
@@ -293,6 +303,16 @@ impl Simulation {
             endpoint.on_gone(self.now, peer);
         }
         self.drive_all(seen);
+    }
+
+    /// A process does not read what its neighbours write, or does again.
+    pub(crate) fn stall(&mut self, process: usize, stalls: bool) {
+        if stalls {
+            self.stalled.insert(process);
+        } else {
+            self.stalled.remove(&process);
+            self.drive_all((0..self.processes.len()).collect());
+        }
     }
 
     /// A process ends, and says so.
@@ -420,7 +440,7 @@ impl Simulation {
         }
         for peer in self.processes[at].endpoint.nearby() {
             let other = self.processes[at].other(peer);
-            loop {
+            while !self.stalled.contains(&other) {
                 let Process { endpoint, memory, .. } = &mut self.processes[at];
                 let written = endpoint.fill(self.now, peer, &mut room, memory);
                 if written == 0 {
@@ -458,6 +478,7 @@ impl Simulation {
             last: last as u32 + HEADERS,
         };
         self.datagrams += datagrams.len() as u64;
+        bytes.chunks(transmit.segment).for_each(|datagram| self.note(to, datagram));
         self.overheard.extend(datagrams.map(|datagram| (from, to, datagram.to_vec())));
         self.overheard.drain(..self.overheard.len().saturating_sub(OVERHEARD));
         let seed = here << 32 | there;
@@ -466,6 +487,17 @@ impl Simulation {
         let packet = Packet { from, to, segment: transmit.segment, bytes: bytes.to_vec() };
         link.on_packet(self.now, segments, &Rc::new(packet));
         self.wakes.set(Who::Link(here, there), link.deadline());
+    }
+
+    /// What goes to a process goes by one context after another: never by two at once.
+    fn note(&mut self, to: usize, datagram: &[u8]) {
+        let clear = Clear::decode(datagram).unwrap();
+        if matches!(clear.about, About::Connect | About::Data | About::Parity) {
+            let newest = self.newest.entry((clear.source, to)).or_insert(clear.context);
+            assert!(*newest <= clear.context, "{clear:?} to {to} after context {newest}");
+            self.moves += u64::from(*newest < clear.context);
+            *newest = clear.context;
+        }
     }
 
     fn complete(&mut self, at: usize, completion: &Completion) {

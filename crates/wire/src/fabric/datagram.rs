@@ -1,10 +1,10 @@
 //! A datagram between the processes of a parallel program.
 //!
 //! ```text
-//!  0       1       2               4              8              16             24
-//!  ┌───────┬───────┬───────────────┬──────────────┬──────────────┬──────────────┐
-//!  │version│ kind  │       0       │ context (32) │ source (64)  │ number (64)  │  clear, authenticated
-//!  ├───────┴───────┴───────────────┴──────────────┴──────────────┴──────────────┤
+//!  0       1       2                              8              16             24
+//!  ┌───────┬───────┬──────────────────────────────┬──────────────┬──────────────┐
+//!  │version│ kind  │         context (48)         │ source (64)  │ number (64)  │  clear, authenticated
+//!  ├───────┴───────┴──────────────────────────────┴──────────────┴──────────────┤
 //!  │ by kind …                                                     │ tag (128)  │  sealed
 //!  └───────────────────────────────────────────────────────────────┴────────────┘
 //! ```
@@ -13,7 +13,7 @@
 //! comes from, `number` the nonce of its seal: no two datagrams of a context and a direction share one.
 
 use super::VERSION;
-use crate::rest::{Rest, Short};
+use crate::rest::{Rest, Short, u48_bytes};
 
 /// What a datagram is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum About {
     Connect = 3,
     /// The context ends: all that it sent has arrived.
     Disconnect = 4,
-    /// The process ends, or hears the other one no more.
+    /// The process ends, or hears the other one no more: [`Farewell`].
     Farewell = 5,
 }
 
@@ -38,8 +38,8 @@ pub enum About {
 pub struct Clear {
     /// What it is about.
     pub about: About,
-    /// The sending context.
-    pub context: u32,
+    /// The sending context, below 2^48: a process that begins 50,000 in a second, each with a key of its own, has enough for 178 years.
+    pub context: u64,
     /// The endpoint that it comes from.
     pub source: u64,
     /// Which datagram of the context and direction.
@@ -56,7 +56,7 @@ impl Clear {
         let mut bytes = [0; Self::LEN];
         bytes[0] = VERSION;
         bytes[1] = self.about as u8;
-        bytes[4..8].copy_from_slice(&self.context.to_be_bytes());
+        bytes[2..8].copy_from_slice(&u48_bytes(self.context));
         bytes[8..16].copy_from_slice(&self.source.to_be_bytes());
         bytes[16..].copy_from_slice(&self.number.to_be_bytes());
         bytes
@@ -84,8 +84,7 @@ impl Clear {
             5 => About::Farewell,
             kind => return Err(DatagramError::Kind { kind }),
         };
-        let _ = rest.u16()?;
-        Ok(Self { about, context: rest.u32()?, source: rest.u64()?, number: rest.u64()? })
+        Ok(Self { about, context: rest.u48()?, source: rest.u64()?, number: rest.u64()? })
     }
 }
 
@@ -252,6 +251,33 @@ impl Connect {
     }
 }
 
+/// The last that a process says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Farewell {
+    /// Numbered pieces that it ever sent to the process that it says this to: those that are still on their way by another process come
+    /// before its end.
+    pub pieces: u64,
+}
+
+impl Farewell {
+    /// Bytes on the wire.
+    pub const LEN: usize = 8;
+
+    /// As bytes.
+    #[must_use]
+    pub const fn encode(self) -> [u8; Self::LEN] {
+        self.pieces.to_be_bytes()
+    }
+
+    /// That of a sealed body.
+    ///
+    /// # Errors
+    /// [`DatagramError::Short`].
+    pub fn decode(body: &[u8]) -> Result<Self, DatagramError> {
+        Ok(Self { pieces: Rest(body).u64()? })
+    }
+}
+
 /// Bytes of the tag that ends a datagram.
 pub const TAG: usize = 16;
 
@@ -306,7 +332,7 @@ mod tests {
 
     #[test]
     fn bodies_are_what_they_were() {
-        let clear = Clear { about: About::Ack, context: 7, source: u64::MAX, number: 1 << 50 };
+        let clear = Clear { about: About::Ack, context: 7 << 40, source: u64::MAX, number: 1 << 50 };
         let mut datagram = clear.encode().to_vec();
         assert_eq!(Clear::decode(&datagram), Err(DatagramError::Short));
         datagram.extend([0; TAG]);
@@ -324,5 +350,7 @@ mod tests {
         assert!(Ack::decode(&overlapping.encode()).is_err());
         let connect = Connect { host: 3, full: true };
         assert_eq!(Connect::decode(&connect.encode()), Ok(connect));
+        let farewell = Farewell { pieces: 1 << 40 };
+        assert_eq!(Farewell::decode(&farewell.encode()), Ok(farewell));
     }
 }

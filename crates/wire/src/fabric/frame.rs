@@ -66,8 +66,26 @@ pub enum Frame<'a> {
         /// Since the beginning.
         until: u64,
     },
+    /// Stands before all else that reaches a process by another of its host: which of the sender's pieces to it this is, so that none is
+    /// taken twice where one comes by two ways. One that says nothing more has no number.
+    Numbered {
+        /// From 0.
+        number: Option<u64>,
+        /// All of the peer's pieces before that number came.
+        taken: u64,
+    },
     /// Nothing: to hear whether the peer is there.
     Nothing,
+    /// Asks to be told when all that was said before it was taken.
+    Ask {
+        /// What its sender knows it by.
+        message: u32,
+    },
+    /// All that was said before an [`Frame::Ask`] was taken.
+    Receipt {
+        /// Which.
+        message: u32,
+    },
     /// A process of the sender's host, to which it was to hand something on, is no more.
     Gone {
         /// Which endpoint it was.
@@ -119,7 +137,10 @@ impl<'a> Frame<'a> {
             Self::Decline { message } => (DECLINE, message, 0, 0, 0),
             Self::Part { receive, offset, .. } => (PIECE, chunk, offset, receive.into(), 0),
             Self::Credit { until } => (CREDIT, 0, until, 0, 0),
+            Self::Numbered { number, taken } => (NUMBERED, 0, number.unwrap_or(u64::MAX), taken, 0),
             Self::Nothing => (NOTHING, 0, 0, 0, 0),
+            Self::Ask { message } => (ASK, message, 0, 0, 0),
+            Self::Receipt { message } => (RECEIPT, message, 0, 0, 0),
             Self::Gone { endpoint } => (GONE, 0, endpoint, 0, 0),
         };
         let flags = match self {
@@ -162,14 +183,18 @@ impl<'a> Frame<'a> {
                 }
             }
             CONTINUED => Self::More(rest.take(a as usize)?),
-            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE => {
-                let (b, receive) = (rest.u64()?, rest.u64()? as u32);
+            ACCEPT | DECLINE | PIECE | CREDIT | NOTHING | GONE | NUMBERED | ASK | RECEIPT => {
+                let (b, c) = (rest.u64()?, rest.u64()?);
+                let receive = c as u32;
                 match kind {
                     ACCEPT => Self::Accept { message: a, receive, len: b },
                     DECLINE => Self::Decline { message: a },
                     PIECE => Self::Part { receive, offset: b, bytes: rest.take(a as usize)? },
                     CREDIT => Self::Credit { until: b },
                     GONE => Self::Gone { endpoint: b },
+                    ASK => Self::Ask { message: a },
+                    RECEIPT => Self::Receipt { message: a },
+                    NUMBERED => Self::Numbered { number: (b != u64::MAX).then_some(b), taken: c },
                     _ => Self::Nothing,
                 }
             }
@@ -208,6 +233,9 @@ const PIECE: u8 = 6;
 const CREDIT: u8 = 7;
 const NOTHING: u8 = 8;
 const GONE: u8 = 9;
+const NUMBERED: u8 = 10;
+const ASK: u8 = 11;
+const RECEIPT: u8 = 12;
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
@@ -230,6 +258,10 @@ mod tests {
             Frame::Credit { until: u64::MAX },
             Frame::Nothing,
             Frame::Gone { endpoint: 1 << 60 },
+            Frame::Ask { message: 8 },
+            Frame::Receipt { message: u32::MAX },
+            Frame::Numbered { number: Some(1 << 40), taken: 1 << 41 },
+            Frame::Numbered { number: None, taken: 0 },
         ];
         let mut bytes = Vec::new();
         for frame in &frames {

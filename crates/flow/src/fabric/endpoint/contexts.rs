@@ -2,8 +2,9 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
-use farlink_wire::fabric::datagram::{About, Clear};
+use farlink_wire::fabric::datagram::{About, Clear, Farewell};
 use farlink_wire::quantity::Nanos;
 
 use super::Settings;
@@ -21,8 +22,8 @@ pub(super) struct Contexts {
     key: [u8; 32],
     rate: Option<farlink_wire::quantity::BitsPerSec>,
     places: Vec<Option<Context>>,
-    by_number: HashMap<u32, ContextId>,
-    next_number: u32,
+    by_number: HashMap<u64, ContextId>,
+    next_number: u64,
     paths: Vec<Path>,
     by_address: HashMap<IpAddr, usize>,
     /// Of all paths together.
@@ -31,8 +32,9 @@ pub(super) struct Contexts {
     active: VecDeque<ContextId>,
     /// When the first of those may send that wanted to and might not yet, since [`Self::begin`].
     held_until: Option<Nanos>,
-    /// Last words: of a context that is closed, with it.
-    words: VecDeque<(About, Option<Context>, ContextId)>,
+    words: VecDeque<Word>,
+    /// By path, how long a context was silent in whose place another is to be opened.
+    silences: HashMap<usize, Nanos>,
     former: outgoing::Counts,
     most: u64,
     /// Bytes that contexts keep until they are acknowledged, and the most that there were.
@@ -45,6 +47,23 @@ struct Context {
     outgoing: Outgoing,
     path: usize,
     is_active: bool,
+}
+
+/// The last of a context.
+#[derive(Debug)]
+struct Word {
+    about: About,
+    /// How many pieces its peer was ever sent, of a farewell.
+    pieces: u64,
+    of: Of,
+}
+
+#[derive(Debug)]
+enum Of {
+    /// One that is open.
+    Open(ContextId),
+    /// One that is closed, or was never open.
+    Closed(Box<Context>),
 }
 
 impl std::fmt::Debug for Contexts {
@@ -72,11 +91,18 @@ impl Contexts {
             active: VecDeque::new(),
             held_until: None,
             words: VecDeque::new(),
+            silences: HashMap::new(),
             former: outgoing::Counts::default(),
             most: 0,
             kept: 0,
             kept_most: 0,
         }
+    }
+
+    /// As if it had begun so many.
+    #[cfg(test)]
+    pub(super) const fn skip_to(&mut self, number: u64) {
+        self.next_number = number;
     }
 
     fn context(&mut self, id: ContextId) -> Option<(&mut Outgoing, &mut Path)> {
@@ -114,7 +140,10 @@ impl Contexts {
         identity: &Identity,
         handshake: Handshake,
     ) -> Option<ContextId> {
-        let context = self.make(now, peer, identity, handshake)?;
+        let mut context = self.make(now, peer, identity, handshake)?;
+        if let Some(silence) = self.silences.remove(&context.path) {
+            context.outgoing.take_over(silence);
+        }
         let number = context.outgoing.route().number;
         let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
             self.places.push(None);
@@ -128,10 +157,14 @@ impl Contexts {
         Some(id)
     }
 
-    /// Ends a context that has drained: it says so, as its last word.
+    /// Ends a context that has drained, or that another takes over from: it says so, as its last word.
     pub(super) fn close(&mut self, id: ContextId) {
         if let Some(context) = self.take(id) {
-            self.words.push_back((About::Disconnect, Some(context), id));
+            self.words.push_back(Word {
+                about: About::Disconnect,
+                pieces: 0,
+                of: Of::Closed(Box::new(context)),
+            });
         }
     }
 
@@ -151,35 +184,70 @@ impl Contexts {
         self.transport.on_failed(id)
     }
 
-    /// A peer is gone, and what leads to it: the peers that cannot be reached any more.
+    /// A peer is gone, and what leads to it: others to whom that led, too, and who are to be reached another way.
     pub(super) fn on_gone(&mut self, peer: PeerId) -> Vec<PeerId> {
+        self.transport.on_gone(peer);
         let ids = (0..).map(ContextId).zip(&self.places);
         let gone: Vec<ContextId> = ids
             .filter(|(_, place)| place.as_ref().is_some_and(|context| context.outgoing.route().peer == peer))
             .map(|(id, _)| id)
             .collect();
-        gone.into_iter().flat_map(|id| self.fail(id)).collect()
+        let mut others = Vec::new();
+        for id in gone {
+            others.extend(self.transport.on_lost(id));
+            self.fail(id);
+        }
+        others
     }
 
-    /// Says farewell with every context, and to those to whom none leads now.
+    /// Gives up contexts that have been silent for half of the time after which they fail, where what they lead to may be reached another
+    /// way: the peers that are.
+    pub(super) fn detour(&mut self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
+        let mut others = Vec::new();
+        if !self.transport.relays() {
+            return others;
+        }
+        for id in (0..self.places.len()).map(|place| ContextId(place as u32)) {
+            let Some(Some(context)) = self.places.get(id.0 as usize) else { continue };
+            if !context.outgoing.is_doubtful(now, silence) {
+                continue;
+            }
+            let (path, silence) = (context.path, context.outgoing.silence(now));
+            let peers = self.transport.on_lost(id);
+            if !peers.is_empty() {
+                self.silences.insert(path, silence);
+                self.close(id);
+                others.extend(peers);
+            }
+        }
+        others
+    }
+
+    /// Says farewell with every context, and to those to whom none leads now; `pieces` says how many each was ever sent.
     pub(super) fn say_farewell<'a>(
         &mut self,
         now: Nanos,
         peers: impl Iterator<Item = (PeerId, &'a Identity)>,
+        pieces: impl Fn(PeerId) -> u64,
     ) {
-        let open = || (0..).map(ContextId).zip(&self.places).filter(|(_, place)| place.is_some());
-        let reached: HashSet<EndpointId> =
-            self.places.iter().flatten().map(|context| context.outgoing.route().to).collect();
-        self.words.extend(open().map(|(id, _)| (About::Farewell, None, id)));
+        let open = || (0..).map(ContextId).zip(&self.places);
+        let routes = || open().filter_map(|(id, place)| Some((id, place.as_ref()?.outgoing.route())));
+        let reached: HashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
+        let farewell = |(id, route): (ContextId, &Route)| Word {
+            about: About::Farewell,
+            pieces: pieces(route.peer),
+            of: Of::Open(id),
+        };
+        self.words.extend(routes().map(farewell));
         for (peer, identity) in peers.filter(|(_, identity)| !reached.contains(&identity.endpoint)) {
-            self.dismiss(now, peer, identity);
+            self.dismiss(now, peer, identity, pieces(peer));
         }
     }
 
     /// Says farewell to a peer to whom no context leads.
-    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity) {
+    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity, pieces: u64) {
         if let Some(context) = self.make(now, peer, identity, Handshake::None) {
-            self.words.push_back((About::Farewell, Some(context), NOWHERE));
+            self.words.push_back(Word { about: About::Farewell, pieces, of: Of::Closed(Box::new(context)) });
         }
     }
 
@@ -189,15 +257,18 @@ impl Contexts {
 
     /// A last word: where it goes, and how many bytes.
     pub(super) fn poll_word(&mut self, now: Nanos, into: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        while let Some((about, closed, id)) = self.words.pop_front() {
-            if let Some(mut context) = closed {
-                let written = context.outgoing.word(now, &mut self.paths[context.path], about, into);
-                return Some((context.outgoing.route().address, written));
-            }
-            if let Some((outgoing, path)) = self.context(id) {
-                let written = outgoing.word(now, path, about, into);
-                return Some((outgoing.route().address, written));
-            }
+        while let Some(Word { about, pieces, mut of }) = self.words.pop_front() {
+            let farewell = Farewell { pieces }.encode();
+            let body = if about == About::Farewell { &farewell[..] } else { &[] };
+            let (outgoing, path) = match &mut of {
+                Of::Closed(context) => (&mut context.outgoing, &mut self.paths[context.path]),
+                Of::Open(id) => match self.context(*id) {
+                    Some(open) => open,
+                    None => continue,
+                },
+            };
+            let written = outgoing.word(now, path, about, body, into);
+            return Some((outgoing.route().address, written));
         }
         None
     }
@@ -258,7 +329,8 @@ impl Contexts {
         context.outgoing.may_push() && self.paths[path].has_room() && self.is_time(now, path)
     }
 
-    pub(super) fn push(&mut self, now: Nanos, id: ContextId, peer: PeerId, piece: Piece) {
+    pub(super) fn push(&mut self, now: Nanos, id: ContextId, peer: PeerId, piece: Arc<Piece>) {
+        self.check(id);
         if let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) {
             let (outgoing, path) = (&mut context.outgoing, &self.paths[context.path]);
             let before = outgoing.kept_bytes();
@@ -268,6 +340,19 @@ impl Contexts {
             self.transport.on_pushed(id, peer);
             self.look_at(id);
         }
+    }
+
+    /// What a process is sent has one way: by two its order would be lost.
+    fn check(&self, id: ContextId) {
+        let at = |place: &Option<Context>| place.as_ref().map(|context| context.outgoing.route().to);
+        let to = self.places.get(id.0 as usize).and_then(at);
+        debug_assert!(
+            (0..).map(ContextId).zip(&self.places).all(|(each, place)| {
+                let other = place.as_ref().filter(|_| each != id && at(place) == to);
+                other.is_none_or(|context| context.outgoing.is_drained())
+            }),
+            "something is under way to {to:?} by another context"
+        );
     }
 
     pub(super) fn flush(&mut self, id: ContextId) {
@@ -369,9 +454,6 @@ impl Contexts {
         ]
     }
 }
-
-/// The place of a context that has none.
-const NOWHERE: ContextId = ContextId(u32::MAX);
 
 /// IP's and UDP's headers.
 const HEADERS: u64 = 28;

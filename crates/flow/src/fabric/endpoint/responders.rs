@@ -17,7 +17,7 @@ pub(super) struct Responders {
     me: Identity,
     open: HashMap<EndpointId, Incoming>,
     /// The last context of each peer that had one: an earlier one is a replay.
-    last: HashMap<EndpointId, u32>,
+    last: HashMap<EndpointId, u64>,
     owing: Vec<EndpointId>,
     due: VecDeque<EndpointId>,
     counts: Counts,
@@ -172,7 +172,7 @@ impl Responders {
             ("pieces_rebuilt", self.counts.rebuilt + rebuilt),
             ("bytes_of_responders", (self.open.len() * size_of::<Incoming>()) as u64),
             ("bytes_received_kept", self.counts.kept_most.max(kept as u64)),
-            ("bytes_of_former_responders", (self.last.len() * size_of::<(EndpointId, u32)>()) as u64),
+            ("bytes_of_former_responders", (self.last.len() * size_of::<(EndpointId, u64)>()) as u64),
         ]
     }
 }

@@ -19,6 +19,8 @@ pub struct Settings {
     pub eager: usize,
     /// Bytes of one message at most.
     pub most: usize,
+    /// How many processes the job has, where that is known: so that what they may send to one unasked has a bound. All are to say the same.
+    pub processes: Option<u64>,
     /// A peer that owes an answer, or whose message is waited for, and that says nothing for so long, has failed: at two thirds of it at
     /// the earliest.
     pub silence: Nanos,

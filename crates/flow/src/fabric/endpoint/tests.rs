@@ -7,8 +7,8 @@ use rand_pcg::Pcg32;
 use farlink_wire::quantity::BitsPerSec;
 
 use super::*;
-use crate::fabric::operation::{EndpointId, Kind as Matched, Region};
-use crate::fabric::transport::Kind;
+use crate::fabric::operation::{EndpointId, Ends, Kind as Matched, Region};
+use crate::fabric::transport::{Kind, Routing, dc};
 
 #[derive(Default)]
 struct Heap(HashMap<Region, Vec<u8>>);
@@ -57,6 +57,7 @@ impl Pair {
             rate: BitsPerSec::new(10_000_000_000),
             eager: 4 << 20,
             most: 1 << 30,
+            processes: None,
             silence: Nanos(15_000_000_000),
             nearby: true,
             seed: 1,
@@ -128,7 +129,7 @@ impl Pair {
                     data: Some(1),
                     region,
                     len,
-                    operation: Some(operation),
+                    ends: Ends::Said(operation),
                 };
                 endpoint.send(now, send, heap).unwrap();
             } else {
@@ -185,6 +186,23 @@ fn an_exchange_takes_half_a_round_trip_and_its_bytes_time() {
             let took = mean(&mut pair, len);
             assert!(took < limit * 1.05, "{transport:?} {len}: {took} of {limit}");
         }
+    }
+}
+
+#[test]
+fn connections_are_numbered_beyond_what_32_bits_hold() {
+    // The peer takes a number that is not greater than the last for a replay, and no two may share a key.
+    let mut pair = Pair::new(Kind::Dc(dc::Settings::default()), 0.0);
+    pair.exchange(8);
+    for number in [u64::from(u32::MAX) - 1, u64::from(u32::MAX), 1 << 47] {
+        pair.ends[0].contexts.skip_to(number);
+        // What leads there is given up, and opened anew.
+        for end in 0..2 {
+            let open = pair.ends[end].contexts.transport.route(pair.peers[end]);
+            let Routing::Take(context) = open else { panic!("{open:?}") };
+            pair.ends[end].contexts.fail(context);
+        }
+        pair.exchange(8);
     }
 }
 

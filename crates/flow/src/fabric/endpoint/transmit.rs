@@ -1,10 +1,11 @@
 //! What an endpoint says to other hosts, as datagrams.
 
 use core::net::SocketAddr;
+use std::sync::Arc;
 
 use farlink_wire::quantity::Nanos;
 
-use super::Endpoint;
+use super::{Endpoint, relays};
 use crate::fabric::operation::{Memory, PeerId};
 use crate::fabric::outgoing;
 use crate::fabric::parity::Piece;
@@ -47,13 +48,14 @@ impl Endpoint {
         }
         for _ in 0..self.talking.len() {
             let peer = self.talking.pop_front()?;
-            if !self.messages.has_frames(peer) {
+            if !self.has_pieces(peer) {
                 self.peers.end_talking(peer);
                 self.contexts.transport.on_said(peer);
                 continue;
             }
             self.talking.push_back(peer);
-            if let Some(context) = self.context_for(now, peer)
+            if !self.relays.is_full(peer)
+                && let Some(context) = self.context_for(now, peer)
                 && let Some(run) = self.run_of(now, context, Some(peer), into, memory)
             {
                 return Some(run);
@@ -62,6 +64,10 @@ impl Endpoint {
         // One that was opened just now, and asks first.
         let context = self.contexts.next_active(now)?;
         self.run_of(now, context, None, into, memory)
+    }
+
+    fn has_pieces(&self, peer: PeerId) -> bool {
+        self.messages.has_frames(peer) || self.relays.has_pieces(peer)
     }
 
     /// The context that has room for what goes to `peer` now.
@@ -133,19 +139,36 @@ impl Endpoint {
 
     /// Gives a context the next piece for a peer, or its parity where there is none.
     fn refill(&mut self, now: Nanos, context: ContextId, peer: PeerId, memory: &mut dyn Memory) {
-        let mut frames = vec![0; outgoing::room(self.settings.payload)];
-        let written = self.messages.fill(peer, &mut frames, memory);
-        if written > 0 {
-            frames.truncate(written);
-            if written < frames.capacity() / 2 {
-                frames.shrink_to_fit();
-            }
-            let to = self.peers.identity(peer).endpoint;
-            self.contexts.push(now, context, peer, Piece { to, frames });
+        let piece = match self.relays.next_again(peer) {
+            Some(piece) => Some(piece),
+            None => self.next_piece(peer, memory),
+        };
+        if let Some(piece) = piece {
+            self.contexts.push(now, context, peer, piece);
         }
-        if !self.messages.has_frames(peer) {
+        if !self.has_pieces(peer) || self.relays.is_full(peer) {
             self.contexts.flush(context);
         }
+    }
+
+    /// The next piece for a peer, where there is something to say to it.
+    fn next_piece(&mut self, peer: PeerId, memory: &mut dyn Memory) -> Option<Arc<Piece>> {
+        let mut frames = vec![0; outgoing::room(self.settings.payload)];
+        let relays = self.contexts.transport.relays();
+        let head = if relays { relays::HEAD } else { 0 };
+        let said = self.messages.fill(peer, &mut frames[head..], memory);
+        if said == 0 && !relays || relays && !self.relays.begin(peer, said, &mut frames) {
+            return None;
+        }
+        frames.truncate(head + said);
+        if frames.len() < frames.capacity() / 2 {
+            frames.shrink_to_fit();
+        }
+        let piece = Arc::new(Piece { to: self.peers.identity(peer).endpoint, frames });
+        if relays && said > 0 {
+            self.relays.keep(peer, &piece);
+        }
+        Some(piece)
     }
 
     fn transmit(

@@ -1,7 +1,5 @@
 //! What comes from one peer.
 
-use super::outbox::FIRST_CREDIT;
-
 /// What comes from one peer.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -9,8 +7,12 @@ pub(super) struct Inbox {
     pub(super) arriving: Option<Arriving>,
     /// What it sent unasked and is no longer remembered, since the beginning.
     pub(super) consumed: u64,
+    /// What all messages cost that it sent or offered.
+    pub(super) said: u64,
     /// What it knows that it may send, since the beginning.
     granted: u64,
+    /// What of that is lent by the pool.
+    pub(super) lent: u64,
 }
 
 /// A message that has begun.
@@ -32,13 +34,27 @@ pub(super) enum To {
     Nowhere,
 }
 
-impl Default for Inbox {
-    fn default() -> Self {
-        Self { arriving: None, consumed: 0, granted: FIRST_CREDIT }
-    }
-}
-
 impl Inbox {
+    /// Of a peer that may send so much before it is told anything.
+    pub(super) const fn new(first: u64) -> Self {
+        Self { arriving: None, consumed: 0, said: 0, granted: first, lent: 0 }
+    }
+
+    /// A message of it comes, or could.
+    pub(super) const fn on_said(&mut self, cost: u64) {
+        self.said = self.said.saturating_add(cost);
+    }
+
+    /// What it may have sent that is still remembered, or may send.
+    pub(super) const fn outstanding(&self) -> u64 {
+        self.granted.saturating_sub(self.consumed)
+    }
+
+    /// It sends nothing more: so much of what it sent is still remembered.
+    pub(super) const fn end(&mut self, remembered: u64) {
+        self.granted = self.consumed + remembered;
+    }
+
     /// The rest of the message that arrives goes elsewhere from now on.
     pub(super) const fn arriving_goes(&mut self, to: To) {
         if let Some(arriving) = self.arriving.as_mut() {
@@ -46,7 +62,7 @@ impl Inbox {
         }
     }
 
-    /// What the peer is to be told that it may send, where that is a quarter of a window more than it knows.
+    /// What it is to be told that it may send with such a window, where that is a quarter of it more than it knows.
     pub(super) const fn grant(&mut self, window: u64) -> Option<u64> {
         let until = self.consumed + window;
         if until < self.granted + window / 4 {

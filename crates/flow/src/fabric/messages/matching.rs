@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use farlink_wire::fabric::frame::Envelope;
+use farlink_wire::fabric::frame::{Envelope, cost};
 
 use crate::fabric::operation::{Memory, Operation, PeerId, Receive, Received, Region, Wanted};
 
@@ -249,6 +249,12 @@ impl Matching {
             self.waiting_bytes -= bytes.len();
         }
         Some(waiting)
+    }
+
+    /// What messages of a peer cost that wait, whole.
+    pub(super) fn waiting_cost(&self, peer: PeerId) -> u64 {
+        let its = self.waiting.values().filter(|each| each.from == peer);
+        its.filter(|each| matches!(each.body, Body::Bytes(_))).map(|each| cost(each.envelope.len)).sum()
     }
 
     /// Takes a receive back that has not begun.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use farlink_wire::fabric::frame::{BEGIN, Envelope, Frame, MORE, PART, cost};
 
 use super::Counts;
-use crate::fabric::operation::{Memory, Operation, Region};
+use crate::fabric::operation::{Ends, Memory, Operation, Region};
 
 /// What goes to one peer.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Outbox {
     offered: BTreeMap<u32, Message>,
     /// Those that were accepted, in turn.
     parts: VecDeque<Accepted>,
+    /// What completes when the peer says that it has taken what was said.
+    asked: BTreeMap<u32, Operation>,
     /// What may be sent unasked since the beginning, and what was.
     credit: u64,
     spent: u64,
@@ -32,12 +34,14 @@ pub(super) enum Control {
     Credit { until: u64 },
     Nothing,
     Gone { endpoint: u64 },
+    Ask { message: u32 },
+    Receipt { message: u32 },
 }
 
 /// Where a message's bytes are.
 #[derive(Debug)]
 pub(super) enum Source {
-    Region { region: Region, operation: Operation },
+    Region(Region),
     Kept(Vec<u8>),
 }
 
@@ -45,6 +49,7 @@ pub(super) enum Source {
 struct Message {
     envelope: Envelope,
     source: Source,
+    ends: Ends,
     said: u64,
     begun: bool,
 }
@@ -59,38 +64,49 @@ struct Accepted {
 impl Source {
     fn read(&self, offset: u64, into: &mut [u8], memory: &dyn Memory) {
         match self {
-            Self::Region { region, .. } => memory.read(*region, offset as usize, into),
+            Self::Region(region) => memory.read(*region, offset as usize, into),
             Self::Kept(bytes) => into.copy_from_slice(&bytes[offset as usize..][..into.len()]),
         }
     }
 
-    /// Whom its end is told, and what was kept for it cost.
-    pub(super) fn ended(&self) -> (Option<Operation>, usize) {
+    /// What is kept for it costs.
+    pub(super) fn kept(&self) -> usize {
         match self {
-            Self::Region { operation, .. } => (Some(*operation), 0),
-            Self::Kept(bytes) => (None, cost(bytes.len() as u64) as usize),
+            Self::Region(_) => 0,
+            Self::Kept(bytes) => cost(bytes.len() as u64) as usize,
         }
     }
 }
 
-impl Default for Outbox {
-    fn default() -> Self {
+impl Message {
+    /// What completes at its end, if it fails, and what was kept for it.
+    fn failed(&self) -> (Option<Operation>, usize) {
+        let operation = match self.ends {
+            Ends::Untold => None,
+            Ends::Said(operation) | Ends::Taken { operation, .. } => Some(operation),
+        };
+        (operation, self.source.kept())
+    }
+}
+
+impl Outbox {
+    /// To a peer that may be sent so much before it says anything.
+    pub(super) const fn new(first: u64) -> Self {
         Self {
             control: VecDeque::new(),
             messages: VecDeque::new(),
             offered: BTreeMap::new(),
             parts: VecDeque::new(),
-            credit: FIRST_CREDIT,
+            asked: BTreeMap::new(),
+            credit: first,
             spent: 0,
             next: 0,
             sent: VecDeque::new(),
         }
     }
-}
 
-impl Outbox {
-    pub(super) fn push(&mut self, envelope: Envelope, source: Source) {
-        self.messages.push_back(Message { envelope, source, said: 0, begun: false });
+    pub(super) fn push(&mut self, envelope: Envelope, source: Source, ends: Ends) {
+        self.messages.push_back(Message { envelope, source, ends, said: 0, begun: false });
     }
 
     pub(super) fn say(&mut self, control: Control) {
@@ -103,7 +119,7 @@ impl Outbox {
 
     /// Whether an answer is awaited.
     pub(super) fn awaits(&self) -> bool {
-        !self.offered.is_empty()
+        !self.offered.is_empty() || !self.asked.is_empty()
     }
 
     pub(super) fn on_credit(&mut self, until: u64) {
@@ -115,13 +131,34 @@ impl Outbox {
         let Some(message) = self.offered.remove(&message) else { return };
         let len = len.min(message.envelope.len);
         if len == 0 {
-            self.sent.push_back(message.source.ended());
+            self.end(&message);
         } else {
             self.parts.push_back(Accepted { message, receive, len });
         }
     }
 
-    /// A message whose region may be used again, and bytes that were kept for it.
+    /// All of a message was said.
+    fn end(&mut self, message: &Message) {
+        let kept = message.source.kept();
+        match message.ends {
+            Ends::Untold => self.sent.push_back((None, kept)),
+            Ends::Said(operation) => self.sent.push_back((Some(operation), kept)),
+            // What is taken in order is taken when what is said behind it comes.
+            Ends::Taken { operation, .. } => {
+                self.sent.push_back((None, kept));
+                self.asked.insert(self.next, operation);
+                self.control.push_back(Control::Ask { message: self.next });
+                self.next = self.next.wrapping_add(1);
+            }
+        }
+    }
+
+    /// The peer has taken a message.
+    pub(super) fn on_receipt(&mut self, message: u32) {
+        self.sent.extend(self.asked.remove(&message).map(|operation| (Some(operation), 0)));
+    }
+
+    /// A message that has ended, and bytes that were kept for it.
     pub(super) fn poll_sent(&mut self) -> Option<(Option<Operation>, usize)> {
         self.sent.pop_front()
     }
@@ -132,7 +169,8 @@ impl Outbox {
         let messages = self.messages.drain(..);
         let offered = std::mem::take(&mut self.offered).into_values();
         let parts = self.parts.drain(..).map(|accepted| accepted.message);
-        messages.chain(offered).chain(parts).map(|message| message.source.ended()).collect()
+        let said = std::mem::take(&mut self.asked).into_values().map(|operation| (Some(operation), 0));
+        said.chain(messages.chain(offered).chain(parts).map(|message| message.failed())).collect()
     }
 
     /// Writes frames: how many bytes.
@@ -144,6 +182,17 @@ impl Outbox {
         counts: &mut Counts,
     ) -> usize {
         let mut page = Page { room, written: 0 };
+        // In turn: neither long messages nor short ones wait for the others' end.
+        loop {
+            self.fill_controls(&mut page);
+            let said = self.fill_message(&mut page, memory, eager, counts);
+            if !self.fill_part(&mut page, memory) && !said {
+                return page.written;
+            }
+        }
+    }
+
+    fn fill_controls(&mut self, page: &mut Page<'_>) {
         while page.left() >= PART
             && let Some(control) = self.control.pop_front()
         {
@@ -153,15 +202,10 @@ impl Outbox {
                 Control::Credit { until } => Frame::Credit { until },
                 Control::Nothing => Frame::Nothing,
                 Control::Gone { endpoint } => Frame::Gone { endpoint },
+                Control::Ask { message } => Frame::Ask { message },
+                Control::Receipt { message } => Frame::Receipt { message },
             };
             page.head(&frame, 0);
-        }
-        // In turn: neither long messages nor short ones wait for the others' end.
-        loop {
-            let said = self.fill_message(&mut page, memory, eager, counts);
-            if !self.fill_part(&mut page, memory) && !said {
-                return page.written;
-            }
         }
     }
 
@@ -206,9 +250,10 @@ impl Outbox {
         }
         message.source.read(message.said, page.chunk(chunk), memory);
         message.said += chunk as u64;
-        if message.said == envelope.len {
-            self.sent.push_back(message.source.ended());
-            self.messages.pop_front();
+        if message.said == envelope.len
+            && let Some(message) = self.messages.pop_front()
+        {
+            self.end(&message);
         }
         true
     }
@@ -224,11 +269,10 @@ impl Outbox {
         page.head(&Frame::Part { receive: accepted.receive, offset: message.said, bytes: &[] }, chunk);
         message.source.read(message.said, page.chunk(chunk), memory);
         message.said += chunk as u64;
-        if message.said == accepted.len {
-            self.sent.push_back(message.source.ended());
-            self.parts.pop_front();
-        } else {
+        if message.said < accepted.len {
             self.parts.rotate_left(1);
+        } else if let Some(accepted) = self.parts.pop_front() {
+            self.end(&accepted.message);
         }
         true
     }
@@ -255,10 +299,6 @@ impl Page<'_> {
         &mut self.room[begin..self.written]
     }
 }
-
-/// What every peer may send unasked before it was told anything: two messages of 1 MiB, since the answer to the first of an exchange comes
-/// when the second has begun.
-pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
 
 /// The least of a longer message that a frame of its own is worth, bytes.
 const LEAST_CHUNK: usize = 256;

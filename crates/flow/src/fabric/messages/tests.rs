@@ -35,7 +35,8 @@ struct Pair {
 
 impl Pair {
     fn new(eager: usize, room: usize) -> Self {
-        let mut ends = [Messages::new(eager, 1 << 30), Messages::new(eager, 1 << 30)];
+        let mut ends =
+            [Messages::new(eager, 1 << 30, Pool::default()), Messages::new(eager, 1 << 30, Pool::default())];
         ends.iter_mut().for_each(|end| end.on_peer(false));
         Self { ends, heaps: [Heap::default(), Heap::default()], room }
     }
@@ -49,7 +50,7 @@ impl Pair {
             data: Some(7),
             region,
             len,
-            operation: Some(Operation(tag)),
+            ends: Ends::Said(Operation(tag)),
         };
         self.ends[0].send(send, &self.heaps[0]).unwrap();
     }
@@ -114,8 +115,13 @@ proptest! {
         }
         for (number, (len, tag)) in lengths.iter().enumerate() {
             let region = pair.heaps[0].put(number as u64, bytes(*len, number as u64));
-            let operation = (number % 2 == 0).then_some(Operation(number as u64));
-            let send = Send { to: PEER, kind: Kind::Tagged(*tag), data: Some(number as u64), region, len: *len, operation };
+            let operation = Operation(number as u64);
+            let ends = match number % 4 {
+                0 => Ends::Said(operation),
+                2 => Ends::Taken { operation, copied: *tag == 0 },
+                _ => Ends::Untold,
+            };
+            let send = Send { to: PEER, kind: Kind::Tagged(*tag), data: Some(number as u64), region, len: *len, ends };
             pair.ends[0].send(send, &pair.heaps[0]).unwrap();
             pair.step(0);
         }
@@ -223,7 +229,7 @@ fn without_credit_messages_are_offered_and_all_arrive() {
     while pair.step(0) {}
     let counts = pair.ends[0].counts();
     assert!(counts.without_credit > 0 && counts.eager > 0, "{counts:?}");
-    assert!(pair.ends[1].counts().unexpected_most_bytes <= outbox::FIRST_CREDIT);
+    assert!(pair.ends[1].counts().unexpected_most_bytes <= Pool::default().first());
     for number in (0..100).rev() {
         pair.receive(tag(number), number, 100_000, None);
     }
@@ -282,7 +288,7 @@ fn nothing_is_said_to_a_failed_peer() {
     let mut pair = Pair::new(1 << 20, 2 << 20);
     // One of many, so that the other end gives credit again for what it takes.
     (1..128).for_each(|_| pair.ends[1].on_peer(false));
-    let count = outbox::FIRST_CREDIT / (1 << 20) * 16;
+    let count = Pool::default().first() / (1 << 20) * 16;
     for tag in 0..count {
         pair.send(tag, bytes((1 << 16) - 128, tag));
     }
@@ -300,18 +306,110 @@ fn nothing_is_said_to_a_failed_peer() {
 }
 
 #[test]
+fn a_send_that_ends_when_it_is_taken_ends_no_sooner() {
+    for (len, copied) in [(0, false), (100, true), (3000, false), (20_000, false), (20_000, true)] {
+        // In one piece or many, at once or when it is wanted.
+        let mut pair = Pair::new(10_000, 1000);
+        let send = |pair: &mut Pair, tag: u64| {
+            let region = pair.heaps[0].put(1000 + tag, bytes(len, tag));
+            let ends = Ends::Taken { operation: Operation(tag), copied };
+            let send = Send { to: PEER, kind: Kind::Tagged(tag), data: None, region, len, ends };
+            pair.ends[0].send(send, &pair.heaps[0]).unwrap();
+            if copied {
+                pair.heaps[0].0.remove(&region);
+            }
+        };
+        send(&mut pair, 1);
+        while pair.step(0) {}
+        assert_eq!(pair.completions(0), [], "nobody has said that it came");
+        pair.settle();
+        // What goes at once is taken to be kept.
+        let ends = |pair: &mut Pair| pair.completions(0).len();
+        assert_eq!(ends(&mut pair), usize::from(len <= 10_000));
+        pair.receive(tag(1), 0, 30_000, None);
+        pair.settle();
+        assert_eq!((ends(&mut pair), pair.received().len()), (usize::from(len > 10_000), 1));
+        // What is not known to be taken fails with the peer.
+        send(&mut pair, 2);
+        while pair.step(0) {}
+        assert!(pair.ends[0].awaits(PEER));
+        pair.ends[0].on_failed(PEER, Failure::Ended);
+        let [Completion::Failed { operation: Operation(2), sending: true, .. }] = pair.completions(0)[..]
+        else {
+            panic!("{len}")
+        };
+    }
+}
+
+#[test]
+fn what_waits_unwanted_is_bounded_for_all_peers_together() {
+    const BYTES: u64 = 1 << 20;
+    let count = 40;
+    let pool = || Pool::new(BYTES, Some(u64::from(count) + 1));
+    let mut here = Messages::new(1 << 20, 1 << 30, pool());
+    let mut heap = Heap::default();
+    let mut page = vec![0; 9000];
+    let most = 20_000;
+    let region = heap.put(0, bytes(most, 0));
+    let landing = heap.put(1, vec![0; most]);
+    for peer in (0..count).map(PeerId) {
+        here.on_peer(false);
+        let mut there = Messages::new(1 << 20, 1 << 30, pool());
+        there.on_peer(false);
+        for nth in 0..150_u64 {
+            // The first are wanted, so that it may soon send more.
+            if nth < 20 {
+                let operation = Operation(nth);
+                let receive = Receive {
+                    from: Some(peer),
+                    wanted: tag(3),
+                    region: landing,
+                    len: most,
+                    operation,
+                    multi: None,
+                };
+                here.receive(receive, &mut heap);
+            }
+            let len = if nth == 0 { 100 } else { most };
+            let send = Send {
+                to: PEER,
+                kind: Kind::Tagged(3),
+                data: None,
+                region,
+                len,
+                ends: Ends::Said(Operation(nth)),
+            };
+            there.send(send, &heap).unwrap();
+            loop {
+                let said = there.fill(PEER, &mut page, &heap);
+                here.on_frames(peer, &page[..said], &mut heap).unwrap();
+                let answered = here.fill(peer, &mut page, &heap);
+                there.on_frames(PEER, &page[..answered], &mut heap).unwrap();
+                if said + answered == 0 {
+                    break;
+                }
+            }
+        }
+        let counts = there.counts();
+        assert!(counts.eager > 0 && counts.without_credit > 0, "{counts:?}");
+    }
+    let kept = here.counts().unexpected_most_bytes;
+    assert!((BYTES / 4..=BYTES).contains(&kept), "{kept}");
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
-    let mut messages = Messages::new(10, 100);
+    let mut messages = Messages::new(10, 100, Pool::default());
     messages.on_peer(false);
     let mut heap = Heap::default();
     let region = heap.put(0, vec![0; 101]);
-    let send = Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 101, operation: None };
+    let send = Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 101, ends: Ends::Untold };
     assert_eq!(messages.send(send, &heap), Err(Refused::TooLong { len: 101, most: 100 }));
     messages.on_failed(PEER, Failure::Ended);
     let send = Send { len: 1, ..send };
     assert_eq!(messages.send(send, &heap), Err(Refused::Failed(Failure::Ended)));
     // Nonsense of somebody who has the key.
-    let mut messages = Messages::new(10, 100);
+    let mut messages = Messages::new(10, 100, Pool::default());
     messages.on_peer(false);
     for frames in [&[1_u8; 5][..], &[77; 64], &[2, 0, 0, 0, 0, 0, 0, 9, 1]] {
         assert!(messages.on_frames(PEER, frames, &mut heap).is_err());
@@ -319,7 +417,7 @@ fn what_cannot_be_is_refused() {
     let mut eager = [0; 32];
     let envelope = Envelope { tag: None, data: None, len: u64::MAX };
     Frame::Eager(envelope, &[]).encode_head(0, &mut eager);
-    let mut of_any_length = Messages::new(10, usize::MAX);
+    let mut of_any_length = Messages::new(10, usize::MAX, Pool::default());
     of_any_length.on_peer(false);
     of_any_length.on_frames(PEER, &eager, &mut heap).unwrap();
     let mut part = [0; 24 + 4];

@@ -158,7 +158,7 @@ fn last_words_have_numbers_of_their_own() {
     pair.outgoing.close(&mut pair.path);
     assert_eq!(pair.path.flying(), 0);
     let mut word = vec![0; 200];
-    let written = pair.outgoing.word(pair.now, &mut pair.path, About::Disconnect, &mut word);
+    let written = pair.outgoing.word(pair.now, &mut pair.path, About::Disconnect, &[], &mut word);
     word.truncate(written);
     pair.note(&[word]);
 }
