@@ -2,8 +2,9 @@
 //!
 //! Products are sent one after the other, and each only once to the group unless something of it is lost: the next is under way while
 //! older ones are repaired. What receivers lack is counted, and a [`RepairPolicy`] says whether it goes to the group or to those who
-//! lack it. New products come first: while any waits, repairs have a small share of the rate, and unicast a rate of its own beside
-//! it. So a receiver that loses much costs the others little, whatever it asks for.
+//! lack it. New products come first: while any waits, repairs have a small share of the rate, and that only where they did not have it
+//! before, and unicast a rate of its own beside it. So a receiver that loses much costs the others little, whatever it asks for. What a
+//! receiver lacks that seldom loses anything goes before what others lack.
 //!
 //! Memory is bounded by how much is held, not by what is lost: a byte for each packet near which something is lacking, and
 //! a million runs for all receivers. What is left out is asked for again.
@@ -25,11 +26,13 @@ mod held;
 mod lacking;
 mod peer;
 mod release;
+mod turns;
 
 use held::Held;
 pub use held::Hold;
 use peer::Peer;
 pub use peer::Progress;
+use turns::Turns;
 
 /// What a session is to be like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -125,8 +128,8 @@ pub struct Sender {
     nothing_from: Option<u32>,
     peers: BTreeMap<u32, Peer>,
     free_places: Vec<u32>,
-    /// Who waits for unicast, next first.
-    turns: VecDeque<u32>,
+    /// Who waits for unicast.
+    turns: Turns,
     /// What was asked for and is not dealt with yet, and when it will be.
     unheard: Vec<(Nanos, u32, Vec<Want>)>,
     listen_until: Nanos,
@@ -192,7 +195,7 @@ impl Sender {
             nothing_from: None,
             peers: BTreeMap::new(),
             free_places: Vec::new(),
-            turns: VecDeque::new(),
+            turns: Turns::default(),
             unheard: Vec::new(),
             listen_until: Nanos::MAX,
             waiting: 0,
@@ -231,7 +234,7 @@ impl Sender {
     pub fn on_join(&mut self, now: Nanos, receiver: u32, first: u32) {
         self.on_leave(now, receiver);
         let place = self.free_places.pop().unwrap_or(self.peers.len() as u32);
-        let mut peer = Peer::new(place);
+        let mut peer = Peer::new(place, self.totals.first_pass);
         for (product, held) in &mut self.held {
             held.admit(place);
             if *product < first {
@@ -348,7 +351,7 @@ impl Sender {
         if self.peers.is_empty() {
             return expiry;
         }
-        let unicast = self.turns.iter().any(|receiver| self.is_writable(*receiver));
+        let unicast = self.turns.iter().any(|receiver| self.is_writable(receiver));
         let group = if !self.queue.is_empty() {
             self.pacer.free_at(Lane::Group)
         } else if unicast || self.has_multicast_repair() {

@@ -1,6 +1,7 @@
 //! Whole sessions in virtual time.
 
 mod bad_input;
+mod feed;
 mod host;
 mod overlaps;
 mod product;
@@ -25,7 +26,7 @@ fn config(rate: u64) -> Config {
         parity: 0,
         rates: Rates {
             group: BitsPerSec::new(rate).unwrap(),
-            repair: Fraction::new(0.02).unwrap(),
+            repair: Fraction::new(0.001).unwrap(),
             beside: BitsPerSec::new(rate / 10),
             around: 66,
         },

@@ -63,6 +63,9 @@ impl Sender {
                 }
                 for range in &want.ranges {
                     let packets = held.touched(payload, *range);
+                    if !want.again {
+                        peer.ask((packets.end - packets.start) * u64::from(payload.get()));
+                    }
                     let rtt = peer.progress.report.rtt;
                     // Content that was damaged is wanted once more, whatever was sent.
                     let wanted = if want.catch_up { vec![packets] } else { peer.not_sent(product, packets) };
@@ -100,7 +103,7 @@ impl Sender {
         }
         if !peer.wanted.is_empty() && !peer.has_turn {
             peer.has_turn = true;
-            self.turns.push_back(receiver);
+            self.turns.push(peer.round(self.totals.first_pass, payload), receiver);
         }
         self.nothing_from = None;
         for product in lost {
