@@ -9,7 +9,8 @@
 //!
 //! ```text
 //! a control connection says …            the driver calls …
-//!   Words::Join                            Sender::on_join, then sends Words::Welcome with Sender::position, Sender::pace, Sealer::next
+//!   Words::Join                            Sender::on_join, then sends Words::Welcome with Sender::position, Sender::pace, Sealer::next (which
+//!                                          rate::RateFinder::on_join is to know, too, with a rate to find),
 //!                                          and Words::Pace to the others where Sender::pace is half as much again as they were told
 //!   Nack, Have, Report, Failed             on_nack, on_have, on_report, on_failed; rate::RateFinder::on_report too, with a rate to find
 //!   it ended, or is silent                 on_leave

@@ -299,7 +299,8 @@ impl<'a> Session<'a> {
             }
             let now = monotonic();
             let sent = self.machine.totals().group_wire;
-            if has_heard && let Some(rate) = self.tempo.adjust(now, sent, self.machine.idle_at()) {
+            self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
+            if has_heard && let Some(rate) = self.tempo.adjust(now) {
                 self.machine.set_rate(rate);
             }
             let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod feed;
+mod found_rate;
 mod host;
 mod overlaps;
 mod product;
