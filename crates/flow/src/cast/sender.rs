@@ -234,7 +234,7 @@ impl Sender {
     pub fn on_join(&mut self, now: Nanos, receiver: u32, first: u32) {
         self.on_leave(now, receiver);
         let place = self.free_places.pop().unwrap_or(self.peers.len() as u32);
-        let mut peer = Peer::new(place, self.totals.first_pass);
+        let mut peer = Peer::new(place, now, self.totals.first_pass);
         for (product, held) in &mut self.held {
             held.admit(place);
             if *product < first {
@@ -254,7 +254,7 @@ impl Sender {
 
     /// A receiver is there no longer. What it lacks, it may ask for when it joins again.
     pub fn on_leave(&mut self, now: Nanos, receiver: u32) {
-        self.on_report(receiver, Report::default());
+        self.account(receiver, Report::default());
         let Some(peer) = self.peers.remove(&receiver) else { return };
         self.waiting -= peer.waiting();
         self.free_places.push(peer.place);
@@ -284,7 +284,17 @@ impl Sender {
     }
 
     /// How a receiver fares.
-    pub fn on_report(&mut self, receiver: u32, report: Report) {
+    pub fn on_report(&mut self, now: Nanos, receiver: u32, report: Report) {
+        if let Some(peer) = self.peers.get_mut(&receiver)
+            && peer.progress.report.packets != report.packets
+        {
+            peer.heard_at = now;
+        }
+        self.account(receiver, report);
+        self.release_to_deaf(now, receiver);
+    }
+
+    fn account(&mut self, receiver: u32, report: Report) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         let before = std::mem::replace(&mut peer.progress.report, report);
         let (packets, lost) = self.reported;

@@ -316,7 +316,7 @@ impl Simulation {
                 self.sender.on_nack(now, receiver, wants);
             }
             Control::Have(runs) => self.sender.on_have(now, receiver, &runs),
-            Control::Report(report) => self.sender.on_report(receiver, report),
+            Control::Report(report) => self.sender.on_report(now, receiver, report),
             Control::Failed { product, .. } => self.sender.on_failed(now, receiver, product),
             other => panic!("{other:?} for a sender"),
         }

@@ -34,7 +34,7 @@ impl Session<'_> {
             Heard::Report(report) => {
                 let rtt = if report.rtt == Nanos::ZERO { LIKELY_RTT } else { report.rtt };
                 let reckoned = Report { rtt, ..report };
-                self.machine.on_report(receiver, reckoned);
+                self.machine.on_report(now, receiver, reckoned);
                 self.tempo.on_report(now, receiver, &reckoned);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
                     peer.report = report;

@@ -4,7 +4,7 @@ use farlink_wire::cast::control::{MOST_RUNS, Want};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
-use super::held::Held;
+use super::held::{Held, shape};
 use super::{Send, Sender};
 
 impl Sender {
@@ -57,7 +57,8 @@ impl Sender {
         let mut lost = Vec::new();
         for want in wants {
             let product = want.product;
-            if let Some(held) = self.held.get_mut(&product) {
+            let is_owed = peer.owed.contains(&product);
+            if !is_owed && let Some(held) = self.held.get_mut(&product) {
                 if held.is_settled(peer.place) {
                     continue;
                 }
@@ -83,13 +84,13 @@ impl Sender {
                 if !held.lacking.is_empty() {
                     self.needy.insert(product);
                 }
-            } else if let Some(shape) = self.archive.get(&product) {
+            } else if let Some(shape) = shape(&self.archive, &self.held, product) {
                 // Where it is owed none, it said since that it has the product.
-                if !peer.owed.contains(&product) {
+                if !is_owed {
                     continue;
                 }
                 if want.catch_up {
-                    let mut all = Held::new(*shape, payload, 0);
+                    let mut all = Held::new(shape, payload, 0);
                     all.sent = all.packets;
                     for range in &want.ranges {
                         self.waiting += peer.want(product, all.touched(payload, *range));

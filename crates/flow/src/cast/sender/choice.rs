@@ -5,7 +5,7 @@ use std::ops::Range;
 use farlink_wire::cast::control::MOST_REPAIR;
 use farlink_wire::quantity::Nanos;
 
-use super::held::bytes;
+use super::held::{bytes, shape};
 use super::turns::Round;
 use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
 
@@ -186,7 +186,8 @@ impl Sender {
             }
             while let Some((product, packets)) = peer.next(most) {
                 self.waiting -= packets.end - packets.start;
-                let (shape, packets) = if let Some(held) = self.held.get_mut(&product) {
+                let is_owed = peer.owed.contains(&product);
+                let (shape, packets) = if !is_owed && let Some(held) = self.held.get_mut(&product) {
                     // Sent to the group since, or better sent to it.
                     let count = |packet| held.lacking.count(packet);
                     if is_rare && let Some(start) = packets.clone().find(|packet| count(*packet) >= least) {
@@ -209,8 +210,8 @@ impl Sender {
                         self.needy.remove(&product);
                     }
                     (held.shape, start..end)
-                } else if let Some(shape) = self.archive.get(&product) {
-                    (*shape, packets)
+                } else if let Some(shape) = shape(&self.archive, &self.held, product) {
+                    (shape, packets)
                 } else {
                     continue;
                 };

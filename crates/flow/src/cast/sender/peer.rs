@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use farlink_wire::cast::Payload;
 use farlink_wire::cast::control::Report;
+use farlink_wire::quantity::Nanos;
 
 use super::turns::Round;
 use crate::cast::spans::Spans;
@@ -47,6 +48,8 @@ pub(super) struct Peer {
     pub(super) owed: BTreeSet<u32>,
     /// Those of them that it is still to be told of.
     pub(super) gone: BTreeSet<u32>,
+    /// When it said last that more packets of the group could have come.
+    pub(super) heard_at: Nanos,
     /// Bytes of first passes before it took part, and those that it asked for, each once.
     before: u64,
     asked: u64,
@@ -60,8 +63,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// One that takes part after so many bytes of first passes.
-    pub(super) fn new(place: u32, before: u64) -> Self {
+    /// One that takes part from now on, after so many bytes of first passes.
+    pub(super) fn new(place: u32, now: Nanos, before: u64) -> Self {
         Self {
             place,
             wanted: BTreeMap::new(),
@@ -72,6 +75,7 @@ impl Peer {
             sent_runs: 0,
             owed: BTreeSet::new(),
             gone: BTreeSet::new(),
+            heard_at: now,
             before,
             asked: 0,
             unheard: 0,
@@ -200,7 +204,7 @@ mod tests {
     #[test]
     fn who_asks_for_little_of_what_was_sent_loses_seldom() {
         let payload = Payload::try_from(1000).unwrap();
-        let mut peer = Peer::new(0, 5_000_000);
+        let mut peer = Peer::new(0, Nanos::ZERO, 5_000_000);
         peer.ask(2_000);
         assert_eq!(peer.round(5_000_000, payload), Round::Few);
         peer.ask(10_000);
@@ -210,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_first_packet_of_a_product_goes_before_all_others() {
-        let mut peer = Peer::new(0, 0);
+        let mut peer = Peer::new(0, Nanos::ZERO, 0);
         peer.want(3, 5..9);
         peer.want(8, 1..4);
         peer.want(9, 0..6);
@@ -225,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_and_comes_in_order() {
-        let mut peer = Peer::new(0, 0);
+        let mut peer = Peer::new(0, Nanos::ZERO, 0);
         assert_eq!(peer.want(5, 10..20), 10);
         assert_eq!(peer.want(5, 15..25), 5);
         assert_eq!(peer.want(2, 0..3), 3);
