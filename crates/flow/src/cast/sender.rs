@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use farlink_wire::cast::control::{BlockPackets, Report, Want};
+use farlink_wire::cast::control::{BlockPackets, Report};
 use farlink_wire::cast::packet::{Data, Parity};
 use farlink_wire::cast::{Payload, Position, Shape};
 use farlink_wire::message::Text;
@@ -28,6 +28,7 @@ mod peer;
 mod release;
 mod turns;
 
+use asked::Asked;
 use held::Held;
 pub use held::Hold;
 use peer::Peer;
@@ -131,8 +132,10 @@ pub struct Sender {
     /// Who waits for unicast.
     turns: Turns,
     /// What was asked for and is not dealt with yet, and when it will be.
-    unheard: Vec<(Nanos, u32, Vec<Want>)>,
+    unheard: Vec<Asked>,
     listen_until: Nanos,
+    /// What is being dealt with: a part at a time, between products.
+    heeding: VecDeque<Asked>,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
     /// Packets that receivers could have received, and that they lost, all together.
@@ -198,6 +201,7 @@ impl Sender {
             turns: Turns::default(),
             unheard: Vec::new(),
             listen_until: Nanos::MAX,
+            heeding: VecDeque::new(),
             waiting: 0,
             reported: (0, 0),
             pending: VecDeque::new(),
@@ -357,6 +361,7 @@ impl Sender {
     pub fn deadline(&self) -> Option<Nanos> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         let heard = (!self.unheard.is_empty()).then_some(self.listen_until);
+        let heard = if self.heeding.is_empty() { heard } else { Some(Nanos::ZERO) };
         let expiry = [expiry, heard].into_iter().flatten().min();
         if self.peers.is_empty() {
             return expiry;

@@ -12,6 +12,10 @@ use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
 impl Sender {
     /// The next to leave, where anything may leave now.
     pub(super) fn choose(&mut self, now: Nanos) -> Option<Send> {
+        if !self.heeding.is_empty() {
+            // Who lacks what is not known yet: products do not wait for that.
+            return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
+        }
         let sent = if self.queue.is_empty() {
             // What is saved up is left to the next product.
             self.pacer.is_free(Lane::Spare, now).then(|| self.choose_idle(now))
