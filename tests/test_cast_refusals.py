@@ -143,6 +143,23 @@ def test_a_receiver_that_hears_nothing_says_so(star: Emulation, source: Path, *,
     assert (said["group"], said["interface"]) == (GROUP, "lo")
 
 
+def test_a_receiver_that_hears_nothing_gets_everything_over_its_connection(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    lonely = ("--interface", "lo", "--from", star.address(SENDER))
+    with receiver(star, "b", tmp_path / "b", *lonely) as deaf, sender(star, source) as sending:
+        said = deaf.until("unheard")["unheard"]
+        status, record = deaf.end()
+        complaint = deaf.complaints()
+        assert sending.end()[0] == 0
+    assert (status, record["outcome"]) == (0, "ok")
+    assert record["cast"]["caught_up"] == record["cast"]["products"] > 0
+    # Long before what was sent is held no longer.
+    assert record["duration_s"] < 10
+    assert said["sender"].startswith(star.address(SENDER))
+    assert [words in complaint for words in (GROUP, "interface lo", "--interface")] == [True] * 3, complaint
+
+
 def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with receiver(star, "b", "null:"):

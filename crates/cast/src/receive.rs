@@ -45,9 +45,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Nothing was heard of the group for so long.
-    fn unheard(&self, quiet: Nanos) -> Notice<'_> {
-        Notice::Unheard { group: self.group, interface: self.interface.as_deref(), quiet }
+    /// Nothing was heard of the group for so long, though it takes part in the session of that `sender`.
+    fn unheard(&self, quiet: Nanos, sender: Option<SocketAddr>) -> Notice<'_> {
+        Notice::Unheard { group: self.group, interface: self.interface.as_deref(), quiet, sender }
     }
 }
 
@@ -76,6 +76,8 @@ pub enum Notice<'a> {
         interface: Option<&'a str>,
         /// For how long.
         quiet: Nanos,
+        /// Whose session it takes part in: then everything comes over the connection to that sender.
+        sender: Option<SocketAddr>,
     },
     /// It takes part in a session.
     Joined {

@@ -47,6 +47,11 @@ impl TokenBucket {
         self.burst = burst;
     }
 
+    /// Lets go of what is owed beyond what comes in until `at`.
+    pub fn forgive(&mut self, at: Nanos) {
+        self.empty_at = self.empty_at.min(at);
+    }
+
     /// Takes tokens for `bytes`, at most [`Self::burst`], and says how long from `now` to wait before they leave.
     pub fn take(&mut self, now: Nanos, bytes: u64) -> Nanos {
         debug_assert!(bytes <= self.burst, "{bytes} bytes of a burst of {}", self.burst);

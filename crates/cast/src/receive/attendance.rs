@@ -142,8 +142,8 @@ impl Attendance {
         let talk = |source| told(at, None, source);
         let (mut inbox, mut ready) = (Inbox::new(), Vec::new());
         let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
-        let (mut line_is_ready, mut group_at) = (true, Nanos::ZERO);
-        let mut unheard_at = monotonic().after(UNHEARD);
+        let (mut line_is_ready, mut group_at) = (true, monotonic());
+        let (mut unheard_at, mut is_told) = (monotonic().after(UNHEARD), false);
         loop {
             let brought = self.hear_group(socket, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -157,6 +157,10 @@ impl Attendance {
                     }
                     Control::Echo { answer: false, stamp } => Some(stamp),
                     other => {
+                        // The sender has noticed, too.
+                        if matches!(other, Control::Gone(_)) && !is_told && now.since(group_at) >= DEAF {
+                            unheard_at = now;
+                        }
                         self.hear_sender(now, &other, storage);
                         None
                     }
@@ -195,8 +199,8 @@ impl Attendance {
                 (group_at, unheard_at) = (now, Nanos::MAX);
             }
             if now >= unheard_at {
-                unheard_at = Nanos::MAX;
-                tell(plan.unheard(UNHEARD));
+                (unheard_at, is_told) = (Nanos::MAX, true);
+                tell(plan.unheard(now.since(group_at), Some(at)));
             }
             let mut pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
             let mut waited = vec![stop.as_fd(), line.channel().as_fd()];
@@ -439,6 +443,9 @@ const AT_ONCE: u32 = 8;
 /// 1.3 ms at 400 Mb/s.
 const DENSE: Nanos = Nanos(400_000);
 const NAP: Nanos = Nanos(200_000);
+
+/// For how long nothing comes to an end that hears nothing: something is sent to the group each second.
+const DEAF: Nanos = Nanos(2_500_000_000);
 
 /// How often progress is told.
 const OFTEN: Nanos = Nanos(200_000_000);

@@ -200,7 +200,7 @@ impl<'a> Reception<'a> {
         }
         // After a session, the next may be long in coming.
         let patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
-        let mut unheard = || tell(self.plan.unheard(patience));
+        let mut unheard = || tell(self.plan.unheard(patience, None));
         let Some(from) = &self.plan.from else {
             // A session's packets leave from the port of its control connections, which is the group's.
             let port = self.plan.group.address().port();

@@ -22,6 +22,7 @@ use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
 use farlink_wire::cast::control::{Control, Words};
+use farlink_wire::cast::packet::Data;
 use farlink_wire::cast::{Payload, SessionId};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::Secret;
@@ -289,17 +290,27 @@ impl<'a> Session<'a> {
                 self.supply(tell)?;
             }
             // What waits on the wake is looked at in between.
-            let mut is_busy = true;
+            let (mut is_busy, mut repairs) = (true, 0);
             for _ in 0..BETWEEN {
                 let Some(send) = (if is_quiet { None } else { self.machine.poll(monotonic()) }) else {
                     is_busy = false;
                     break;
                 };
+                // A product that has just come does not wait for many repairs.
+                let is_repair = matches!(
+                    send,
+                    Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. }
+                );
                 self.send(send)?;
+                repairs += u32::from(is_repair);
+                if repairs >= REPAIRS_BETWEEN {
+                    break;
+                }
             }
             let now = monotonic();
             let sent = self.machine.totals().group_wire;
-            if has_heard && let Some(rate) = self.tempo.adjust(now, sent, self.machine.idle_at()) {
+            self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
+            if has_heard && let Some(rate) = self.tempo.adjust(now) {
                 self.machine.set_rate(rate);
             }
             let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
@@ -426,6 +437,9 @@ const MOST_HELD: usize = 65_536;
 
 /// Decisions of the machine between two looks at what came in.
 const BETWEEN: u32 = 32;
+
+/// And runs of repairs: with 1,500 bytes each they take 0.5 ms of 100 Mb/s.
+const REPAIRS_BETWEEN: u32 = 4;
 
 /// How long a session listens before it sends: longer than [`BEACON`], so that it hears one that has begun before.
 const QUIET: Nanos = Nanos(250_000_000);

@@ -140,7 +140,15 @@ impl Telling {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
             Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
-            Notice::Unheard { group, interface, quiet } => {
+            Notice::Unheard { group, interface, sender: Some(at), .. } => {
+                let interface = interface.unwrap_or("that the routes say");
+                self.say(&format!(
+                    "farlink: nothing of the group {group} comes by the interface {interface}, though {at} sends to it: \
+                     what is sent comes later, over the connection to {at}; name the interface that the group comes by \
+                     (--interface), or have the network between pass it on"
+                ));
+            }
+            Notice::Unheard { group, interface, quiet, sender: None } => {
                 let interface = interface.unwrap_or("that the routes say");
                 self.say(&format!(
                     "farlink: nothing was heard of the group {group} on the interface {interface} for {quiet}: \
@@ -197,8 +205,11 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
         Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
         Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
-        Notice::Unheard { group, interface, quiet } => {
-            json!({"unheard": {"group": group.to_string(), "interface": interface, "seconds": quiet.as_secs_f64()}})
+        Notice::Unheard { group, interface, quiet, sender } => {
+            let sender = sender.map(|at| at.to_string());
+            json!({"unheard": {
+                "group": group.to_string(), "interface": interface, "seconds": quiet.as_secs_f64(), "sender": sender,
+            }})
         }
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
         Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),

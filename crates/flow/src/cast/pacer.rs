@@ -11,7 +11,8 @@ use crate::token_bucket::TokenBucket;
 pub struct Rates {
     /// To the group: products, parity, and repairs.
     pub group: BitsPerSec,
-    /// What repairs may take of it while products wait for their first pass. When none does, they may have all of it.
+    /// What repairs may take of it while products wait for their first pass. When none does, they may have all of it, and it counts: only
+    /// where they had less than their share in the last [`MEMORY`] does a product wait for them.
     pub repair: Fraction,
     /// To single receivers, beside the group's: `None` where the circuit has no room beside it, and unicast shares what repairs have.
     pub beside: Option<BitsPerSec>,
@@ -26,6 +27,7 @@ pub struct Pacer {
     packet: u64,
     group: Gate,
     repair: Gate,
+    rare: Gate,
     beside: Option<Gate>,
 }
 
@@ -36,6 +38,8 @@ pub enum Lane {
     Group,
     /// The repairs' share of it.
     Repair,
+    /// What receivers that seldom lose anything may have before all others.
+    Rare,
     /// What the group would not use: free when nothing more could be saved up for it. Charged as the group's.
     Spare,
     /// To single receivers.
@@ -55,8 +59,8 @@ impl Pacer {
         let packet = u64::from(payload.get()) + OVERHEAD as u64 + u64::from(rates.around);
         let gate =
             |rate| Gate { bucket: TokenBucket::with_burst(rate, burst(rate, packet), now), free_at: now };
-        let (group, repair) = (gate(rates.group), gate(share(rates)));
-        Self { rates, packet, group, repair, beside: rates.beside.map(gate) }
+        let (group, repair) = (gate(rates.group), gate(share(rates, rates.repair.get())));
+        Self { rates, packet, group, repair, rare: gate(share(rates, RARE)), beside: rates.beside.map(gate) }
     }
 
     /// The rates.
@@ -69,8 +73,10 @@ impl Pacer {
     pub fn set_group(&mut self, rate: BitsPerSec) {
         self.rates.group = rate;
         self.group.bucket.set_rate(rate, burst(rate, self.packet));
-        let repair = share(self.rates);
-        self.repair.bucket.set_rate(repair, burst(repair, self.packet));
+        for (gate, part) in [(&mut self.repair, self.rates.repair.get()), (&mut self.rare, RARE)] {
+            let rate = share(self.rates, part);
+            gate.bucket.set_rate(rate, burst(rate, self.packet));
+        }
     }
 
     /// Bytes of a full packet on the wire.
@@ -97,6 +103,7 @@ impl Pacer {
         match lane {
             Lane::Group => Some(self.group.free_at),
             Lane::Repair => Some(self.repair.free_at),
+            Lane::Rare => Some(self.rare.free_at),
             Lane::Spare => Some(self.group.bucket.full_at()),
             Lane::Beside => self.beside.map(|gate| gate.free_at),
         }
@@ -108,12 +115,16 @@ impl Pacer {
         let gate = match lane {
             Lane::Group | Lane::Spare => &mut self.group,
             Lane::Repair => &mut self.repair,
+            Lane::Rare => &mut self.rare,
             Lane::Beside => match &mut self.beside {
                 Some(gate) => gate,
                 None => return 0,
             },
         };
         gate.take(now, bytes);
+        if lane == Lane::Repair {
+            gate.forgive(now.after(MEMORY));
+        }
         bytes
     }
 }
@@ -128,11 +139,16 @@ impl Gate {
         }
         self.free_at = now.after(wait);
     }
+
+    fn forgive(&mut self, at: Nanos) {
+        self.bucket.forgive(at);
+        self.free_at = self.free_at.min(at);
+    }
 }
 
 /// What repairs have while products wait: never nothing, so that none waits for ever.
-fn share(rates: Rates) -> BitsPerSec {
-    let bits = (rates.group.get() as f64 * rates.repair.get()) as u64;
+fn share(rates: Rates, part: f64) -> BitsPerSec {
+    let bits = (rates.group.get() as f64 * part) as u64;
     BitsPerSec::new(bits.max(LEAST_REPAIR)).unwrap_or(rates.group)
 }
 
@@ -146,6 +162,12 @@ fn burst(rate: BitsPerSec, packet: u64) -> u64 {
 
 /// What repairs have at least, bits per second: a packet of 1,500 bytes each 0.12 s.
 const LEAST_REPAIR: u64 = 100_000;
+
+/// How long it counts that repairs had more than their share: a third of the time for which products are held by default.
+pub const MEMORY: Nanos = Nanos(10_000_000_000);
+
+/// What receivers that seldom lose anything have before all others: as much as one of them loses at most.
+const RARE: f64 = 0.005;
 
 /// How long a run of packets takes at the rate. A receive buffer of 64 KiB holds some 40 packets of 1,500 bytes: at 1 Gb/s this is half
 /// of them.
@@ -225,6 +247,20 @@ mod tests {
             at_once += 20 * 1538;
         }
         assert!(at_once > 220_000, "{at_once} bytes");
+    }
+
+    #[test]
+    fn what_repairs_had_in_spare_time_counts_for_a_while() {
+        let mut pacer = pacer(1_000_000_000);
+        let now = Nanos(1_000_000_000);
+        assert!(pacer.is_free(Lane::Repair, now));
+        pacer.charge(Lane::Repair, now, 1000, 1_416_000);
+        // 1.5 MB are what 50 Mb/s carry in a quarter of a second.
+        assert!(!pacer.is_free(Lane::Repair, now.after(Nanos(200_000_000))));
+        assert!(pacer.is_free(Lane::Repair, now.after(Nanos(250_000_000))));
+        pacer.charge(Lane::Repair, now, 1_000_000, 1_416_000_000);
+        assert_eq!(pacer.free_at(Lane::Repair), Some(now.after(MEMORY)));
+        assert!(pacer.is_free(Lane::Rare, now) && pacer.is_free(Lane::Group, now));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! rate.
 //!
 //! A rate is good when reports say so, which takes some tenths of a second. That a higher rate than a good one is bad, NACKs say within
-//! a round trip; what arrives of it two reports say.
+//! a round trip; and where a queue takes what is too much, that packets come ever later. Then the good one is gone back to at once, and, when
+//! the queue is empty, what is between the two is looked at.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,16 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 mod judgement;
 mod reports;
+mod sent;
 
 use judgement::Phase;
 use reports::Reports;
+use sent::Sent;
 
 /// Looks for a rate.
 ///
-/// Drive it so: [`Self::on_sent`] and [`Self::on_idle`] for what leaves, [`Self::on_report`] for what receivers say, then [`Self::poll`],
-/// which says a rate when it changes; come again by [`Self::deadline`].
+/// Drive it so: [`Self::on_sent`] and [`Self::on_idle`] for what leaves, at once, [`Self::on_join`] and [`Self::on_report`] for what receivers
+/// say, then [`Self::poll`], which says a rate when it changes; come again by [`Self::deadline`].
 #[derive(Clone, Debug)]
 pub struct RateFinder {
     least: u64,
@@ -33,6 +36,7 @@ pub struct RateFinder {
     rate: u64,
     phase: Phase,
     trial: Trial,
+    sent: Sent,
     receivers: BTreeMap<u32, Reports>,
     /// How long reports lag behind what is sent.
     lag: Nanos,
@@ -46,6 +50,11 @@ pub struct RateFinder {
     slow: u8,
     /// How long a rate that was found is kept before a higher one is tried.
     look_up: Nanos,
+    /// The rate that was found last, when a higher one was tried.
+    found: u64,
+    /// Trials in a row in which a queue stood that did not become shorter, and whether the rate is lower already because of that.
+    standing: u8,
+    is_lowered: bool,
 }
 
 /// One rate that is being tried.
@@ -56,8 +65,8 @@ struct Trial {
     /// Bytes on the wire since it began, and when it did.
     sent: u64,
     began: Nanos,
-    /// Whether the rate before was lower and good: what is lost from its beginning on is due to this one.
-    raised: bool,
+    /// The rate before, where that was lower and good: what is lost from this one's beginning on is due to it.
+    raised: Option<u64>,
 }
 
 /// A trial that was bad.
@@ -82,7 +91,8 @@ impl RateFinder {
             most,
             rate: start.get().clamp(least, most),
             phase: Phase::Climb,
-            trial: Trial { from: now.after(lag), sent: 0, began: now, raised: false },
+            trial: Trial { from: now.after(lag), sent: 0, began: now, raised: None },
+            sent: Sent::default(),
             receivers: BTreeMap::new(),
             lag,
             idle_at: None,
@@ -90,6 +100,9 @@ impl RateFinder {
             before: None,
             slow: 0,
             look_up: FIRST_LOOK_UP,
+            found: 0,
+            standing: 0,
+            is_lowered: false,
         }
     }
 
@@ -106,9 +119,15 @@ impl RateFinder {
         matches!(self.phase, Phase::Hold { .. })
     }
 
-    /// So many bytes have left for the group, with every header.
-    pub const fn on_sent(&mut self, bytes: u64) {
+    /// So many bytes have left for the group, with every header, and the next packet has number `next`.
+    pub fn on_sent(&mut self, now: Nanos, bytes: u64, next: u64) {
         self.trial.sent += bytes;
+        self.sent.note(now, next);
+    }
+
+    /// A receiver takes part, and counts packets from number `first` on.
+    pub fn on_join(&mut self, receiver: u32, first: u64) {
+        self.receivers.insert(receiver, Reports::new(first));
     }
 
     /// At `at` nothing waited to be sent for the first time.
@@ -119,7 +138,9 @@ impl RateFinder {
     /// A receiver that is `rtt` away could have received `packets` since it joined, and did not receive `lost` of them.
     pub fn on_report(&mut self, now: Nanos, receiver: u32, packets: u64, lost: u64, rtt: Nanos) {
         let is_of_trial = now >= self.trial.from;
-        self.receivers.entry(receiver).or_default().take(packets, lost, rtt, is_of_trial);
+        let reports = self.receivers.entry(receiver).or_default();
+        reports.take(packets, lost, rtt, is_of_trial);
+        reports.wait(now, self.sent.age(now, reports.number(packets)));
     }
 
     /// A receiver asked for so many bytes that it had not asked for before.
@@ -134,10 +155,12 @@ impl RateFinder {
 
     /// A new rate, where there is one.
     pub fn poll(&mut self, now: Nanos) -> Option<BitsPerSec> {
-        if self.is_too_high() {
-            // The queue is full: from now on what arrives is what the path carries.
-            self.trial = Trial { from: now, raised: false, ..self.trial };
-            self.receivers.values_mut().for_each(Reports::rebase);
+        if let Some(before) = self.trial.raised
+            && (self.is_lossy() || self.but_the_worst(Reports::growth) >= GROWN)
+        {
+            let next = self.step_back(before);
+            self.begin(now, next);
+            return Some(self.rate());
         }
         let loss = self.loss(now)?;
         let sent = self.sent(now);
@@ -149,12 +172,18 @@ impl RateFinder {
             return None;
         }
         let before = self.rate;
-        let next = self.judge(now, good, loss, if is_idle { self.rate } else { sent });
+        let next = match self.look_at_queue(good) {
+            Queue::Gone => self.judge(now, good, loss, if is_idle { self.rate } else { sent }),
+            Queue::Empties => before,
+            Queue::Stands => self.lower(),
+        };
         self.begin(now, next);
         if good && next > before {
-            // Nothing of before is in the way.
-            let from = Nanos(self.trial.from.0 - self.lag.0).after(SOON.min(self.lag));
-            self.trial = Trial { raised: true, from, ..self.trial };
+            self.trial.raised = Some(before);
+            if self.phase == Phase::Climb {
+                // Nothing of before is in the way, and a queue that grows now does so faster at the next rate.
+                self.trial.from = Nanos(self.trial.from.0 - self.lag.0).after(SOON.min(self.lag));
+            }
         }
         (next != before).then(|| self.rate())
     }
@@ -165,15 +194,41 @@ impl RateFinder {
         self.trial.from
     }
 
-    /// Whether NACKs say so already.
-    fn is_too_high(&self) -> bool {
-        if !self.trial.raised {
-            return false;
-        }
-        let mut asked: Vec<u64> = self.receivers.values().map(Reports::asked).collect();
-        asked.sort_unstable();
-        let worst = self.counted().checked_sub(1).and_then(|place| asked.get(place).copied()).unwrap_or(0);
+    /// Whether NACKs say already that it loses.
+    fn is_lossy(&self) -> bool {
+        let worst = self.but_the_worst(Reports::asked);
         worst > CLEAR && worst as f64 > (self.base + 4.0 * TARGET) * self.trial.sent as f64
+    }
+
+    /// Whether something stands in the way of packets that are sent at a rate which loses as little as a good one.
+    fn look_at_queue(&mut self, is_good: bool) -> Queue {
+        let stands = self.but_the_worst(Reports::queue) >= GROWN;
+        if !is_good || !stands {
+            self.standing = 0;
+            self.is_lowered &= stands;
+            return Queue::Gone;
+        }
+        let stays = |reports: &Reports| if reports.is_falling() { Nanos::ZERO } else { reports.queue() };
+        if self.but_the_worst(stays) < GROWN {
+            self.standing = 0;
+            return Queue::Empties;
+        }
+        if self.is_lowered {
+            // It does not go away at a lower rate: it is somebody else's, or the path is longer now.
+            self.receivers.values_mut().for_each(Reports::accept);
+            self.is_lowered = false;
+            return Queue::Gone;
+        }
+        self.standing += 1;
+        if self.standing < STANDING_IN_A_ROW { Queue::Empties } else { Queue::Stands }
+    }
+
+    /// Of what each receiver says, the greatest but for those of the worst quarter.
+    fn but_the_worst<T: Ord + Default>(&self, of: impl Fn(&Reports) -> T) -> T {
+        let mut all: Vec<T> = self.receivers.values().map(of).collect();
+        all.sort_unstable();
+        all.truncate(self.counted());
+        all.pop().unwrap_or_default()
     }
 
     /// Receivers whose loss matters: all but the worst quarter.
@@ -190,7 +245,7 @@ impl RateFinder {
     fn begin(&mut self, now: Nanos, rate: u64) {
         self.rate = rate;
         let rtt = self.receivers.values().map(Reports::rtt).max().unwrap_or_default();
-        self.trial = Trial { from: now.after(self.lag).after(rtt), sent: 0, began: now, raised: false };
+        self.trial = Trial { from: now.after(self.lag).after(rtt), sent: 0, began: now, raised: None };
         self.receivers.values_mut().for_each(Reports::begin);
     }
 
@@ -210,11 +265,25 @@ impl RateFinder {
     }
 }
 
+/// Whether a queue stands in the way of packets.
+enum Queue {
+    Gone,
+    /// It becomes shorter, or may.
+    Empties,
+    Stands,
+}
+
 /// The greatest share that may be sent again: what VCMTP's authors call a loss that does not matter.
 const TARGET: f64 = 0.005;
 
 /// Bytes that a receiver must have asked for until that counts: some 80 packets of 1,500 bytes.
 const CLEAR: u64 = 120_000;
+
+/// By how much later packets must come so that a queue is believed in: more than a busy processor delays two reports in a row.
+const GROWN: Nanos = Nanos(10_000_000);
+
+/// Trials in a row in which one must have stood.
+const STANDING_IN_A_ROW: u8 = 2;
 
 /// How much of a rate must have been sent, where there was not always something to send, so that it counts as tried.
 const FILLED: f64 = 0.8;

@@ -553,7 +553,7 @@ const MOST_REASONS: usize = 4096;
 pub const LIKELY_RTT: Nanos = Nanos(100_000_000);
 
 /// How often a receiver says how it fares: a rate is judged by two or three of these.
-const REPORT: Nanos = Nanos(100_000_000);
+const REPORT: Nanos = Nanos(50_000_000);
 
 /// And how often while it loses something: so that a rate that is too high is known to be so soon.
-const LOSSY_REPORT: Nanos = Nanos(50_000_000);
+const LOSSY_REPORT: Nanos = Nanos(25_000_000);

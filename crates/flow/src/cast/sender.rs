@@ -2,15 +2,16 @@
 //!
 //! Products are sent one after the other, and each only once to the group unless something of it is lost: the next is under way while
 //! older ones are repaired. What receivers lack is counted, and a [`RepairPolicy`] says whether it goes to the group or to those who
-//! lack it. New products come first: while any waits, repairs have a small share of the rate, and unicast a rate of its own beside
-//! it. So a receiver that loses much costs the others little, whatever it asks for.
+//! lack it. New products come first: while any waits, repairs have a small share of the rate, and that only where they did not have it
+//! before, and unicast a rate of its own beside it. So a receiver that loses much costs the others little, whatever it asks for. What a
+//! receiver lacks that seldom loses anything goes before what others lack.
 //!
 //! Memory is bounded by how much is held, not by what is lost: a byte for each packet near which something is lacking, and
 //! a million runs for all receivers. What is left out is asked for again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use farlink_wire::cast::control::{BlockPackets, Report, Want};
+use farlink_wire::cast::control::{BlockPackets, Report};
 use farlink_wire::cast::packet::{Data, Parity};
 use farlink_wire::cast::{Payload, Position, Shape};
 use farlink_wire::message::Text;
@@ -25,11 +26,14 @@ mod held;
 mod lacking;
 mod peer;
 mod release;
+mod turns;
 
+use asked::Asked;
 use held::Held;
 pub use held::Hold;
 use peer::Peer;
 pub use peer::Progress;
+use turns::Turns;
 
 /// What a session is to be like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -125,11 +129,13 @@ pub struct Sender {
     nothing_from: Option<u32>,
     peers: BTreeMap<u32, Peer>,
     free_places: Vec<u32>,
-    /// Who waits for unicast, next first.
-    turns: VecDeque<u32>,
+    /// Who waits for unicast.
+    turns: Turns,
     /// What was asked for and is not dealt with yet, and when it will be.
-    unheard: Vec<(Nanos, u32, Vec<Want>)>,
+    unheard: Vec<Asked>,
     listen_until: Nanos,
+    /// What is being dealt with: a part at a time, between products.
+    heeding: VecDeque<Asked>,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
     /// Packets that receivers could have received, and that they lost, all together.
@@ -192,9 +198,10 @@ impl Sender {
             nothing_from: None,
             peers: BTreeMap::new(),
             free_places: Vec::new(),
-            turns: VecDeque::new(),
+            turns: Turns::default(),
             unheard: Vec::new(),
             listen_until: Nanos::MAX,
+            heeding: VecDeque::new(),
             waiting: 0,
             reported: (0, 0),
             pending: VecDeque::new(),
@@ -231,7 +238,7 @@ impl Sender {
     pub fn on_join(&mut self, now: Nanos, receiver: u32, first: u32) {
         self.on_leave(now, receiver);
         let place = self.free_places.pop().unwrap_or(self.peers.len() as u32);
-        let mut peer = Peer::new(place);
+        let mut peer = Peer::new(place, now, self.totals.first_pass);
         for (product, held) in &mut self.held {
             held.admit(place);
             if *product < first {
@@ -251,7 +258,7 @@ impl Sender {
 
     /// A receiver is there no longer. What it lacks, it may ask for when it joins again.
     pub fn on_leave(&mut self, now: Nanos, receiver: u32) {
-        self.on_report(receiver, Report::default());
+        self.account(receiver, Report::default());
         let Some(peer) = self.peers.remove(&receiver) else { return };
         self.waiting -= peer.waiting();
         self.free_places.push(peer.place);
@@ -281,7 +288,17 @@ impl Sender {
     }
 
     /// How a receiver fares.
-    pub fn on_report(&mut self, receiver: u32, report: Report) {
+    pub fn on_report(&mut self, now: Nanos, receiver: u32, report: Report) {
+        if let Some(peer) = self.peers.get_mut(&receiver)
+            && peer.progress.report.packets != report.packets
+        {
+            peer.heard_at = now;
+        }
+        self.account(receiver, report);
+        self.release_to_deaf(now, receiver);
+    }
+
+    fn account(&mut self, receiver: u32, report: Report) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         let before = std::mem::replace(&mut peer.progress.report, report);
         let (packets, lost) = self.reported;
@@ -344,11 +361,12 @@ impl Sender {
     pub fn deadline(&self) -> Option<Nanos> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         let heard = (!self.unheard.is_empty()).then_some(self.listen_until);
+        let heard = if self.heeding.is_empty() { heard } else { Some(Nanos::ZERO) };
         let expiry = [expiry, heard].into_iter().flatten().min();
         if self.peers.is_empty() {
             return expiry;
         }
-        let unicast = self.turns.iter().any(|receiver| self.is_writable(*receiver));
+        let unicast = self.turns.iter().any(|receiver| self.is_writable(receiver));
         let group = if !self.queue.is_empty() {
             self.pacer.free_at(Lane::Group)
         } else if unicast || self.has_multicast_repair() {

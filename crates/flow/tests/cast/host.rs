@@ -7,6 +7,7 @@ use std::rc::Rc;
 use farlink_flow::cast::parity::rebuild;
 use farlink_flow::cast::receiver::{Event, Failure, Receiver};
 use farlink_flow::cast::seal::Opener;
+use farlink_flow::cast::window::Window;
 use farlink_flow::digest;
 use farlink_wire::cast::control::{Control, Words};
 use farlink_wire::cast::packet::{Data, Header};
@@ -23,6 +24,8 @@ pub(crate) struct Host {
     pub(crate) path: Path,
     pub(crate) machine: Option<Receiver>,
     pub(crate) opener: Option<Opener>,
+    /// Of packets that are not sealed.
+    pub(crate) window: Window,
     /// Content by name.
     pub(crate) disk: HashMap<RelativePath, Vec<u8>>,
     /// Content of products without a name, and where it is known.
@@ -52,6 +55,7 @@ impl Host {
             path,
             machine: None,
             opener: None,
+            window: Window::new(0),
             disk: HashMap::new(),
             partial: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -126,14 +130,19 @@ impl Simulation {
     pub(crate) fn arrive(&mut self, host: usize, packet: Packet) {
         let each = &mut self.hosts[host];
         let (Some(machine), Some(opener)) = (&mut each.machine, &mut each.opener) else { return };
-        let (header, bytes) = if let Some(header) = packet.plain {
+        let (header, bytes) = if let Some((header, number)) = packet.plain {
+            if !each.window.is_new(number) {
+                return;
+            }
+            each.window.mark(number);
+            machine.on_counts(each.window.counts(), 0);
             (header, packet.bytes)
         } else {
             let mut bytes = packet.bytes.to_vec();
             let Ok((header, payload)) = opener.open(&mut bytes) else { return };
+            machine.on_counts(opener.counts(), opener.refused().total());
             (header, Rc::new(bytes[payload].to_vec()))
         };
-        machine.on_counts(opener.counts(), opener.refused().total());
         match header {
             Header::Data(data) => self.write(host, &data, &bytes),
             Header::Parity(parity) => machine.on_parity(self.now, &parity, &bytes),

@@ -1,6 +1,8 @@
 //! Whole sessions in virtual time.
 
 mod bad_input;
+mod feed;
+mod found_rate;
 mod host;
 mod overlaps;
 mod product;
@@ -25,7 +27,7 @@ fn config(rate: u64) -> Config {
         parity: 0,
         rates: Rates {
             group: BitsPerSec::new(rate).unwrap(),
-            repair: Fraction::new(0.02).unwrap(),
+            repair: Fraction::new(0.001).unwrap(),
             beside: BitsPerSec::new(rate / 10),
             around: 66,
         },

@@ -91,6 +91,32 @@ fn what_is_held_no_longer_is_caught_up_and_never_lost_in_silence() {
 }
 
 #[test]
+fn a_receiver_that_hears_nothing_of_the_group_catches_up_at_once() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    let deaf = simulation.join(Path::new(Nanos(5 * MS), 1.0));
+    for product in 0..20 {
+        simulation.product(&format!("{product}"), 40_000, Some(product));
+    }
+    let begun = simulation.now;
+    simulation.run_for(Nanos(1_000 * MS));
+    // Its way breaks later, in the midst of what is sent.
+    let late = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    simulation.run_for(Nanos(1_000 * MS));
+    (simulation.hosts[late].path.loss, simulation.hosts[late].until_loss) = (1.0, 0);
+    for product in 20..40 {
+        simulation.product(&format!("{product}"), 40_000, Some(product));
+    }
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && (0..3).all(|host| simulation.has_all(host)));
+    let took = simulation.completed().since(begun);
+    assert!(took < Nanos(8_000 * MS), "{took}");
+    let caught_up = |host: usize| simulation.hosts[host].machine.as_ref().unwrap().tally().caught_up;
+    assert_eq!((caught_up(0), caught_up(deaf), caught_up(late)), (0, 40, 20));
+}
+
+#[test]
 fn a_loss_that_many_share_is_repaired_once_and_a_rare_one_by_unicast() {
     let mut simulation = Simulation::new(config(200_000_000), false);
     group(&mut simulation, 20, 0.0);

@@ -8,6 +8,7 @@ use farlink_flow::cast::parity::ParityEncoder;
 use farlink_flow::cast::receiver::{self, Receiver};
 use farlink_flow::cast::seal::{FRONT, Opener, Sealer};
 use farlink_flow::cast::sender::{Config, Send, Sender};
+use farlink_flow::cast::window::Window;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Want, Words};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
@@ -44,11 +45,11 @@ pub(crate) enum Happening {
     },
 }
 
-/// A packet: sealed, or as it is.
+/// A packet: sealed, or as it is, with its number.
 #[derive(Clone)]
 pub(crate) struct Packet {
     pub(crate) bytes: Rc<Vec<u8>>,
-    pub(crate) plain: Option<Header>,
+    pub(crate) plain: Option<(Header, u64)>,
 }
 
 pub(crate) struct Simulation {
@@ -62,6 +63,8 @@ pub(crate) struct Simulation {
     pub(crate) session: u64,
     sealed: bool,
     sealer: Sealer,
+    /// The number of the next packet that is not sealed.
+    number: u64,
     parity: Option<ParityEncoder>,
     happenings: BinaryHeap<Reverse<(Nanos, u64)>>,
     what: HashMap<u64, Happening>,
@@ -92,6 +95,7 @@ impl Simulation {
             session: 1,
             sealed,
             sealer: sealer(1),
+            number: 0,
             parity: encoder(&config),
             happenings: BinaryHeap::new(),
             what: HashMap::new(),
@@ -136,6 +140,7 @@ impl Simulation {
         let pace = self.sender.pace();
         self.hosts.iter_mut().filter_map(|host| host.machine.as_mut()).for_each(|each| each.on_pace(pace));
         let each = &mut self.hosts[host];
+        each.window = Window::new(self.number);
         each.opener = Some(Opener::new(SessionId(self.session), &KEY, Protect::Encrypt, number).unwrap());
         each.partial.clear();
         each.names.clear();
@@ -311,7 +316,7 @@ impl Simulation {
                 self.sender.on_nack(now, receiver, wants);
             }
             Control::Have(runs) => self.sender.on_have(now, receiver, &runs),
-            Control::Report(report) => self.sender.on_report(receiver, report),
+            Control::Report(report) => self.sender.on_report(now, receiver, report),
             Control::Failed { product, .. } => self.sender.on_failed(now, receiver, product),
             other => panic!("{other:?} for a sender"),
         }
@@ -394,7 +399,8 @@ impl Simulation {
 
     fn packet(&mut self, header: Header, payload: &[u8]) -> Packet {
         if !self.sealed {
-            return Packet { bytes: Rc::new(payload.to_vec()), plain: Some(header) };
+            self.number += 1;
+            return Packet { bytes: Rc::new(payload.to_vec()), plain: Some((header, self.number - 1)) };
         }
         let mut bytes = vec![0; OVERHEAD + payload.len()];
         bytes[FRONT..FRONT + payload.len()].copy_from_slice(payload);

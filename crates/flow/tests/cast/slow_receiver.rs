@@ -88,3 +88,30 @@ fn many_slow_receivers_cost_the_others_less_than_the_repairs_share() {
     assert!(without / with > 0.95, "{with} s in all with slow receivers, {without} s without");
     assert_eq!(gone, 0);
 }
+
+#[test]
+fn one_that_seldom_loses_anything_does_not_wait_behind_those_that_lose_much() {
+    let mut config = config(100_000_000);
+    config.rates.beside = None;
+    let mut simulation = Simulation::new(config, false);
+    for host in 0..20 {
+        simulation.join(Path::new(Nanos(MS), if host < 8 { 0.2 } else { 0.0 }));
+    }
+    for product in 0..200 {
+        simulation.product(&format!("{product}"), 40_000, None);
+    }
+    simulation.finish();
+    // A packet now and then, while products wait for their first pass.
+    for _ in 0..3 {
+        simulation.run_for(Nanos(200 * MS));
+        simulation.hosts[15].until_loss = 5;
+    }
+    simulation.run(Nanos(120_000 * MS));
+    assert!(simulation.is_complete());
+    let (own, others) = (&simulation.hosts[15].stored, &simulation.hosts[16].stored);
+    let latest = own.iter().map(|(product, at)| at.since(others[product])).max().unwrap();
+    assert!(simulation.hosts[15].machine.as_ref().unwrap().tally().repaired > 1416);
+    assert!(latest < Nanos(20 * MS), "{latest}");
+    // Those that lose much wait for seconds.
+    assert!(simulation.completed().since(*others.values().max().unwrap()) > Nanos(500 * MS));
+}

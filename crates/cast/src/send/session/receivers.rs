@@ -34,7 +34,7 @@ impl Session<'_> {
             Heard::Report(report) => {
                 let rtt = if report.rtt == Nanos::ZERO { LIKELY_RTT } else { report.rtt };
                 let reckoned = Report { rtt, ..report };
-                self.machine.on_report(receiver, reckoned);
+                self.machine.on_report(now, receiver, reckoned);
                 self.tempo.on_report(now, receiver, &reckoned);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
                     peer.report = report;
@@ -72,6 +72,8 @@ impl Session<'_> {
         }
         let first = self.machine.oldest();
         self.machine.on_join(now, receiver, first);
+        let number = self.sealer.next();
+        self.tempo.on_join(receiver, number);
         let welcome = Welcome {
             host: facts::host(),
             session: self.id,
@@ -79,7 +81,7 @@ impl Session<'_> {
             protect: self.plan.protect,
             payload: self.payload,
             block: self.redundancy.block(),
-            number: self.sealer.next(),
+            number,
             first,
             position: self.machine.position(),
             pace: self.machine.pace(),

@@ -37,13 +37,28 @@ impl Tempo {
         }
     }
 
-    /// So many bytes have been sent to the group in all, and nothing waited for its first pass last at `idle_at`: a new rate, where there
-    /// is one.
-    pub(super) fn adjust(&mut self, now: Nanos, sent: u64, idle_at: Nanos) -> Option<BitsPerSec> {
-        let Self::Found { finder, told } = self else { return None };
-        finder.on_idle(idle_at);
-        finder.on_sent(sent - std::mem::replace(told, sent));
-        finder.poll(now)
+    /// So many bytes have been sent to the group in all, the next packet has number `next`, and nothing waited for its first pass last at
+    /// `idle_at`.
+    pub(super) fn on_sent(&mut self, now: Nanos, sent: u64, next: u64, idle_at: Nanos) {
+        if let Self::Found { finder, told } = self {
+            finder.on_idle(idle_at);
+            finder.on_sent(now, sent - std::mem::replace(told, sent), next);
+        }
+    }
+
+    /// A new rate, where there is one, after something was heard.
+    pub(super) fn adjust(&mut self, now: Nanos) -> Option<BitsPerSec> {
+        match self {
+            Self::Found { finder, .. } => finder.poll(now),
+            Self::Fixed(_) => None,
+        }
+    }
+
+    /// A receiver takes part, and counts packets from number `first` on.
+    pub(super) fn on_join(&mut self, receiver: u32, first: u64) {
+        if let Self::Found { finder, .. } = self {
+            finder.on_join(receiver, first);
+        }
     }
 
     /// A receiver says how it fares.

@@ -2,8 +2,8 @@
 
 use farlink_wire::quantity::Nanos;
 
-use super::reports::ENOUGH;
-use super::{Bad, FIRST_LOOK_UP, LAST_LOOK_UP, RateFinder, TARGET};
+use super::reports::{ENOUGH, Reports};
+use super::{Bad, FIRST_LOOK_UP, GROWN, LAST_LOOK_UP, RateFinder, TARGET};
 
 /// How far the search is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,14 +51,11 @@ impl RateFinder {
                 self.phase = Phase::Narrow { good: rate, bad };
                 self.narrow(now)
             }
-            Phase::Reach { .. } if rate >= self.most => {
-                self.look_up = FIRST_LOOK_UP;
-                self.settle(now, rate)
-            }
+            Phase::Reach { .. } if rate >= self.most => self.settle(now, rate),
             // It was not the path, but something that is over.
             Phase::Reach { step, .. } => {
-                self.look_up = FIRST_LOOK_UP;
-                let step = (2.0 * step).min(CLIMB - 1.0);
+                let is_far = rate as f64 >= CHANGED * self.found as f64;
+                let step = if is_far { (2.0 * step).min(CLIMB - 1.0) } else { step };
                 self.phase = Phase::Reach { good: rate, step };
                 self.above(rate, step)
             }
@@ -75,6 +72,9 @@ impl RateFinder {
                     return self.settle(now, rate);
                 }
                 self.phase = Phase::Reach { good: rate, step: STEP };
+                self.found = rate;
+                // Where nothing higher is found, it is looked for more seldom.
+                self.look_up = Nanos(2 * self.look_up.0).min(LAST_LOOK_UP);
                 self.above(rate, STEP)
             }
             Phase::Doubt { .. } => rate,
@@ -128,13 +128,32 @@ impl RateFinder {
         Some(self.settle(now, next.clamp(self.least, self.rate)))
     }
 
+    /// The rate was too high, and one that was good is gone back to: `before`, or where a queue had begun to grow then, a lower one.
+    pub(super) fn step_back(&mut self, before: u64) -> u64 {
+        let good = match self.phase {
+            Phase::Reach { .. } => self.found,
+            Phase::Climb if self.but_the_worst(Reports::stood) >= Nanos(GROWN.0 / 4) => {
+                ((before as f64 / CLIMB) as u64).max(self.least)
+            }
+            _ => before,
+        };
+        self.phase = Phase::Narrow { good, bad: self.rate };
+        self.before = None;
+        good
+    }
+
+    /// A queue stands, and would for ever: it empties at a lower rate.
+    pub(super) fn lower(&mut self) -> u64 {
+        let next = ((self.rate as f64 * LOWER) as u64).max(self.least);
+        self.phase = Phase::Narrow { good: next, bad: self.rate };
+        (self.standing, self.is_lowered, self.before) = (0, true, None);
+        next
+    }
+
     /// The rate was too high: what arrives of it is what the path carries.
     fn give_way(&mut self, now: Nanos, loss: f64) -> u64 {
         if self.rate <= self.least {
             return self.settle(now, self.least);
-        }
-        if matches!(self.phase, Phase::Reach { .. }) {
-            self.look_up = Nanos(2 * self.look_up.0).min(LAST_LOOK_UP);
         }
         let excess = ((loss - self.base) / (1.0 - self.base)).max(0.0);
         let carried = self.rate as f64 * (1.0 - excess);
@@ -155,11 +174,18 @@ impl RateFinder {
 
     /// Whether the rate above loses what would be lost at any.
     fn resolve(&mut self, now: Nanos, loss: f64, above: u64) -> u64 {
-        if loss < SAME * self.base {
+        // What would be lost at this rate, were it because of the rate.
+        let due = (1.0 - above as f64 * (1.0 - self.base) / self.rate as f64).max(0.0);
+        if loss <= TARGET {
             // It does not.
-            self.base = if loss <= TARGET { 0.0 } else { loss };
+            self.base = 0.0;
             self.phase = Phase::Narrow { good: self.rate, bad: above };
             return self.narrow(now);
+        }
+        if loss < due + SAME * (self.base - due) {
+            // It is the rate after all, and this one is too high as well.
+            self.base = 0.0;
+            return self.give_way(now, loss);
         }
         self.phase = Phase::Hold { since: now, bad: 0, doubtful: false };
         above
@@ -175,6 +201,9 @@ impl RateFinder {
     }
 
     fn settle(&mut self, now: Nanos, rate: u64) -> u64 {
+        if rate as f64 >= CHANGED * self.found as f64 {
+            self.look_up = FIRST_LOOK_UP;
+        }
         self.phase = Phase::Hold { since: now, bad: 0, doubtful: true };
         rate
     }
@@ -188,7 +217,13 @@ impl RateFinder {
 const CLIMB: f64 = 1.25;
 
 /// How close a good and a bad rate are when the search ends.
-const CLOSE: f64 = 1.07;
+const CLOSE: f64 = 1.03;
+
+/// How much lower a rate is at which a queue empties: 10 ms of it in a fifth of a second.
+const LOWER: f64 = 0.95;
+
+/// By how much more than was found before a path has changed.
+const CHANGED: f64 = 1.1;
 
 /// How far below what arrived of a rate that was too high the next one is, and how far above it a rate is too high for certain.
 const MARGIN: f64 = 0.97;

@@ -4,18 +4,38 @@ use farlink_wire::quantity::Nanos;
 
 use super::TARGET;
 
-/// A receiver's counts, and what it lacks.
+/// A receiver's counts, how late packets come, and what it lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reports {
+    /// The number of the first packet that it could receive.
+    first: u64,
     /// At the first report of this trial.
     base: Option<(u64, u64)>,
     newest: (u64, u64),
     rtt: Nanos,
+    /// Of the first packet that the newest report and the one before it did not know of yet: how long ago it had left.
+    ages: [Nanos; 2],
+    /// Of the newest report before this trial, and reports since.
+    before: Nanos,
+    reports: u32,
+    /// The least age of the present [`WINDOW`], and of the one before; when the present one began.
+    least: [Option<Nanos>; 2],
+    window: Nanos,
     /// Bytes that it asked for in this trial for the first time.
     asked: u64,
 }
 
 impl Reports {
+    /// Of a receiver that counts packets from number `first` on.
+    pub(super) fn new(first: u64) -> Self {
+        Self { first, ..Self::default() }
+    }
+
+    /// The number of the first packet that it does not know of, where it could have received `packets`.
+    pub(super) const fn number(&self, packets: u64) -> u64 {
+        self.first.saturating_add(packets)
+    }
+
     /// It could have received so many packets, and did not receive `lost` of them.
     pub(super) fn take(&mut self, packets: u64, lost: u64, rtt: Nanos, is_of_trial: bool) {
         self.newest = (packets, lost);
@@ -23,6 +43,18 @@ impl Reports {
         if is_of_trial && self.base.is_none() {
             self.base = Some(self.newest);
         }
+    }
+
+    /// The first packet that its report did not know of had left so long ago.
+    pub(super) fn wait(&mut self, now: Nanos, age: Nanos) {
+        self.ages = [age, self.ages[0]];
+        self.reports = self.reports.saturating_add(1);
+        if now.since(self.window) >= WINDOW {
+            self.window = now;
+            self.least = [None, self.least[0]];
+        }
+        let least = self.least[0].map_or(age, |least| least.min(age));
+        self.least[0] = Some(least);
     }
 
     /// It asked for so many bytes for the first time.
@@ -33,11 +65,7 @@ impl Reports {
     /// Another trial begins.
     pub(super) const fn begin(&mut self) {
         (self.base, self.asked) = (None, 0);
-    }
-
-    /// What it says from now on counts.
-    pub(super) const fn rebase(&mut self) {
-        self.base = None;
+        (self.before, self.reports) = (self.ages[0], 0);
     }
 
     /// Bytes that it asked for in this trial.
@@ -48,6 +76,40 @@ impl Reports {
     /// How far away it is.
     pub(super) const fn rtt(&self) -> Nanos {
         self.rtt
+    }
+
+    /// By how much packets have come later in this trial, report by report.
+    pub(super) fn growth(&self) -> Nanos {
+        if self.reports < 2 {
+            return Nanos::ZERO;
+        }
+        let [newest, before] = self.ages.map(|age| age.since(self.before));
+        // One that is late alone is the fault of somebody's processor.
+        newest.min(Nanos(4 * before.0))
+    }
+
+    /// How much later packets come than they do when nothing stands in their way.
+    pub(super) fn queue(&self) -> Nanos {
+        self.ages[0].min(self.ages[1]).since(self.at_best())
+    }
+
+    /// And how much later they came when this trial began.
+    pub(super) fn stood(&self) -> Nanos {
+        self.before.since(self.at_best())
+    }
+
+    fn at_best(&self) -> Nanos {
+        self.least.iter().flatten().min().copied().unwrap_or_default()
+    }
+
+    /// Whether they come sooner than before this trial.
+    pub(super) fn is_falling(&self) -> bool {
+        self.ages[0].after(FALLING) < self.before
+    }
+
+    /// What stands in the way of packets is none of ours.
+    pub(super) fn accept(&mut self) {
+        self.least = [Some(self.ages[0].min(self.ages[1])), None];
     }
 
     /// The share that was lost in this trial, once that is certain enough where `base` is lost at any rate.
@@ -68,3 +130,9 @@ pub(super) const ENOUGH: u64 = 4000;
 
 /// Packets of which none may be lost by chance, with a share of [`TARGET`], but once in 150 times.
 const SPOTLESS: u64 = 1000;
+
+/// For how long, and as long again, it counts how soon packets came at best: paths change, too.
+const WINDOW: Nanos = Nanos(10_000_000_000);
+
+/// By how much sooner packets come where a queue empties.
+const FALLING: Nanos = Nanos(1_000_000);

@@ -1,14 +1,21 @@
 //! What a sender sends next: products first, repairs within their share.
 
+use std::ops::Range;
+
 use farlink_wire::cast::control::MOST_REPAIR;
 use farlink_wire::quantity::Nanos;
 
-use super::held::bytes;
+use super::held::{bytes, shape};
+use super::turns::Round;
 use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
 
 impl Sender {
     /// The next to leave, where anything may leave now.
     pub(super) fn choose(&mut self, now: Nanos) -> Option<Send> {
+        if !self.heeding.is_empty() {
+            // Who lacks what is not known yet: products do not wait for that.
+            return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
+        }
         let sent = if self.queue.is_empty() {
             // What is saved up is left to the next product.
             self.pacer.is_free(Lane::Spare, now).then(|| self.choose_idle(now))
@@ -19,21 +26,23 @@ impl Sender {
             return Some(send);
         }
         if self.pacer.is_free(Lane::Beside, now) {
-            return self.unicast(now, &[Lane::Beside], self.least_lacking(!self.queue.is_empty()));
+            return self.unicast_any(now, &[Lane::Beside], self.least_lacking(!self.queue.is_empty()));
         }
         None
     }
 
     fn choose_busy(&mut self, now: Nanos) -> Option<Send> {
-        // Where there was spare time lately, repairs had it, and will again.
-        if now.since(self.idle_at) >= LONG_BUSY && self.pacer.is_free(Lane::Repair, now) {
+        if let Some(send) = self.rare(now, Lane::Group) {
+            return Some(send);
+        }
+        if self.pacer.is_free(Lane::Repair, now) {
             let lanes = [Lane::Group, Lane::Repair];
             let least = self.least_lacking(true);
             if let Some(send) = self.multicast_repair(now, &lanes, least) {
                 return Some(send);
             }
             if self.pacer.free_at(Lane::Beside).is_none()
-                && let Some(send) = self.unicast(now, &lanes, least)
+                && let Some(send) = self.unicast_any(now, &lanes, least)
             {
                 return Some(send);
             }
@@ -43,15 +52,32 @@ impl Sender {
 
     fn choose_idle(&mut self, now: Nanos) -> Option<Send> {
         self.idle_at = now;
-        let least = self.least_lacking(false);
-        if let Some(send) = self.multicast_repair(now, &[Lane::Spare], least) {
+        if let Some(send) = self.rare(now, Lane::Spare) {
+            return Some(send);
+        }
+        let (lanes, least) = ([Lane::Spare, Lane::Repair], self.least_lacking(false));
+        if let Some(send) = self.multicast_repair(now, &lanes, least) {
             return Some(send);
         }
         // The group needs nothing: unicast may have its rate as well.
-        if let Some(send) = self.unicast(now, &[Lane::Spare], least) {
+        if let Some(send) = self.unicast_any(now, &lanes, least) {
             return Some(send);
         }
         self.status(now)
+    }
+
+    /// What a receiver lacks that seldom loses anything: it waits for nobody's masses.
+    fn rare(&mut self, now: Nanos, lane: Lane) -> Option<Send> {
+        if self.turns.count(Round::Few) == 0 || !self.pacer.is_free(Lane::Rare, now) {
+            return None;
+        }
+        let least = self.least_lacking(lane == Lane::Group);
+        self.unicast(now, Round::Few, &[lane, Lane::Rare], least)
+    }
+
+    fn unicast_any(&mut self, now: Nanos, lanes: &[Lane], least: u32) -> Option<Send> {
+        let few = self.unicast(now, Round::Few, lanes, least);
+        few.or_else(|| self.unicast(now, Round::Many, lanes, least))
     }
 
     /// The next run of the product that is being sent.
@@ -113,53 +139,72 @@ impl Sender {
         }
         // A product that comes meanwhile should not wait for long.
         let run = if lanes.contains(&Lane::Spare) { (self.pacer.run() / 4).max(1) } else { self.pacer.run() };
-        let payload = self.config.payload;
-        let longest = self.longest_rtt();
         for product in &self.needy {
             let Some(held) = self.held.get_mut(product) else { continue };
             let found =
                 held.lacking.next(held.cursor, least, run).or_else(|| held.lacking.next(0, least, run));
             let Some(packets) = found else { continue };
-            held.repeat(now, packets.clone(), longest);
             let product = *product;
-            let (offset, bytes) = bytes(held.shape, payload, &packets);
-            let header = Data { product, shape: held.shape, offset, repair: true };
-            if held.lacking.is_empty() {
-                self.needy.remove(&product);
-            }
-            self.totals.multicast_repair += bytes;
-            for lane in lanes {
-                let wire = self.pacer.charge(*lane, now, packets.end - packets.start, bytes);
-                self.totals.group_wire += if *lane == Lane::Repair { 0 } else { wire };
-            }
-            return Some(Send::Data { header, bytes });
+            return self.repeat(now, lanes, product, packets);
         }
         self.nothing_from = Some(least);
         None
     }
 
-    /// The next run for the receiver whose turn it is. What `least` receivers lack is left to the group.
-    fn unicast(&mut self, now: Nanos, lanes: &[Lane], least: u32) -> Option<Send> {
+    /// These packets, to the group again.
+    fn repeat(&mut self, now: Nanos, lanes: &[Lane], product: u32, packets: Range<u64>) -> Option<Send> {
+        let longest = self.longest_rtt();
+        let held = self.held.get_mut(&product)?;
+        held.repeat(now, packets.clone(), longest);
+        let (offset, bytes) = bytes(held.shape, self.config.payload, &packets);
+        let header = Data { product, shape: held.shape, offset, repair: true };
+        if held.lacking.is_empty() {
+            self.needy.remove(&product);
+        }
+        self.totals.multicast_repair += bytes;
+        for lane in lanes {
+            let wire = self.pacer.charge(*lane, now, packets.end - packets.start, bytes);
+            self.totals.group_wire += if matches!(lane, Lane::Repair | Lane::Rare) { 0 } else { wire };
+        }
+        Some(Send::Data { header, bytes })
+    }
+
+    /// The next run for the receiver whose turn it is. What `least` receivers lack is left to the group, and goes there now where the
+    /// receiver is one of those that are not to wait for it.
+    fn unicast(&mut self, now: Nanos, round: Round, lanes: &[Lane], least: u32) -> Option<Send> {
         let payload = self.config.payload;
         let most = (MOST_REPAIR as u64 / u64::from(payload.get())).min(UNICAST_RUN);
         let most = match lanes {
-            [Lane::Beside] => most,
+            [Lane::Beside, ..] => most,
             // Nobody waits but for a product that comes in this quarter of a millisecond.
-            [Lane::Spare] => most.min(self.pacer.run()),
+            [Lane::Spare, ..] => most.min(self.pacer.run()),
             _ => most.min((self.pacer.run() / 4).max(1)),
         };
-        for _ in 0..self.turns.len() {
-            let receiver = self.turns.pop_front()?;
+        let is_rare = lanes.contains(&Lane::Rare);
+        for _ in 0..self.turns.count(round) {
+            let receiver = self.turns.pop(round)?;
             let Some(peer) = self.peers.get_mut(&receiver) else { continue };
             if !peer.is_writable && !peer.wanted.is_empty() {
-                self.turns.push_back(receiver);
+                self.turns.push(round, receiver);
                 continue;
             }
             while let Some((product, packets)) = peer.next(most) {
                 self.waiting -= packets.end - packets.start;
-                let (shape, packets) = if let Some(held) = self.held.get_mut(&product) {
+                let is_owed = peer.owed.contains(&product);
+                let (shape, packets) = if !is_owed && let Some(held) = self.held.get_mut(&product) {
                     // Sent to the group since, or better sent to it.
                     let count = |packet| held.lacking.count(packet);
+                    if is_rare && let Some(start) = packets.clone().find(|packet| count(*packet) >= least) {
+                        let end =
+                            (start..packets.end).find(|packet| count(*packet) < least).unwrap_or(packets.end);
+                        self.waiting += peer.want(product, packets.start..start);
+                        self.waiting += peer.want(product, end..packets.end);
+                        peer.has_turn = !peer.wanted.is_empty();
+                        if peer.has_turn {
+                            self.turns.push(peer.round(self.totals.first_pass, payload), receiver);
+                        }
+                        return self.repeat(now, lanes, product, start..end);
+                    }
                     let elsewhere = |packet: &u64| count(*packet) == 0 || count(*packet) >= least;
                     let Some(start) = packets.clone().find(|packet| !elsewhere(packet)) else { continue };
                     let end = (start..packets.end).find(elsewhere).unwrap_or(packets.end);
@@ -169,14 +214,14 @@ impl Sender {
                         self.needy.remove(&product);
                     }
                     (held.shape, start..end)
-                } else if let Some(shape) = self.archive.get(&product) {
-                    (*shape, packets)
+                } else if let Some(shape) = shape(&self.archive, &self.held, product) {
+                    (shape, packets)
                 } else {
                     continue;
                 };
                 peer.has_turn = !peer.wanted.is_empty();
                 if peer.has_turn {
-                    self.turns.push_back(receiver);
+                    self.turns.push(peer.round(self.totals.first_pass, payload), receiver);
                 }
                 let (offset, bytes) = bytes(shape, payload, &packets);
                 peer.mark_sent(product, packets.clone());
@@ -206,9 +251,6 @@ impl Sender {
         if self.needy.is_empty() { u32::MAX } else { self.policy.least_lacking(&self.view(busy)) }
     }
 }
-
-/// How long products must have been waiting for repairs to take their share.
-const LONG_BUSY: Nanos = Nanos(50_000_000);
 
 /// Most packets of one run for one receiver, so that the others have their turns.
 const UNICAST_RUN: u64 = 16;

@@ -156,6 +156,15 @@ pub(super) fn bytes(shape: Shape, payload: Payload, packets: &Range<u64>) -> (u6
     (offset, (packets.end * payload).min(shape.stream()) - offset)
 }
 
+/// The stream of a product that can still be had.
+pub(super) fn shape(
+    archive: &BTreeMap<u32, Shape>,
+    held: &BTreeMap<u32, Held>,
+    product: u32,
+) -> Option<Shape> {
+    archive.get(&product).copied().or_else(|| held.get(&product).map(|held| held.shape))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

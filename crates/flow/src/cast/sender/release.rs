@@ -31,6 +31,29 @@ impl Sender {
         }
     }
 
+    /// To a receiver that hears nothing of the group what was sent to it is gone: it catches up over its connection.
+    pub(super) fn release_to_deaf(&mut self, now: Nanos, receiver: u32) {
+        let Some(peer) = self.peers.get_mut(&receiver) else { return };
+        if now.since(peer.heard_at) < DEAF {
+            return;
+        }
+        let mut gone = Vec::new();
+        for (product, held) in self.held.iter_mut().filter(|(_, held)| held.until.is_some()) {
+            if held.settle(peer.place) {
+                self.waiting -= peer.forget(*product);
+                peer.owed.insert(*product);
+                peer.gone.insert(*product);
+                gone.push(*product);
+            }
+        }
+        if gone.is_empty() {
+            return;
+        }
+        self.totals.gone += gone.len() as u64;
+        self.tell_gone(receiver);
+        gone.into_iter().for_each(|product| self.release_if_settled(now, product));
+    }
+
     fn release(&mut self, now: Nanos, product: u32) {
         let Some(held) = self.held.remove(&product) else { return };
         self.forget_first_pass(product, Some(&held));
@@ -65,6 +88,9 @@ impl Sender {
         }
     }
 }
+
+/// After what time without a packet of the group a receiver hears nothing of it: something is sent to it each second.
+const DEAF: Nanos = Nanos(3_000_000_000);
 
 /// Shapes of products that are held no longer: 32 MB of them, which are days of a feed.
 const MOST_ARCHIVED: usize = 1 << 20;
