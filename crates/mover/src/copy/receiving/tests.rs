@@ -1,6 +1,9 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use farlink_flow::digest;
+use farlink_wire::message::copy::Unit;
+
 use super::super::target::TargetOptions;
 use super::super::target::tests::{Scratch, file};
 use super::read_back::MOST_SPOILED;
