@@ -245,15 +245,6 @@ pub struct Request {
     pub host: Host,
 }
 
-impl Request {
-    /// Whether the sender's bursts may need pacing: no rate is held, no buffer bounds the window, and there is one stream. Several that are
-    /// paced leave slow start later, all together, and lose more than their bursts would (bench/memory.md).
-    #[must_use]
-    pub const fn may_pace(&self) -> bool {
-        self.declared.is_none() && self.buffer.is_none() && self.streams.get() == 1
-    }
-}
-
 /// What an end says of its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {

@@ -24,7 +24,7 @@ pub(crate) struct Manner {
     pub(crate) automatic: bool,
     /// Whether somebody chose the size of the buffers.
     pub(crate) is_buffer_fixed: bool,
-    /// Whether the kernel may pace: no rate is held, no buffer bounds the window, and there is one stream.
+    /// Whether the kernel may pace.
     pub(crate) may_pace: bool,
     /// Most bits a second.
     pub(crate) limit: Option<BitsPerSec>,
@@ -41,18 +41,19 @@ pub(crate) struct Manner {
 impl Manner {
     /// As `request` asks for it.
     pub(crate) fn of(request: &Request, seal: Option<[u8; 32]>, report: bool, control: &Control) -> Self {
+        let tuning = Tuning::from(request);
         Self {
             resume: request.resume,
             verify: request.verify,
             seal,
             automatic: automatic::is_asked(request.congestion.as_ref()),
             is_buffer_fixed: request.buffer.is_some(),
-            may_pace: request.declared.is_none() && request.buffer.is_none() && request.streams.get() == 1,
+            may_pace: tuning.may_pace(),
             limit: request.limit,
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
-            circuit: CircuitWatch::of(&Tuning::from(request), monotonic()),
+            circuit: CircuitWatch::of(&tuning, monotonic()),
         }
     }
 }
