@@ -24,6 +24,7 @@ mod outgoing;
 mod plan;
 mod receiving;
 mod record;
+mod redial;
 mod seal;
 mod sending;
 pub(crate) mod serve;

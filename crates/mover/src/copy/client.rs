@@ -24,6 +24,7 @@ use super::ledger::Ledger;
 use super::manner::Manner;
 use super::plan::{Finished, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
+use super::redial::{Redial, Redialled};
 use super::sending::{Sending, Tally};
 use super::serve::absolute;
 use super::source::SourcePath;
@@ -32,7 +33,7 @@ use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::far::{Line, Opened, ThisEnd};
+use crate::far::{Opened, ThisEnd};
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
@@ -160,6 +161,7 @@ impl Attempt<'_> {
         let before = Emulated::of_this_host();
         let Some(opened) = plan.far.open(&request, self.this_end(), self.stop)? else { return Ok(true) };
         let Opened { control, data, line, warnings, early } = opened;
+        let redial = Redial::new(line, wake.clone())?;
         for warning in warnings {
             ledger.warn(warning);
         }
@@ -197,11 +199,11 @@ impl Attempt<'_> {
         };
         let count = data.len();
         for (number, channel) in data {
-            end.join(number, channel)?;
+            end.join(number, channel).inspect_err(|_| end.abort())?;
         }
         let mut client = Client {
             ledger,
-            line,
+            redial,
             end: &end,
             next: count as u32,
             replaced: 0,
@@ -213,7 +215,8 @@ impl Attempt<'_> {
         };
         let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early);
         client.drain();
-        let (samples, host) = (std::mem::take(&mut client.samples), client.host.take());
+        // What ssh started lives until all is done, and with it the way by which connections are dialled.
+        let Client { samples, host, .. } = client;
         if !matches!(&talked, Ok(talk) if !talk.interrupted) {
             // Whoever is still there is told.
             let reason = match &talked {
@@ -433,7 +436,7 @@ fn tally(end: &End) -> Tally {
 /// The client's part in a conversation.
 struct Client<'a, 'l> {
     ledger: &'a mut Ledger<'l>,
-    line: Box<dyn Line>,
+    redial: Redial,
     end: &'a End,
     /// Number of the next connection.
     next: u32,
@@ -480,24 +483,28 @@ impl Party for Client<'_, '_> {
             if self.replaced > MOST_REPLACED {
                 return Err(CopyError::NoStream);
             }
-            let number = self.next;
+            self.redial.ask(*stream, self.next);
             self.next += 1;
-            match self.line.another(number) {
+        }
+        let redialled = self.redial.take();
+        let any = !redialled.is_empty();
+        for Redialled { lost, number, outcome } in redialled {
+            match outcome {
                 Ok(channel) => {
-                    self.ledger.warn(format!("data connection {stream} broke: another takes its place"));
+                    self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
                     end.join(number, channel)?;
                 }
                 Err(error) => self.ledger.warn(format!(
-                    "data connection {stream} broke, and no other can be had: {}",
+                    "data connection {lost} broke, and no other can be had: {}",
                     chain(&error)
                 )),
             }
         }
-        match end {
-            End::Sender(sending) if sending.streams() == 0 => Err(CopyError::NoStream),
-            End::Receiver(receiving) if receiving.streams() == 0 => Err(CopyError::NoStream),
-            _ => Ok(()),
-        }
+        let streams = match end {
+            End::Sender(sending) => sending.streams(),
+            End::Receiver(receiving) => receiving.streams(),
+        };
+        if any && streams == 0 && !self.redial.is_going() { Err(CopyError::NoStream) } else { Ok(()) }
     }
 
     fn account(&mut self) -> Account {

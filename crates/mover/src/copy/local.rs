@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
@@ -23,10 +24,10 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let mut control = Control::new(Channel::over_unix(near).map_err(failed)?, Vec::new()).map_err(failed)?;
     let mut theirs = Control::new(Channel::over_unix(far).map_err(failed)?, Vec::new()).map_err(failed)?;
     let (streams, incoming) = channel();
-    let mut line = Pairs(streams);
+    let (line, stop) = (Pairs(streams), Wake::new().map_err(failed)?);
     let mut data = Vec::new();
     for number in 0..u32::from(request.streams) {
-        data.push((number, line.another(number)?));
+        data.push((number, line.another(number, &stop)?));
     }
     control.greet()?;
     theirs.greet()?;
@@ -40,14 +41,15 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
         theirs.part();
     };
     far_end.spawn(work).map_err(|source| CopyError::System { attempt: "start a thread", source })?;
-    Ok(Opened { control, data, line: Box::new(line), warnings: Vec::new(), early: VecDeque::new() })
+    Ok(Opened { control, data, line: Arc::new(line), warnings: Vec::new(), early: VecDeque::new() })
 }
 
 /// Connections within the process.
+#[derive(Debug)]
 struct Pairs(Sender<(u32, Channel)>);
 
 impl Line for Pairs {
-    fn another(&mut self, number: u32) -> Result<Channel, CopyError> {
+    fn another(&self, number: u32, _stop: &Wake) -> Result<Channel, CopyError> {
         let failed = |source| CopyError::System { attempt: "connect the two ends", source };
         let (near, far) = UnixStream::pair().map_err(failed)?;
         let far = Channel::over_unix(far).map_err(failed)?;
