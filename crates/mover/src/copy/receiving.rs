@@ -1,9 +1,9 @@
 //! The receiving end of a file transfer: what has come, what is stored, and what is to be said of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farlink_flow::arrivals::Arrivals;
 use farlink_host::clock::monotonic;
@@ -27,6 +27,7 @@ mod opening;
 mod outbox;
 mod packs;
 mod progress;
+mod proof;
 mod read_back;
 mod sender;
 mod writers;
@@ -61,6 +62,8 @@ pub(crate) struct Receiving {
     began: Nanos,
     state: Mutex<State>,
     opening: Mutex<()>,
+    /// What is there of a file from before is known, or it is of no interest any more.
+    proved: Condvar,
     wake: Wake,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
@@ -70,6 +73,9 @@ pub(crate) struct Receiving {
 struct State {
     arrivals: Arrivals,
     files: HashMap<u32, Arc<Incoming>>,
+    /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
+    unproven: VecDeque<Arc<Incoming>>,
+    proving: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
     samples: Vec<u64>,
@@ -95,6 +101,8 @@ pub(crate) struct Incoming {
     pub(crate) frame: File,
     store: Store,
     digests: Mutex<Digests>,
+    /// Whether it is known what is there from before.
+    is_proven: AtomicBool,
     /// Whether it has its final name: nothing is written then. Held for reading while something is.
     closed: RwLock<bool>,
     /// Whose turn it is to write, of those who do: the kernel lets one thread write a file at a time, and has the others wait at a cost.
@@ -123,15 +131,15 @@ impl Incoming {
 pub(crate) enum Payload {
     /// It is written, and its digest is this.
     Written(Digest),
-    /// It could not be written, and its file was given up.
+    /// It could not be written, and its file was given up; or all is over.
     Dropped,
 }
 
 impl Receiving {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
         let began = monotonic();
-        let (timing, state, opening) = (Timing::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { manner, timing, began, state, opening, wake, halt })
+        let (state, opening, proved) = (Mutex::default(), Mutex::default(), Condvar::new());
+        Arc::new(Self { manner, timing: Timing::new(), began, state, opening, proved, wake, halt })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -182,7 +190,9 @@ impl Receiving {
 
     /// All threads have ended: partial files that are left are for whoever comes next, now and not when the last thread is gone.
     pub(crate) fn let_go(&self) {
-        self.state().files.clear();
+        let mut state = self.state();
+        state.files.clear();
+        state.unproven.clear();
     }
 
     /// Why it cannot go on, where a thread found out; once.
@@ -192,6 +202,7 @@ impl Receiving {
 
     /// Finishes where everything is there.
     fn settle(&self) {
+        self.proved.notify_all();
         let mut state = self.state();
         if state.finished || !state.arrivals.is_complete() {
             return;
@@ -241,7 +252,9 @@ impl Shared for Receiving {
         if state.failure.is_none() {
             state.failure = failure;
         }
+        state.files.values().for_each(|incoming| incoming.store.stop());
         drop(state);
+        self.proved.notify_all();
         self.wake.raise();
     }
 }

@@ -122,7 +122,8 @@ impl House {
             _ => Kind::Clear,
         };
         let name = (guest.known.as_ref().map(|(key, _)| *key), request.key);
-        let turn = self.copies.enter(name).map_err(|error| SessionError::refused(chain(&error)))?;
+        let until = monotonic().after(self.limits.patience.min(request.patience.get()));
+        let turn = self.copies.enter(name, until).map_err(|error| SessionError::refused(chain(&error)))?;
         let claim = self.claim(request.token, kind)?;
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };

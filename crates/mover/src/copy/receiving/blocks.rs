@@ -27,7 +27,7 @@ impl Receiving {
     }
 
     /// Writes a piece of block `index` that `stream` brings, unless another connection has brought the block meanwhile; false where that
-    /// failed, and the file was given up.
+    /// failed, and the file was given up, or all is over.
     pub(crate) fn write(
         &self,
         incoming: &Incoming,
@@ -35,6 +35,9 @@ impl Receiving {
         offset: u64,
         piece: &[u8],
     ) -> bool {
+        if !self.wait_until_proven(incoming) {
+            return false;
+        }
         let written = self.timing.during(Stage::Disk, || {
             let mut writers = incoming.writers();
             let closed = incoming.closed.read().unwrap_or_else(PoisonError::into_inner);

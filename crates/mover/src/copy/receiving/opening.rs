@@ -1,6 +1,6 @@
 //! Files that are said, at the receiver: where they go, and what is there of them already.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use farlink_wire::entry::Digest;
@@ -14,8 +14,9 @@ use crate::copy::target::TargetError;
 use crate::copy::timing::Stage;
 
 impl Receiving {
-    /// The file that `frame` says; `None` where it is stored or given up already.
-    pub(crate) fn open(&self, frame: File) -> Result<Option<Arc<Incoming>>, CopyError> {
+    /// The file that `frame` says; `None` where it is stored or given up already. What is there of it from before may not be proven yet:
+    /// nothing is written sooner.
+    pub(crate) fn open(self: &Arc<Self>, frame: File) -> Result<Option<Arc<Incoming>>, CopyError> {
         let number = frame.file;
         let bytes = block_bytes(frame.size());
         let blocks = frame.size().div_ceil(bytes) as u32;
@@ -39,42 +40,13 @@ impl Receiving {
         }
         drop(state);
         let opened = self.timing.during(Stage::Disk, || {
-            let store = match &self.manner.sink {
-                Some(sink) => Store::Sink(sink.try_clone().map_err(TargetError::sink)?),
-                None if self.manner.resume => match self.manner.target.held(&frame.entry, bytes) {
-                    Some(held) => Store::standing(held, frame.entry.clone(), bytes, frame.sparse),
-                    None => self.partial(&frame, bytes)?,
-                },
-                None => self.partial(&frame, bytes)?,
-            };
-            // Before any block is written.
-            let proven = store.proven(&mut |_| self.wake.raise())?;
+            let store = self.store_of(&frame, bytes)?;
+            // What is large takes its time, and other files need not wait for it.
+            let proven = if store.is_unproven() { None } else { Some(store.proven(&mut |_| true)?) };
             Ok::<_, TargetError>((store, proven))
         });
         match opened {
-            Ok((store, proven)) => {
-                let blocks = vec![Digest::default(); blocks as usize];
-                let digests = Digests { blocks, proven: proven.iter().copied().collect(), complete: true };
-                let incoming = Arc::new(Incoming {
-                    frame,
-                    store,
-                    digests: Mutex::new(digests),
-                    closed: RwLock::default(),
-                    turn: Mutex::default(),
-                    spoiled: AtomicU32::new(0),
-                });
-                let mut state = self.state();
-                if !state.arrivals.is_open(number) {
-                    // The sender gave it up meanwhile.
-                    drop(state);
-                    incoming.store.abandon();
-                    return Ok(None);
-                }
-                state.files.insert(number, Arc::clone(&incoming));
-                drop(state);
-                self.tell_proven(number, &proven);
-                Ok(Some(incoming))
-            }
+            Ok((store, proven)) => self.begin(frame, blocks, store, proven),
             // Nothing more of such a sender is obeyed.
             Err(error @ TargetError::Unexpected { .. }) => Err(error.into()),
             Err(error) => {
@@ -85,13 +57,58 @@ impl Receiving {
         }
     }
 
-    fn partial(&self, frame: &File, bytes: u64) -> Result<Store, TargetError> {
-        let partial = self.manner.target.partial(&frame.entry, bytes, frame.sparse)?;
-        Ok(Store::Partial(Box::new(partial)))
+    /// Blocks of the file may come from now on; `proven` are those that are there, as far as that is known.
+    fn begin(
+        self: &Arc<Self>,
+        frame: File,
+        blocks: u32,
+        store: Store,
+        proven: Option<Vec<(u32, Digest)>>,
+    ) -> Result<Option<Arc<Incoming>>, CopyError> {
+        let number = frame.file;
+        let there = proven.iter().flatten().copied().collect();
+        let blocks = vec![Digest::default(); blocks as usize];
+        let incoming = Arc::new(Incoming {
+            frame,
+            store,
+            digests: Mutex::new(Digests { blocks, proven: there, complete: true }),
+            is_proven: AtomicBool::new(proven.is_some()),
+            closed: RwLock::default(),
+            turn: Mutex::default(),
+            spoiled: AtomicU32::new(0),
+        });
+        let mut state = self.state();
+        if !state.arrivals.is_open(number) {
+            // The sender gave it up meanwhile.
+            drop(state);
+            incoming.store.abandon();
+            return Ok(None);
+        }
+        state.files.insert(number, Arc::clone(&incoming));
+        drop(state);
+        match proven {
+            Some(proven) => self.tell_proven(number, &proven),
+            None => self.prove_later(&incoming)?,
+        }
+        Ok(Some(incoming))
+    }
+
+    /// Where the content of the file goes.
+    fn store_of(&self, frame: &File, bytes: u64) -> Result<Store, TargetError> {
+        if let Some(sink) = &self.manner.sink {
+            return Ok(Store::Sink(sink.try_clone().map_err(TargetError::sink)?));
+        }
+        let target = &self.manner.target;
+        if self.manner.resume
+            && let Some(held) = target.held(&frame.entry, bytes)
+        {
+            return Ok(Store::standing(held, frame.entry.clone(), bytes, frame.sparse));
+        }
+        Ok(Store::Partial(Box::new(target.partial(&frame.entry, bytes, frame.sparse)?)))
     }
 
     /// Says what is there of a file from before. Nothing, too, is said: the sender may wait for it.
-    fn tell_proven(&self, file: u32, proven: &[(u32, Digest)]) {
+    pub(super) fn tell_proven(&self, file: u32, proven: &[(u32, Digest)]) {
         let block = |&(index, digest): &(u32, Digest)| ProvenBlock { index, digest };
         let mut state = self.state();
         let mut chunks = proven.chunks(MOST_PROVEN).peekable();

@@ -26,7 +26,11 @@ impl Spoiled {
     }
 
     fn of(name: &str, read_back: bool, sparse: bool) -> Self {
-        let scratch = Scratch::new(name);
+        Self::on(Scratch::new(name), read_back, sparse, false)
+    }
+
+    /// As another run finds it; where it is `busy`, the thread that proves files has another to look at.
+    fn on(scratch: Scratch, read_back: bool, sparse: bool, busy: bool) -> Self {
         let options = TargetOptions { read_back, ..TargetOptions::default() };
         let manner = Manner {
             target: scratch.open("", true, options).unwrap(),
@@ -38,11 +42,35 @@ impl Spoiled {
             interval: Nanos(1_000_000_000),
         };
         let receiving = Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap());
+        receiving.state().proving = busy;
         let frame = File { file: 0, entry: file("big", SIZE), sparse };
         let incoming = receiving.open(frame).unwrap().unwrap();
         let content = (0..SIZE).map(|at| (at / 4096 + at % 251) as u8).collect();
         receiving.on_message(Copy::Total { files: 1, packs: 0, entries: 1, bytes: SIZE }).unwrap();
         Self { scratch, receiving, incoming, content }
+    }
+
+    /// Two blocks of five have come, and the run ended; what the next one finds has not been looked at.
+    fn begun(name: &str) -> Self {
+        let first = Self::of(name, false, false);
+        (0..2).for_each(|index| first.comes(index));
+        first.again()
+    }
+
+    /// The next run.
+    fn again(self) -> Self {
+        let Self { scratch, receiving, incoming, .. } = self;
+        drop((receiving, incoming));
+        Self::on(scratch, false, false, true)
+    }
+
+    /// Of which files it was told how many blocks are there.
+    fn told(&self) -> Vec<(u32, usize)> {
+        let of = |each: &Copy| match each {
+            Copy::Proven { file, blocks, .. } => Some((*file, blocks.len())),
+            _ => None,
+        };
+        self.receiving.take_messages().iter().filter_map(of).collect()
     }
 
     /// A block comes.
@@ -204,4 +232,37 @@ fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
     let [event] = &early.receiving.take_events()[..] else { panic!("one name") };
     assert!(event.path == "late" && matches!(event.what, Became::Abandoned(_)), "{event:?}");
     assert_eq!(early.receiving.state().failed, 1);
+}
+
+#[test]
+fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
+    let again = Spoiled::begun("proving");
+    again.receiving.on_message(Copy::Total { files: 2, packs: 0, entries: 2, bytes: SIZE + 5 }).unwrap();
+    let frame = File { file: 1, entry: file("other", 5), sparse: false };
+    let other = again.receiving.open(frame).unwrap().unwrap();
+    assert!(again.receiving.write(&other, (0, 0), 0, b"other"));
+    let digest = digest::block(5, block_bytes(5), 0, b"other");
+    again.receiving.on_block(&other, (0, 0), Payload::Written(digest), digest).unwrap();
+    assert_eq!(fs::read(again.scratch.0.join("other")).unwrap(), b"other");
+    assert_eq!(again.told(), [(1, 0)]);
+    again.receiving.prove();
+    assert_eq!(again.told(), [(0, 2)]);
+    let same = [Unit::Block(0, 0), Unit::Block(0, 1)];
+    again.receiving.on_message(Copy::Same(same.to_vec())).unwrap();
+    (2..Spoiled::blocks()).for_each(|index| again.comes(index));
+    assert!(again.stored());
+}
+
+#[test]
+fn the_end_of_a_transfer_ends_the_wait_for_what_is_there_which_stays() {
+    let again = Spoiled::begun("unproven");
+    let (receiving, incoming) = (Arc::clone(&again.receiving), Arc::clone(&again.incoming));
+    let waiting = std::thread::spawn(move || receiving.write(&incoming, (2, 0), 2 * block_bytes(SIZE), b"x"));
+    again.receiving.abort(None);
+    assert!(!waiting.join().unwrap(), "nothing is written that might be there");
+    again.receiving.prove();
+    assert_eq!(again.told(), []);
+    let third = again.again();
+    third.receiving.prove();
+    assert_eq!(third.told(), [(0, 2)]);
 }
