@@ -188,6 +188,19 @@ impl Store {
         }
     }
 
+    /// Nothing more of it comes in this run. What was noted of it stays for the next one; where nothing was, nothing stays.
+    pub fn leave(&self) {
+        match self {
+            Self::Partial(partial) => partial.leave(),
+            Self::Held(standing) => {
+                if let Some(partial) = standing.instead.get() {
+                    partial.leave();
+                }
+            }
+            Self::Sink(_) => {}
+        }
+    }
+
     /// Removes what there is of the file, unless it stood there before.
     pub fn abandon(&self) {
         match self {

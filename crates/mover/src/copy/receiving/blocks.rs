@@ -66,8 +66,9 @@ impl Receiving {
         self.wake.raise();
     }
 
+    /// The file cannot be stored for now. What is proven of it stays: the disk was full, say, and there is room the next time.
     pub(super) fn fail(&self, incoming: &Incoming, error: &TargetError) {
-        incoming.store.abandon();
+        incoming.store.leave();
         let mut state = self.state();
         let number = incoming.frame.file;
         state.files.remove(&number);

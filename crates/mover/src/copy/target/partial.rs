@@ -274,6 +274,14 @@ impl Partial {
         Ok(())
     }
 
+    /// Nothing more of it comes in this run. What was noted in the journal stays for the next one; where nothing was, this is as
+    /// [`Self::abandon`].
+    pub fn leave(&self) {
+        if !self.journal.lock().unwrap_or_else(PoisonError::into_inner).has_rows() {
+            self.abandon();
+        }
+    }
+
     /// Removes what there is of the file, and its journal. The disk has its room again when this is dropped.
     pub fn abandon(&self) {
         let _ = self.place.directory.unlink(&self.name);
