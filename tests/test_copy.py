@@ -15,6 +15,7 @@ from copying import (
     BLOCK,
     INTERRUPTED,
     MOST_PACKED,
+    NONE,
     command,
     copy,
     differences,
@@ -383,7 +384,7 @@ def test_two_copies_to_one_file_at_a_time_are_refused(tmp_path: Path) -> None:
     source.write_bytes(random.Random(7).randbytes(8 * BLOCK))
     with going(command(source, there, "--limit", "30mbit")) as copying:
         copying.wait_for(2 * BLOCK)
-        second = copy(source, there, status=1)
+        second = copy(source, there, status=NONE)
         assert "another farlink" in second.stderr
         assert copying.ended().status == 0
     assert there.read_bytes() == source.read_bytes()

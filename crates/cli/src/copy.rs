@@ -38,8 +38,8 @@ use report::Report;
 /// A directory is copied into DESTINATION; with a slash behind it, what is in it is. Names appear at the destination complete or not
 /// at all, and a copy that was cut short is taken up by the same command.
 ///
-/// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 the connection or the far
-/// end failed: run the same command again; 130 interrupted.
+/// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 it was begun, and the
+/// connection or the far end failed: run the same command again; 4 none of the names is copied, and each was named; 130 interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// What to copy, and behind it where to
@@ -153,7 +153,7 @@ impl Copy {
             copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let Finished { record, summary, error } =
+        let Finished { record, summary, error, begun } =
             copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
         let written = report.close();
         let kept = file.as_mut().map(|file| file.append(&record)).transpose();
@@ -171,6 +171,10 @@ impl Copy {
                 );
                 Ok(ExitCode::from(BROKEN))
             }
+            Some(error) if begun => {
+                eprintln!("farlink: {:#}", anyhow!(error));
+                Ok(ExitCode::from(BROKEN))
+            }
             Some(error) => Err(error.into()),
             None => {
                 if !quiet && !json {
@@ -178,6 +182,7 @@ impl Copy {
                 }
                 Ok(match record.outcome {
                     Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+                    _ if summary.failed > 0 && summary.entries == 0 => ExitCode::from(NONE),
                     _ if summary.failed > 0 => ExitCode::from(SOME),
                     _ => ExitCode::SUCCESS,
                 })
@@ -327,8 +332,11 @@ const USUAL_SIZE: u64 = 10 << 30;
 /// Some names were not copied.
 const SOME: u8 = 1;
 
-/// The connection or the far end failed.
+/// The connection or the far end failed midway.
 const BROKEN: u8 = 3;
+
+/// No name was copied.
+const NONE: u8 = 4;
 
 /// 128 and SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     if error.is_none() && !interrupted && ledger.summary.failed == 0 {
         mark.clear();
     }
-    let Ledger { mut record, summary, .. } = ledger;
+    let Ledger { mut record, summary, begun, .. } = ledger;
     record.outcome = match (&error, interrupted) {
         (Some(_), _) => Outcome::Failed,
         (None, true) => Outcome::Interrupted,
@@ -83,7 +83,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         record.error =
             Some(format!("{} of {} names were not copied", summary.failed, summary.failed + summary.entries));
     }
-    Finished { record, summary, error }
+    Finished { record, summary, error, begun }
 }
 
 /// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
@@ -231,6 +231,7 @@ impl Attempt<'_> {
             End::Sender(_) => record::columns(&samples),
         };
         let tally = tally(&end);
+        ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
         end.abort();
         end.wait();
         let talk = talked?;

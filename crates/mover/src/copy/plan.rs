@@ -123,4 +123,6 @@ pub struct Finished {
     pub summary: Summary,
     /// Why it failed as a whole, where it did.
     pub error: Option<CopyError>,
+    /// Whether anything was copied, or content came, before it failed.
+    pub begun: bool,
 }
