@@ -21,6 +21,7 @@ use crate::dial::{Dial, DialError, Dialled, First, Route};
 use crate::secure::{Identity, Trust};
 
 mod callback;
+mod callers;
 mod command;
 mod far_end;
 mod ship;

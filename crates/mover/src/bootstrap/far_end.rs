@@ -70,12 +70,14 @@ fn next_call(input: &mut impl BufRead) -> Option<Call> {
 /// Connects to where it is called to, and has the server take these connections as if they had come.
 fn answer_call(call: &Call, called: &Called) {
     let Some(address) = call.address.or_else(whence) else { return };
-    let to = SocketAddr::new(address, call.port);
+    let (to, secret) = (SocketAddr::new(address, call.port), call.secret.0);
     for _ in 0..call.count {
         let called = called.clone();
         let connect = move || {
-            if let Ok(stream) = TcpStream::connect_timeout(&to, Duration::from_nanos(SHORT_WHILE.0))
+            if let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_nanos(SHORT_WHILE.0))
                 && stream.set_nodelay(true).is_ok()
+                // A fresh socket's buffer takes so little whole.
+                && stream.write_all(&secret).is_ok()
             {
                 called.take(stream, to);
             }
