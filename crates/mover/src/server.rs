@@ -16,8 +16,9 @@ use farlink_host::readiness::Wake;
 use farlink_host::socket;
 use farlink_wire::bootstrap::Ports;
 use farlink_wire::message::Way;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Bytes, Nanos};
 
+use crate::budget::Budget;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
 
@@ -48,6 +49,8 @@ pub struct Limits {
     pub strangers: usize,
     /// How long a client may take to say what it wants.
     pub patience: Nanos,
+    /// Memory that all transfers together may take; half of what the host has available when it begins to serve, where absent.
+    pub memory: Option<Bytes>,
     /// Whether emulated hosts, which talk in clear and have no keys, may copy files as whoever runs the server.
     pub trusting: bool,
 }
@@ -55,7 +58,16 @@ pub struct Limits {
 impl Default for Limits {
     /// 64 transfers; strangers for two clients of the most streams; 10 seconds.
     fn default() -> Self {
-        Self { transfers: 64, strangers: 1024, patience: Nanos(10_000_000_000), trusting: false }
+        let (memory, trusting) = (None, false);
+        Self { transfers: 64, strangers: 1024, patience: Nanos(10_000_000_000), memory, trusting }
+    }
+}
+
+impl Limits {
+    /// What all transfers together may take.
+    fn budget(&self) -> Budget {
+        let half = || process::memory_available().map_or(USUAL_MEMORY, |bytes| Bytes(bytes / 2));
+        Budget::of(self.memory.unwrap_or_else(half))
     }
 }
 
@@ -223,6 +235,7 @@ impl Server {
             self.listeners[self.usual..].iter().filter_map(|listener| listener.local_addr().ok());
         let house = House {
             limits: self.limits,
+            budget: self.limits.budget(),
             lobby,
             stop: stop.clone(),
             transfers,
@@ -351,6 +364,9 @@ impl Drop for Talking<'_> {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+/// Memory for transfers where the kernel does not say what is available.
+const USUAL_MEMORY: Bytes = Bytes(4 << 30);
 
 /// Ports that are tried where the kernel chooses.
 const CHOICES: u32 = 16;

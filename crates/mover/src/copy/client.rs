@@ -31,6 +31,7 @@ use super::source::SourcePath;
 use super::target::{Destination, Target, TargetOptions};
 use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
+use crate::budget::Budget;
 use crate::connection::Emulated;
 use crate::control::Control;
 use crate::far::{Opened, ThisEnd};
@@ -193,6 +194,7 @@ impl Attempt<'_> {
                     seal,
                     report: true,
                     interval,
+                    budget: Budget::unbounded(),
                 };
                 End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?))
             }
@@ -501,11 +503,8 @@ impl Party for Client<'_, '_> {
                 )),
             }
         }
-        let streams = match end {
-            End::Sender(sending) => sending.streams(),
-            End::Receiver(receiving) => receiving.streams(),
-        };
-        if any && streams == 0 && !self.redial.is_going() { Err(CopyError::NoStream) } else { Ok(()) }
+        let none_is_left = any && end.streams() == 0 && !self.redial.is_going();
+        if none_is_left { Err(CopyError::NoStream) } else { Ok(()) }
     }
 
     fn account(&mut self) -> Account {

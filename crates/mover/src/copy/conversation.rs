@@ -119,6 +119,14 @@ impl End {
         }
     }
 
+    /// Data connections that are at work.
+    pub(crate) fn streams(&self) -> usize {
+        match self {
+            Self::Sender(sending) => sending.streams(),
+            Self::Receiver(receiving) => receiving.streams(),
+        }
+    }
+
     /// A data connection joins.
     pub(crate) fn join(&self, stream: u32, channel: Channel) -> Result<(), CopyError> {
         let started = match self {

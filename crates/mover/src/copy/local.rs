@@ -12,6 +12,7 @@ use farlink_wire::message::copy::Request;
 
 use super::CopyError;
 use super::serve::{Allowed, serve};
+use crate::budget::Budget;
 use crate::chain;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -35,7 +36,8 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let far_end = thread::Builder::new().name("farlink-far-end".to_owned());
     let work = move || {
         let Ok(stop) = Wake::new() else { return };
-        if let Err(error) = serve(&mut theirs, &request, incoming, &Allowed::everything(), &[&stop]) {
+        let (allowed, budget) = (Allowed::everything(), Budget::unbounded());
+        if let Err(error) = serve(&mut theirs, &request, incoming, &allowed, &budget, &[&stop]) {
             let _ = theirs.send(&Message::Failed(chain(&error).into()));
         }
         theirs.part();

@@ -19,6 +19,7 @@ use super::store::Store;
 use super::target::{Target, TargetError};
 use super::timing::{Stage, Timing};
 use super::worker::Shared;
+use crate::budget::{Budget, Portion};
 use crate::chain;
 
 mod blocks;
@@ -52,6 +53,8 @@ pub(crate) struct Manner {
     pub(crate) report: bool,
     /// Length of a sample.
     pub(crate) interval: Nanos,
+    /// What files take while they are open, and names of directories, is of this.
+    pub(crate) budget: Budget,
 }
 
 /// The receiving end. Its threads and the conversation share it.
@@ -64,6 +67,8 @@ pub(crate) struct Receiving {
     opening: Mutex<()>,
     /// What is there of a file from before is known, or it is of no interest any more.
     proved: Condvar,
+    /// What the names of directories take.
+    directories: Portion,
     wake: Wake,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
@@ -109,6 +114,8 @@ pub(crate) struct Incoming {
     turn: Mutex<Writers>,
     /// How often the disk had something else than was written.
     spoiled: AtomicU32,
+    /// What its digests take.
+    _portion: Portion,
 }
 
 #[derive(Debug, Default)]
@@ -139,7 +146,8 @@ impl Receiving {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
         let began = monotonic();
         let (state, opening, proved) = (Mutex::default(), Mutex::default(), Condvar::new());
-        Arc::new(Self { manner, timing: Timing::new(), began, state, opening, proved, wake, halt })
+        let (timing, directories) = (Timing::new(), manner.budget.nothing());
+        Arc::new(Self { manner, timing, began, state, opening, proved, directories, wake, halt })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -27,6 +27,7 @@ use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
 use super::{CopyError, foretell};
+use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::facts;
@@ -57,13 +58,14 @@ impl Allowed {
     }
 }
 
-/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. Returns the bytes that
-/// arrived or left.
+/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. What of it is not foreseen is
+/// taken of `budget`. Returns the bytes that arrived or left.
 pub(crate) fn serve(
     control: &mut Control,
     request: &Request,
     streams: impl Arrivals,
     allowed: &Allowed,
+    budget: &Budget,
     stops: &[&Wake],
 ) -> Result<u64, CopyError> {
     if request.dry_run && request.way == Way::Reverse {
@@ -78,14 +80,16 @@ pub(crate) fn serve(
         _ => None,
     };
     let end = match request.way {
-        Way::Forward => receiving_end(request, allowed, seal, &wake)?,
+        Way::Forward => receiving_end(request, allowed, seal, &wake, budget)?,
         Way::Reverse => sending_end(request, allowed, seal, &wake, control)?,
     };
     control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (end, over) = (&end, &over);
-        scope.spawn(move || join(end, streams, over));
+        // Those that broke may not be known to have when others come in their place.
+        let most = 2 * usize::from(request.streams.get());
+        scope.spawn(move || join(end, streams, most, over));
         let mut party = Server { end };
         let talked = talk(control, end, &wake, stops, request.patience.get(), &mut party, VecDeque::new());
         over.store(true, Ordering::Release);
@@ -95,13 +99,14 @@ pub(crate) fn serve(
     })
 }
 
-/// Hands the connections that come to `end`.
-fn join(end: &End, mut streams: impl Arrivals, over: &AtomicBool) {
+/// Hands the connections that come to `end`, no more than `most` at a time.
+fn join(end: &End, mut streams: impl Arrivals, most: usize, over: &AtomicBool) {
     let mut seen = HashSet::new();
     while !over.load(Ordering::Acquire) {
         match streams.next(Duration::from_millis(50)) {
             // A number that was used would let frames that were sent on it be sent again; and each connection has a thread.
-            Ok(Some((number, _))) if seen.len() >= MOST_STREAMS || !seen.insert(number) => {}
+            Ok(Some((number, _)))
+                if seen.len() >= MOST_STREAMS || end.streams() >= most || !seen.insert(number) => {}
             Ok(Some((number, channel))) => {
                 if end.join(number, channel).is_err() {
                     return;
@@ -148,6 +153,7 @@ fn receiving_end(
     allowed: &Allowed,
     seal: Option<[u8; 32]>,
     wake: &Wake,
+    budget: &Budget,
 ) -> Result<End, CopyError> {
     let destination = request
         .destination
@@ -170,6 +176,7 @@ fn receiving_end(
         seal,
         report: false,
         interval,
+        budget: budget.clone(),
     };
     Ok(End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?)))
 }
@@ -282,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_whose_number_was_used_is_no_part_of_the_session() {
+    fn a_connection_whose_number_was_used_or_that_is_one_too_many_is_no_part_of_the_session() {
         let root = Arc::new(Directory::open(Path::new("/")).unwrap());
         let destination = Destination { path: b"/dev/null".to_vec(), several: false };
         let target = Target::open(&root, &destination, [0; 16], TargetOptions::default()).unwrap();
@@ -294,19 +301,23 @@ mod tests {
             seal: None,
             report: false,
             interval: farlink_wire::quantity::Nanos(100_000_000),
+            budget: Budget::unbounded(),
         };
         let end = End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()));
         let (streams, incoming) = channel();
         let mut peers = Vec::new();
-        for number in [0, 0, 1] {
+        for number in [0, 0, 1, 2] {
             let (near, far) = UnixStream::pair().unwrap();
             streams.send((number, Channel::over_unix(far).unwrap())).unwrap();
             peers.push(near);
         }
         drop(streams);
-        join(&end, incoming, &AtomicBool::new(false));
-        peers[1].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        assert_eq!(peers[1].read(&mut [0]).unwrap(), 0, "it is closed");
+        join(&end, incoming, 2, &AtomicBool::new(false));
+        // And the last is one too many.
+        for closed in [1, 3] {
+            peers[closed].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(peers[closed].read(&mut [0]).unwrap(), 0, "connection {closed} is closed");
+        }
         for live in [0, 2] {
             peers[live].set_nonblocking(true).unwrap();
             assert!(peers[live].read(&mut [0]).is_err(), "connection {live} is open");

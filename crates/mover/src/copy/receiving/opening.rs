@@ -8,6 +8,7 @@ use farlink_wire::frame::{File, block_bytes};
 use farlink_wire::message::copy::{Copy, MOST_PROVEN, ProvenBlock};
 
 use super::{Digests, Incoming, Receiving};
+use crate::budget::{self, Portion};
 use crate::copy::CopyError;
 use crate::copy::store::Store;
 use crate::copy::target::TargetError;
@@ -40,13 +41,15 @@ impl Receiving {
         }
         drop(state);
         let opened = self.timing.during(Stage::Disk, || {
+            let portion = self.manner.budget.take(budget::of_blocks(blocks));
+            let portion = portion.ok_or_else(|| TargetError::memory(&frame.entry))?;
             let store = self.store_of(&frame, bytes)?;
             // What is large takes its time, and other files need not wait for it.
             let proven = if store.is_unproven() { None } else { Some(store.proven(&mut |_| true)?) };
-            Ok::<_, TargetError>((store, proven))
+            Ok::<_, TargetError>((store, proven, portion))
         });
         match opened {
-            Ok((store, proven)) => self.begin(frame, blocks, store, proven),
+            Ok((store, proven, portion)) => self.begin(frame, blocks, store, proven, portion),
             // Nothing more of such a sender is obeyed.
             Err(error @ TargetError::Unexpected { .. }) => Err(error.into()),
             Err(error) => {
@@ -64,6 +67,7 @@ impl Receiving {
         blocks: u32,
         store: Store,
         proven: Option<Vec<(u32, Digest)>>,
+        portion: Portion,
     ) -> Result<Option<Arc<Incoming>>, CopyError> {
         let number = frame.file;
         let there = proven.iter().flatten().copied().collect();
@@ -76,6 +80,7 @@ impl Receiving {
             closed: RwLock::default(),
             turn: Mutex::default(),
             spoiled: AtomicU32::new(0),
+            _portion: portion,
         });
         let mut state = self.state();
         if !state.arrivals.is_open(number) {

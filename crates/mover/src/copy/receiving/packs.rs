@@ -7,6 +7,7 @@ use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
 
 use super::Receiving;
+use crate::budget;
 use crate::chain;
 use crate::copy::CopyError;
 use crate::copy::file_event::Became;
@@ -96,7 +97,12 @@ impl Receiving {
                 }
                 timing.during(Stage::Disk, || self.manner.target.put(&item.entry, item.content))?;
             }
-            Kind::Directory => timing.during(Stage::Disk, || self.manner.target.directory(&item.entry))?,
+            Kind::Directory => {
+                if !self.directories.grow(budget::of_directory(item.entry.path.as_bytes())) {
+                    return Err(TargetError::memory(&item.entry));
+                }
+                timing.during(Stage::Disk, || self.manner.target.directory(&item.entry))?;
+            }
             Kind::Symlink { .. } => timing.during(Stage::Disk, || self.manner.target.symlink(&item.entry))?,
         }
         Ok(Some(()))

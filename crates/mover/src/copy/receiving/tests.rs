@@ -8,6 +8,7 @@ use super::super::target::TargetOptions;
 use super::super::target::tests::{Scratch, file};
 use super::read_back::MOST_SPOILED;
 use super::*;
+use crate::budget;
 
 /// A receiver of one file whose disk may have something else than was written, and to which blocks may come twice at a time.
 struct Spoiled {
@@ -40,6 +41,7 @@ impl Spoiled {
             seal: None,
             report: true,
             interval: Nanos(1_000_000_000),
+            budget: Budget::of(budget::of_blocks(SIZE.div_ceil(block_bytes(SIZE)) as u32 + 1)),
         };
         let receiving = Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap());
         receiving.state().proving = busy;
@@ -265,4 +267,16 @@ fn the_end_of_a_transfer_ends_the_wait_for_what_is_there_which_stays() {
     let third = again.again();
     third.receiving.prove();
     assert_eq!(third.told(), [(0, 2)]);
+}
+
+#[test]
+fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes_less_is_not() {
+    let first = Spoiled::of("memory", false, false);
+    let frame = |number, size| File { file: number, entry: file("second", size), sparse: false };
+    assert!(first.receiving.open(frame(1, 2 << 20)).unwrap().is_none());
+    let (_, _, refused) = first.said();
+    assert!(refused);
+    let [event] = &first.receiving.take_events()[..] else { panic!("one name") };
+    assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("--memory")), "{event:?}");
+    assert!(first.receiving.open(frame(2, 1 << 20)).unwrap().is_some());
 }
