@@ -268,6 +268,14 @@ impl Shared for Receiving {
 }
 
 impl State {
+    /// Nothing more is taken of a sender whose numbers leave out more than an honest one's: each run of them takes memory.
+    fn check_numbers(&self) -> Result<(), CopyError> {
+        if self.arrivals.runs() > MOST_RUNS {
+            return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
+        }
+        Ok(())
+    }
+
     fn give_up(&mut self, report: bool, number: u32, entry: &Entry, error: &TargetError) {
         if !self.arrivals.on_closed(number) {
             return;
@@ -291,6 +299,9 @@ pub(crate) fn block_length(frame: &File, index: u32) -> u64 {
     let bytes = block_bytes(frame.size());
     frame.size().saturating_sub(u64::from(index) * bytes).min(bytes)
 }
+
+/// Runs of numbers of files and packs: of a hundred million small files that are offered first. They take some 50 bytes each.
+const MOST_RUNS: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -49,6 +49,7 @@ impl Receiving {
             }
         }
         let mut state = self.state();
+        state.check_numbers()?;
         if !state.arrivals.on_pack(number) {
             // Another connection has brought it meanwhile.
             state.outbox.acknowledged.push(Unit::Pack(number));

@@ -13,7 +13,7 @@ impl Receiving {
     pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
         match message {
             // What it is called, and why, comes by itself where that is of interest here.
-            Copy::Abandon { file, .. } => self.on_abandon(file),
+            Copy::Abandon { file, .. } => self.on_abandon(file)?,
             Copy::Same(units) => {
                 for unit in units {
                     self.on_same(unit)?;
@@ -44,8 +44,9 @@ impl Receiving {
         Ok(false)
     }
 
-    fn on_abandon(&self, file: u32) {
+    fn on_abandon(&self, file: u32) -> Result<(), CopyError> {
         let mut state = self.state();
+        state.check_numbers()?;
         let incoming = state.files.remove(&file);
         state.entries += u64::from(state.arrivals.on_closed(file));
         drop(state);
@@ -53,6 +54,7 @@ impl Receiving {
             incoming.store.abandon();
         }
         self.settle();
+        Ok(())
     }
 
     /// The sender has the same block.
