@@ -170,7 +170,9 @@ pub(crate) fn talk(
         let ripe = lost.iter().take_while(|(at, _)| now.since(*at) >= GRACE).count();
         let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
         party.replace(end, &ripe)?;
-        pending.extend(end.take_messages());
+        if pending.len() < MOST_PENDING {
+            pending.extend(end.take_messages());
+        }
         while control.unsent() < MOST_UNSENT
             && let Some(message) = pending.pop_front()
         {
@@ -296,6 +298,9 @@ const SIGN: Nanos = Nanos(200_000_000);
 
 /// How often progress is looked at.
 const LOOK: Nanos = Nanos(100_000_000);
+
+/// Messages that may wait for the far side before the end is asked for more: it waits then, too.
+const MOST_PENDING: usize = 10_000;
 
 /// Bytes that may wait for the far side before more is held back.
 const MOST_UNSENT: usize = 256 * 1024;

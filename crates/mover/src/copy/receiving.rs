@@ -65,8 +65,8 @@ pub(crate) struct Receiving {
     began: Nanos,
     state: Mutex<State>,
     opening: Mutex<()>,
-    /// What is there of a file from before is known, or it is of no interest any more.
-    proved: Condvar,
+    /// Who waits for something of the state is to look again.
+    changed: Condvar,
     /// What the names of directories take.
     directories: Portion,
     wake: Wake,
@@ -145,9 +145,9 @@ pub(crate) enum Payload {
 impl Receiving {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
         let began = monotonic();
-        let (state, opening, proved) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let (state, opening, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
         let (timing, directories) = (Timing::new(), manner.budget.nothing());
-        Arc::new(Self { manner, timing, began, state, opening, proved, directories, wake, halt })
+        Arc::new(Self { manner, timing, began, state, opening, changed, directories, wake, halt })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -210,7 +210,7 @@ impl Receiving {
 
     /// Finishes where everything is there.
     fn settle(&self) {
-        self.proved.notify_all();
+        self.changed.notify_all();
         let mut state = self.state();
         if state.finished || !state.arrivals.is_complete() {
             return;
@@ -244,7 +244,19 @@ impl Receiving {
 
     /// What is to be said to the sender.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
-        std::mem::take(&mut self.state().outbox).into_messages()
+        let said = std::mem::take(&mut self.state().outbox);
+        if said.is_full() {
+            self.changed.notify_all();
+        }
+        said.into_messages()
+    }
+
+    /// Waits while there is too much that the sender has not taken yet: what it sends meanwhile waits in the network.
+    pub(crate) fn wait_to_be_heard(&self) {
+        let mut state = self.state();
+        while state.outbox.is_full() && !state.over {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -262,7 +274,7 @@ impl Shared for Receiving {
         }
         state.files.values().for_each(|incoming| incoming.store.stop());
         drop(state);
-        self.proved.notify_all();
+        self.changed.notify_all();
         self.wake.raise();
     }
 }

@@ -75,6 +75,7 @@ impl StreamIn {
 
     fn work(&mut self) -> Result<(), Break> {
         loop {
+            self.receiving.wait_to_be_heard();
             let mut head = [0; Head::LEN];
             self.take_into(&mut head)?;
             let head = Head::decode(head).map_err(Refused)?;

@@ -15,6 +15,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    /// Whether more is to wait until some of it was taken: each takes up to a few hundred bytes.
+    pub(super) const fn is_full(&self) -> bool {
+        let Self { acknowledged, damaged, stored, rejected, .. } = self;
+        acknowledged.len() + damaged.len() + stored.len() + rejected.len() > MOST
+    }
+
     /// As messages, in an order that holds: what was refused before what is acknowledged.
     pub(super) fn into_messages(self) -> Vec<Copy> {
         let Self { acknowledged, damaged, stored, rejected, other } = self;
@@ -27,3 +33,6 @@ impl Outbox {
         messages
     }
 }
+
+/// Things that may wait to be said before connections wait, too.
+const MOST: usize = 50_000;

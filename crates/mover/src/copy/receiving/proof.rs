@@ -49,7 +49,7 @@ impl Receiving {
             }
             // Who waits looks with the state in hand, and then waits: it is told after that, or sees it.
             drop(self.state());
-            self.proved.notify_all();
+            self.changed.notify_all();
         }
     }
 
@@ -77,7 +77,7 @@ impl Receiving {
         let file = incoming.frame.file;
         let mut state = self.state();
         while !incoming.is_proven.load(Ordering::Acquire) && !state.over && state.arrivals.is_open(file) {
-            state = self.proved.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         !state.over
     }

@@ -280,3 +280,21 @@ fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes
     assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("--memory")), "{event:?}");
     assert!(first.receiving.open(frame(2, 1 << 20)).unwrap().is_some());
 }
+
+#[test]
+fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
+    let deaf = Spoiled::of("deaf", false, false);
+    let wait = |receiving: &Arc<Receiving>| {
+        let its = Arc::clone(receiving);
+        std::thread::spawn(move || its.wait_to_be_heard())
+    };
+    wait(&deaf.receiving).join().unwrap();
+    (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
+    let waiting = wait(&deaf.receiving);
+    assert!(!deaf.receiving.take_messages().is_empty());
+    waiting.join().unwrap();
+    (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
+    let waiting = wait(&deaf.receiving);
+    deaf.receiving.abort(None);
+    waiting.join().unwrap();
+}
