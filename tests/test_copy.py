@@ -16,6 +16,7 @@ from copying import (
     INTERRUPTED,
     MOST_PACKED,
     NONE,
+    SOME_FAILED,
     command,
     copy,
     differences,
@@ -318,6 +319,34 @@ def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[s
     ended = run(["rsync", "-a", *rules, f"{source}/", str(tmp_path / "theirs")])
     assert ended.status == 0, ended
     assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("by_nul", [False, True], ids=["lines", "by NUL"])
+def test_listed_names_are_put_where_rsync_puts_them(tmp_path: Path, *, by_nul: bool) -> None:
+    source, listed = tmp_path / "source", tmp_path / "listed"
+    for name in ("a/b/one", "a/b/two", "a/c/three", "four", "odd name/five\nfive", "six"):
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    names = ["a/b", "./four", "/a/c/three", "odd name" if not by_nul else "odd name/five\nfive"]
+    listed.write_text("".join(name + ("\0" if by_nul else "\n") for name in names))
+    options = ["--files-from", str(listed), *(["--from0"] if by_nul else [])]
+    copy(source, tmp_path / "ours", *options)
+    ended = run(["rsync", "-a", "-r", *options, f"{source}/", str(tmp_path / "theirs")])
+    assert ended.status == 0, ended
+    assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+def test_a_listed_name_that_is_not_there_is_named_and_the_others_are_copied(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "here").write_text("here")
+    words = ["copy", str(source), str(tmp_path / "there"), "--files-from", "-"]
+    ended = farlink(*words, stdin="gone\nhere\n")
+    assert ended.status == SOME_FAILED, ended
+    assert "gone" in ended.complaint
+    assert listing(tmp_path / "there") == {b"here": f"file {b'here'.hex()}"}
+    assert '".."' in farlink(*words, stdin="../x\n").complaint
 
 
 def test_so_much_is_read_of_what_has_no_end(tmp_path: Path) -> None:

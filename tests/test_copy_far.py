@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import odd_tree
-from copying import BLOCK, NONE, REFUSED, SOME_FAILED, Ends, Keys, differences, ends, leftovers
+from copying import BLOCK, NONE, REFUSED, SOME_FAILED, Ends, Keys, differences, ends, leftovers, listing
 from emulation import FARLINK, Emulation, farlink, run
 from test_auto import saved
 
@@ -202,6 +202,18 @@ def test_sources_on_a_far_host_may_be_several(clear: Ends, tmp_path: Path) -> No
     clear.copy(clear.far(tmp_path / "one"), clear.far(tmp_path / "two"), there)
     for name in ("one", "two"):
         assert differences(tmp_path / name, there / name) == []
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_of_a_list_nothing_else_is_copied(clear: Ends, tmp_path: Path, way: str) -> None:
+    source, there, listed = tmp_path / "source", tmp_path / "there", tmp_path / "listed"
+    for name in ("a/one", "a/two", "b/three"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    listed.write_text("a/two\nb\n")
+    places = [str(source), clear.far(there)] if way == "push" else [clear.far(source), str(there)]
+    clear.copy(*places, "--files-from", listed)
+    assert {name for name, kind in listing(there).items() if kind != "directory"} == {b"a/two", b"b/three"}
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])

@@ -25,6 +25,7 @@ use farlink_wire::record::Outcome;
 use crate::auto;
 use crate::memory::{buffer, circuit, congestion, interval, patience, print, round_trip, streams};
 
+mod list;
 mod location;
 mod report;
 
@@ -54,6 +55,12 @@ pub(crate) struct Copy {
     /// Do not copy what matches GLOB
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Copy only the names that FILE lists, one a line, each beneath SOURCE and with all that is in it; - is standard input
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<PathBuf>,
+    /// The names that --files-from lists end with a NUL, not with their line, as find -print0 writes them
+    #[arg(long, requires = "files_from")]
+    from0: bool,
     /// Copy no faster than this, all connections together, as in 2gbit, or by this host's time of day, as in "08:00,2gbit 18:00,off"
     #[arg(long, value_name = "RATE")]
     limit: Option<Timetable>,
@@ -238,13 +245,24 @@ impl Copy {
         if self.protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
+        let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
+        if let Some(names) = &names {
+            if sources.len() != 1 || self.length.is_some() {
+                bail!("--files-from is of names beneath one source: name one directory, and no --length");
+            }
+            if way == Way::Reverse {
+                list::check_request(names)?;
+            }
+        }
+        let within = |source: &Location| if names.is_some() { source.within() } else { source.place() };
         let mut plan = Plan {
             far,
             bind: self.bind,
             way,
-            sources: sources.iter().map(Location::place).collect::<Result<_, _>>()?,
+            sources: sources.iter().map(within).collect::<Result<_, _>>()?,
             destination: destination.place()?,
             rules,
+            names,
             length: self.length,
             resume: self.resume.then_some(true),
             protect: self.protect,

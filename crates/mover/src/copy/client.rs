@@ -278,7 +278,7 @@ impl Attempt<'_> {
         let plan = self.plan;
         let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
         let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
-        let filter = Filter::new(self.rules)?;
+        let filter = Filter::new(self.rules)?.only(plan.names.as_deref())?;
         match plan.way {
             Way::Forward => {
                 let mut sources = Vec::new();
@@ -332,6 +332,7 @@ impl Attempt<'_> {
             resume: self.resume,
             dry_run: false,
             rules: if forward { Vec::new() } else { self.rules.to_vec() },
+            names: plan.names.clone().filter(|_| !forward),
             length: plan.length,
             protect: plan.protect,
             secret: None,

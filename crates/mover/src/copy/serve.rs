@@ -185,7 +185,7 @@ fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), Co
     if request.sources.is_empty() || request.sources.len() > MOST_SOURCES {
         return Err(CopyError::OutOfPlace { what: "a request without sources, or with more than 1000" });
     }
-    let filter = Filter::new(&request.rules)?;
+    let filter = Filter::new(&request.rules)?.only(request.names.as_deref())?;
     let mut sources = Vec::new();
     for source in &request.sources {
         let (base, beneath) = within(source, &allowed.read, allowed.relative, "read")?;
