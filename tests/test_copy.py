@@ -390,6 +390,13 @@ def test_the_limit_holds_on_one_host_too(tmp_path: Path) -> None:
     assert (record["bytes"] - (256 << 10)) * 8 / record["duration_s"] <= 50e6 * 1.02
 
 
+def test_what_a_low_limit_holds_up_is_not_sent_twice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(MOST_PACKED + 600_000))
+    # Its one block takes longer than one may on its way, were there no limit.
+    record = copy(tmp_path / "file", tmp_path / "copy", "--limit", "1500kbit", "--streams", "4").record
+    assert record["bytes"] == MOST_PACKED + 600_000
+
+
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_copy_keeps_what_it_has_for_the_next(tmp_path: Path, how: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"

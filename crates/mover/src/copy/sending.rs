@@ -8,9 +8,10 @@ use std::time::Duration;
 use farlink_flow::schedule::{Schedule, Task};
 use farlink_flow::token_bucket::TokenBucket;
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::Wake;
+use farlink_host::readiness::{Interest, Wake, wait_for};
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
+use farlink_wire::frame::BLOCK_BYTES;
 use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Unit};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
@@ -205,7 +206,8 @@ impl Sending {
                 return None;
             }
             let now = monotonic();
-            match state.schedule.poll(now, stream, self.manner.stale) {
+            let stale = self.stale_after(state.streams.len());
+            match state.schedule.poll(now, stream, stale) {
                 Some(Task::Announce(file)) => {
                     if let Some(file) = state.files.get(&file) {
                         return Some(Job::Announce(Arc::clone(file)));
@@ -233,7 +235,7 @@ impl Sending {
                         // The conversation may have something to say of it.
                         self.wake.raise();
                     }
-                    let due = state.schedule.deadline(self.manner.stale);
+                    let due = state.schedule.deadline(stale);
                     let pause = due.map_or(LONGEST, |due| due.since(now).min(LONGEST));
                     // A little later than due: what is stale then is so by more than nothing.
                     let pause = Duration::from_nanos(pause.0) + Duration::from_millis(1);
@@ -244,7 +246,14 @@ impl Sending {
         }
     }
 
-    /// Waits until `bytes` may leave.
+    /// How long a block may be on its way before an idle stream sends it too. Under a limit it may wait for those of all `streams`.
+    fn stale_after(&self, streams: usize) -> Nanos {
+        let bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = 2 * streams as u64 * BLOCK_BYTES.start();
+        self.manner.stale.after(bucket.as_ref().map_or(Nanos::ZERO, |bucket| bucket.time_of(ahead)))
+    }
+
+    /// Waits until `bytes` may leave, or all is over.
     pub(crate) fn pace(&self, bytes: usize) {
         let pause = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +267,10 @@ impl Sending {
             }
             pause
         };
-        if pause > Nanos::ZERO {
+        if pause >= LONG {
+            // Under a low limit it may be minutes.
+            let _ = wait_for(&self.halt, Interest::Read, &self.halt, pause);
+        } else if pause > Nanos::ZERO {
             thread::sleep(Duration::from_nanos(pause.0));
         }
     }
@@ -448,5 +460,50 @@ const MOST_OPEN: usize = 256;
 /// Blocks of files that are open before another is opened: half of what a receiver takes, and one file is no more than that.
 const MOST_BLOCKS: u64 = 1 << 20;
 
+/// The pause from which it is waited for the end, too: that is as exact as a millisecond.
+const LONG: Nanos = Nanos(50_000_000);
+
 /// How long a stream waits at most without looking again.
 const LONGEST: Nanos = Nanos(1_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALE: Nanos = Nanos(2_000_000_000);
+
+    fn limited(limit: Option<&str>) -> Arc<Sending> {
+        let manner = Manner {
+            resume: false,
+            verify: true,
+            seal: None,
+            automatic: false,
+            is_buffer_fixed: false,
+            may_pace: false,
+            limit: limit.map(|rate| rate.parse().unwrap()),
+            report: false,
+            stale: STALE,
+            follows_path: false,
+            circuit: None,
+        };
+        Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
+    }
+
+    #[test]
+    fn the_end_of_a_transfer_ends_a_wait_for_its_limit() {
+        let sending = limited(Some("1kbit"));
+        let its = Arc::clone(&sending);
+        // Hours of what may leave.
+        let waiting = thread::spawn(move || its.pace(4 << 20));
+        sending.abort(None);
+        waiting.join().unwrap();
+    }
+
+    #[test]
+    fn under_a_limit_a_block_may_be_on_its_way_for_as_long_as_those_of_all_streams_take() {
+        assert_eq!(limited(None).stale_after(4), STALE);
+        let slow = limited(Some("8mbit")).stale_after(4).since(STALE);
+        assert!((Nanos(8_000_000_000)..Nanos(9_000_000_000)).contains(&slow), "{slow}");
+        assert!(limited(Some("10gbit")).stale_after(4).since(STALE) < Nanos(10_000_000));
+    }
+}
