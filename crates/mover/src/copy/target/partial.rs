@@ -228,7 +228,7 @@ impl Partial {
     /// # Errors
     /// [`TargetError`].
     pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
-        disk::forget(&self.file).map_err(|error| self.failed("write to the disk", error))?;
+        disk::forget(&self.file).map_err(|error| self.lost(error))?;
         let mut buffer = vec![0; READ_BYTES];
         let mut spoiled = Vec::new();
         for (index, digest) in (0..).zip(digests.iter().copied()) {
@@ -254,14 +254,16 @@ impl Partial {
         }
         if self.fsync {
             // Now, as it may take long: a file that already has its mode may not be opened again if this is its end.
-            self.file.sync_all().map_err(|error| self.failed("write to the disk", error))?;
+            self.sync()?;
         }
         let Metadata { mode, mtime_s, mtime_ns } = entry.metadata;
         let directory = &self.place.directory;
         self.set_mode(mode & self.mode_mask)
             .and_then(|()| set_mtime(&self.file, mtime_s, mtime_ns))
-            .and_then(|()| if self.fsync { self.file.sync_all() } else { Ok(()) })
             .map_err(|error| self.failed("set the mode and time of", error))?;
+        if self.fsync {
+            self.sync()?;
+        }
         if let Err(error) = directory.rename(&self.name, directory, &self.place.name) {
             // So that the next run may open it.
             let _ = self.set_mode(0o600);
@@ -280,6 +282,18 @@ impl Partial {
         if !self.journal.lock().unwrap_or_else(PoisonError::into_inner).has_rows() {
             self.abandon();
         }
+    }
+
+    /// Has all of it on the disk.
+    fn sync(&self) -> Result<(), TargetError> {
+        self.file.sync_all().map_err(|error| self.lost(error))
+    }
+
+    /// What was written did not get to the disk. Nothing of it is kept for the next run: the kernel has what it could not write in memory,
+    /// as if it were written (fsync(2)), so that all of it would be proven there.
+    fn lost(&self, error: io::Error) -> TargetError {
+        self.abandon();
+        self.failed("write to the disk", error)
     }
 
     /// Removes what there is of the file, and its journal. The disk has its room again when this is dropped.

@@ -255,6 +255,29 @@ fn nothing_is_written_beyond_the_end_and_a_file_that_was_cut_is_not_finished() {
 }
 
 #[test]
+fn nothing_stays_of_a_file_that_does_not_get_to_the_disk() {
+    use std::os::unix::fs::OpenOptionsExt;
+    // A descriptor of open(2)'s O_PATH can be looked at, and not be synced.
+    const PATH: i32 = 0o10_000_000;
+    let content = content();
+    let digests: Vec<_> = (0..3).map(|index| block(&content, index).2).collect();
+    for read_back in [false, true] {
+        let scratch = Scratch::new(if read_back { "unsynced-read-back" } else { "unsynced" });
+        let target =
+            scratch.open("", true, TargetOptions { fsync: true, read_back, ..TargetOptions::default() });
+        let target = target.unwrap();
+        let mut partial = target.partial(&of(&content), BLOCK, false).unwrap();
+        (0..3).for_each(|index| write(&partial, &content, index));
+        partial.file = File::options().read(true).custom_flags(PATH).open(hidden(&scratch, ".part")).unwrap();
+        let failed =
+            if read_back { partial.read_back(&digests).map(drop) } else { partial.finish(&of(&content)) };
+        assert!(failed.unwrap_err().to_string().starts_with("write to the disk"));
+        partial.leave();
+        assert!(scratch.names().is_empty(), "{:?}", scratch.names());
+    }
+}
+
+#[test]
 fn what_the_disk_changed_is_found_when_it_is_read_back_and_only_that_comes_again() {
     let scratch = Scratch::new("partial");
     let content = content();
