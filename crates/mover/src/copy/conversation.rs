@@ -170,12 +170,13 @@ pub(crate) fn talk(
         let ripe = lost.iter().take_while(|(at, _)| now.since(*at) >= GRACE).count();
         let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
         party.replace(end, &ripe)?;
-        if pending.len() < MOST_PENDING {
-            pending.extend(end.take_messages());
-        }
-        while control.unsent() < MOST_UNSENT
-            && let Some(message) = pending.pop_front()
-        {
+        let mut is_asked = false;
+        while control.unsent() < MOST_UNSENT {
+            // Not while some of it waits: an end that has more to say than the far side takes waits, too.
+            if pending.is_empty() && !std::mem::replace(&mut is_asked, true) {
+                pending.extend(end.take_messages());
+            }
+            let Some(message) = pending.pop_front() else { break };
             if let Copy::Finished(finished) = &message {
                 talk.finished = Some(finished.clone());
                 talk.finished_at = monotonic();
@@ -298,9 +299,6 @@ const SIGN: Nanos = Nanos(200_000_000);
 
 /// How often progress is looked at.
 const LOOK: Nanos = Nanos(100_000_000);
-
-/// Messages that may wait for the far side before the end is asked for more: it waits then, too.
-const MOST_PENDING: usize = 10_000;
 
 /// Bytes that may wait for the far side before more is held back.
 const MOST_UNSENT: usize = 256 * 1024;

@@ -186,7 +186,7 @@ impl Receiving {
             return;
         }
         state.lost.push(stream);
-        state.outbox.other.push(Copy::Lost(stream));
+        state.outbox.say(Copy::Lost(stream));
         drop(state);
         self.wake.raise();
     }
@@ -237,7 +237,7 @@ impl Receiving {
         let (bytes, last, buffer) = (state.bytes, state.last, state.buffer);
         let since_last = if last == Nanos::ZERO { Nanos::ZERO } else { monotonic().since(last) };
         let stages = self.timing.stages();
-        state.outbox.other.push(Copy::Finished(Finished { bytes, since_last, stages, buffer }));
+        state.outbox.say(Copy::Finished(Finished { bytes, since_last, stages, buffer }));
         drop(state);
         self.wake.raise();
     }

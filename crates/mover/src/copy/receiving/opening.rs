@@ -119,11 +119,11 @@ impl Receiving {
         let mut state = self.state();
         let mut chunks = proven.chunks(MOST_PROVEN).peekable();
         if chunks.peek().is_none() {
-            state.outbox.other.push(Copy::Proven { file, blocks: Vec::new(), last: true });
+            state.outbox.say(Copy::Proven { file, blocks: Vec::new(), last: true });
         }
         while let Some(chunk) = chunks.next() {
             let (blocks, last) = (chunk.iter().map(block).collect(), chunks.peek().is_none());
-            state.outbox.other.push(Copy::Proven { file, blocks, last });
+            state.outbox.say(Copy::Proven { file, blocks, last });
         }
         drop(state);
         self.wake.raise();

@@ -142,11 +142,11 @@ impl Receiving {
         }
         let mut chunks = runs.chunks(MAX_ENTRIES).peekable();
         if chunks.peek().is_none() {
-            state.outbox.other.push(Copy::Wanted { pack, runs: Vec::new(), last: true });
+            state.outbox.say(Copy::Wanted { pack, runs: Vec::new(), last: true });
         }
         while let Some(chunk) = chunks.next() {
             let last = chunks.peek().is_none();
-            state.outbox.other.push(Copy::Wanted { pack, runs: chunk.to_vec(), last });
+            state.outbox.say(Copy::Wanted { pack, runs: chunk.to_vec(), last });
         }
         drop(state);
         self.wake.raise();

@@ -26,6 +26,7 @@ impl Receiving {
     /// Looks at all that wait for it, until none is left or nothing is of interest any more.
     pub(super) fn prove(&self) {
         while let Some(incoming) = self.next_unproven() {
+            self.wait_to_be_heard();
             let number = incoming.frame.file;
             let mut go_on = |_: u64| self.is_of_interest(number);
             let proven = self.timing.during(Stage::Disk, || incoming.store.proven(&mut go_on));

@@ -1,7 +1,11 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use farlink_flow::digest;
+use farlink_wire::entry::Kind;
+use farlink_wire::frame::{Item, Pack};
 use farlink_wire::message::copy::Unit;
 
 use super::super::target::TargetOptions;
@@ -284,17 +288,30 @@ fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes
 #[test]
 fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
     let deaf = Spoiled::of("deaf", false, false);
-    let wait = |receiving: &Arc<Receiving>| {
-        let its = Arc::clone(receiving);
-        std::thread::spawn(move || its.wait_to_be_heard())
+    let wait = || {
+        let (its, (told, over)) = (Arc::clone(&deaf.receiving), channel());
+        std::thread::spawn(move || {
+            its.wait_to_be_heard();
+            told.send(()).unwrap();
+        });
+        over
     };
-    wait(&deaf.receiving).join().unwrap();
-    (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
-    let waiting = wait(&deaf.receiving);
-    assert!(!deaf.receiving.take_messages().is_empty());
-    waiting.join().unwrap();
-    (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
-    let waiting = wait(&deaf.receiving);
+    let waits = |over: &Receiver<()>| over.recv_timeout(Duration::from_millis(50)).is_err();
+    let entry = Entry { kind: Kind::Directory, ..file("none", 0) };
+    let offer = Pack { pack: 7, items: vec![Item { entry, digest: Digest::default(), content: &[] }] };
+    let again = || (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
+    let offered = || (0..30_000).for_each(|_| deaf.receiving.on_offer(&offer));
+    wait().recv().unwrap();
+    for fill in [&again as &dyn Fn(), &offered] {
+        fill();
+        let over = wait();
+        assert!(waits(&over));
+        assert!(!deaf.receiving.take_messages().is_empty());
+        over.recv().unwrap();
+    }
+    again();
+    let over = wait();
+    assert!(waits(&over));
     deaf.receiving.abort(None);
-    waiting.join().unwrap();
+    over.recv().unwrap();
 }
