@@ -203,7 +203,7 @@ def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Ke
         asked = ["memory", f"127.0.0.1:{port}", "--quiet", "--bytes", "1MiB", "--streams"]
         ended = farlink(*asked, "64")
         assert ended.status == 2
-        assert "of the 16MiB that all may take: try again later, or with fewer streams" in ended.complaint
+        assert "all together may take 16MiB: ask for fewer streams" in ended.complaint
         assert farlink(*asked, "1").status == 0
 
 

@@ -38,6 +38,10 @@ pub const VERSION: u16 = 1;
 /// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
 pub const STOPPED: &str = "the server was stopped";
 
+/// What the reason of a refusal ends with, in [`Message::Refuse`], where what was asked for may be had soon: others have it for now, or
+/// whoever asks has it, from before a connection broke.
+pub const LATER: &str = "try again later";
+
 /// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 

@@ -50,7 +50,8 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         let outcome = Attempt { plan, rules: &plan.rules, key, resume, stop }.run(&mut ledger);
         match outcome {
             Err(error)
-                if (error.is_passing() || attempt > 0 && error.is_unreached())
+                // That nobody is there, or nobody has room, is told at once to who has just begun.
+                if (error.is_passing() || attempt > 0 && (error.is_unreached() || error.is_put_off()))
                     && attempt < plan.retries
                     && !stop.is_raised() =>
             {

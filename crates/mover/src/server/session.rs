@@ -11,7 +11,7 @@ use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::{Grant, PublicKey};
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Accept, Message, Request, Stamp, Token};
+use farlink_wire::message::{Accept, LATER, Message, Request, Stamp, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
@@ -90,11 +90,7 @@ impl House {
                 let _portion = self.portion(budget::of_memory(&request))?;
                 self.move_memory(control, guest, &request, received, observe)
             }
-            Message::Copy(Copy::Request(request)) => {
-                let _place = Place::take(self)?;
-                let _portion = self.portion(budget::of_copy(&request))?;
-                self.copy_files(control, guest, &request, observe)
-            }
+            Message::Copy(Copy::Request(request)) => self.copy_files(control, guest, &request, observe),
             other => Err(ControlError::out_of_place(&other).into()),
         }
     }
@@ -103,10 +99,17 @@ impl House {
     fn portion(&self, bytes: Bytes) -> Result<Portion, SessionError> {
         self.budget.take(bytes).ok_or_else(|| {
             let most = self.budget.most();
-            SessionError::refused(format!(
-                "the transfer takes {bytes} of memory, and others have too much of the {most} that all may take: try again later, or with \
-                 fewer streams"
-            ))
+            SessionError::refused(if bytes > most {
+                format!(
+                    "the transfer takes {bytes} of memory, and all together may take {most}: ask for fewer streams, or give `farlink serve` \
+                     there more (--memory)"
+                )
+            } else {
+                format!(
+                    "the transfer takes {bytes} of memory, and others have too much of the {most} that all may take: ask for fewer \
+                     streams, or {LATER}"
+                )
+            })
         })
     }
 
@@ -139,6 +142,9 @@ impl House {
         let name = (guest.known.as_ref().map(|(key, _)| *key), request.key);
         let until = monotonic().after(self.limits.patience.min(request.patience.get()));
         let turn = self.copies.enter(name, until).map_err(|error| SessionError::refused(chain(&error)))?;
+        // After the turn: the session that had it before gave its own back.
+        let _place = Place::take(self)?;
+        let _portion = self.portion(budget::of_copy(request))?;
         let claim = self.claim(request.token, kind)?;
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
@@ -285,7 +291,7 @@ impl<'a> Place<'a> {
         let most = house.limits.transfers;
         let place = Self(&house.transfers);
         if house.transfers.fetch_add(1, Ordering::AcqRel) >= most {
-            let reason = format!("the server is busy with {most} transfers: try again later");
+            let reason = format!("the server is busy with {most} transfers: {LATER}");
             return Err(SessionError::refused(reason));
         }
         Ok(place)
@@ -320,3 +326,6 @@ impl From<ControlError> for SessionError {
         Self::Transfer(error.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

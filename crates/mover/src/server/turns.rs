@@ -8,7 +8,7 @@ use std::time::Duration;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::Token;
+use farlink_wire::message::{LATER, Token};
 use farlink_wire::quantity::Nanos;
 
 /// What names a copy: whose it is, where they have a key, and what they call it. Nobody takes over another's.
@@ -64,7 +64,7 @@ impl Drop for Turn<'_> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnError {
     /// Who has it does not end: its disk does not answer.
-    #[error("this copy was begun before, and its end takes long: run the same command again later")]
+    #[error("this copy was begun before, and its end takes long: {LATER}")]
     Kept,
     /// The kernel's own words.
     #[error("make a place for the copy")]
