@@ -126,10 +126,18 @@ mod tests {
         BufReader::new(echo.stdout.take().unwrap()).read_line(&mut said).unwrap();
         let secret = Call::parse(&said).unwrap().secret.0;
         short.write_all(&secret[..15]).unwrap();
+        // What is wrong from its first byte on is told no sooner than what is right up to its last.
+        let mut guesses = [connect(), connect()];
+        guesses[0].write_all(&[!secret[0]]).unwrap();
+        guesses[1].write_all(&[&secret[..15], &[!secret[15]]].concat()).unwrap();
         let mut far = connect();
         far.write_all(&secret).unwrap();
         far.write_all(b"hello").unwrap();
         let channel = callback.open().unwrap();
+        let [mut first, mut last] = guesses;
+        first.set_nonblocking(true).unwrap();
+        assert_eq!(first.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(last.read(&mut [0]).unwrap(), 0);
         let stream = channel.tcp().unwrap();
         assert_eq!(stream.peer_addr().unwrap(), far.local_addr().unwrap());
         stream.set_nonblocking(false).unwrap();
