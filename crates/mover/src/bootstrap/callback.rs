@@ -69,22 +69,29 @@ fn free(address: IpAddr, ports: Option<Ports>) -> io::Result<TcpListener> {
     ports.candidates().find_map(|port| TcpListener::bind((address, port)).ok()).ok_or(taken)
 }
 
-impl Tunnel for Callback {
-    fn prepare(&self, count: u16) -> io::Result<()> {
+impl Callback {
+    /// Has the far end connect `count` times.
+    fn call(&self, count: u16) -> io::Result<()> {
         let call = Call { port: self.port, count, address: self.bind, secret: self.secret };
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(call.line().as_bytes())?;
+        line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(call.line().as_bytes())
+    }
+}
+
+impl Tunnel for Callback {
+    fn prepare(&self, count: u16) -> io::Result<()> {
+        self.call(count)?;
         self.asked.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 
     fn open(&self) -> io::Result<Channel> {
-        // One takes a connection at a time, and those that were asked for are not taken twice.
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.asked.load(Ordering::Relaxed) == 0 {
-            self.prepare(1)?;
+        // Several open at a time: each takes one that was asked for, or asks for its own.
+        let one_less = |asked: u16| asked.checked_sub(1);
+        if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            self.call(1)?;
         }
-        self.asked.fetch_sub(1, Ordering::Relaxed);
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = callers.next(monotonic().after(SHORT_WHILE)).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => io::Error::new(
                 error.kind(),
