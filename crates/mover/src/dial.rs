@@ -44,11 +44,11 @@ pub(crate) trait Tunnel: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// One more connection to the far end.
+    /// One more connection to the far end; it waits for none once `stop` is raised.
     ///
     /// # Errors
     /// The kernel's, where there is none.
-    fn open(&self) -> io::Result<Channel>;
+    fn open(&self, stop: &Wake) -> io::Result<Channel>;
 
     /// What it is, for messages.
     fn name(&self) -> String;
@@ -147,6 +147,7 @@ impl Dial {
             let now = monotonic();
             let share = until.since(now).0 / (places.len() - tried) as u64;
             match self.open_at(at, first, now.after(Nanos(share)), stop) {
+                Err(DialError::Connect { .. }) if stop.is_raised() => return Ok(None),
                 Err(error @ (DialError::Connect { .. } | DialError::Unanswered { .. })) => last = Some(error),
                 other => return other,
             }
@@ -165,13 +166,13 @@ impl Dial {
         let poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
         at.prepare(1 + self.tuning.streams.get()).map_err(failed)?;
-        let control = Opening::start(self.socket_to(at).map_err(failed)?, at, CONTROL, &poller)?;
+        let control = Opening::start(self.socket_to(at, stop).map_err(failed)?, at, CONTROL, &poller)?;
         let mut data = Vec::new();
         let mut loaded = None;
         for key in 0..self.tuning.streams.get() {
-            data.push(self.start(at, key.into(), &poller, &mut loaded)?);
+            data.push(self.start(at, key.into(), (&poller, stop), &mut loaded)?);
         }
-        Dialling::new(self, at, poller, control, data, loaded).run(first, until, stop)
+        Dialling::new((self, at, stop), poller, control, data, loaded).run(first, until)
     }
 
     /// Starts to connect for data.
@@ -179,11 +180,11 @@ impl Dial {
         &self,
         at: &Place,
         key: u64,
-        poller: &Poller,
+        (poller, stop): (&Poller, &Wake),
         loaded: &mut Option<Loaded>,
     ) -> Result<Opening, DialError> {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
-        let channel = self.socket_to(at).map_err(failed)?;
+        let channel = self.socket_to(at, stop).map_err(failed)?;
         if let Some(stream) = channel.tcp() {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
             tune(stream, self.role, &self.tuning, Origin::Fresh, loaded).map_err(DialError::tune)?;
@@ -205,7 +206,10 @@ impl Dial {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let mut poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
-        let mut opening = self.start(at, 0, &poller, &mut None)?;
+        let mut opening = match self.start(at, 0, (&poller, stop), &mut None) {
+            Err(DialError::Connect { .. }) if stop.is_raised() => return Ok(None),
+            other => other?,
+        };
         let mut ready = Vec::new();
         loop {
             let now = monotonic();
@@ -225,7 +229,7 @@ impl Dial {
     }
 
     /// A socket for a connection to `at`; not connected yet where that is TCP.
-    fn socket_to(&self, at: &Place) -> io::Result<Channel> {
+    fn socket_to(&self, at: &Place, stop: &Wake) -> io::Result<Channel> {
         match at {
             Place::Address(address) => {
                 let stream = socket::unconnected(*address)?;
@@ -234,7 +238,7 @@ impl Dial {
                 }
                 Channel::over_tcp(stream)
             }
-            Place::Tunnel(tunnel) => tunnel.open(),
+            Place::Tunnel(tunnel) => tunnel.open(stop),
         }
     }
 

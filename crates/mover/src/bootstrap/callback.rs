@@ -41,7 +41,6 @@ impl Callback {
         ports: Option<Ports>,
         bind: Option<IpAddr>,
         line: Line,
-        stop: &Wake,
     ) -> io::Result<Self> {
         let listener = match bind {
             Some(address) => free(address, ports)?,
@@ -52,7 +51,7 @@ impl Callback {
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let secret = Token(process::random()?);
-        let callers = Mutex::new(Callers::of(listener, secret, stop)?);
+        let callers = Mutex::new(Callers::of(listener, secret)?);
         Ok(Self { callers, secret, port, bind, host, line, asked: AtomicU16::new(0) })
     }
 
@@ -85,14 +84,16 @@ impl Tunnel for Callback {
         Ok(())
     }
 
-    fn open(&self) -> io::Result<Channel> {
+    fn open(&self, stop: &Wake) -> io::Result<Channel> {
+        // From here on, and not from when others have what they wait for.
+        let until = monotonic().after(SHORT_WHILE);
         // Several open at a time: each takes one that was asked for, or asks for its own.
         let one_less = |asked: u16| asked.checked_sub(1);
         if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
             self.call(1)?;
         }
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = callers.next(monotonic().after(SHORT_WHILE)).map_err(|error| match error.kind() {
+        let stream = callers.next(until, stop).map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => io::Error::new(
                 error.kind(),
                 format!("nothing of the far end's came to port {} here", self.port),
@@ -113,8 +114,28 @@ mod tests {
     use std::io::{BufRead, BufReader, Read};
     use std::net::TcpStream;
     use std::process::{Command, Stdio};
+    use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_stop_ends_the_wait_of_all_who_open_at_a_time() {
+        let mut deaf =
+            Command::new("sh").args(["-c", "cat >/dev/null"]).stdin(Stdio::piped()).spawn().unwrap();
+        let line: Line = Arc::new(Mutex::new(deaf.stdin.take()));
+        let callback = Callback::listen("far".to_owned(), None, None, Arc::clone(&line)).unwrap();
+        let stop = Wake::new().unwrap();
+        let open = || callback.open(&stop).unwrap_err().kind();
+        thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            stop.raise();
+            for each in all {
+                assert_eq!(each.join().unwrap(), io::ErrorKind::Interrupted);
+            }
+        });
+        drop(line.lock().unwrap().take());
+        deaf.wait().unwrap();
+    }
 
     #[test]
     fn a_stranger_does_not_take_the_place_of_the_far_end() {
@@ -123,7 +144,7 @@ mod tests {
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat is there");
         let line: Line = Arc::new(Mutex::new(echo.stdin.take()));
         let (stop, bind) = (Wake::new().unwrap(), Some(Ipv4Addr::LOCALHOST.into()));
-        let callback = Callback::listen("far".to_owned(), None, bind, Arc::clone(&line), &stop).unwrap();
+        let callback = Callback::listen("far".to_owned(), None, bind, Arc::clone(&line)).unwrap();
         let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, callback.port())).unwrap();
         let silent = connect();
         let (mut wrong, mut short) = (connect(), connect());
@@ -140,7 +161,7 @@ mod tests {
         let mut far = connect();
         far.write_all(&secret).unwrap();
         far.write_all(b"hello").unwrap();
-        let channel = callback.open().unwrap();
+        let channel = callback.open(&stop).unwrap();
         let [mut first, mut last] = guesses;
         first.set_nonblocking(true).unwrap();
         assert_eq!(first.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -154,7 +175,7 @@ mod tests {
         assert_eq!(&heard, b"hello");
         // A stop ends the wait for another, whoever else is there.
         stop.raise();
-        assert_eq!(callback.open().unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(callback.open(&stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
         drop((silent, line.lock().unwrap().take()));
         echo.wait().unwrap();
     }

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
 
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_host::readiness::{Interest, Poller, Waited, Wake, wait_for};
 use farlink_wire::message::Token;
 use farlink_wire::quantity::Nanos;
 
@@ -30,31 +30,36 @@ struct Stranger {
 }
 
 impl Callers {
-    /// Those who come to `listener`, which must not block, and say `secret`; `stop` ends a wait for them.
-    pub(super) fn of(listener: TcpListener, secret: Token, stop: &Wake) -> io::Result<Self> {
+    /// Those who come to `listener`, which must not block, and say `secret`.
+    pub(super) fn of(listener: TcpListener, secret: Token) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(&listener, LISTENER, Interest::Read)?;
-        poller.add(stop, STOP, Interest::Read)?;
         let (strangers, known) = (BTreeMap::new(), Vec::new());
         Ok(Self { listener, poller, secret, strangers, next: 0, known })
     }
 
-    /// The next connection of the far end, behind the secret, waited for until `until`.
-    pub(super) fn next(&mut self, until: Nanos) -> io::Result<TcpStream> {
+    /// The next connection of the far end, behind the secret, waited for until `until`, or until `stop` is raised.
+    pub(super) fn next(&mut self, until: Nanos, stop: &Wake) -> io::Result<TcpStream> {
         let mut ready = Vec::new();
         loop {
             if let Some(stream) = self.known.pop() {
                 return Ok(stream);
             }
             let now = monotonic();
+            if stop.is_raised() {
+                return Err(ErrorKind::Interrupted.into());
+            }
             if now >= until {
                 return Err(ErrorKind::TimedOut.into());
             }
             self.strangers.retain(|_, stranger| stranger.until > now);
-            self.poller.wait(until.since(now).min(OFTEN), &mut ready)?;
+            match wait_for(&self.poller, Interest::Read, stop, until.since(now).min(OFTEN))? {
+                Waited::Stopped => return Err(ErrorKind::Interrupted.into()),
+                Waited::Over => continue,
+                Waited::Ready => self.poller.wait(Nanos::ZERO, &mut ready)?,
+            }
             for &key in &ready {
                 match key {
-                    STOP => return Err(ErrorKind::Interrupted.into()),
                     LISTENER => self.accept()?,
                     key => self.hear(key)?,
                 }
@@ -114,8 +119,7 @@ impl Callers {
     }
 }
 
-const STOP: u64 = u64::MAX;
-const LISTENER: u64 = u64::MAX - 1;
+const LISTENER: u64 = u64::MAX;
 
 /// Bytes of the secret.
 const SECRET: usize = 16;

@@ -18,6 +18,7 @@ use crate::tuning::suffices;
 pub(super) struct Dialling<'a> {
     dial: &'a Dial,
     at: &'a Place,
+    stop: &'a Wake,
     poller: Poller,
     data: Vec<Opening>,
     talk: Talk,
@@ -27,26 +28,21 @@ pub(super) struct Dialling<'a> {
 }
 
 impl<'a> Dialling<'a> {
-    /// With the control connection and the first data connections of `dial`, which have begun to connect `at` the far end.
+    /// With the control connection and the first data connections of `dial`, which have begun to connect `at` the far end, until `stop` is
+    /// raised.
     pub(super) fn new(
-        dial: &'a Dial,
-        at: &'a Place,
+        (dial, at, stop): (&'a Dial, &'a Place, &'a Wake),
         poller: Poller,
         control: Opening,
         data: Vec<Opening>,
         loaded: Option<Loaded>,
     ) -> Self {
         let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
-        Self { dial, at, poller, data, talk, loaded, path: dial.path }
+        Self { dial, at, stop, poller, data, talk, loaded, path: dial.path }
     }
 
-    /// Waits until everything stands; `None` where `stop` was raised first.
-    pub(super) fn run(
-        mut self,
-        first: First<'_>,
-        until: Nanos,
-        stop: &Wake,
-    ) -> Result<Option<Dialled>, DialError> {
+    /// Waits until everything stands; `None` where it was stopped first.
+    pub(super) fn run(mut self, first: First<'_>, until: Nanos) -> Result<Option<Dialled>, DialError> {
         let mut ready = Vec::new();
         while self.talk.sent.is_none() || self.data.iter().any(|opening| !opening.is_ready) {
             let now = monotonic();
@@ -61,7 +57,7 @@ impl<'a> Dialling<'a> {
                     key => {
                         self.count(|dialling| dialling.data.get(key as usize))?;
                         if let Err(error) = self.introduce(key as usize) {
-                            return self.blame(key as usize, error, stop);
+                            return self.blame(key as usize, error);
                         }
                     }
                 }
@@ -95,7 +91,8 @@ impl<'a> Dialling<'a> {
         }
         while self.data.len() < count {
             let key = self.data.len() as u64;
-            self.data.push(self.dial.start(self.at, key, &self.poller, &mut self.loaded)?);
+            let by = (&self.poller, self.stop);
+            self.data.push(self.dial.start(self.at, key, by, &mut self.loaded)?);
         }
         Ok(())
     }
@@ -185,7 +182,7 @@ impl<'a> Dialling<'a> {
     }
 
     /// A data connection failed: the control connection may say why within a moment, and is believed first.
-    fn blame(mut self, index: usize, error: io::Error, stop: &Wake) -> Result<Option<Dialled>, DialError> {
+    fn blame(mut self, index: usize, error: io::Error) -> Result<Option<Dialled>, DialError> {
         let failure = self.dial.told(self.at, error);
         if !self.data[index].is_connected {
             return Err(failure);
@@ -193,7 +190,7 @@ impl<'a> Dialling<'a> {
         let Speaker::Speaking(control) = &mut self.talk.control else { return Err(failure) };
         let until = monotonic().after(EXPLANATION);
         loop {
-            match control.next(until, stop) {
+            match control.next(until, self.stop) {
                 Ok(Some(Message::Refuse(reason) | Message::Failed(reason))) => {
                     return Err(DialError::Refused { at: self.at.to_string(), reason });
                 }
