@@ -48,6 +48,8 @@ impl Receiving {
         let mut state = self.state();
         state.check_numbers()?;
         let incoming = state.files.remove(&file);
+        // It would keep its descriptor until those before it were looked at, which may take long.
+        state.unproven.retain(|waiting| waiting.frame.file != file);
         state.entries += u64::from(state.arrivals.on_closed(file));
         drop(state);
         if let Some(incoming) = incoming {

@@ -260,6 +260,16 @@ fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
 }
 
 #[test]
+fn a_file_that_is_given_up_does_not_wait_to_be_looked_at() {
+    let again = Spoiled::begun("unwaited");
+    // Here, where it is open, and where it waits.
+    assert_eq!(Arc::strong_count(&again.incoming), 3);
+    let reason = "it was changed while it was read".to_owned().into();
+    again.receiving.on_message(Copy::Abandon { file: 0, reason }).unwrap();
+    assert_eq!(Arc::strong_count(&again.incoming), 1);
+}
+
+#[test]
 fn the_end_of_a_transfer_ends_the_wait_for_what_is_there_which_stays() {
     let again = Spoiled::begun("unproven");
     let (receiving, incoming) = (Arc::clone(&again.receiving), Arc::clone(&again.incoming));
