@@ -2,6 +2,7 @@
 //! goes on meanwhile with the connections that it has.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
@@ -88,7 +89,11 @@ impl Redial {
                 wake.raise();
             };
             let failed = tell.clone();
-            let work = move || tell(line.another(asked.number, &halt));
+            let work = move || {
+                // Who panics is not waited for without end.
+                let another = catch_unwind(AssertUnwindSafe(|| line.another(asked.number, &halt)));
+                tell(another.unwrap_or(Err(CopyError::Panicked)));
+            };
             match Builder::new().name("farlink-dial".to_owned()).spawn(work) {
                 Ok(thread) => self.threads.push(thread),
                 Err(source) => failed(Err(CopyError::System { attempt: "start a thread", source })),
@@ -129,6 +134,7 @@ mod tests {
     impl Line for Slow {
         fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError> {
             self.called.lock().unwrap().push(number);
+            assert_ne!(number, 4, "a line that has a defect");
             match wait_for(&self.answer, Interest::Read, stop, Nanos::MAX) {
                 Ok(Waited::Ready) if number != 3 => {
                     Ok(Channel::over_unix(UnixStream::pair().unwrap().0).unwrap())
@@ -162,6 +168,17 @@ mod tests {
         }
         found.sort_unstable();
         assert_eq!(found, [(0, 2, true), (1, 3, false)]);
+    }
+
+    #[test]
+    fn a_defect_of_the_way_there_is_told_and_not_waited_for() {
+        let (mut redial, _, wake) = redial();
+        redial.ask(0, 4);
+        let mut poller = Poller::new().unwrap();
+        poller.add(&wake, 0, Interest::Read).unwrap();
+        poller.wait(Nanos(20_000_000_000), &mut Vec::new()).unwrap();
+        assert!(matches!(&redial.take()[..], [Redialled { outcome: Err(CopyError::Panicked), .. }]));
+        assert!(!redial.is_going());
     }
 
     #[test]
