@@ -11,6 +11,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::bootstrap::{Answer, BootstrapError, Call, Invitation, MAX_LINES, Outcome};
 use farlink_wire::key::Grant;
 use farlink_wire::message::VERSION;
+use farlink_wire::quantity::Bytes;
 
 use super::SHORT_WHILE;
 use crate::chain;
@@ -101,7 +102,9 @@ fn listen(asked: &Invitation) -> Result<(Server, Outcome), FarEndError> {
     let identity = Identity::generate().map_err(FarEndError::Read)?;
     let key = identity.public();
     let admission = Arc::new(Admission::of_one(asked.key, Grant::everything("ssh")));
-    let server = Server::bind_within(&addresses, asked.ports, Limits::default())?;
+    // Whoever it serves may have what the host has: they are its user, and nobody else could say how much.
+    let limits = Limits { memory: Some(Bytes(u64::MAX)), ..Limits::default() };
+    let server = Server::bind_within(&addresses, asked.ports, limits)?;
     let port = server.addresses().first().map_or(0, SocketAddr::port);
     let host = process::host_name().into();
     Ok((server.with_keys_only(identity, admission), Outcome::Ready { key, port, host }))
