@@ -283,13 +283,13 @@ impl Party for Server<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
     use super::*;
 
-    #[test]
-    fn a_connection_whose_number_was_used_or_that_is_one_too_many_is_no_part_of_the_session() {
+    fn receiver() -> End {
         let root = Arc::new(Directory::open(Path::new("/")).unwrap());
         let destination = Destination { path: b"/dev/null".to_vec(), several: false };
         let target = Target::open(&root, &destination, [0; 16], TargetOptions::default()).unwrap();
@@ -303,7 +303,31 @@ mod tests {
             interval: farlink_wire::quantity::Nanos(100_000_000),
             budget: Budget::unbounded(),
         };
-        let end = End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()));
+        End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()))
+    }
+
+    #[test]
+    fn the_kernel_asks_whether_a_silent_sender_is_still_connected() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = near.local_addr().unwrap().port();
+        let end = receiver();
+        end.join(0, Channel::over_tcp(near).unwrap()).unwrap();
+        // Of proc_net_tcp(5), the second column and the sixth: 2 is the timer of keepalive.
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let timers: Vec<_> = rows
+            .filter(|row| row[1].ends_with(&format!(":{port:04X}")))
+            .map(|row| row[5].starts_with("02:"))
+            .collect();
+        assert_eq!(timers, [true]);
+        end.abort();
+        end.wait();
+    }
+
+    #[test]
+    fn a_connection_whose_number_was_used_or_that_is_one_too_many_is_no_part_of_the_session() {
+        let end = receiver();
         let (streams, incoming) = channel();
         let mut peers = Vec::new();
         for number in [0, 0, 1, 2] {
