@@ -210,6 +210,7 @@ def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Ke
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_server_becomes_the_user_that_it_is_told(keys: Keys) -> None:
     nobody = pwd.getpwnam("nobody")
+    os.chown(keys.listed, nobody.pw_uid, -1)
     with serving("--user", "nobody", *keys.of_server) as (server, port):
         status = Path(f"/proc/{server.pid}/status").read_text()
         rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)

@@ -102,7 +102,8 @@ impl Serve {
             return Ok(None);
         }
         let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
-        Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
+        let owner = self.user.as_deref().map(process::user_number).transpose()?;
+        Ok(Some((identity, Arc::new(Admission::of_file_of(&keys, owner)?))))
     }
 }
 
