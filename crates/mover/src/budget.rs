@@ -1,4 +1,5 @@
-//! The memory that all transfers of a server may take together: what cannot be had is refused, before it is allocated.
+//! The memory that all transfers of a server may take together, of what a peer can make large: what cannot be had is refused, before it
+//! is allocated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +66,11 @@ impl Portion {
         }
         granted
     }
+
+    /// Whether it is as much as `bytes`.
+    pub(crate) fn is_at_least(&self, bytes: Bytes) -> bool {
+        self.bytes.load(Ordering::Acquire) >= bytes.0
+    }
 }
 
 impl Drop for Portion {
@@ -78,7 +84,7 @@ pub(crate) fn of_memory(request: &Request) -> Bytes {
     Bytes(SESSION + 2 * u64::from(request.block.get()) + u64::from(request.streams.get()) * STREAM)
 }
 
-/// What a copy takes at the end that serves it, apart from [`of_blocks`] and the names of directories.
+/// What a copy takes at the end that serves it, apart from [`of_blocks`], [`of_runs`] and the names of directories.
 pub(crate) fn of_copy(request: &copy::Request) -> Bytes {
     Bytes(SESSION + AHEAD + u64::from(request.streams.get()) * STREAM)
 }
@@ -86,6 +92,11 @@ pub(crate) fn of_copy(request: &copy::Request) -> Bytes {
 /// What a file of `blocks` takes while it is open.
 pub(crate) fn of_blocks(blocks: u32) -> Bytes {
     Bytes(u64::from(blocks) * BLOCK)
+}
+
+/// What so many runs of numbers of files and packs take.
+pub(crate) fn of_runs(runs: usize) -> Bytes {
+    Bytes(runs as u64 * RUN)
 }
 
 /// What the name of a directory takes, whose mode and time are set at the end.
@@ -96,15 +107,20 @@ pub(crate) fn of_directory(name: &[u8]) -> Bytes {
 /// A control connection: a message as it comes, what waits to be sent, and a stack.
 const SESSION: u64 = 4 << 20;
 
-/// Names and packs that are ahead of what was acknowledged: 100,000 of 200 bytes.
+/// At a sender names and packs that are ahead of what was acknowledged: 100,000 of 200 bytes. At a receiver twice the 50,000 things that
+/// may wait to be said, once where they come about and once where they are sent.
 const AHEAD: u64 = 20 << 20;
 
 /// A data connection: a piece of 256 KiB or a pack of a mebibyte, eight records of TLS each way, and a stack. Half of that is seldom used,
 /// and may be that of another which broke and is not yet known to.
 const STREAM: u64 = 2 << 20;
 
-/// A block of a file: its digest twice, once by its number, and a bit.
+/// A block of a file. At a receiver its digest twice, once by its number, and a bit; at a sender the receiver's digest by its number, and on
+/// which connection it is, since when.
 const BLOCK: u64 = 128;
+
+/// A run of numbers: two, in a tree that is half full.
+const RUN: u64 = 48;
 
 #[cfg(test)]
 mod tests {
@@ -115,6 +131,7 @@ mod tests {
         let budget = Budget::of(Bytes(10));
         let some = budget.take(Bytes(4)).unwrap();
         assert!(budget.take(Bytes(7)).is_none() && some.grow(Bytes(5)) && !some.grow(Bytes(2)));
+        assert!(some.is_at_least(Bytes(9)) && !some.is_at_least(Bytes(10)));
         let rest = budget.take(Bytes(1)).unwrap();
         drop(some);
         assert!(budget.take(Bytes(10)).is_none() && budget.take(Bytes(9)).is_some());

@@ -100,6 +100,11 @@ pub enum CopyError {
     /// Integrity is of digests.
     #[error("integrity without verification is none: leave out --no-verify")]
     Unverified,
+    /// Others have the memory that it would take.
+    #[error(
+        "there is no memory left for the numbers of what came: give `farlink serve` there more (--memory), or {LATER}"
+    )]
+    Memory,
     /// A defect of ours.
     #[error("a thread of this copy failed: please report it, with what stands above")]
     Panicked,
@@ -229,9 +234,10 @@ mod tests {
     fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {
         let reason = |reason: &str| Text::from(reason.to_owned());
         let busy = format!("the server is busy with 1 transfers: {LATER}");
-        let at = || "host:5210".to_owned();
-        let refused = |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });
-        for said in [busy.as_str(), STOPPED] {
+        let (full, at) = (CopyError::Memory.to_string(), || "host:5210".to_owned());
+        let refused =
+            |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });
+        for said in [busy.as_str(), &full, STOPPED] {
             assert!(refused(said).is_put_off() && CopyError::FarEnd { reason: reason(said) }.is_put_off());
         }
         assert!(!refused("files are copied for those with a key alone").is_put_off());

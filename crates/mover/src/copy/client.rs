@@ -179,7 +179,7 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
-                let manner = Manner::of(&request, seal, true, &control);
+                let manner = Manner::of(&request, seal, true, &control, Budget::unbounded());
                 let sending = Sending::new(manner, wake.clone(), new_wake()?);
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;

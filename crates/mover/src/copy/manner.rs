@@ -8,6 +8,7 @@ use farlink_wire::message::copy::Request;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use crate::automatic;
+use crate::budget::Budget;
 use crate::control::Control;
 use crate::tuning::{CircuitWatch, Tuning};
 
@@ -36,11 +37,19 @@ pub(crate) struct Manner {
     pub(crate) follows_path: bool,
     /// Looks at the circuit, where there is one.
     pub(crate) circuit: Option<Arc<CircuitWatch>>,
+    /// What files take while they are open is of this.
+    pub(crate) budget: Budget,
 }
 
 impl Manner {
-    /// As `request` asks for it.
-    pub(crate) fn of(request: &Request, seal: Option<[u8; 32]>, report: bool, control: &Control) -> Self {
+    /// As `request` asks for it, within `budget`.
+    pub(crate) fn of(
+        request: &Request,
+        seal: Option<[u8; 32]>,
+        report: bool,
+        control: &Control,
+        budget: Budget,
+    ) -> Self {
         let tuning = Tuning::from(request);
         Self {
             resume: request.resume,
@@ -54,6 +63,7 @@ impl Manner {
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
             circuit: CircuitWatch::of(&tuning, monotonic()),
+            budget,
         }
     }
 }

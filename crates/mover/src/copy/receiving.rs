@@ -19,7 +19,7 @@ use super::store::Store;
 use super::target::{Target, TargetError};
 use super::timing::{Stage, Timing};
 use super::worker::Shared;
-use crate::budget::{Budget, Portion};
+use crate::budget::{self, Budget, Portion};
 use crate::chain;
 
 mod blocks;
@@ -69,6 +69,8 @@ pub(crate) struct Receiving {
     changed: Condvar,
     /// What the names of directories take.
     directories: Portion,
+    /// What the numbers of files and packs take that are done with.
+    numbers: Portion,
     wake: Wake,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
@@ -146,8 +148,9 @@ impl Receiving {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
         let began = monotonic();
         let (state, opening, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
-        let (timing, directories) = (Timing::new(), manner.budget.nothing());
-        Arc::new(Self { manner, timing, began, state, opening, changed, directories, wake, halt })
+        let (directories, numbers) = (manner.budget.nothing(), manner.budget.nothing());
+        let timing = Timing::new();
+        Arc::new(Self { manner, timing, began, state, opening, changed, directories, numbers, wake, halt })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -206,6 +209,22 @@ impl Receiving {
     /// Why it cannot go on, where a thread found out; once.
     pub(crate) fn take_failure(&self) -> Option<CopyError> {
         self.state().failure.take()
+    }
+
+    /// Nothing more is taken of a sender whose numbers leave out more than an honest one's, or than there is memory for: each run of them
+    /// takes some.
+    fn check_numbers(&self, state: &State) -> Result<(), CopyError> {
+        let runs = state.arrivals.runs();
+        if runs > MOST_RUNS {
+            return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
+        }
+        // There is memory for the first, as for all that a copy takes.
+        let more = budget::of_runs(runs.saturating_sub(RUNS_AT_ONCE));
+        if self.numbers.is_at_least(more) || self.numbers.grow(budget::of_runs(RUNS_AT_ONCE)) {
+            Ok(())
+        } else {
+            Err(CopyError::Memory)
+        }
     }
 
     /// Finishes where everything is there.
@@ -280,14 +299,6 @@ impl Shared for Receiving {
 }
 
 impl State {
-    /// Nothing more is taken of a sender whose numbers leave out more than an honest one's: each run of them takes memory.
-    fn check_numbers(&self) -> Result<(), CopyError> {
-        if self.arrivals.runs() > MOST_RUNS {
-            return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
-        }
-        Ok(())
-    }
-
     fn give_up(&mut self, report: bool, number: u32, entry: &Entry, error: &TargetError) {
         if !self.arrivals.on_closed(number) {
             return;
@@ -312,8 +323,11 @@ pub(crate) fn block_length(frame: &File, index: u32) -> u64 {
     frame.size().saturating_sub(u64::from(index) * bytes).min(bytes)
 }
 
-/// Runs of numbers of files and packs: of a hundred million small files that are offered first. They take some 50 bytes each.
+/// Runs of numbers of files and packs: of a hundred million small files that are offered first.
 const MOST_RUNS: usize = 1 << 20;
+
+/// Runs that memory is taken for at once.
+const RUNS_AT_ONCE: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests;

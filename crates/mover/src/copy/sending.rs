@@ -133,13 +133,20 @@ impl Sending {
         state.ending == Ending::No
     }
 
-    /// A file that goes in blocks.
+    /// A file that goes in blocks; it does not where there is no memory for it.
     pub(crate) fn supply_file(&self, make: impl FnOnce(u32) -> Outgoing) {
         let mut state = self.state();
         let number = state.supply.files;
+        let mut file = make(number);
+        if !file.charge(&self.manner.budget) {
+            drop(state);
+            let reason = "there is no memory left for it: copy it later, or give `farlink serve` there more (--memory)";
+            self.supply_lacks(file.event(None, Became::Failed(reason.to_owned())));
+            return;
+        }
         state.supply.files += 1;
         state.supply.entries += 1;
-        let file = Arc::new(make(number));
+        let file = Arc::new(file);
         state.supply.bytes += file.frame.size();
         state.schedule.on_file(number, file.blocks(), &file.holes, self.manner.resume);
         state.files.insert(number, file);
@@ -467,43 +474,4 @@ const LONG: Nanos = Nanos(50_000_000);
 const LONGEST: Nanos = Nanos(1_000_000_000);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STALE: Nanos = Nanos(2_000_000_000);
-
-    fn limited(limit: Option<&str>) -> Arc<Sending> {
-        let manner = Manner {
-            resume: false,
-            verify: true,
-            seal: None,
-            automatic: false,
-            is_buffer_fixed: false,
-            may_pace: false,
-            limit: limit.map(|rate| rate.parse().unwrap()),
-            report: false,
-            stale: STALE,
-            follows_path: false,
-            circuit: None,
-        };
-        Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
-    }
-
-    #[test]
-    fn the_end_of_a_transfer_ends_a_wait_for_its_limit() {
-        let sending = limited(Some("1kbit"));
-        let its = Arc::clone(&sending);
-        // Hours of what may leave.
-        let waiting = thread::spawn(move || its.pace(4 << 20));
-        sending.abort(None);
-        waiting.join().unwrap();
-    }
-
-    #[test]
-    fn under_a_limit_a_block_may_be_on_its_way_for_as_long_as_those_of_all_streams_take() {
-        assert_eq!(limited(None).stale_after(4), STALE);
-        let slow = limited(Some("8mbit")).stale_after(4).since(STALE);
-        assert!((Nanos(8_000_000_000)..Nanos(9_000_000_000)).contains(&slow), "{slow}");
-        assert!(limited(Some("10gbit")).stale_after(4).since(STALE) < Nanos(10_000_000));
-    }
-}
+mod tests;

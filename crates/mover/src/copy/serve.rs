@@ -81,7 +81,7 @@ pub(crate) fn serve(
     };
     let end = match request.way {
         Way::Forward => receiving_end(request, allowed, seal, &wake, budget)?,
-        Way::Reverse => sending_end(request, allowed, seal, &wake, control)?,
+        Way::Reverse => sending_end(request, allowed, seal, (&wake, control), budget)?,
     };
     control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
     let over = AtomicBool::new(false);
@@ -199,11 +199,11 @@ fn sending_end(
     request: &Request,
     allowed: &Allowed,
     seal: Option<[u8; 32]>,
-    wake: &Wake,
-    control: &Control,
+    (wake, control): (&Wake, &Control),
+    budget: &Budget,
 ) -> Result<End, CopyError> {
     let (sources, filter) = sources(request, allowed)?;
-    let manner = Manner::of(request, seal, false, control);
+    let manner = Manner::of(request, seal, false, control, budget.clone());
     let sending = Sending::new(manner, wake.clone(), new_wake()?);
     supply::start(&sending, sources, filter, request.length)
         .map_err(|source| CopyError::System { attempt: "start a thread", source })?;

@@ -24,7 +24,7 @@ impl Receiving {
         // One file is opened at a time: another connection that says the same file finds it open.
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state();
-        state.check_numbers()?;
+        self.check_numbers(&state)?;
         if let Some(known) = state.files.get(&number) {
             return if known.frame == frame {
                 Ok(Some(Arc::clone(known)))

@@ -49,7 +49,7 @@ impl Receiving {
             }
         }
         let mut state = self.state();
-        state.check_numbers()?;
+        self.check_numbers(&state)?;
         if !state.arrivals.on_pack(number) {
             // Another connection has brought it meanwhile.
             state.outbox.acknowledged.push(Unit::Pack(number));

@@ -46,7 +46,7 @@ impl Receiving {
 
     fn on_abandon(&self, file: u32) -> Result<(), CopyError> {
         let mut state = self.state();
-        state.check_numbers()?;
+        self.check_numbers(&state)?;
         let incoming = state.files.remove(&file);
         // It would keep its descriptor until those before it were looked at, which may take long.
         state.unproven.retain(|waiting| waiting.frame.file != file);

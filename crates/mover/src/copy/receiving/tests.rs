@@ -296,6 +296,14 @@ fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes
 }
 
 #[test]
+fn numbers_with_gaps_take_memory_that_must_be_there() {
+    let gaps = Spoiled::of("gaps", false, false);
+    let abandon = |file| gaps.receiving.on_message(Copy::Abandon { file, reason: String::new().into() });
+    (0..=RUNS_AT_ONCE as u32).for_each(|at| assert!(abandon(2 + 2 * at).is_ok()));
+    assert!(matches!(abandon(1 << 30), Err(CopyError::Memory)));
+}
+
+#[test]
 fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
     let deaf = Spoiled::of("deaf", false, false);
     let wait = || {
