@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 # What the program says with its exit code.
-DONE, SOME_FAILED, REFUSED, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, SOME_FAILED, REFUSED, BROKEN, NONE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 # Bytes of a block of every file of less than 256 GiB, and of the largest file that has none.
 BLOCK = 1 << 20

@@ -15,6 +15,8 @@ from copying import (
     BLOCK,
     INTERRUPTED,
     MOST_PACKED,
+    NONE,
+    SOME_FAILED,
     command,
     copy,
     differences,
@@ -319,6 +321,34 @@ def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[s
     assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
 
 
+@pytest.mark.parametrize("by_nul", [False, True], ids=["lines", "by NUL"])
+def test_listed_names_are_put_where_rsync_puts_them(tmp_path: Path, *, by_nul: bool) -> None:
+    source, listed = tmp_path / "source", tmp_path / "listed"
+    for name in ("a/b/one", "a/b/two", "a/c/three", "four", "odd name/five\nfive", "six"):
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    names = ["a/b", "./four", "/a/c/three", "odd name" if not by_nul else "odd name/five\nfive"]
+    listed.write_text("".join(name + ("\0" if by_nul else "\n") for name in names))
+    options = ["--files-from", str(listed), *(["--from0"] if by_nul else [])]
+    copy(source, tmp_path / "ours", *options)
+    ended = run(["rsync", "-a", "-r", *options, f"{source}/", str(tmp_path / "theirs")])
+    assert ended.status == 0, ended
+    assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+def test_a_listed_name_that_is_not_there_is_named_and_the_others_are_copied(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "here").write_text("here")
+    words = ["copy", str(source), str(tmp_path / "there"), "--files-from", "-"]
+    ended = farlink(*words, stdin="gone\nhere\n")
+    assert ended.status == SOME_FAILED, ended
+    assert "gone" in ended.complaint
+    assert listing(tmp_path / "there") == {b"here": f"file {b'here'.hex()}"}
+    assert '".."' in farlink(*words, stdin="../x\n").complaint
+
+
 def test_so_much_is_read_of_what_has_no_end(tmp_path: Path) -> None:
     copied = copy("/dev/zero", tmp_path / "zeros", "--length", "3MiB")
     assert (tmp_path / "zeros").read_bytes() == bytes(3 * BLOCK)
@@ -360,6 +390,13 @@ def test_the_limit_holds_on_one_host_too(tmp_path: Path) -> None:
     assert (record["bytes"] - (256 << 10)) * 8 / record["duration_s"] <= 50e6 * 1.02
 
 
+def test_what_a_low_limit_holds_up_is_not_sent_twice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(MOST_PACKED + 600_000))
+    # Its one block takes longer than one may on its way, were there no limit.
+    record = copy(tmp_path / "file", tmp_path / "copy", "--limit", "1500kbit", "--streams", "4").record
+    assert record["bytes"] == MOST_PACKED + 600_000
+
+
 @pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_copy_keeps_what_it_has_for_the_next(tmp_path: Path, how: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"
@@ -383,7 +420,7 @@ def test_two_copies_to_one_file_at_a_time_are_refused(tmp_path: Path) -> None:
     source.write_bytes(random.Random(7).randbytes(8 * BLOCK))
     with going(command(source, there, "--limit", "30mbit")) as copying:
         copying.wait_for(2 * BLOCK)
-        second = copy(source, there, status=1)
+        second = copy(source, there, status=NONE)
         assert "another farlink" in second.stderr
         assert copying.ended().status == 0
     assert there.read_bytes() == source.read_bytes()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hostile
-from copy_wire import serve_one
-from copying import Ends, differences, ends, listing
+from copy_wire import Entry, frame, pack, serve_one, total
+from copying import BROKEN, Ends, differences, ends, listing
 from emulation import FARLINK, ROOT, START_LIMIT_S, Emulation, run
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def test_an_honest_server_that_speaks_by_hand_is_understood(place: Place) -> Non
 
 def check_refused(pulled: Pulled) -> None:
     """That it failed with few clear lines, none of which does anything to a screen, and little memory."""
-    assert pulled.status in (1, 2, 3), pulled
+    assert pulled.status in (1, 2, 3, 4), pulled
     lines = pulled.stderr.splitlines()
     assert lines, pulled
     assert len(lines) <= 3, pulled
@@ -132,6 +132,13 @@ def test_a_hostile_server_writes_nothing_outside_the_target(place: Place, name: 
     # What was asked for is not there either, unless it is whole.
     files = (path for path in place.target.rglob("*") if path.is_file() and path.stat().st_size < 100)
     assert not [path for path in files if path.read_bytes() == b"escaped"]
+
+
+def test_what_breaks_off_midway_is_no_refusal(place: Place) -> None:
+    begun = pack(0, Entry(path=b"wanted", content=b"wanted"))
+    pulled = pull(place, (begun + frame(7, b"no frame"), total(packs=2)))
+    assert pulled.status == BROKEN
+    assert (place.target / "wanted").read_bytes() == b"wanted"
 
 
 @pytest.mark.parametrize("path", [b"other", b".bashrc", b"wanted2", b"wanted2/file", b"Wanted", b""])

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, SOME_FAILED, copy, differences, leftovers, listing, understood
+from copying import BLOCK, DONE, NONE, REFUSED, SOME_FAILED, copy, differences, leftovers, listing, understood
 from emulation import FARLINK, Ended, farlink, refused, run
+from reference_digest import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,8 +97,7 @@ def test_a_source_that_is_not_there_is_named_as_it_was_given(tmp_path: Path, oth
     (tmp_path / "there").mkdir()
     sources = [str(tmp_path / name) for name in (*others, "gone")]
     ended = farlink("copy", *sources, str(tmp_path / "there"))
-    # Alone it is as well something that was not copied as something that is wrong.
-    assert ended.status == SOME_FAILED if others else ended.status in (1, 2)
+    assert ended.status == (SOME_FAILED if others else NONE)
     assert f"{tmp_path}/gone" in ended.complaint
     assert "No such file" in ended.complaint
     assert listing(tmp_path / "there").keys() == {os.fsencode(name) for name in others}
@@ -130,7 +130,7 @@ def test_a_far_side_that_is_not_there_is_one_line(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
     where = f"farlink://127.0.0.1:{port}{tmp_path}/new"
     ended = farlink("copy", str(tmp_path / "file"), where, *CLEAR, "--retries", "0")
-    assert ended.status in (2, 3)
+    assert ended.status == REFUSED
     assert str(port) in ended.complaint
     assert "farlink serve" in ended.complaint
 
@@ -231,8 +231,13 @@ def test_a_directory_that_may_not_be_written_to_is_named(ordinary: Path) -> None
     assert leftovers(there) == []
 
 
-def within(place: Path, mount: str, *words: str) -> tuple[Ended, list[str]]:
-    """`farlink WORDS` where `place` is what `mount` mounts there, and the names that are in it afterwards."""
+def within(
+    place: Path, mount: str, *words: str, program: Sequence[str] = (str(FARLINK),)
+) -> tuple[Ended, list[str]]:
+    """`farlink WORDS`, or those of another program, where `place` is what `mount` mounts there.
+
+    Also the names that are in it afterwards.
+    """
     # The last line has the exit code, so that what was said stays as it was.
     script = f"""
         {mount}
@@ -240,13 +245,13 @@ def within(place: Path, mount: str, *words: str) -> tuple[Ended, list[str]]:
         echo "== $status" && cd {place} && find . -mindepth 1 -printf '%p %s\\n'
     """
     unshared = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
-    ended = run([*unshared, str(FARLINK), *words])
-    said, _, after = ended.stdout.partition("== ")
+    ended = run([*unshared, *program, *words])
+    said, _, after = ended.stdout.rpartition("== ")
     status, *names = after.splitlines()
     return Ended(status=int(status), stdout=said, stderr=ended.stderr), names
 
 
-def test_a_full_disk_fails_what_has_no_room_and_leaves_no_part_of_it(tmp_path: Path) -> None:
+def test_a_full_disk_fails_what_has_no_room_and_leaves_nothing_under_its_name(tmp_path: Path) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
     source.mkdir()
     there.mkdir()
@@ -259,7 +264,37 @@ def test_a_full_disk_fails_what_has_no_room_and_leaves_no_part_of_it(tmp_path: P
     assert copied.outcome("large") == "failed"
     assert "No space left on device" in copied.names["large"]["reason"]
     # The small one has room or has not, as its turn comes; it is whole or not there.
-    assert names == (["./a-small 5"] if copied.outcome("a-small") == "copied" else [])
+    assert [name for name in names if not name.startswith("./.farlink-")] == (
+        ["./a-small 5"] if copied.outcome("a-small") == "copied" else []
+    )
+
+
+def test_what_a_full_disk_has_taken_stays_and_with_more_room_only_the_rest_is_sent(tmp_path: Path) -> None:
+    source, there = tmp_path / "large", tmp_path / "there"
+    there.mkdir()
+    # A file with a hole is not reserved beforehand: three of its blocks fit.
+    source.write_bytes(random.Random(8).randbytes(6 * BLOCK))
+    with source.open("r+b") as file:
+        file.truncate(8 * BLOCK)
+    mount = f"mount -t tmpfs -o size=4m farlink-test {there}"
+    # The same command, first without and then with the room that it takes.
+    twice = f"""
+        "$@"; echo "== $?" && ls -A {there}
+        mount -o remount,size=16m {there}
+        exec "$@"
+    """
+    words = ("copy", str(source), f"{there}/", "--json", "--streams", "1")
+    ended, names = within(there, mount, "sh", "-c", twice, "sh", str(FARLINK), *words, program=())
+    first, _, rest = ended.stdout.partition("== ")
+    status, journal, partial, *lines = rest.splitlines()
+    assert int(status) == NONE, ended
+    assert "No space left on device" in first
+    assert {Path(name).suffix for name in (journal, partial)} == {".part", ".journal"}
+    second = understood(Ended(status=ended.status, stdout="\n".join(lines), stderr=""))
+    assert second.status == DONE, ended
+    assert second.record["bytes"] == 3 * BLOCK
+    assert names == [f"./large {8 * BLOCK}"]
+    assert second.names["large"]["blake3"] == digest(source.read_bytes()).hex()
 
 
 def test_small_files_on_a_full_disk_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -286,7 +321,7 @@ def test_a_read_only_target_is_refused_with_its_reason(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(bytes(size))
         mount = f"mount -t tmpfs -o ro farlink-test {there}"
         ended, names = within(there, mount, "copy", str(tmp_path / name), str(there))
-        assert ended.status in (1, 2), ended
+        assert ended.status == NONE, ended
         assert "Read-only file system" in ended.stderr
         assert names == []
 

@@ -198,9 +198,19 @@ def test_a_server_takes_as_many_transfers_as_it_may(keys: Keys) -> None:
         wait_until(lambda: farlink(*target, "--bytes", "1MiB").status == 0)
 
 
+def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Keys) -> None:
+    with serving("--memory", "16MiB", *keys.of_server) as (_, port):
+        asked = ["memory", f"127.0.0.1:{port}", "--quiet", "--bytes", "1MiB", "--streams"]
+        ended = farlink(*asked, "64")
+        assert ended.status == 2
+        assert "all together may take 16MiB: ask for fewer streams" in ended.complaint
+        assert farlink(*asked, "1").status == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_server_becomes_the_user_that_it_is_told(keys: Keys) -> None:
     nobody = pwd.getpwnam("nobody")
+    os.chown(keys.listed, nobody.pw_uid, -1)
     with serving("--user", "nobody", *keys.of_server) as (server, port):
         status = Path(f"/proc/{server.pid}/status").read_text()
         rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)

@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod fabric;
+mod schedule;
 
 pub use fabric::{fabric_address, fabric_datagram, fabric_frame, fabric_parity};
+use farlink_flow::timetable::Timetable;
 use farlink_link::background::Background;
 use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::link::{Link, Segments};
@@ -30,6 +32,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 use farlink_wire::record::Record;
 use farlink_wire::superpacket::SuperPacket;
 use farlink_wire::vnet::VnetHeader;
+pub use schedule::schedule;
 
 /// Quantities as people write them: what was understood reads back from how it is shown.
 pub fn quantity(data: &[u8]) {
@@ -59,6 +62,11 @@ pub fn quantity(data: &[u8]) {
     }
     if let Ok(load) = text.parse::<Background>() {
         assert!(load.to_string().parse::<Background>().is_ok(), "{load}");
+    }
+    if let Ok(timetable) = text.parse::<Timetable>() {
+        let greatest = timetable.greatest();
+        let held = |hour: u64| timetable.at(Nanos(hour * 3_600_000_000_000));
+        assert!((0..24).all(|hour| greatest.is_none_or(|most| held(hour).is_some_and(|rate| rate <= most))));
     }
     if let Ok(framing) = text.parse::<Framing>() {
         assert_eq!(framing.to_string().parse(), Ok(framing));

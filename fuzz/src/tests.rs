@@ -6,7 +6,7 @@ use proptest::sample::Index;
 
 type Target = fn(&[u8]);
 
-const TARGETS: [(&str, Target); 19] = [
+const TARGETS: [(&str, Target); 20] = [
     ("quantity", crate::quantity),
     ("record", crate::record),
     ("profile_model", crate::profile_model),
@@ -22,6 +22,7 @@ const TARGETS: [(&str, Target); 19] = [
     ("journal", crate::journal),
     ("packet", crate::packet),
     ("control", crate::control),
+    ("schedule", crate::schedule),
     ("fabric_address", crate::fabric_address),
     ("fabric_datagram", crate::fabric_datagram),
     ("fabric_frame", crate::fabric_frame),

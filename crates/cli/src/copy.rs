@@ -25,6 +25,7 @@ use farlink_wire::record::Outcome;
 use crate::auto;
 use crate::memory::{buffer, circuit, congestion, interval, patience, print, round_trip, streams};
 
+mod list;
 mod location;
 mod report;
 
@@ -38,8 +39,8 @@ use report::Report;
 /// A directory is copied into DESTINATION; with a slash behind it, what is in it is. Names appear at the destination complete or not
 /// at all, and a copy that was cut short is taken up by the same command.
 ///
-/// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 the connection or the far
-/// end failed: run the same command again; 130 interrupted.
+/// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 it was begun, and the
+/// connection or the far end failed: run the same command again; 4 none of the names is copied, and each was named; 130 interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// What to copy, and behind it where to
@@ -54,6 +55,12 @@ pub(crate) struct Copy {
     /// Do not copy what matches GLOB
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Copy only the names that FILE lists, one a line, each beneath SOURCE and with all that is in it; - is standard input
+    #[arg(long, value_name = "FILE")]
+    files_from: Option<PathBuf>,
+    /// The names that --files-from lists end with a NUL, not with their line, as find -print0 writes them
+    #[arg(long, requires = "files_from")]
+    from0: bool,
     /// Copy no faster than this, all connections together, as in 2gbit, or by this host's time of day, as in "08:00,2gbit 18:00,off"
     #[arg(long, value_name = "RATE")]
     limit: Option<Timetable>,
@@ -153,7 +160,7 @@ impl Copy {
             copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let Finished { record, summary, error } =
+        let Finished { record, summary, error, begun } =
             copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
         let written = report.close();
         let kept = file.as_mut().map(|file| file.append(&record)).transpose();
@@ -171,6 +178,10 @@ impl Copy {
                 );
                 Ok(ExitCode::from(BROKEN))
             }
+            Some(error) if begun => {
+                eprintln!("farlink: {:#}", anyhow!(error));
+                Ok(ExitCode::from(BROKEN))
+            }
             Some(error) => Err(error.into()),
             None => {
                 if !quiet && !json {
@@ -178,6 +189,7 @@ impl Copy {
                 }
                 Ok(match record.outcome {
                     Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+                    _ if summary.failed > 0 && summary.entries == 0 => ExitCode::from(NONE),
                     _ if summary.failed > 0 => ExitCode::from(SOME),
                     _ => ExitCode::SUCCESS,
                 })
@@ -233,13 +245,24 @@ impl Copy {
         if self.protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
+        let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
+        if let Some(names) = &names {
+            if sources.len() != 1 || self.length.is_some() {
+                bail!("--files-from is of names beneath one source: name one directory, and no --length");
+            }
+            if way == Way::Reverse {
+                list::check_request(names)?;
+            }
+        }
+        let within = |source: &Location| if names.is_some() { source.within() } else { source.place() };
         let mut plan = Plan {
             far,
             bind: self.bind,
             way,
-            sources: sources.iter().map(Location::place).collect::<Result<_, _>>()?,
+            sources: sources.iter().map(within).collect::<Result<_, _>>()?,
             destination: destination.place()?,
             rules,
+            names,
             length: self.length,
             resume: self.resume.then_some(true),
             protect: self.protect,
@@ -327,8 +350,11 @@ const USUAL_SIZE: u64 = 10 << 30;
 /// Some names were not copied.
 const SOME: u8 = 1;
 
-/// The connection or the far end failed.
+/// The connection or the far end failed midway.
 const BROKEN: u8 = 3;
+
+/// No name was copied.
+const NONE: u8 = 4;
 
 /// 128 and SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

@@ -40,6 +40,10 @@ pub(crate) struct Serve {
     /// Transfers at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
+    /// Memory that all transfers together may take, as in 4GiB; half of what is available otherwise. A copy takes 24 MiB and 2 MiB a stream, and
+    /// while they are open 128 bytes for each block of its files; who would take more than is left is told to try again later
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Bytes>,
     /// Let emulated hosts, which have no keys, copy files as whoever runs this
     #[arg(long)]
     no_auth: bool,
@@ -56,8 +60,12 @@ impl Serve {
         let addresses = places(self.bind, keys.is_some())?;
         let addresses: Vec<_> =
             addresses.into_iter().map(|address| SocketAddr::new(address, self.port)).collect();
-        let limits =
-            Limits { transfers: self.connections.into(), trusting: self.no_auth, ..Limits::default() };
+        let limits = Limits {
+            transfers: self.connections.into(),
+            memory: self.memory,
+            trusting: self.no_auth,
+            ..Limits::default()
+        };
         let mut server = Server::bind(&addresses, limits)?;
         let mut reload = None;
         if let Some((identity, admission)) = keys {
@@ -94,7 +102,8 @@ impl Serve {
             return Ok(None);
         }
         let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
-        Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
+        let owner = self.user.as_deref().map(process::user_number).transpose()?;
+        Ok(Some((identity, Arc::new(Admission::of_file_of(&keys, owner)?))))
     }
 }
 

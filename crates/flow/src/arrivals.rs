@@ -126,6 +126,12 @@ impl Arrivals {
         self.open.values().map(|blocks| u64::from(blocks.count)).sum()
     }
 
+    /// Runs of the numbers of files and packs that are done with: memory is for these. An offer, which is no pack, leaves one out.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.closed.runs() + self.packs.runs()
+    }
+
     /// Whether everything is stored or given up.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -178,6 +184,7 @@ mod tests {
         arrivals.on_total(2, 1);
         arrivals.on_closed(0);
         assert!(!arrivals.is_complete());
+        assert_eq!(arrivals.runs(), 2);
         // Given up before any of it came.
         arrivals.on_closed(1);
         assert!(arrivals.is_complete());

@@ -42,6 +42,12 @@ impl Numbers {
         self.runs.iter().flat_map(|(first, stop)| *first..=(stop - 1) as u32)
     }
 
+    /// How many runs it is kept as: memory is for these.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// How many are in it.
     #[must_use]
     pub const fn count(&self) -> u64 {
@@ -85,8 +91,8 @@ mod tests {
     fn numbers_in_order_are_one_run() {
         let mut numbers = Numbers::default();
         assert!((0..1000).chain(1001..2000).all(|number| numbers.insert(number)));
-        assert_eq!(numbers.runs.len(), 2);
+        assert_eq!(numbers.runs(), 2);
         assert!(numbers.insert(1000));
-        assert_eq!((numbers.runs.len(), numbers.count()), (1, 2000));
+        assert_eq!((numbers.runs(), numbers.count()), (1, 2000));
     }
 }

@@ -61,8 +61,9 @@ impl TokenBucket {
         self.empty_at.since(now)
     }
 
-    /// Rounded up: the rate is not exceeded, by less than one in ten thousand of it.
-    fn time_of(&self, bytes: u64) -> Nanos {
+    /// How long `bytes` take at its rate. Rounded up: the rate is not exceeded, by less than one in ten thousand of it.
+    #[must_use]
+    pub fn time_of(&self, bytes: u64) -> Nanos {
         Nanos((u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(self.rate.get())) as u64)
     }
 }

@@ -134,18 +134,30 @@ pub enum UserError {
     },
 }
 
+/// The number of the user `name`.
+///
+/// # Errors
+/// [`UserError`].
+pub fn user_number(name: &str) -> Result<u32, UserError> {
+    named(name).map(|user| user.uid.as_raw())
+}
+
+fn named(name: &str) -> Result<User, UserError> {
+    let failed = |errno: nix::errno::Errno| UserError::System { name: name.to_owned(), source: errno.into() };
+    User::from_name(name).map_err(failed)?.ok_or_else(|| UserError::Unknown { name: name.to_owned() })
+}
+
 /// Becomes the user `name`, with their groups and no right of before: all threads, for good.
 ///
 /// # Errors
 /// [`UserError`].
 pub fn become_user(name: &str) -> Result<(), UserError> {
-    let named = || name.to_owned();
-    let failed = |errno: nix::errno::Errno| UserError::System { name: named(), source: errno.into() };
-    let user = User::from_name(name).map_err(failed)?.ok_or_else(|| UserError::Unknown { name: named() })?;
+    let failed = |errno: nix::errno::Errno| UserError::System { name: name.to_owned(), source: errno.into() };
+    let user = named(name)?;
     if !is_root() {
-        return Err(UserError::NotRoot { name: named() });
+        return Err(UserError::NotRoot { name: name.to_owned() });
     }
-    let c_name = std::ffi::CString::new(name).map_err(|_| UserError::Unknown { name: named() })?;
+    let c_name = std::ffi::CString::new(name).map_err(|_| UserError::Unknown { name: name.to_owned() })?;
     initgroups(&c_name, user.gid).map_err(failed)?;
     setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
     setresuid(user.uid, user.uid, user.uid).map_err(failed)
@@ -209,6 +221,8 @@ mod tests {
     fn nobody_becomes_a_user_that_is_not_there() {
         let error = become_user("no such user").unwrap_err().to_string();
         assert_eq!(error, "there is no user \"no such user\"");
+        assert_eq!(user_number("no such user").unwrap_err().to_string(), error);
+        assert_eq!(user_number("root").unwrap(), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::process::page_bytes;
 
@@ -230,6 +230,16 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
+/// Has the kernel ask the far one after `time` without a word, and again up to `retries` times, each after `interval`: where nothing comes
+/// back the connection ends with `ETIMEDOUT`. Who only reads would not find out otherwise that a flow is dropped on its way.
+///
+/// # Errors
+/// The kernel's.
+pub fn keep_alive(socket: impl AsFd, time: Duration, interval: Duration, retries: u32) -> io::Result<()> {
+    let wanted = TcpKeepalive::new().with_time(time).with_interval(interval).with_retries(retries);
+    SockRef::from(&socket).set_tcp_keepalive(&wanted)
+}
+
 /// Makes closing throw away what was not yet sent, and tell the far side so, rather than deliver it first.
 ///
 /// # Errors
@@ -348,6 +358,18 @@ mod tests {
             assert_eq!(set_buffer(&near, buffer, 100_000).unwrap(), 100_000);
             assert_eq!(buffer_size(&near, buffer).unwrap(), 200_000);
         }
+    }
+
+    #[test]
+    fn a_silent_far_kernel_is_asked_as_often_as_was_said() {
+        let (near, _far) = pair();
+        let second = Duration::from_secs;
+        keep_alive(&near, second(20), second(10), 3).unwrap();
+        let socket = SockRef::from(&near);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), second(20));
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), second(10));
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
     }
 
     #[test]

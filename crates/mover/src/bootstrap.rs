@@ -21,6 +21,7 @@ use crate::dial::{Dial, DialError, Dialled, First, Route};
 use crate::secure::{Identity, Trust};
 
 mod callback;
+mod callers;
 mod command;
 mod far_end;
 mod ship;
@@ -192,7 +193,7 @@ impl FarEnd {
         };
         let host = self.ssh.host().to_owned();
         let line = Arc::clone(&self.process.stdin);
-        if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line, stop) {
+        if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line) {
             let here = callback.port();
             dial.route = Route::Tunnel(Arc::new(callback));
             match dial.open(first, soon(), stop) {

@@ -6,7 +6,7 @@
 use std::io;
 
 use farlink_wire::message::copy::PlaceError;
-use farlink_wire::message::{STOPPED, Text};
+use farlink_wire::message::{LATER, STOPPED, Text};
 
 use crate::control::ControlError;
 
@@ -24,6 +24,7 @@ mod outgoing;
 mod plan;
 mod receiving;
 mod record;
+mod redial;
 mod seal;
 mod sending;
 pub(crate) mod serve;
@@ -99,6 +100,11 @@ pub enum CopyError {
     /// Integrity is of digests.
     #[error("integrity without verification is none: leave out --no-verify")]
     Unverified,
+    /// Others have the memory that it would take.
+    #[error(
+        "there is no memory left for the numbers of what came: give `farlink serve` there more (--memory), or {LATER}"
+    )]
+    Memory,
     /// A defect of ours.
     #[error("a thread of this copy failed: please report it, with what stands above")]
     Panicked,
@@ -188,6 +194,21 @@ impl CopyError {
         matches!(self, Self::Dial(error) if matches!(**error, DialError::Connect { .. } | DialError::Unanswered { .. }))
     }
 
+    /// Whether the far end refused for now: what this copy takes others have, or the copy itself, from before its connections broke.
+    #[must_use]
+    pub fn is_put_off(&self) -> bool {
+        use crate::dial::DialError;
+        let reason = match self {
+            Self::FarEnd { reason } => reason,
+            Self::Dial(error) => match &**error {
+                DialError::Refused { reason, .. } => reason,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        [LATER, STOPPED].iter().any(|end| reason.as_str().ends_with(end))
+    }
+
     /// Whether the same command may do better later: the connection or the far end went away.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
@@ -202,5 +223,24 @@ impl CopyError {
                         | ControlError::NotReading { .. }
                 )
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {
+        let reason = |reason: &str| Text::from(reason.to_owned());
+        let busy = format!("the server is busy with 1 transfers: {LATER}");
+        let (full, at) = (CopyError::Memory.to_string(), || "host:5210".to_owned());
+        let refused =
+            |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });
+        for said in [busy.as_str(), &full, STOPPED] {
+            assert!(refused(said).is_put_off() && CopyError::FarEnd { reason: reason(said) }.is_put_off());
+        }
+        assert!(!refused("files are copied for those with a key alone").is_put_off());
+        assert!(!CopyError::NoStream.is_put_off());
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use farlink_flow::streams::Path;
 use farlink_host::clock::monotonic;
@@ -115,7 +116,7 @@ fn dial(
         (Err(DialError::Untrusted { key, .. }), Some(trusted)) => return Err(trusted.complaint(key).into()),
         (Err(error), _) => return Err(error.into()),
     };
-    Ok(Some(opened(dialled, dial, None, Vec::new(), request, stop)))
+    Ok(Some(opened(dialled, dial, None, Vec::new(), request)))
 }
 
 /// Starts a far end and opens everything to it.
@@ -134,7 +135,7 @@ fn through_ssh(
     // From here on: people have typed their passwords.
     let until = monotonic().after(request.patience.get());
     let Some(dialled) = far_end.open(&mut dial, &first, until, stop, &mut notice)? else { return Ok(None) };
-    Ok(Some(opened(dialled, dial, Some(far_end), warnings, request, stop)))
+    Ok(Some(opened(dialled, dial, Some(far_end), warnings, request)))
 }
 
 /// What is to be opened for `request`.
@@ -157,14 +158,13 @@ fn opened(
     far_end: Option<FarEnd>,
     warnings: Vec<String>,
     request: &Request,
-    stop: &Wake,
 ) -> Opened {
     let Dialled { control, data, early, at, .. } = dialled;
-    let line = Dialling { dial, at, stop: stop.clone(), patience: request.patience.get(), _far_end: far_end };
+    let line = Dialling { dial, at, patience: request.patience.get(), _far_end: far_end };
     Opened {
         control,
         data: (0..).zip(data).collect(),
-        line: Box::new(line),
+        line: Arc::new(line),
         warnings,
         early: early.into_iter().map(|(message, _)| message).collect(),
     }
@@ -180,17 +180,16 @@ fn role(way: Way) -> Role {
 struct Dialling {
     dial: Dial,
     at: Place,
-    stop: Wake,
     patience: Nanos,
     /// What ssh started lives as long as the way to it.
     _far_end: Option<FarEnd>,
 }
 
 impl Line for Dialling {
-    fn another(&mut self, number: u32) -> Result<Channel, CopyError> {
+    fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError> {
         let number = u16::try_from(number).map_err(|_| CopyError::NoStream)?;
         let until = monotonic().after(self.patience);
-        self.dial.another(&self.at, number, until, &self.stop)?.ok_or(CopyError::NoStream)
+        self.dial.another(&self.at, number, until, stop)?.ok_or(CopyError::NoStream)
     }
 }
 
@@ -201,7 +200,7 @@ pub(crate) struct Opened {
     /// Data connections and their numbers, from 0.
     pub(crate) data: Vec<(u32, Channel)>,
     /// The way by which more come.
-    pub(crate) line: Box<dyn Line>,
+    pub(crate) line: Arc<dyn Line>,
     /// What a person should know of the way.
     pub(crate) warnings: Vec<String>,
     /// What the far end has said already.
@@ -209,7 +208,7 @@ pub(crate) struct Opened {
 }
 
 /// The way to a far end that was reached.
-pub(crate) trait Line {
-    /// Data connection `number`.
-    fn another(&mut self, number: u32) -> Result<Channel, CopyError>;
+pub(crate) trait Line: fmt::Debug + Send + Sync {
+    /// Data connection `number`; an error where `stop` was raised first. It may take as long as the far end may be silent.
+    fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError>;
 }

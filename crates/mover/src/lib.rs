@@ -19,6 +19,7 @@ pub mod server;
 
 mod account;
 mod automatic;
+mod budget;
 mod chain;
 mod control;
 mod dial;

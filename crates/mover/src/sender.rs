@@ -17,7 +17,7 @@ use farlink_wire::quantity::Nanos;
 
 use crate::automatic;
 use crate::payload::Payload;
-use crate::tuning::steady;
+use crate::tuning::{Tuning, steady};
 use crate::workers::{Finish, StreamError, shares};
 
 /// What a sender is to do.
@@ -64,8 +64,9 @@ impl Sending {
         let choice = automatic::is_asked(orders.request.congestion.as_ref())
             .then(|| automatic::choose(&streams, orders.request.buffer.is_some()));
         let reason = choice.transpose()?;
+        let may_pace = Tuning::from(&orders.request).may_pace();
         for stream in streams.iter() {
-            steady(stream, orders.request.may_pace())?;
+            steady(stream, may_pace)?;
         }
         let sent_so_far = |stream: &TcpStream| {
             Ok::<_, io::Error>(TcpInfo::of(stream)?.acknowledged + socket::unacknowledged(stream)?)

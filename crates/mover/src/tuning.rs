@@ -79,6 +79,14 @@ impl From<&copy::Request> for Tuning {
     }
 }
 
+impl Tuning {
+    /// Whether the sender's bursts may need pacing: no rate is held, no buffer bounds the window, and there is one stream. Several that are
+    /// paced leave slow start later, all together, and lose more than their bursts would (bench/memory.md).
+    pub(crate) const fn may_pace(&self) -> bool {
+        self.declared.is_none() && self.buffer.is_none() && self.streams.get() == 1
+    }
+}
+
 /// Asks for what `wanted` says of a data connection, and insists on it. What had to be loaded for that goes to `loaded`, and
 /// need not outlive the choice of the last stream.
 pub(crate) fn tune(
@@ -123,7 +131,8 @@ pub(crate) fn tune(
     Ok(())
 }
 
-/// Keeps the queue of a sender's connection short, and its bursts from the path's queue where nothing else bounds them: `may_pace`.
+/// Keeps the queue of a sender's connection short, and its bursts from the path's queue where nothing else bounds them:
+/// [`Tuning::may_pace`].
 pub(crate) fn steady(stream: &TcpStream, may_pace: bool) -> io::Result<()> {
     socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
     if may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
@@ -209,5 +218,25 @@ impl TuneError {
     #[must_use]
     pub(crate) fn on_this_host(&self) -> String {
         format!("on host {}: {}", process::host_name(), chain(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stream_that_nothing_else_bounds_may_be_paced() {
+        let tuning = |streams: u32, declared: Option<&str>, buffer: Option<u32>| Tuning {
+            streams: streams.try_into().unwrap(),
+            congestion: None,
+            declared: declared.map(|rate| rate.parse().unwrap()),
+            buffer: buffer.map(|bytes| Bytes(bytes.into()).try_into().unwrap()),
+            chosen_later: false,
+        };
+        assert!(tuning(1, None, None).may_pace());
+        assert!(!tuning(2, None, None).may_pace());
+        assert!(!tuning(1, Some("1gbit"), None).may_pace());
+        assert!(!tuning(1, None, Some(1 << 20)).may_pace());
     }
 }

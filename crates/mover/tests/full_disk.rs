@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use farlink_flow::digest;
 use farlink_host::beneath::Directory;
 use farlink_mover::chain;
-use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
+use farlink_mover::copy::target::{Destination, Partial, Target, TargetError, TargetOptions};
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::path::RelativePath;
 
@@ -40,6 +41,42 @@ fn a_full_disk_is_told_and_nothing_is_left_under_a_final_name() {
         assert!(filled.is_some());
         let written = partial.write_at(0, &[1; 4096]);
         assert!(written.is_err_and(|error| chain(&error).ends_with(FULL)));
+    });
+}
+
+#[test]
+fn what_is_proven_when_the_disk_is_full_stays_and_the_rest_comes_when_there_is_room() {
+    let name = "what_is_proven_when_the_disk_is_full_stays_and_the_rest_comes_when_there_is_room";
+    on_a_disk_of_its_own(name, |disk| {
+        const BLOCK: u64 = 1 << 20;
+        mount(&["-o", "remount,size=2m"], disk);
+        let target = target(disk);
+        let big = file("big", 3 * BLOCK);
+        let content = |index: u32| vec![1 + index as u8; BLOCK as usize];
+        let digest = |index: u32| digest::block(3 * BLOCK, BLOCK, index, &content(index));
+        // Nothing is reserved of a file with holes.
+        let partial = target.partial(&big, BLOCK, true).unwrap();
+        let write =
+            |partial: &Partial, index: u32| partial.write_at(u64::from(index) * BLOCK, &content(index));
+        write(&partial, 0).unwrap();
+        partial.note(0, digest(0)).unwrap();
+        let full = write(&partial, 1).and_then(|()| write(&partial, 2));
+        assert!(full.is_err_and(|error| chain(&error).ends_with(FULL)));
+        partial.leave();
+        drop(partial);
+        mount(&["-o", "remount,size=8m"], disk);
+        let partial = target.partial(&big, BLOCK, true).unwrap();
+        assert_eq!(partial.proven(&mut |_| true).unwrap(), [(0, digest(0))]);
+        for index in 1..3 {
+            write(&partial, index).unwrap();
+            partial.note(index, digest(index)).unwrap();
+        }
+        partial.finish(&big).unwrap();
+        assert!(fs::read(disk.join("big")).unwrap() == (0..3).flat_map(content).collect::<Vec<_>>());
+        assert_eq!(fs::read_dir(disk).unwrap().count(), 1);
+        // Where nothing was noted, nothing stays.
+        target.partial(&file("other", 3 * BLOCK), BLOCK, true).unwrap().leave();
+        assert_eq!(fs::read_dir(disk).unwrap().count(), 1);
     });
 }
 

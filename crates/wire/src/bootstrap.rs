@@ -17,7 +17,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::key::PublicKey;
-use crate::message::{Text, VERSION};
+use crate::message::{Text, Token, VERSION};
 
 /// Bytes of the longest line, and of all that a login shell may print before it.
 pub const MAX_LINES: usize = 64 * 1024;
@@ -115,6 +115,8 @@ pub struct Call {
     /// The client's address; where ssh came from, where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// What each connection says first: whoever did not hear it by ssh is somebody else.
+    pub secret: Token,
 }
 
 impl Call {
@@ -267,12 +269,12 @@ mod tests {
     #[test]
     fn a_call_reads_back_and_has_bounds() {
         for address in [None, "192.0.2.7".parse().ok()] {
-            let call = Call { port: 50_001, count: 9, address };
+            let call = Call { port: 50_001, count: 9, address, secret: Token([7; 16]) };
             assert_eq!(Call::parse(&call.line()).unwrap(), call);
         }
-        for line in
-            ["{\"port\":0,\"count\":1}", "{\"port\":1,\"count\":0}", "{\"port\":1,\"count\":1025}", "{}"]
-        {
+        let line = |port, count| Call { port, count, address: None, secret: Token([7; 16]) }.line();
+        assert!(Call::parse(&line(1, 1)).is_ok());
+        for line in [&line(0, 1), &line(1, 0), &line(1, 1025), "{}", "{\"port\":1,\"count\":1}"] {
             assert!(Call::parse(line).is_err(), "{line}");
         }
     }

@@ -38,6 +38,10 @@ pub const VERSION: u16 = 1;
 /// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
 pub const STOPPED: &str = "the server was stopped";
 
+/// What the reason of a refusal ends with, in [`Message::Refuse`], where what was asked for may be had soon: others have it for now, or
+/// whoever asks has it, from before a connection broke.
+pub const LATER: &str = "try again later";
+
 /// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 
@@ -243,15 +247,6 @@ pub struct Request {
     pub patience: Patience,
     /// What the host is.
     pub host: Host,
-}
-
-impl Request {
-    /// Whether the sender's bursts may need pacing: no rate is held, no buffer bounds the window, and there is one stream. Several that are
-    /// paced leave slow start later, all together, and lose more than their bursts would (bench/memory.md).
-    #[must_use]
-    pub const fn may_pace(&self) -> bool {
-        self.declared.is_none() && self.buffer.is_none() && self.streams.get() == 1
-    }
 }
 
 /// What an end says of its host.

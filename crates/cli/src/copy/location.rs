@@ -111,6 +111,12 @@ impl Location {
         Ok(Place::new(path.clone())?)
     }
 
+    /// What is in the directory there.
+    pub(super) fn within(&self) -> anyhow::Result<Place> {
+        let (Self::Here(path) | Self::Ssh { path, .. } | Self::Server { path, .. }) = self;
+        Ok(Place::new([path.as_slice(), b"/"].concat())?)
+    }
+
     /// The end of a copy that is there.
     pub(super) fn far(&self, reach: &Reach) -> anyhow::Result<Far> {
         match self {

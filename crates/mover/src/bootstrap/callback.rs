@@ -2,16 +2,18 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::os::fd::AsFd;
 use std::process::ChildStdin;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::process;
+use farlink_host::readiness::Wake;
 use farlink_wire::bootstrap::{Call, Ports};
+use farlink_wire::message::Token;
 
 use super::SHORT_WHILE;
+use super::callers::Callers;
 use crate::channel::Channel;
 use crate::dial::Tunnel;
 
@@ -21,12 +23,13 @@ pub(super) type Line = Arc<Mutex<Option<ChildStdin>>>;
 /// Where the far end connects to.
 #[derive(Debug)]
 pub(super) struct Callback {
-    listener: TcpListener,
+    callers: Mutex<Callers>,
+    /// What the far end says first: nobody else knows it.
+    secret: Token,
     port: u16,
     bind: Option<IpAddr>,
     host: String,
     line: Line,
-    stop: Wake,
     /// Connections that were asked for and not taken.
     asked: AtomicU16,
 }
@@ -38,7 +41,6 @@ impl Callback {
         ports: Option<Ports>,
         bind: Option<IpAddr>,
         line: Line,
-        stop: &Wake,
     ) -> io::Result<Self> {
         let listener = match bind {
             Some(address) => free(address, ports)?,
@@ -48,7 +50,9 @@ impl Callback {
         };
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
-        Ok(Self { listener, port, bind, host, line, stop: stop.clone(), asked: AtomicU16::new(0) })
+        let secret = Token(process::random()?);
+        let callers = Mutex::new(Callers::of(listener, secret)?);
+        Ok(Self { callers, secret, port, bind, host, line, asked: AtomicU16::new(0) })
     }
 
     /// Where it listens.
@@ -64,43 +68,115 @@ fn free(address: IpAddr, ports: Option<Ports>) -> io::Result<TcpListener> {
     ports.candidates().find_map(|port| TcpListener::bind((address, port)).ok()).ok_or(taken)
 }
 
+impl Callback {
+    /// Has the far end connect `count` times.
+    fn call(&self, count: u16) -> io::Result<()> {
+        let call = Call { port: self.port, count, address: self.bind, secret: self.secret };
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(call.line().as_bytes())
+    }
+}
+
 impl Tunnel for Callback {
     fn prepare(&self, count: u16) -> io::Result<()> {
-        let call = Call { port: self.port, count, address: self.bind };
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        line.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(call.line().as_bytes())?;
+        self.call(count)?;
         self.asked.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 
-    fn open(&self) -> io::Result<Channel> {
-        if self.asked.load(Ordering::Relaxed) == 0 {
-            self.prepare(1)?;
-        }
-        self.asked.fetch_sub(1, Ordering::Relaxed);
+    fn open(&self, stop: &Wake) -> io::Result<Channel> {
+        // From here on, and not from when others have what they wait for.
         let until = monotonic().after(SHORT_WHILE);
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    stream.set_nodelay(true)?;
-                    return Channel::over_tcp(stream);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            match wait_for(self.listener.as_fd(), Interest::Read, &self.stop, until.since(monotonic()))? {
-                Waited::Ready => {}
-                Waited::Stopped => return Err(io::ErrorKind::Interrupted.into()),
-                Waited::Over => {
-                    let error = format!("nothing came to port {} here", self.port);
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, error));
-                }
-            }
+        // Several open at a time: each takes one that was asked for, or asks for its own.
+        let one_less = |asked: u16| asked.checked_sub(1);
+        if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            self.call(1)?;
         }
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = callers.next(until, stop).map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => io::Error::new(
+                error.kind(),
+                format!("nothing of the far end's came to port {} here", self.port),
+            ),
+            _ => error,
+        })?;
+        stream.set_nodelay(true)?;
+        Channel::over_tcp(stream)
     }
 
     fn name(&self) -> String {
         format!("{}, which connects to port {} here", self.host, self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read};
+    use std::net::TcpStream;
+    use std::process::{Command, Stdio};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_the_wait_of_all_who_open_at_a_time() {
+        let mut deaf =
+            Command::new("sh").args(["-c", "cat >/dev/null"]).stdin(Stdio::piped()).spawn().unwrap();
+        let line: Line = Arc::new(Mutex::new(deaf.stdin.take()));
+        let callback = Callback::listen("far".to_owned(), None, None, Arc::clone(&line)).unwrap();
+        let stop = Wake::new().unwrap();
+        let open = || callback.open(&stop).unwrap_err().kind();
+        thread::scope(|scope| {
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            stop.raise();
+            for each in all {
+                assert_eq!(each.join().unwrap(), io::ErrorKind::Interrupted);
+            }
+        });
+        drop(line.lock().unwrap().take());
+        deaf.wait().unwrap();
+    }
+
+    #[test]
+    fn a_stranger_does_not_take_the_place_of_the_far_end() {
+        // What is said to the far end comes back, so that this test can be it.
+        let mut echo =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat is there");
+        let line: Line = Arc::new(Mutex::new(echo.stdin.take()));
+        let (stop, bind) = (Wake::new().unwrap(), Some(Ipv4Addr::LOCALHOST.into()));
+        let callback = Callback::listen("far".to_owned(), None, bind, Arc::clone(&line)).unwrap();
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, callback.port())).unwrap();
+        let silent = connect();
+        let (mut wrong, mut short) = (connect(), connect());
+        wrong.write_all(&[0; 100]).unwrap();
+        callback.prepare(1).unwrap();
+        let mut said = String::new();
+        BufReader::new(echo.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let secret = Call::parse(&said).unwrap().secret.0;
+        short.write_all(&secret[..15]).unwrap();
+        // What is wrong from its first byte on is told no sooner than what is right up to its last.
+        let mut guesses = [connect(), connect()];
+        guesses[0].write_all(&[!secret[0]]).unwrap();
+        guesses[1].write_all(&[&secret[..15], &[!secret[15]]].concat()).unwrap();
+        let mut far = connect();
+        far.write_all(&secret).unwrap();
+        far.write_all(b"hello").unwrap();
+        let channel = callback.open(&stop).unwrap();
+        let [mut first, mut last] = guesses;
+        first.set_nonblocking(true).unwrap();
+        assert_eq!(first.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(last.read(&mut [0]).unwrap(), 0);
+        let stream = channel.tcp().unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), far.local_addr().unwrap());
+        stream.set_nonblocking(false).unwrap();
+        let mut heard = [0; 5];
+        let mut from = stream;
+        from.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"hello");
+        // A stop ends the wait for another, whoever else is there.
+        stop.raise();
+        assert_eq!(callback.open(&stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        drop((silent, line.lock().unwrap().take()));
+        echo.wait().unwrap();
     }
 }

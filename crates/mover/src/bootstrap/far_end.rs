@@ -11,6 +11,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::bootstrap::{Answer, BootstrapError, Call, Invitation, MAX_LINES, Outcome};
 use farlink_wire::key::Grant;
 use farlink_wire::message::VERSION;
+use farlink_wire::quantity::Bytes;
 
 use super::SHORT_WHILE;
 use crate::chain;
@@ -70,12 +71,14 @@ fn next_call(input: &mut impl BufRead) -> Option<Call> {
 /// Connects to where it is called to, and has the server take these connections as if they had come.
 fn answer_call(call: &Call, called: &Called) {
     let Some(address) = call.address.or_else(whence) else { return };
-    let to = SocketAddr::new(address, call.port);
+    let (to, secret) = (SocketAddr::new(address, call.port), call.secret.0);
     for _ in 0..call.count {
         let called = called.clone();
         let connect = move || {
-            if let Ok(stream) = TcpStream::connect_timeout(&to, Duration::from_nanos(SHORT_WHILE.0))
+            if let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_nanos(SHORT_WHILE.0))
                 && stream.set_nodelay(true).is_ok()
+                // A fresh socket's buffer takes so little whole.
+                && stream.write_all(&secret).is_ok()
             {
                 called.take(stream, to);
             }
@@ -99,7 +102,9 @@ fn listen(asked: &Invitation) -> Result<(Server, Outcome), FarEndError> {
     let identity = Identity::generate().map_err(FarEndError::Read)?;
     let key = identity.public();
     let admission = Arc::new(Admission::of_one(asked.key, Grant::everything("ssh")));
-    let server = Server::bind_within(&addresses, asked.ports, Limits::default())?;
+    // Whoever it serves may have what the host has: they are its user, and nobody else could say how much.
+    let limits = Limits { memory: Some(Bytes(u64::MAX)), ..Limits::default() };
+    let server = Server::bind_within(&addresses, asked.ports, limits)?;
     let port = server.addresses().first().map_or(0, SocketAddr::port);
     let host = process::host_name().into();
     Ok((server.with_keys_only(identity, admission), Outcome::Ready { key, port, host }))

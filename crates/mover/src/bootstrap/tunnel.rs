@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use farlink_host::readiness::Wake;
+
 use super::Remote;
 use super::command::Ssh;
 use super::ship::Shipment;
@@ -39,7 +41,7 @@ impl SshTunnel {
 }
 
 impl Tunnel for SshTunnel {
-    fn open(&self) -> io::Result<Channel> {
+    fn open(&self, _stop: &Wake) -> io::Result<Channel> {
         let (near, far) = UnixStream::pair()?;
         let (stdin, stdout) = (OwnedFd::from(far.try_clone()?), OwnedFd::from(far));
         let child =

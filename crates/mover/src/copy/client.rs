@@ -24,15 +24,17 @@ use super::ledger::Ledger;
 use super::manner::Manner;
 use super::plan::{Finished, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
+use super::redial::{Redial, Redialled};
 use super::sending::{Sending, Tally};
 use super::serve::absolute;
 use super::source::SourcePath;
 use super::target::{Destination, Target, TargetOptions};
 use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
+use crate::budget::Budget;
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::far::{Line, Opened, ThisEnd};
+use crate::far::{Opened, ThisEnd};
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
@@ -48,7 +50,8 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         let outcome = Attempt { plan, rules: &plan.rules, key, resume, stop }.run(&mut ledger);
         match outcome {
             Err(error)
-                if (error.is_passing() || attempt > 0 && error.is_unreached())
+                // That nobody is there, or nobody has room, is told at once to who has just begun.
+                if (error.is_passing() || attempt > 0 && (error.is_unreached() || error.is_put_off()))
                     && attempt < plan.retries
                     && !stop.is_raised() =>
             {
@@ -70,7 +73,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     if error.is_none() && !interrupted && ledger.summary.failed == 0 {
         mark.clear();
     }
-    let Ledger { mut record, summary, .. } = ledger;
+    let Ledger { mut record, summary, begun, .. } = ledger;
     record.outcome = match (&error, interrupted) {
         (Some(_), _) => Outcome::Failed,
         (None, true) => Outcome::Interrupted,
@@ -82,7 +85,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         record.error =
             Some(format!("{} of {} names were not copied", summary.failed, summary.failed + summary.entries));
     }
-    Finished { record, summary, error }
+    Finished { record, summary, error, begun }
 }
 
 /// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
@@ -160,6 +163,7 @@ impl Attempt<'_> {
         let before = Emulated::of_this_host();
         let Some(opened) = plan.far.open(&request, self.this_end(), self.stop)? else { return Ok(true) };
         let Opened { control, data, line, warnings, early } = opened;
+        let redial = Redial::new(line, wake.clone())?;
         for warning in warnings {
             ledger.warn(warning);
         }
@@ -175,7 +179,7 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
-                let manner = Manner::of(&request, seal, true, &control);
+                let manner = Manner::of(&request, seal, true, &control, Budget::unbounded());
                 let sending = Sending::new(manner, wake.clone(), new_wake()?);
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
@@ -191,17 +195,18 @@ impl Attempt<'_> {
                     seal,
                     report: true,
                     interval,
+                    budget: Budget::unbounded(),
                 };
                 End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?))
             }
         };
         let count = data.len();
         for (number, channel) in data {
-            end.join(number, channel)?;
+            end.join(number, channel).inspect_err(|_| end.abort())?;
         }
         let mut client = Client {
             ledger,
-            line,
+            redial,
             end: &end,
             next: count as u32,
             replaced: 0,
@@ -213,7 +218,8 @@ impl Attempt<'_> {
         };
         let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early);
         client.drain();
-        let (samples, host) = (std::mem::take(&mut client.samples), client.host.take());
+        // What ssh started lives until all is done, and with it the way by which connections are dialled.
+        let Client { samples, host, .. } = client;
         if !matches!(&talked, Ok(talk) if !talk.interrupted) {
             // Whoever is still there is told.
             let reason = match &talked {
@@ -228,6 +234,7 @@ impl Attempt<'_> {
             End::Sender(_) => record::columns(&samples),
         };
         let tally = tally(&end);
+        ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
         end.abort();
         end.wait();
         let talk = talked?;
@@ -272,7 +279,7 @@ impl Attempt<'_> {
         let plan = self.plan;
         let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
         let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
-        let filter = Filter::new(self.rules)?;
+        let filter = Filter::new(self.rules)?.only(plan.names.as_deref())?;
         match plan.way {
             Way::Forward => {
                 let mut sources = Vec::new();
@@ -326,6 +333,7 @@ impl Attempt<'_> {
             resume: self.resume,
             dry_run: false,
             rules: if forward { Vec::new() } else { self.rules.to_vec() },
+            names: plan.names.clone().filter(|_| !forward),
             length: plan.length,
             protect: plan.protect,
             secret: None,
@@ -433,7 +441,7 @@ fn tally(end: &End) -> Tally {
 /// The client's part in a conversation.
 struct Client<'a, 'l> {
     ledger: &'a mut Ledger<'l>,
-    line: Box<dyn Line>,
+    redial: Redial,
     end: &'a End,
     /// Number of the next connection.
     next: u32,
@@ -480,24 +488,25 @@ impl Party for Client<'_, '_> {
             if self.replaced > MOST_REPLACED {
                 return Err(CopyError::NoStream);
             }
-            let number = self.next;
+            self.redial.ask(*stream, self.next);
             self.next += 1;
-            match self.line.another(number) {
+        }
+        let redialled = self.redial.take();
+        let any = !redialled.is_empty();
+        for Redialled { lost, number, outcome } in redialled {
+            match outcome {
                 Ok(channel) => {
-                    self.ledger.warn(format!("data connection {stream} broke: another takes its place"));
+                    self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
                     end.join(number, channel)?;
                 }
                 Err(error) => self.ledger.warn(format!(
-                    "data connection {stream} broke, and no other can be had: {}",
+                    "data connection {lost} broke, and no other can be had: {}",
                     chain(&error)
                 )),
             }
         }
-        match end {
-            End::Sender(sending) if sending.streams() == 0 => Err(CopyError::NoStream),
-            End::Receiver(receiving) if receiving.streams() == 0 => Err(CopyError::NoStream),
-            _ => Ok(()),
-        }
+        let none_is_left = any && end.streams() == 0 && !self.redial.is_going();
+        if none_is_left { Err(CopyError::NoStream) } else { Ok(()) }
     }
 
     fn account(&mut self) -> Account {

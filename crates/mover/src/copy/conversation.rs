@@ -41,7 +41,8 @@ pub(crate) struct Talk {
 pub(crate) trait Party {
     /// Something of it is to be looked at: samples that came, progress.
     fn observe(&mut self, end: &End, arrivals: &[Arrival]);
-    /// These streams are lost: another may take the place of each.
+    /// These streams are lost: another may take the place of each. Asked often, also where none is, as others may be there by now: it
+    /// must not wait for anything.
     fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError>;
     /// The sender's account, when all is done.
     fn account(&mut self) -> Account;
@@ -118,6 +119,14 @@ impl End {
         }
     }
 
+    /// Data connections that are at work.
+    pub(crate) fn streams(&self) -> usize {
+        match self {
+            Self::Sender(sending) => sending.streams(),
+            Self::Receiver(receiving) => receiving.streams(),
+        }
+    }
+
     /// A data connection joins.
     pub(crate) fn join(&self, stream: u32, channel: Channel) -> Result<(), CopyError> {
         let started = match self {
@@ -159,14 +168,15 @@ pub(crate) fn talk(
         lost.extend(end.take_lost().into_iter().map(|stream| (now, stream)));
         // Where the far end gave up, it says so on this connection: not before that may have come is another opened.
         let ripe = lost.iter().take_while(|(at, _)| now.since(*at) >= GRACE).count();
-        if ripe > 0 {
-            let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
-            party.replace(end, &ripe)?;
-        }
-        pending.extend(end.take_messages());
-        while control.unsent() < MOST_UNSENT
-            && let Some(message) = pending.pop_front()
-        {
+        let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
+        party.replace(end, &ripe)?;
+        let mut is_asked = false;
+        while control.unsent() < MOST_UNSENT {
+            // Not while some of it waits: an end that has more to say than the far side takes waits, too.
+            if pending.is_empty() && !std::mem::replace(&mut is_asked, true) {
+                pending.extend(end.take_messages());
+            }
+            let Some(message) = pending.pop_front() else { break };
             if let Copy::Finished(finished) = &message {
                 talk.finished = Some(finished.clone());
                 talk.finished_at = monotonic();

@@ -4,8 +4,10 @@
 //! any other a name; one that begins with `/` matches the whole path from the root of the transfer; one that ends in `/` matches
 //! directories only, and one that ends in `/***` a directory and all that is in it.
 
-use farlink_wire::message::copy::Rule;
-use farlink_wire::path::RelativePath;
+use std::sync::Arc;
+
+use farlink_wire::message::copy::{Place, Rule};
+use farlink_wire::path::{PathError, RelativePath};
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 
 /// Rules, of which the first that matches a name decides; a name that none matches is copied.
@@ -16,6 +18,8 @@ pub struct Filter {
     globs: GlobSet,
     /// The rule of each glob, ascending.
     rules: Vec<Compiled>,
+    /// The names that are looked at, where those are listed.
+    names: Option<Arc<[RelativePath]>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +64,23 @@ impl Filter {
         }
         let globs =
             globs.build().map_err(|error| FilterError::TooComplex { reason: error.kind().to_string() })?;
-        Ok(Self { globs, rules: compiled })
+        Ok(Self { globs, rules: compiled, names: None })
+    }
+
+    /// The same, where only `names` and what is in them are looked at; all where those are absent.
+    ///
+    /// # Errors
+    /// [`FilterError::Name`].
+    pub fn only(mut self, names: Option<&[Place]>) -> Result<Self, FilterError> {
+        let path = |name: &Place| RelativePath::new(name.as_bytes());
+        let paths = names.map(|names| names.iter().map(path).collect::<Result<Arc<[_]>, _>>());
+        self.names = paths.transpose()?;
+        Ok(self)
+    }
+
+    /// The names that alone are looked at, where those are listed.
+    pub(super) fn names(&self) -> Option<&[RelativePath]> {
+        self.names.as_deref()
     }
 
     /// Whether `path` is copied, as far as the rules go.
@@ -168,6 +188,9 @@ const ANYTHING: &str = "{*,*/**/*}";
 /// Why rules are no filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
+    /// A listed name that leads elsewhere, or is none.
+    #[error("a listed name cannot be copied")]
+    Name(#[from] PathError),
     /// More than anyone writes.
     #[error("{rules} include and exclude patterns, where {} are the most", Filter::MOST_RULES)]
     TooMany {

@@ -17,6 +17,8 @@ pub(super) struct Ledger<'a> {
     report: bool,
     pub(super) began: Nanos,
     pub(super) start: Option<Nanos>,
+    /// Whether anything was copied in any of the attempts, or content came.
+    pub(super) begun: bool,
     pub(super) again: Again,
 }
 
@@ -30,6 +32,7 @@ impl<'a> Ledger<'a> {
             report: plan.report,
             began: monotonic(),
             start: None,
+            begun: false,
             again: Again::default(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
@@ -11,6 +12,7 @@ use farlink_wire::message::copy::Request;
 
 use super::CopyError;
 use super::serve::{Allowed, serve};
+use crate::budget::Budget;
 use crate::chain;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -23,10 +25,10 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let mut control = Control::new(Channel::over_unix(near).map_err(failed)?, Vec::new()).map_err(failed)?;
     let mut theirs = Control::new(Channel::over_unix(far).map_err(failed)?, Vec::new()).map_err(failed)?;
     let (streams, incoming) = channel();
-    let mut line = Pairs(streams);
+    let (line, stop) = (Pairs(streams), Wake::new().map_err(failed)?);
     let mut data = Vec::new();
     for number in 0..u32::from(request.streams) {
-        data.push((number, line.another(number)?));
+        data.push((number, line.another(number, &stop)?));
     }
     control.greet()?;
     theirs.greet()?;
@@ -34,20 +36,22 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let far_end = thread::Builder::new().name("farlink-far-end".to_owned());
     let work = move || {
         let Ok(stop) = Wake::new() else { return };
-        if let Err(error) = serve(&mut theirs, &request, incoming, &Allowed::everything(), &[&stop]) {
+        let (allowed, budget) = (Allowed::everything(), Budget::unbounded());
+        if let Err(error) = serve(&mut theirs, &request, incoming, &allowed, &budget, &[&stop]) {
             let _ = theirs.send(&Message::Failed(chain(&error).into()));
         }
         theirs.part();
     };
     far_end.spawn(work).map_err(|source| CopyError::System { attempt: "start a thread", source })?;
-    Ok(Opened { control, data, line: Box::new(line), warnings: Vec::new(), early: VecDeque::new() })
+    Ok(Opened { control, data, line: Arc::new(line), warnings: Vec::new(), early: VecDeque::new() })
 }
 
 /// Connections within the process.
+#[derive(Debug)]
 struct Pairs(Sender<(u32, Channel)>);
 
 impl Line for Pairs {
-    fn another(&mut self, number: u32) -> Result<Channel, CopyError> {
+    fn another(&self, number: u32, _stop: &Wake) -> Result<Channel, CopyError> {
         let failed = |source| CopyError::System { attempt: "connect the two ends", source };
         let (near, far) = UnixStream::pair().map_err(failed)?;
         let far = Channel::over_unix(far).map_err(failed)?;

@@ -8,6 +8,7 @@ use farlink_wire::message::copy::Request;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use crate::automatic;
+use crate::budget::Budget;
 use crate::control::Control;
 use crate::tuning::{CircuitWatch, Tuning};
 
@@ -24,7 +25,7 @@ pub(crate) struct Manner {
     pub(crate) automatic: bool,
     /// Whether somebody chose the size of the buffers.
     pub(crate) is_buffer_fixed: bool,
-    /// Whether the kernel may pace: no rate is held, no buffer bounds the window, and there is one stream.
+    /// Whether the kernel may pace.
     pub(crate) may_pace: bool,
     /// Most bits a second.
     pub(crate) limit: Option<BitsPerSec>,
@@ -36,23 +37,33 @@ pub(crate) struct Manner {
     pub(crate) follows_path: bool,
     /// Looks at the circuit, where there is one.
     pub(crate) circuit: Option<Arc<CircuitWatch>>,
+    /// What files take while they are open is of this.
+    pub(crate) budget: Budget,
 }
 
 impl Manner {
-    /// As `request` asks for it.
-    pub(crate) fn of(request: &Request, seal: Option<[u8; 32]>, report: bool, control: &Control) -> Self {
+    /// As `request` asks for it, within `budget`.
+    pub(crate) fn of(
+        request: &Request,
+        seal: Option<[u8; 32]>,
+        report: bool,
+        control: &Control,
+        budget: Budget,
+    ) -> Self {
+        let tuning = Tuning::from(request);
         Self {
             resume: request.resume,
             verify: request.verify,
             seal,
             automatic: automatic::is_asked(request.congestion.as_ref()),
             is_buffer_fixed: request.buffer.is_some(),
-            may_pace: request.declared.is_none() && request.buffer.is_none() && request.streams.get() == 1,
+            may_pace: tuning.may_pace(),
             limit: request.limit,
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
-            circuit: CircuitWatch::of(&Tuning::from(request), monotonic()),
+            circuit: CircuitWatch::of(&tuning, monotonic()),
+            budget,
         }
     }
 }

@@ -9,6 +9,7 @@ use farlink_wire::frame::{File, block_bytes};
 
 use super::file_event::{Became, FileEvent};
 use super::source::{Handle, SourceError, SourceFile};
+use crate::budget::{self, Budget, Portion};
 
 /// A file that goes in blocks.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Outgoing {
     /// Blocks in which there is nothing: first and number, ascending.
     pub(crate) holes: Vec<(u32, u32)>,
     origin: Origin,
+    /// What takes memory while it is open: what is on its way of it, and what the receiver has of it.
+    portion: Option<Portion>,
 }
 
 /// Where a file's bytes come from.
@@ -37,12 +40,18 @@ impl Outgoing {
         holes: Vec<(u32, u32)>,
     ) -> Self {
         let open = opened.map_or_else(OnceLock::new, OnceLock::from);
-        Self { frame, holes, origin: Origin::File { handle, open } }
+        Self { frame, holes, origin: Origin::File { handle, open }, portion: None }
     }
 
     /// The beginning of a device without end.
     pub(crate) const fn endless(frame: File, device: fs::File) -> Self {
-        Self { frame, holes: Vec::new(), origin: Origin::Endless(device) }
+        Self { frame, holes: Vec::new(), origin: Origin::Endless(device), portion: None }
+    }
+
+    /// Takes of `budget` what it takes while it is open; false where there is not so much left.
+    pub(crate) fn charge(&mut self, budget: &Budget) -> bool {
+        self.portion = budget.take(budget::of_blocks(self.blocks()));
+        self.portion.is_some()
     }
 
     /// Fills `piece` from `offset` on.

@@ -26,6 +26,8 @@ pub struct Plan {
     pub destination: Place,
     /// What is copied of them and what is not.
     pub rules: Vec<Rule>,
+    /// The only names beneath the source that are copied, each with all that is in it; all of them where absent.
+    pub names: Option<Vec<Place>>,
     /// Bytes of a source that has no end.
     pub length: Option<Bytes>,
     /// Ask first what is there; by what is remembered of earlier attempts where absent.
@@ -123,4 +125,6 @@ pub struct Finished {
     pub summary: Summary,
     /// Why it failed as a whole, where it did.
     pub error: Option<CopyError>,
+    /// Whether anything was copied, or content came, before it failed.
+    pub begun: bool,
 }

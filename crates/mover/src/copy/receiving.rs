@@ -1,17 +1,16 @@
 //! The receiving end of a file transfer: what has come, what is stored, and what is to be said of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-use farlink_flow::arrivals::{Arrivals, Block as Came};
-use farlink_flow::digest::{self, BlockHasher};
+use farlink_flow::arrivals::Arrivals;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::entry::{Digest, Entry};
 use farlink_wire::frame::{File, block_bytes};
-use farlink_wire::message::copy::{Copy, Finished, MOST_PROVEN, ProvenBlock, Rejected, Rejection, Unit};
+use farlink_wire::message::copy::{Copy, Finished, Rejected, Rejection};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
@@ -20,12 +19,16 @@ use super::store::Store;
 use super::target::{Target, TargetError};
 use super::timing::{Stage, Timing};
 use super::worker::Shared;
+use crate::budget::{self, Budget, Portion};
 use crate::chain;
 
+mod blocks;
 mod holes;
+mod opening;
 mod outbox;
 mod packs;
 mod progress;
+mod proof;
 mod read_back;
 mod sender;
 mod writers;
@@ -50,6 +53,8 @@ pub(crate) struct Manner {
     pub(crate) report: bool,
     /// Length of a sample.
     pub(crate) interval: Nanos,
+    /// What files take while they are open, and names of directories, is of this.
+    pub(crate) budget: Budget,
 }
 
 /// The receiving end. Its threads and the conversation share it.
@@ -60,6 +65,12 @@ pub(crate) struct Receiving {
     began: Nanos,
     state: Mutex<State>,
     opening: Mutex<()>,
+    /// Who waits for something of the state is to look again.
+    changed: Condvar,
+    /// What the names of directories take.
+    directories: Portion,
+    /// What the numbers of files and packs take that are done with.
+    numbers: Portion,
     wake: Wake,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
@@ -69,6 +80,9 @@ pub(crate) struct Receiving {
 struct State {
     arrivals: Arrivals,
     files: HashMap<u32, Arc<Incoming>>,
+    /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
+    unproven: VecDeque<Arc<Incoming>>,
+    proving: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
     samples: Vec<u64>,
@@ -94,12 +108,16 @@ pub(crate) struct Incoming {
     pub(crate) frame: File,
     store: Store,
     digests: Mutex<Digests>,
+    /// Whether it is known what is there from before.
+    is_proven: AtomicBool,
     /// Whether it has its final name: nothing is written then. Held for reading while something is.
     closed: RwLock<bool>,
     /// Whose turn it is to write, of those who do: the kernel lets one thread write a file at a time, and has the others wait at a cost.
     turn: Mutex<Writers>,
     /// How often the disk had something else than was written.
     spoiled: AtomicU32,
+    /// What its digests take.
+    _portion: Portion,
 }
 
 #[derive(Debug, Default)]
@@ -122,337 +140,21 @@ impl Incoming {
 pub(crate) enum Payload {
     /// It is written, and its digest is this.
     Written(Digest),
-    /// It could not be written, and its file was given up.
+    /// It could not be written, and its file was given up; or all is over.
     Dropped,
 }
 
 impl Receiving {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
         let began = monotonic();
-        let (timing, state, opening) = (Timing::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { manner, timing, began, state, opening, wake, halt })
+        let (state, opening, changed) = (Mutex::default(), Mutex::default(), Condvar::new());
+        let (directories, numbers) = (manner.budget.nothing(), manner.budget.nothing());
+        let timing = Timing::new();
+        Arc::new(Self { manner, timing, began, state, opening, changed, directories, numbers, wake, halt })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // What streams bring.
-
-    /// The file that `frame` says; `None` where it is stored or given up already.
-    pub(crate) fn open(&self, frame: File) -> Result<Option<Arc<Incoming>>, CopyError> {
-        let number = frame.file;
-        let bytes = block_bytes(frame.size());
-        let blocks = frame.size().div_ceil(bytes) as u32;
-        // One file is opened at a time: another connection that says the same file finds it open.
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state();
-        if let Some(known) = state.files.get(&number) {
-            return if known.frame == frame {
-                Ok(Some(Arc::clone(known)))
-            } else {
-                Err(CopyError::Contradiction)
-            };
-        }
-        if state.arrivals.open_files() > MOST_OPEN
-            || state.arrivals.open_blocks() + u64::from(blocks) > MOST_BLOCKS
-        {
-            return Err(CopyError::OutOfPlace { what: "more files at a time than were agreed" });
-        }
-        if !state.arrivals.on_file(number, blocks) {
-            return Ok(None);
-        }
-        drop(state);
-        let opened = self.timing.during(Stage::Disk, || {
-            let store = match &self.manner.sink {
-                Some(sink) => Store::Sink(sink.try_clone().map_err(TargetError::sink)?),
-                None if self.manner.resume => match self.manner.target.held(&frame.entry, bytes) {
-                    Some(held) => Store::standing(held, frame.entry.clone(), bytes, frame.sparse),
-                    None => self.partial(&frame, bytes)?,
-                },
-                None => self.partial(&frame, bytes)?,
-            };
-            // Before any block is written.
-            let proven = store.proven(&mut |_| self.wake.raise())?;
-            Ok::<_, TargetError>((store, proven))
-        });
-        match opened {
-            Ok((store, proven)) => {
-                let blocks = vec![Digest::default(); blocks as usize];
-                let digests = Digests { blocks, proven: proven.iter().copied().collect(), complete: true };
-                let incoming = Arc::new(Incoming {
-                    frame,
-                    store,
-                    digests: Mutex::new(digests),
-                    closed: RwLock::default(),
-                    turn: Mutex::default(),
-                    spoiled: AtomicU32::new(0),
-                });
-                let mut state = self.state();
-                if !state.arrivals.is_open(number) {
-                    // The sender gave it up meanwhile.
-                    drop(state);
-                    incoming.store.abandon();
-                    return Ok(None);
-                }
-                state.files.insert(number, Arc::clone(&incoming));
-                drop(state);
-                self.tell_proven(number, &proven);
-                Ok(Some(incoming))
-            }
-            // Nothing more of such a sender is obeyed.
-            Err(error @ TargetError::Unexpected { .. }) => Err(error.into()),
-            Err(error) => {
-                self.state().give_up(self.manner.report, number, &frame.entry, &error);
-                self.settle();
-                Ok(None)
-            }
-        }
-    }
-
-    fn partial(&self, frame: &File, bytes: u64) -> Result<Store, TargetError> {
-        let partial = self.manner.target.partial(&frame.entry, bytes, frame.sparse)?;
-        Ok(Store::Partial(Box::new(partial)))
-    }
-
-    /// Says what is there of a file from before. Nothing, too, is said: the sender may wait for it.
-    fn tell_proven(&self, file: u32, proven: &[(u32, Digest)]) {
-        let block = |&(index, digest): &(u32, Digest)| ProvenBlock { index, digest };
-        let mut state = self.state();
-        let mut chunks = proven.chunks(MOST_PROVEN).peekable();
-        if chunks.peek().is_none() {
-            state.outbox.other.push(Copy::Proven { file, blocks: Vec::new(), last: true });
-        }
-        while let Some(chunk) = chunks.next() {
-            let (blocks, last) = (chunk.iter().map(block).collect(), chunks.peek().is_none());
-            state.outbox.other.push(Copy::Proven { file, blocks, last });
-        }
-        drop(state);
-        self.wake.raise();
-    }
-
-    /// Whether a block is still of interest.
-    pub(crate) fn wants(&self, file: u32, index: u32) -> bool {
-        !self.state().arrivals.has(file, index)
-    }
-
-    /// Hasher of a block.
-    pub(crate) fn hasher(incoming: &Incoming, index: u32) -> BlockHasher {
-        let size = incoming.frame.size();
-        BlockHasher::new(size, block_bytes(size), index)
-    }
-
-    /// Writes a piece of block `index` that `stream` brings, unless another connection has brought the block meanwhile; false where that
-    /// failed, and the file was given up.
-    pub(crate) fn write(
-        &self,
-        incoming: &Incoming,
-        (index, stream): (u32, u32),
-        offset: u64,
-        piece: &[u8],
-    ) -> bool {
-        let written = self.timing.during(Stage::Disk, || {
-            let mut writers = incoming.writers();
-            let closed = incoming.closed.read().unwrap_or_else(PoisonError::into_inner);
-            // Looked at in turn: what is there was proven, and is not written to any more.
-            if *closed || !self.wants(incoming.frame.file, index) {
-                return Ok(());
-            }
-            if writers.on_write(index, stream) {
-                incoming.store.write_at(&self.manner.target, offset, piece)
-            } else {
-                incoming.store.write_beside(&self.manner.target, offset, piece)
-            }
-        });
-        match written {
-            Ok(()) => true,
-            Err(error) => {
-                self.fail(incoming, &error);
-                false
-            }
-        }
-    }
-
-    /// A block that is there has come again: it was not heard that it is.
-    pub(crate) fn on_again(&self, file: u32, index: u32) {
-        self.state().outbox.acknowledged.push(Unit::Block(file, index));
-        self.wake.raise();
-    }
-
-    fn fail(&self, incoming: &Incoming, error: &TargetError) {
-        incoming.store.abandon();
-        let mut state = self.state();
-        let number = incoming.frame.file;
-        state.files.remove(&number);
-        state.give_up(self.manner.report, number, &incoming.frame.entry, error);
-        drop(state);
-        self.settle();
-    }
-
-    /// `stream` has brought a block whole: `said` is the digest that came behind it.
-    pub(crate) fn on_block(
-        &self,
-        incoming: &Arc<Incoming>,
-        (index, stream): (u32, u32),
-        payload: Payload,
-        said: Digest,
-    ) -> Result<(), CopyError> {
-        let unit = Unit::Block(incoming.frame.file, index);
-        let digest = match payload {
-            // The sender gave the file up, and says so.
-            Payload::Written(_) if said == Digest::ABSENT => return Ok(()),
-            Payload::Written(digest) => digest,
-            Payload::Dropped => return Ok(()),
-        };
-        // Until it is said to be there, nobody else writes to it.
-        let mut writers = incoming.writers();
-        let disturbed = writers.on_end(index, stream);
-        if !self.wants(incoming.frame.file, index) {
-            drop(writers);
-            self.on_again(incoming.frame.file, index);
-            return Ok(());
-        }
-        let last = match self.is_well(incoming, index, digest, said, disturbed) {
-            Ok(true) => self.mark(incoming, &[(index, 1)], Some(digest), unit)?,
-            Ok(false) => {
-                self.state().outbox.damaged.push(unit);
-                false
-            }
-            Err(error) => {
-                drop(writers);
-                self.fail(incoming, &error);
-                return Ok(());
-            }
-        };
-        drop(writers);
-        if last {
-            self.store(incoming);
-        }
-        self.wake.raise();
-        Ok(())
-    }
-
-    /// Whether a block that was written is what it should be; then the journal says so. Where another connection has written to it
-    /// meanwhile, what came is not what is there: it is read again.
-    fn is_well(
-        &self,
-        incoming: &Incoming,
-        index: u32,
-        digest: Digest,
-        said: Digest,
-        disturbed: bool,
-    ) -> Result<bool, TargetError> {
-        if !self.manner.verify {
-            return Ok(true);
-        }
-        if digest != said
-            || disturbed && !self.timing.during(Stage::Disk, || incoming.store.holds(index, digest))?
-        {
-            return Ok(false);
-        }
-        incoming.store.note(index, digest)?;
-        Ok(true)
-    }
-
-    /// `stream` brings no more of block `index`, also where it broke.
-    pub(crate) fn on_end_of_block(incoming: &Incoming, index: u32, stream: u32) {
-        incoming.writers().on_end(index, stream);
-    }
-
-    /// Blocks are there: written, or nothing is in them.
-    fn arrived(
-        &self,
-        incoming: &Arc<Incoming>,
-        runs: &[(u32, u32)],
-        digest: Option<Digest>,
-        unit: Unit,
-    ) -> Result<(), CopyError> {
-        if self.mark(incoming, runs, digest, unit)? {
-            self.store(incoming);
-        }
-        self.wake.raise();
-        Ok(())
-    }
-
-    /// The same, but for what is to be done where these were the last, which is told.
-    fn mark(
-        &self,
-        incoming: &Incoming,
-        runs: &[(u32, u32)],
-        digest: Option<Digest>,
-        unit: Unit,
-    ) -> Result<bool, CopyError> {
-        let file = incoming.frame.file;
-        if let Ok(mut digests) = incoming.digests.lock() {
-            for index in runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
-                match (digests.blocks.get_mut(index as usize), digest) {
-                    (Some(place), Some(digest)) => *place = digest,
-                    (Some(_), None) => digests.complete = false,
-                    (None, _) => return Err(CopyError::NoSuchBlock { file, index }),
-                }
-            }
-        }
-        let mut last = false;
-        let mut state = self.state();
-        for index in runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)) {
-            match state.arrivals.on_block(file, index) {
-                Came::Unknown => return Err(CopyError::NoSuchBlock { file, index }),
-                came => last |= came == Came::Last,
-            }
-        }
-        if digest.is_some() {
-            state.outbox.acknowledged.push(unit);
-        }
-        Ok(last)
-    }
-
-    /// A block is there that nobody waits to hear of.
-    fn arrived_quietly(&self, incoming: &Arc<Incoming>, index: u32, digest: Digest) -> Result<(), CopyError> {
-        if let Ok(mut digests) = incoming.digests.lock()
-            && let Some(place) = digests.blocks.get_mut(index as usize)
-        {
-            *place = digest;
-        }
-        let file = incoming.frame.file;
-        let came = self.state().arrivals.on_block(file, index);
-        match came {
-            Came::Unknown => Err(CopyError::NoSuchBlock { file, index }),
-            Came::Last => {
-                self.store(incoming);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// All blocks are there: the file gets its name.
-    fn store(&self, incoming: &Arc<Incoming>) {
-        let number = incoming.frame.file;
-        let digest = match incoming.digests.lock() {
-            Ok(digests) if self.manner.verify && digests.complete => digest::root(&digests.blocks),
-            _ => None,
-        };
-        let stored = {
-            let mut closed = incoming.closed.write().unwrap_or_else(PoisonError::into_inner);
-            if !self.reads_back(incoming) {
-                return;
-            }
-            *closed = true;
-            self.timing
-                .during(Stage::Disk, || incoming.store.finish(&self.manner.target, &incoming.frame.entry))
-        };
-        if let Err(error) = stored {
-            self.fail(incoming, &error);
-            return;
-        }
-        let mut state = self.state();
-        state.files.remove(&number);
-        state.arrivals.on_closed(number);
-        state.outbox.stored.push((number, digest));
-        let bytes = incoming.frame.size();
-        state.close_name(self.manner.report, &incoming.frame.entry, bytes, digest, Became::Copied);
-        drop(state);
-        self.settle();
     }
 
     /// Bytes came.
@@ -487,7 +189,7 @@ impl Receiving {
             return;
         }
         state.lost.push(stream);
-        state.outbox.other.push(Copy::Lost(stream));
+        state.outbox.say(Copy::Lost(stream));
         drop(state);
         self.wake.raise();
     }
@@ -499,7 +201,9 @@ impl Receiving {
 
     /// All threads have ended: partial files that are left are for whoever comes next, now and not when the last thread is gone.
     pub(crate) fn let_go(&self) {
-        self.state().files.clear();
+        let mut state = self.state();
+        state.files.clear();
+        state.unproven.clear();
     }
 
     /// Why it cannot go on, where a thread found out; once.
@@ -507,8 +211,25 @@ impl Receiving {
         self.state().failure.take()
     }
 
+    /// Nothing more is taken of a sender whose numbers leave out more than an honest one's, or than there is memory for: each run of them
+    /// takes some.
+    fn check_numbers(&self, state: &State) -> Result<(), CopyError> {
+        let runs = state.arrivals.runs();
+        if runs > MOST_RUNS {
+            return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
+        }
+        // There is memory for the first, as for all that a copy takes.
+        let more = budget::of_runs(runs.saturating_sub(RUNS_AT_ONCE));
+        if self.numbers.is_at_least(more) || self.numbers.grow(budget::of_runs(RUNS_AT_ONCE)) {
+            Ok(())
+        } else {
+            Err(CopyError::Memory)
+        }
+    }
+
     /// Finishes where everything is there.
     fn settle(&self) {
+        self.changed.notify_all();
         let mut state = self.state();
         if state.finished || !state.arrivals.is_complete() {
             return;
@@ -535,14 +256,26 @@ impl Receiving {
         let (bytes, last, buffer) = (state.bytes, state.last, state.buffer);
         let since_last = if last == Nanos::ZERO { Nanos::ZERO } else { monotonic().since(last) };
         let stages = self.timing.stages();
-        state.outbox.other.push(Copy::Finished(Finished { bytes, since_last, stages, buffer }));
+        state.outbox.say(Copy::Finished(Finished { bytes, since_last, stages, buffer }));
         drop(state);
         self.wake.raise();
     }
 
     /// What is to be said to the sender.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
-        std::mem::take(&mut self.state().outbox).into_messages()
+        let said = std::mem::take(&mut self.state().outbox);
+        if said.is_full() {
+            self.changed.notify_all();
+        }
+        said.into_messages()
+    }
+
+    /// Waits while there is too much that the sender has not taken yet: what it sends meanwhile waits in the network.
+    pub(crate) fn wait_to_be_heard(&self) {
+        let mut state = self.state();
+        while state.outbox.is_full() && !state.over {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 }
 
@@ -558,7 +291,9 @@ impl Shared for Receiving {
         if state.failure.is_none() {
             state.failure = failure;
         }
+        state.files.values().for_each(|incoming| incoming.store.stop());
         drop(state);
+        self.changed.notify_all();
         self.wake.raise();
     }
 }
@@ -588,11 +323,11 @@ pub(crate) fn block_length(frame: &File, index: u32) -> u64 {
     frame.size().saturating_sub(u64::from(index) * bytes).min(bytes)
 }
 
-/// Files that may be open at a time: as many as a sender keeps open, and those that were just stored.
-const MOST_OPEN: usize = 1024;
+/// Runs of numbers of files and packs: of a hundred million small files that are offered first.
+const MOST_RUNS: usize = 1 << 20;
 
-/// Blocks of all files that are open: their digests are 128 MiB.
-const MOST_BLOCKS: u64 = 1 << 22;
+/// Runs that memory is taken for at once.
+const RUNS_AT_ONCE: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,12 @@ use std::time::Duration;
 use farlink_flow::schedule::{Schedule, Task};
 use farlink_flow::token_bucket::TokenBucket;
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::Wake;
+use farlink_host::readiness::{Interest, Wake, wait_for};
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
+use farlink_wire::frame::BLOCK_BYTES;
 use farlink_wire::message::MAX_ENTRIES;
-use farlink_wire::message::copy::{Copy, Rejected, Unit};
+use farlink_wire::message::copy::{Copy, Unit};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
@@ -22,6 +23,8 @@ use super::manner::Manner;
 use super::outgoing::{Outgoing, Planned};
 use super::timing::Timing;
 use super::worker::Shared;
+
+mod receiver;
 
 /// The sending end. Its threads and the conversation share it.
 #[derive(Debug)]
@@ -130,13 +133,20 @@ impl Sending {
         state.ending == Ending::No
     }
 
-    /// A file that goes in blocks.
+    /// A file that goes in blocks; it does not where there is no memory for it.
     pub(crate) fn supply_file(&self, make: impl FnOnce(u32) -> Outgoing) {
         let mut state = self.state();
         let number = state.supply.files;
+        let mut file = make(number);
+        if !file.charge(&self.manner.budget) {
+            drop(state);
+            let reason = "there is no memory left for it: copy it later, or give `farlink serve` there more (--memory)";
+            self.supply_lacks(file.event(None, Became::Failed(reason.to_owned())));
+            return;
+        }
         state.supply.files += 1;
         state.supply.entries += 1;
-        let file = Arc::new(make(number));
+        let file = Arc::new(file);
         state.supply.bytes += file.frame.size();
         state.schedule.on_file(number, file.blocks(), &file.holes, self.manner.resume);
         state.files.insert(number, file);
@@ -203,7 +213,8 @@ impl Sending {
                 return None;
             }
             let now = monotonic();
-            match state.schedule.poll(now, stream, self.manner.stale) {
+            let stale = self.stale_after(state.streams.len());
+            match state.schedule.poll(now, stream, stale) {
                 Some(Task::Announce(file)) => {
                     if let Some(file) = state.files.get(&file) {
                         return Some(Job::Announce(Arc::clone(file)));
@@ -231,7 +242,7 @@ impl Sending {
                         // The conversation may have something to say of it.
                         self.wake.raise();
                     }
-                    let due = state.schedule.deadline(self.manner.stale);
+                    let due = state.schedule.deadline(stale);
                     let pause = due.map_or(LONGEST, |due| due.since(now).min(LONGEST));
                     // A little later than due: what is stale then is so by more than nothing.
                     let pause = Duration::from_nanos(pause.0) + Duration::from_millis(1);
@@ -242,7 +253,14 @@ impl Sending {
         }
     }
 
-    /// Waits until `bytes` may leave.
+    /// How long a block may be on its way before an idle stream sends it too. Under a limit it may wait for those of all `streams`.
+    fn stale_after(&self, streams: usize) -> Nanos {
+        let bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let ahead = 2 * streams as u64 * BLOCK_BYTES.start();
+        self.manner.stale.after(bucket.as_ref().map_or(Nanos::ZERO, |bucket| bucket.time_of(ahead)))
+    }
+
+    /// Waits until `bytes` may leave, or all is over.
     pub(crate) fn pace(&self, bytes: usize) {
         let pause = {
             let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +274,10 @@ impl Sending {
             }
             pause
         };
-        if pause > Nanos::ZERO {
+        if pause >= LONG {
+            // Under a low limit it may be minutes.
+            let _ = wait_for(&self.halt, Interest::Read, &self.halt, pause);
+        } else if pause > Nanos::ZERO {
             thread::sleep(Duration::from_nanos(pause.0));
         }
     }
@@ -348,63 +369,7 @@ impl Sending {
         self.state().streams.len()
     }
 
-    // What the receiver says.
-
-    /// Takes a message of the receiver; true where it was the last.
-    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
-        let mut guard = self.state();
-        let state = &mut *guard;
-        match message {
-            Copy::Acknowledged(units) => {
-                for unit in units {
-                    state.on_acknowledged(unit, self.manner.report);
-                }
-            }
-            Copy::Damaged(units) => {
-                for unit in units {
-                    state.on_damaged(unit);
-                }
-            }
-            Copy::Proven { file, blocks, last } => {
-                let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
-                state.schedule.on_proven(file, blocks, last);
-            }
-            Copy::Wanted { pack, runs, last } => {
-                state.on_wanted(pack, &runs, last, self.manner.report);
-                state.settle_total();
-            }
-            Copy::Stored(files) => {
-                for (number, digest) in files {
-                    state.schedule.on_closed(number);
-                    if let Some(file) = state.files.remove(&number) {
-                        state.close_name(self.manner.report, file.event(digest, Became::Copied));
-                    }
-                }
-            }
-            Copy::Rejected(rejections) => {
-                for rejection in rejections {
-                    state.on_rejected(rejection.of, rejection.reason.to_string(), self.manner.report);
-                }
-            }
-            Copy::Lost(stream) => {
-                drop(guard);
-                self.on_lost(stream);
-                return Ok(false);
-            }
-            // A client's limit is its own.
-            Copy::Limit(limit) if !self.manner.report => self.hold(limit),
-            Copy::Finished(_) => {
-                state.ending = Ending::Finished;
-                drop(guard);
-                self.changed.notify_all();
-                return Ok(true);
-            }
-            _ => return Err(CopyError::OutOfPlace { what: "what only a sender says" }),
-        }
-        drop(guard);
-        self.changed.notify_all();
-        Ok(false)
-    }
+    // What the conversation asks.
 
     /// What is to be said to the receiver.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
@@ -475,96 +440,6 @@ impl Shared for Sending {
 }
 
 impl State {
-    fn on_damaged(&mut self, unit: Unit) {
-        if self.schedule.on_damaged(unit)
-            && let Unit::Block(file, index) = unit
-            && let Some(file) = self.files.get(&file)
-        {
-            self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
-        }
-    }
-
-    fn on_acknowledged(&mut self, unit: Unit, report: bool) {
-        self.schedule.on_acknowledged(unit);
-        match unit {
-            Unit::Block(file, index) => {
-                let bytes = self.files.get(&file).map_or(0, |file| file.block_length(index));
-                self.tally.acknowledged += bytes;
-            }
-            Unit::Pack(number) => {
-                let Some(planned) = self.packs.remove(&number) else { return };
-                self.ahead -= planned.entries.len();
-                self.tally.acknowledged += planned.bytes();
-                for (at, event) in planned.events(&Became::Copied).into_iter().enumerate() {
-                    if !self.refused.remove(&(number, at as u32)) && !planned.failed(at) {
-                        self.close_name(report, event);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The receiver wants these of an offer, and has the others.
-    fn on_wanted(&mut self, offer: u32, runs: &[(u32, u32)], last: bool, report: bool) {
-        let Some(planned) = self.packs.get(&offer).filter(|planned| planned.offer).map(Arc::clone) else {
-            return;
-        };
-        planned.want(runs);
-        if !last {
-            return;
-        }
-        self.packs.remove(&offer);
-        self.schedule.on_acknowledged(Unit::Pack(offer));
-        self.ahead -= planned.entries.len();
-        self.supply.offers -= 1;
-        for event in planned.unwanted() {
-            self.tally.same += event.bytes;
-            self.tally.acknowledged += event.bytes;
-            self.close_name(report, event);
-        }
-        let wanted = planned.wanted();
-        if !wanted.entries.is_empty() {
-            let number = self.supply.pack_numbers;
-            self.supply.pack_numbers += 1;
-            self.supply.packs += 1;
-            self.ahead += wanted.entries.len();
-            self.packs.insert(number, Arc::new(wanted));
-            self.schedule.on_pack(number);
-        }
-    }
-
-    fn on_rejected(&mut self, of: Rejected, reason: String, report: bool) {
-        match of {
-            Rejected::File(number) => {
-                self.schedule.on_closed(number);
-                if let Some(file) = self.files.remove(&number) {
-                    self.close_name(report, file.event(None, Became::Failed(reason)));
-                }
-            }
-            Rejected::Item(number, item) => {
-                let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
-                if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
-                    self.close_name(
-                        report,
-                        FileEvent { what: Became::Failed(reason), digest: None, ..event },
-                    );
-                }
-            }
-            Rejected::Directory => {
-                self.tally.failed += 1;
-                if report {
-                    let path = String::new();
-                    self.events.push(FileEvent {
-                        path,
-                        bytes: 0,
-                        digest: None,
-                        what: Became::Failed(reason),
-                    });
-                }
-            }
-        }
-    }
-
     fn close_name(&mut self, report: bool, event: FileEvent) {
         self.tally.entries += 1;
         self.tally.failed += u64::from(event.what.failure().is_some());
@@ -592,5 +467,11 @@ const MOST_OPEN: usize = 256;
 /// Blocks of files that are open before another is opened: half of what a receiver takes, and one file is no more than that.
 const MOST_BLOCKS: u64 = 1 << 20;
 
+/// The pause from which it is waited for the end, too: that is as exact as a millisecond.
+const LONG: Nanos = Nanos(50_000_000);
+
 /// How long a stream waits at most without looking again.
 const LONGEST: Nanos = Nanos(1_000_000_000);
+
+#[cfg(test)]
+mod tests;

@@ -27,6 +27,7 @@ use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
 use super::{CopyError, foretell};
+use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::facts;
@@ -57,13 +58,14 @@ impl Allowed {
     }
 }
 
-/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. Returns the bytes that
-/// arrived or left.
+/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. What of it is not foreseen is
+/// taken of `budget`. Returns the bytes that arrived or left.
 pub(crate) fn serve(
     control: &mut Control,
     request: &Request,
     streams: impl Arrivals,
     allowed: &Allowed,
+    budget: &Budget,
     stops: &[&Wake],
 ) -> Result<u64, CopyError> {
     if request.dry_run && request.way == Way::Reverse {
@@ -78,14 +80,16 @@ pub(crate) fn serve(
         _ => None,
     };
     let end = match request.way {
-        Way::Forward => receiving_end(request, allowed, seal, &wake)?,
-        Way::Reverse => sending_end(request, allowed, seal, &wake, control)?,
+        Way::Forward => receiving_end(request, allowed, seal, &wake, budget)?,
+        Way::Reverse => sending_end(request, allowed, seal, (&wake, control), budget)?,
     };
     control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let (end, over) = (&end, &over);
-        scope.spawn(move || join(end, streams, over));
+        // Those that broke may not be known to have when others come in their place.
+        let most = 2 * usize::from(request.streams.get());
+        scope.spawn(move || join(end, streams, most, over));
         let mut party = Server { end };
         let talked = talk(control, end, &wake, stops, request.patience.get(), &mut party, VecDeque::new());
         over.store(true, Ordering::Release);
@@ -95,13 +99,14 @@ pub(crate) fn serve(
     })
 }
 
-/// Hands the connections that come to `end`.
-fn join(end: &End, mut streams: impl Arrivals, over: &AtomicBool) {
+/// Hands the connections that come to `end`, no more than `most` at a time.
+fn join(end: &End, mut streams: impl Arrivals, most: usize, over: &AtomicBool) {
     let mut seen = HashSet::new();
     while !over.load(Ordering::Acquire) {
         match streams.next(Duration::from_millis(50)) {
             // A number that was used would let frames that were sent on it be sent again; and each connection has a thread.
-            Ok(Some((number, _))) if seen.len() >= MOST_STREAMS || !seen.insert(number) => {}
+            Ok(Some((number, _)))
+                if seen.len() >= MOST_STREAMS || end.streams() >= most || !seen.insert(number) => {}
             Ok(Some((number, channel))) => {
                 if end.join(number, channel).is_err() {
                     return;
@@ -148,6 +153,7 @@ fn receiving_end(
     allowed: &Allowed,
     seal: Option<[u8; 32]>,
     wake: &Wake,
+    budget: &Budget,
 ) -> Result<End, CopyError> {
     let destination = request
         .destination
@@ -170,6 +176,7 @@ fn receiving_end(
         seal,
         report: false,
         interval,
+        budget: budget.clone(),
     };
     Ok(End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?)))
 }
@@ -178,7 +185,7 @@ fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), Co
     if request.sources.is_empty() || request.sources.len() > MOST_SOURCES {
         return Err(CopyError::OutOfPlace { what: "a request without sources, or with more than 1000" });
     }
-    let filter = Filter::new(&request.rules)?;
+    let filter = Filter::new(&request.rules)?.only(request.names.as_deref())?;
     let mut sources = Vec::new();
     for source in &request.sources {
         let (base, beneath) = within(source, &allowed.read, allowed.relative, "read")?;
@@ -192,11 +199,11 @@ fn sending_end(
     request: &Request,
     allowed: &Allowed,
     seal: Option<[u8; 32]>,
-    wake: &Wake,
-    control: &Control,
+    (wake, control): (&Wake, &Control),
+    budget: &Budget,
 ) -> Result<End, CopyError> {
     let (sources, filter) = sources(request, allowed)?;
-    let manner = Manner::of(request, seal, false, control);
+    let manner = Manner::of(request, seal, false, control, budget.clone());
     let sending = Sending::new(manner, wake.clone(), new_wake()?);
     supply::start(&sending, sources, filter, request.length)
         .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
@@ -276,13 +283,13 @@ impl Party for Server<'_> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
 
     use super::*;
 
-    #[test]
-    fn a_connection_whose_number_was_used_is_no_part_of_the_session() {
+    fn receiver() -> End {
         let root = Arc::new(Directory::open(Path::new("/")).unwrap());
         let destination = Destination { path: b"/dev/null".to_vec(), several: false };
         let target = Target::open(&root, &destination, [0; 16], TargetOptions::default()).unwrap();
@@ -294,19 +301,47 @@ mod tests {
             seal: None,
             report: false,
             interval: farlink_wire::quantity::Nanos(100_000_000),
+            budget: Budget::unbounded(),
         };
-        let end = End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()));
+        End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()))
+    }
+
+    #[test]
+    fn the_kernel_asks_whether_a_silent_sender_is_still_connected() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let port = near.local_addr().unwrap().port();
+        let end = receiver();
+        end.join(0, Channel::over_tcp(near).unwrap()).unwrap();
+        // Of proc_net_tcp(5), the second column and the sixth: 2 is the timer of keepalive.
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let timers: Vec<_> = rows
+            .filter(|row| row[1].ends_with(&format!(":{port:04X}")))
+            .map(|row| row[5].starts_with("02:"))
+            .collect();
+        assert_eq!(timers, [true]);
+        end.abort();
+        end.wait();
+    }
+
+    #[test]
+    fn a_connection_whose_number_was_used_or_that_is_one_too_many_is_no_part_of_the_session() {
+        let end = receiver();
         let (streams, incoming) = channel();
         let mut peers = Vec::new();
-        for number in [0, 0, 1] {
+        for number in [0, 0, 1, 2] {
             let (near, far) = UnixStream::pair().unwrap();
             streams.send((number, Channel::over_unix(far).unwrap())).unwrap();
             peers.push(near);
         }
         drop(streams);
-        join(&end, incoming, &AtomicBool::new(false));
-        peers[1].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        assert_eq!(peers[1].read(&mut [0]).unwrap(), 0, "it is closed");
+        join(&end, incoming, 2, &AtomicBool::new(false));
+        // And the last is one too many.
+        for closed in [1, 3] {
+            peers[closed].set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            assert_eq!(peers[closed].read(&mut [0]).unwrap(), 0, "connection {closed} is closed");
+        }
         for live in [0, 2] {
             peers[live].set_nonblocking(true).unwrap();
             assert!(peers[live].read(&mut [0]).is_err(), "connection {live} is open");

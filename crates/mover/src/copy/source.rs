@@ -18,8 +18,11 @@ use super::filter::Filter;
 pub use path::{SourcePath, SourcePathError};
 pub use standing::Standing;
 
+mod listed;
 mod path;
 mod standing;
+
+use listed::{Listed, Next};
 
 /// What a walk comes upon.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub struct Walk<'f> {
     /// The source that is walked through, readable.
     shown: String,
     tree: Option<Arc<Tree>>,
+    /// What of it is to be looked at, where that is listed.
+    listed: Option<Listed>,
     levels: Vec<Level>,
 }
 
@@ -70,7 +75,7 @@ impl<'f> Walk<'f> {
     #[must_use]
     pub fn new(base: Arc<Directory>, sources: &[SourcePath], filter: &'f Filter) -> Self {
         let sources = sources.iter().cloned().collect();
-        Self { base, sources, filter, shown: String::new(), tree: None, levels: Vec::new() }
+        Self { base, sources, filter, shown: String::new(), tree: None, listed: None, levels: Vec::new() }
     }
 
     /// The next thing of a source that was not yet looked at.
@@ -88,10 +93,15 @@ impl<'f> Walk<'f> {
         let tree = Arc::new(Tree::new(top));
         self.tree = Some(Arc::clone(&tree));
         let Some(name) = name else {
-            return Some(match tree.top().own_status() {
+            let found = match tree.top().own_status() {
                 Ok(status) => self.found(&tree, RelativePath::root(), status),
                 Err(error) => failed(error),
-            });
+            };
+            self.listed = self.filter.names().map(Listed::new);
+            if self.listed.is_some() {
+                self.levels.clear();
+            }
+            return Some(found);
         };
         let path = match RelativePath::new(name) {
             Ok(path) => path,
@@ -103,6 +113,39 @@ impl<'f> Walk<'f> {
                 .admits(&path, status.node == Node::Directory)
                 .then(|| self.found(&tree, path, status)),
             Err(error) => Some(failed(error)),
+        }
+    }
+
+    /// The next thing of those that were listed, or of what they are in; `None` behind the last.
+    fn look_at_listed(&mut self, tree: &Arc<Tree>) -> Option<Found> {
+        loop {
+            let next = self.listed.as_mut()?.next()?;
+            let (Next::Above(path) | Next::Name(path)) = &next;
+            if path.is_root() {
+                // It was found before.
+                self.levels.push(Level { path: path.clone(), names: Names::default(), next: UNREAD });
+                return None;
+            }
+            let status = tree.parent(path).and_then(|found| match found {
+                Some((directory, name)) => directory.status(name),
+                None => Err(io::ErrorKind::InvalidInput.into()),
+            });
+            match (status, &next) {
+                (Ok(status), _) if !self.filter.admits(path, status.node == Node::Directory) => {
+                    if let Some(listed) = &mut self.listed {
+                        listed.leave_out(path);
+                    }
+                }
+                (Ok(status), Next::Above(_)) if status.node == Node::Directory => {
+                    let found = self.found(tree, path.clone(), status);
+                    self.levels.clear();
+                    return Some(found);
+                }
+                // What is beneath it fails, and says why.
+                (_, Next::Above(_)) => {}
+                (Ok(status), Next::Name(_)) => return Some(self.found(tree, path.clone(), status)),
+                (Err(error), Next::Name(_)) => return Some(self.failed("look at", path.clone(), error)),
+            }
         }
     }
 
@@ -163,8 +206,14 @@ impl Iterator for Walk<'_> {
                 continue;
             };
             let Some(level) = self.levels.last_mut() else {
-                self.tree = None;
-                continue;
+                let found = self.look_at_listed(&tree);
+                if found.is_none() && self.levels.is_empty() {
+                    self.tree = None;
+                }
+                match found {
+                    None => continue,
+                    found => return found,
+                }
             };
             if level.next == UNREAD {
                 level.next = 0;

@@ -1,6 +1,7 @@
 //! Where the blocks of a file go: to a partial file, to nothing, or nowhere as long as the file that is there is the same.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farlink_host::sparse;
@@ -29,21 +30,33 @@ pub struct Standing {
     instead: OnceLock<Partial>,
     /// Held while the partial file is made.
     making: Mutex<()>,
+    /// Nobody waits any more for it to be made.
+    stopped: AtomicBool,
 }
 
 impl Store {
     /// For `held`, which may be the file that comes.
     #[must_use]
     pub fn standing(held: Held, entry: Entry, block_bytes: u64, sparse: bool) -> Self {
-        let (instead, making) = (OnceLock::new(), Mutex::default());
-        Self::Held(Box::new(Standing { held, entry, block_bytes, sparse, instead, making }))
+        let (instead, making, stopped) = (OnceLock::new(), Mutex::default(), AtomicBool::new(false));
+        Self::Held(Box::new(Standing { held, entry, block_bytes, sparse, instead, making, stopped }))
     }
 
-    /// The blocks that are there already, with their digests. `progress` is told of bytes that were read.
+    /// Whether all or much of it must be read to know what is there already.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        match self {
+            Self::Partial(partial) => partial.is_unproven(),
+            Self::Held(_) => true,
+            Self::Sink(_) => false,
+        }
+    }
+
+    /// The blocks that are there already, with their digests. `progress` is told of bytes that were read, and says whether to go on.
     ///
     /// # Errors
-    /// [`TargetError`].
-    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+    /// [`TargetError`], also where it does not go on.
+    pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
         match self {
             Self::Partial(partial) => partial.proven(progress),
             Self::Held(standing) => standing.held.proven(progress),
@@ -168,6 +181,26 @@ impl Store {
         }
     }
 
+    /// Whoever copies the content of what stands there ends that: nothing is stored any more.
+    pub fn stop(&self) {
+        if let Self::Held(standing) = self {
+            standing.stopped.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing more of it comes in this run. What was noted of it stays for the next one; where nothing was, nothing stays.
+    pub fn leave(&self) {
+        match self {
+            Self::Partial(partial) => partial.leave(),
+            Self::Held(standing) => {
+                if let Some(partial) = standing.instead.get() {
+                    partial.leave();
+                }
+            }
+            Self::Sink(_) => {}
+        }
+    }
+
     /// Removes what there is of the file, unless it stood there before.
     pub fn abandon(&self) {
         match self {
@@ -190,7 +223,13 @@ impl Standing {
             return Ok(partial);
         }
         let partial = target.partial(&self.entry, self.block_bytes, self.sparse)?;
-        if let Err(error) = self.held.content(&mut |offset, piece| partial.write_at(offset, piece)) {
+        let copied = self.held.content(&mut |offset, piece| {
+            if self.stopped.load(Ordering::Relaxed) {
+                return Err(self.held.interrupted());
+            }
+            partial.write_at(offset, piece)
+        });
+        if let Err(error) = copied {
             partial.abandon();
             return Err(error);
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use farlink_host::socket;
 use farlink_wire::entry::Digest;
@@ -57,6 +58,9 @@ impl StreamIn {
         let seal = receiving.manner.seal.map(|secret| Seal::new(&secret, number));
         let mut channel = channel;
         channel.set_wait(Some(Wait { patience: SILENCE, stop: receiving.halt.clone() }));
+        if let Some(tcp) = channel.tcp() {
+            socket::keep_alive(tcp, UNASKED, ASKED_EVERY, MOST_ASKED)?;
+        }
         receiving.on_stream();
         let receiving = Arc::clone(receiving);
         let mut stream =
@@ -75,6 +79,7 @@ impl StreamIn {
 
     fn work(&mut self) -> Result<(), Break> {
         loop {
+            self.receiving.wait_to_be_heard();
             let mut head = [0; Head::LEN];
             self.take_into(&mut head)?;
             let head = Head::decode(head).map_err(Refused)?;
@@ -246,9 +251,19 @@ impl StreamIn {
     }
 }
 
-/// How long a connection may bring nothing. A sender may wait for the receiver to look at what it has; that it is alive, and that it is
-/// still connected, is the control connection's to know.
+/// How long a connection may bring nothing. A sender may wait for the receiver to look at what it has; that it is alive is the control
+/// connection's to know, and that it is still connected the kernel's.
 const SILENCE: Nanos = Nanos(86_400_000_000_000);
+
+/// How long a connection may bring nothing before its far kernel is asked whether it is there. All answers lost, it has ended after 50 s:
+/// before a sender gives it up, which takes a minute, and dials another in its place.
+const UNASKED: Duration = Duration::from_secs(20);
+
+/// How often it is asked.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+
+/// How many answers may be lost.
+const MOST_ASKED: u32 = 3;
 
 /// Bytes that are received, hashed and written at once: they stay in the processor's cache.
 const PIECE: usize = 256 * 1024;

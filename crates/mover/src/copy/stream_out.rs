@@ -314,7 +314,8 @@ fn absent(entry: &Entry) -> Entry {
     Entry { kind: Kind::File { size: 0 }, ..entry.clone() }
 }
 
-/// How long a connection may take nothing: TCP has given up, or the receiver has.
+/// How long a connection may take nothing: TCP has given up, or the receiver has. A receiver lets go of one that is dead sooner, so that
+/// there is room for another.
 const STALL: Nanos = Nanos(60_000_000_000);
 
 /// Files that a connection remembers to have said.

@@ -21,7 +21,7 @@ impl KnownHosts {
     /// # Errors
     /// [`KnownHostsError`].
     pub fn of_file(path: &Path) -> Result<Self, KnownHostsError> {
-        let text = match text_of(path) {
+        let text = match text_of(path, None) {
             Err(KeysError::Missing { .. }) => String::new(),
             other => other?,
         };

@@ -11,13 +11,14 @@ use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::{Grant, PublicKey};
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Accept, Message, Request, Stamp, Token};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::message::{Accept, LATER, Message, Request, Stamp, Token};
+use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
 use super::turns::Copies;
 use super::{Event, Limits};
 use crate::account::Account;
+use crate::budget::{self, Budget, Portion};
 use crate::channel::Channel;
 use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
@@ -33,6 +34,7 @@ use crate::{chain, facts, workers};
 /// What sessions share with the server.
 pub(super) struct House {
     pub(super) limits: Limits,
+    pub(super) budget: Budget,
     pub(super) lobby: Arc<Lobby>,
     pub(super) stop: Wake,
     pub(super) transfers: AtomicUsize,
@@ -85,14 +87,30 @@ impl House {
         match asked {
             Message::Request(request) => {
                 let _place = Place::take(self)?;
+                let _portion = self.portion(budget::of_memory(&request))?;
                 self.move_memory(control, guest, &request, received, observe)
             }
-            Message::Copy(Copy::Request(request)) => {
-                let _place = Place::take(self)?;
-                self.copy_files(control, guest, &request, observe)
-            }
+            Message::Copy(Copy::Request(request)) => self.copy_files(control, guest, &request, observe),
             other => Err(ControlError::out_of_place(&other).into()),
         }
+    }
+
+    /// Memory for a transfer that takes `bytes`.
+    fn portion(&self, bytes: Bytes) -> Result<Portion, SessionError> {
+        self.budget.take(bytes).ok_or_else(|| {
+            let most = self.budget.most();
+            SessionError::refused(if bytes > most {
+                format!(
+                    "the transfer takes {bytes} of memory, and all together may take {most}: ask for fewer streams, or give `farlink serve` \
+                     there more (--memory)"
+                )
+            } else {
+                format!(
+                    "the transfer takes {bytes} of memory, and others have too much of the {most} that all may take: ask for fewer \
+                     streams, or {LATER}"
+                )
+            })
+        })
     }
 
     /// Copies files: whoever has a key may do what is granted to it.
@@ -122,13 +140,17 @@ impl House {
             _ => Kind::Clear,
         };
         let name = (guest.known.as_ref().map(|(key, _)| *key), request.key);
-        let turn = self.copies.enter(name).map_err(|error| SessionError::refused(chain(&error)))?;
+        let until = monotonic().after(self.limits.patience.min(request.patience.get()));
+        let turn = self.copies.enter(name, until).map_err(|error| SessionError::refused(chain(&error)))?;
+        // After the turn: the session that had it before gave its own back.
+        let _place = Place::take(self)?;
+        let _portion = self.portion(budget::of_copy(request))?;
         let claim = self.claim(request.token, kind)?;
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let ports = self.circuits.clone();
         let streams = Claimed { claim, role, tuning: Tuning::from(request), ports, loaded: None };
-        let served = serve(control, request, streams, &allowed, &[&self.stop, &turn.stop]);
+        let served = serve(control, request, streams, &allowed, &self.budget, &[&self.stop, &turn.stop]);
         if turn.stop.is_raised() {
             let taken = "this copy was begun again by another command, which goes on with it";
             return Err(SessionError::refused(taken));
@@ -269,7 +291,7 @@ impl<'a> Place<'a> {
         let most = house.limits.transfers;
         let place = Self(&house.transfers);
         if house.transfers.fetch_add(1, Ordering::AcqRel) >= most {
-            let reason = format!("the server is busy with {most} transfers: try again later");
+            let reason = format!("the server is busy with {most} transfers: {LATER}");
             return Err(SessionError::refused(reason));
         }
         Ok(place)
@@ -304,3 +326,6 @@ impl From<ControlError> for SessionError {
         Self::Transfer(error.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::Token;
+use farlink_wire::message::{LATER, Token};
+use farlink_wire::quantity::Nanos;
 
 /// What names a copy: whose it is, where they have a key, and what they call it. Nobody takes over another's.
 pub(super) type Name = (Option<PublicKey>, Token);
@@ -32,13 +35,18 @@ impl Copies {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the turn at the copy `name`: whoever has it is told to end, and waited for.
-    pub(super) fn enter(&self, name: Name) -> io::Result<Turn<'_>> {
-        let stop = Wake::new()?;
+    /// Takes the turn at the copy `name`: whoever has it is told to end, and waited for until `until`.
+    pub(super) fn enter(&self, name: Name, until: Nanos) -> Result<Turn<'_>, TurnError> {
+        let stop = Wake::new().map_err(TurnError::Wake)?;
         let mut holders = self.holders();
         while let Some(holder) = holders.get(&name) {
             holder.raise();
-            holders = self.left.wait(holders).unwrap_or_else(PoisonError::into_inner);
+            let left = until.since(monotonic());
+            if left == Nanos::ZERO {
+                return Err(TurnError::Kept);
+            }
+            let waited = self.left.wait_timeout(holders, Duration::from_nanos(left.0));
+            holders = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         holders.insert(name, stop.clone());
         Ok(Turn { copies: self, name, stop })
@@ -52,6 +60,17 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// Why there is no turn.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TurnError {
+    /// Who has it does not end: its disk does not answer.
+    #[error("this copy was begun before, and its end takes long: {LATER}")]
+    Kept,
+    /// The kernel's own words.
+    #[error("make a place for the copy")]
+    Wake(#[source] io::Error),
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -59,16 +78,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_does_not_end_is_told_and_not_waited_for_without_end() {
+        let copies = Copies::default();
+        let name = (None, Token([1; 16]));
+        let first = copies.enter(name, Nanos::MAX).unwrap();
+        assert!(matches!(copies.enter(name, Nanos::ZERO), Err(TurnError::Kept)));
+        assert!(first.stop.is_raised());
+        drop(first);
+        assert!(copies.enter(name, Nanos::ZERO).is_ok());
+    }
+
+    #[test]
     fn a_second_session_takes_over_when_the_first_has_left() {
         let copies = Copies::default();
         let name = |token| (Some(PublicKey([7; 32])), Token([token; 16]));
-        let first = copies.enter(name(1)).unwrap();
-        drop(copies.enter(name(2)).unwrap());
+        let first = copies.enter(name(1), Nanos::MAX).unwrap();
+        drop(copies.enter(name(2), Nanos::MAX).unwrap());
         // What another calls the same is another's.
-        drop(copies.enter((Some(PublicKey([8; 32])), Token([1; 16]))).unwrap());
+        drop(copies.enter((Some(PublicKey([8; 32])), Token([1; 16])), Nanos::MAX).unwrap());
         assert!(!first.stop.is_raised());
         thread::scope(|scope| {
-            let second = scope.spawn(|| copies.enter(name(1)).unwrap().stop.is_raised());
+            let second = scope.spawn(|| copies.enter(name(1), Nanos::MAX).unwrap().stop.is_raised());
             while !first.stop.is_raised() {
                 thread::yield_now();
             }

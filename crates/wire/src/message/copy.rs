@@ -137,6 +137,9 @@ pub struct Request {
     /// What is copied and what is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// The only names beneath the source that are copied, each with all that is in it; all of them where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<Place>>,
     /// Bytes to read of a source that has no end, such as `/dev/zero`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<Bytes>,

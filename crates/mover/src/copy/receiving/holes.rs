@@ -23,6 +23,9 @@ impl Receiving {
         {
             return Err(CopyError::NoSuchBlock { file: holes.file, index: first + count - 1 });
         }
+        if !self.wait_until_proven(incoming) {
+            return Ok(());
+        }
         let wanted = |index: &u32| self.wants(holes.file, *index);
         for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count).filter(wanted) {
             if let Err(error) = incoming.store.leave_out(&self.manner.target, index, 1) {

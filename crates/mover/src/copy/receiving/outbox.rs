@@ -11,13 +11,31 @@ pub(super) struct Outbox {
     pub(super) damaged: Vec<Unit>,
     pub(super) stored: Vec<(u32, Option<Digest>)>,
     pub(super) rejected: Vec<Rejection>,
-    pub(super) other: Vec<Copy>,
+    other: Vec<Copy>,
+    /// How many things those are, a block or a run of them for one.
+    others: usize,
 }
 
 impl Outbox {
+    /// Has `message` said, which is of no list.
+    pub(super) fn say(&mut self, message: Copy) {
+        self.others += match &message {
+            Copy::Proven { blocks, .. } => 1 + blocks.len(),
+            Copy::Wanted { runs, .. } => 1 + runs.len(),
+            _ => 1,
+        };
+        self.other.push(message);
+    }
+
+    /// Whether more is to wait until some of it was taken: each takes up to a few hundred bytes.
+    pub(super) const fn is_full(&self) -> bool {
+        let Self { acknowledged, damaged, stored, rejected, others, .. } = self;
+        acknowledged.len() + damaged.len() + stored.len() + rejected.len() + *others > MOST
+    }
+
     /// As messages, in an order that holds: what was refused before what is acknowledged.
     pub(super) fn into_messages(self) -> Vec<Copy> {
-        let Self { acknowledged, damaged, stored, rejected, other } = self;
+        let Self { acknowledged, damaged, stored, rejected, other, .. } = self;
         let mut messages = Vec::new();
         messages.extend(rejected.chunks(MOST_REJECTIONS).map(|some| Copy::Rejected(some.to_vec())));
         messages.extend(acknowledged.chunks(MAX_ENTRIES).map(|some| Copy::Acknowledged(some.to_vec())));
@@ -27,3 +45,6 @@ impl Outbox {
         messages
     }
 }
+
+/// Things that may wait to be said before connections wait, too.
+const MOST: usize = 50_000;

@@ -7,6 +7,7 @@ use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
 
 use super::Receiving;
+use crate::budget;
 use crate::chain;
 use crate::copy::CopyError;
 use crate::copy::file_event::Became;
@@ -48,6 +49,7 @@ impl Receiving {
             }
         }
         let mut state = self.state();
+        self.check_numbers(&state)?;
         if !state.arrivals.on_pack(number) {
             // Another connection has brought it meanwhile.
             state.outbox.acknowledged.push(Unit::Pack(number));
@@ -96,7 +98,12 @@ impl Receiving {
                 }
                 timing.during(Stage::Disk, || self.manner.target.put(&item.entry, item.content))?;
             }
-            Kind::Directory => timing.during(Stage::Disk, || self.manner.target.directory(&item.entry))?,
+            Kind::Directory => {
+                if !self.directories.grow(budget::of_directory(item.entry.path.as_bytes())) {
+                    return Err(TargetError::memory(&item.entry));
+                }
+                timing.during(Stage::Disk, || self.manner.target.directory(&item.entry))?;
+            }
             Kind::Symlink { .. } => timing.during(Stage::Disk, || self.manner.target.symlink(&item.entry))?,
         }
         Ok(Some(()))
@@ -135,11 +142,11 @@ impl Receiving {
         }
         let mut chunks = runs.chunks(MAX_ENTRIES).peekable();
         if chunks.peek().is_none() {
-            state.outbox.other.push(Copy::Wanted { pack, runs: Vec::new(), last: true });
+            state.outbox.say(Copy::Wanted { pack, runs: Vec::new(), last: true });
         }
         while let Some(chunk) = chunks.next() {
             let last = chunks.peek().is_none();
-            state.outbox.other.push(Copy::Wanted { pack, runs: chunk.to_vec(), last });
+            state.outbox.say(Copy::Wanted { pack, runs: chunk.to_vec(), last });
         }
         drop(state);
         self.wake.raise();

@@ -30,7 +30,7 @@ impl Receiving {
 
     /// Asks the sender to send no more bits per second than `limit` from now on.
     pub(crate) fn ask_to_hold(&self, limit: Option<BitsPerSec>) {
-        self.state().outbox.other.push(Copy::Limit(limit));
+        self.state().outbox.say(Copy::Limit(limit));
     }
 
     /// Connections that are at work.

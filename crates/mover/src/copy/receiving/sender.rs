@@ -13,7 +13,7 @@ impl Receiving {
     pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
         match message {
             // What it is called, and why, comes by itself where that is of interest here.
-            Copy::Abandon { file, .. } => self.on_abandon(file),
+            Copy::Abandon { file, .. } => self.on_abandon(file)?,
             Copy::Same(units) => {
                 for unit in units {
                     self.on_same(unit)?;
@@ -44,15 +44,19 @@ impl Receiving {
         Ok(false)
     }
 
-    fn on_abandon(&self, file: u32) {
+    fn on_abandon(&self, file: u32) -> Result<(), CopyError> {
         let mut state = self.state();
+        self.check_numbers(&state)?;
         let incoming = state.files.remove(&file);
+        // It would keep its descriptor until those before it were looked at, which may take long.
+        state.unproven.retain(|waiting| waiting.frame.file != file);
         state.entries += u64::from(state.arrivals.on_closed(file));
         drop(state);
         if let Some(incoming) = incoming {
             incoming.store.abandon();
         }
         self.settle();
+        Ok(())
     }
 
     /// The sender has the same block.

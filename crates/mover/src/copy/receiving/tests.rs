@@ -1,10 +1,18 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use farlink_flow::digest;
+use farlink_wire::entry::Kind;
+use farlink_wire::frame::{Item, Pack};
+use farlink_wire::message::copy::Unit;
 
 use super::super::target::TargetOptions;
 use super::super::target::tests::{Scratch, file};
 use super::read_back::MOST_SPOILED;
 use super::*;
+use crate::budget;
 
 /// A receiver of one file whose disk may have something else than was written, and to which blocks may come twice at a time.
 struct Spoiled {
@@ -23,7 +31,11 @@ impl Spoiled {
     }
 
     fn of(name: &str, read_back: bool, sparse: bool) -> Self {
-        let scratch = Scratch::new(name);
+        Self::on(Scratch::new(name), read_back, sparse, false)
+    }
+
+    /// As another run finds it; where it is `busy`, the thread that proves files has another to look at.
+    fn on(scratch: Scratch, read_back: bool, sparse: bool, busy: bool) -> Self {
         let options = TargetOptions { read_back, ..TargetOptions::default() };
         let manner = Manner {
             target: scratch.open("", true, options).unwrap(),
@@ -33,13 +45,38 @@ impl Spoiled {
             seal: None,
             report: true,
             interval: Nanos(1_000_000_000),
+            budget: Budget::of(budget::of_blocks(SIZE.div_ceil(block_bytes(SIZE)) as u32 + 1)),
         };
         let receiving = Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap());
+        receiving.state().proving = busy;
         let frame = File { file: 0, entry: file("big", SIZE), sparse };
         let incoming = receiving.open(frame).unwrap().unwrap();
         let content = (0..SIZE).map(|at| (at / 4096 + at % 251) as u8).collect();
         receiving.on_message(Copy::Total { files: 1, packs: 0, entries: 1, bytes: SIZE }).unwrap();
         Self { scratch, receiving, incoming, content }
+    }
+
+    /// Two blocks of five have come, and the run ended; what the next one finds has not been looked at.
+    fn begun(name: &str) -> Self {
+        let first = Self::of(name, false, false);
+        (0..2).for_each(|index| first.comes(index));
+        first.again()
+    }
+
+    /// The next run.
+    fn again(self) -> Self {
+        let Self { scratch, receiving, incoming, .. } = self;
+        drop((receiving, incoming));
+        Self::on(scratch, false, false, true)
+    }
+
+    /// Of which files it was told how many blocks are there.
+    fn told(&self) -> Vec<(u32, usize)> {
+        let of = |each: &Copy| match each {
+            Copy::Proven { file, blocks, .. } => Some((*file, blocks.len())),
+            _ => None,
+        };
+        self.receiving.take_messages().iter().filter_map(of).collect()
     }
 
     /// A block comes.
@@ -201,4 +238,98 @@ fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
     let [event] = &early.receiving.take_events()[..] else { panic!("one name") };
     assert!(event.path == "late" && matches!(event.what, Became::Abandoned(_)), "{event:?}");
     assert_eq!(early.receiving.state().failed, 1);
+}
+
+#[test]
+fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
+    let again = Spoiled::begun("proving");
+    again.receiving.on_message(Copy::Total { files: 2, packs: 0, entries: 2, bytes: SIZE + 5 }).unwrap();
+    let frame = File { file: 1, entry: file("other", 5), sparse: false };
+    let other = again.receiving.open(frame).unwrap().unwrap();
+    assert!(again.receiving.write(&other, (0, 0), 0, b"other"));
+    let digest = digest::block(5, block_bytes(5), 0, b"other");
+    again.receiving.on_block(&other, (0, 0), Payload::Written(digest), digest).unwrap();
+    assert_eq!(fs::read(again.scratch.0.join("other")).unwrap(), b"other");
+    assert_eq!(again.told(), [(1, 0)]);
+    again.receiving.prove();
+    assert_eq!(again.told(), [(0, 2)]);
+    let same = [Unit::Block(0, 0), Unit::Block(0, 1)];
+    again.receiving.on_message(Copy::Same(same.to_vec())).unwrap();
+    (2..Spoiled::blocks()).for_each(|index| again.comes(index));
+    assert!(again.stored());
+}
+
+#[test]
+fn a_file_that_is_given_up_does_not_wait_to_be_looked_at() {
+    let again = Spoiled::begun("unwaited");
+    // Here, where it is open, and where it waits.
+    assert_eq!(Arc::strong_count(&again.incoming), 3);
+    let reason = "it was changed while it was read".to_owned().into();
+    again.receiving.on_message(Copy::Abandon { file: 0, reason }).unwrap();
+    assert_eq!(Arc::strong_count(&again.incoming), 1);
+}
+
+#[test]
+fn the_end_of_a_transfer_ends_the_wait_for_what_is_there_which_stays() {
+    let again = Spoiled::begun("unproven");
+    let (receiving, incoming) = (Arc::clone(&again.receiving), Arc::clone(&again.incoming));
+    let waiting = std::thread::spawn(move || receiving.write(&incoming, (2, 0), 2 * block_bytes(SIZE), b"x"));
+    again.receiving.abort(None);
+    assert!(!waiting.join().unwrap(), "nothing is written that might be there");
+    again.receiving.prove();
+    assert_eq!(again.told(), []);
+    let third = again.again();
+    third.receiving.prove();
+    assert_eq!(third.told(), [(0, 2)]);
+}
+
+#[test]
+fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes_less_is_not() {
+    let first = Spoiled::of("memory", false, false);
+    let frame = |number, size| File { file: number, entry: file("second", size), sparse: false };
+    assert!(first.receiving.open(frame(1, 2 << 20)).unwrap().is_none());
+    let (_, _, refused) = first.said();
+    assert!(refused);
+    let [event] = &first.receiving.take_events()[..] else { panic!("one name") };
+    assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("--memory")), "{event:?}");
+    assert!(first.receiving.open(frame(2, 1 << 20)).unwrap().is_some());
+}
+
+#[test]
+fn numbers_with_gaps_take_memory_that_must_be_there() {
+    let gaps = Spoiled::of("gaps", false, false);
+    let abandon = |file| gaps.receiving.on_message(Copy::Abandon { file, reason: String::new().into() });
+    (0..=RUNS_AT_ONCE as u32).for_each(|at| assert!(abandon(2 + 2 * at).is_ok()));
+    assert!(matches!(abandon(1 << 30), Err(CopyError::Memory)));
+}
+
+#[test]
+fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
+    let deaf = Spoiled::of("deaf", false, false);
+    let wait = || {
+        let (its, (told, over)) = (Arc::clone(&deaf.receiving), channel());
+        std::thread::spawn(move || {
+            its.wait_to_be_heard();
+            told.send(()).unwrap();
+        });
+        over
+    };
+    let waits = |over: &Receiver<()>| over.recv_timeout(Duration::from_millis(50)).is_err();
+    let entry = Entry { kind: Kind::Directory, ..file("none", 0) };
+    let offer = Pack { pack: 7, items: vec![Item { entry, digest: Digest::default(), content: &[] }] };
+    let again = || (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
+    let offered = || (0..30_000).for_each(|_| deaf.receiving.on_offer(&offer));
+    wait().recv().unwrap();
+    for fill in [&again as &dyn Fn(), &offered] {
+        fill();
+        let over = wait();
+        assert!(waits(&over));
+        assert!(!deaf.receiving.take_messages().is_empty());
+        over.recv().unwrap();
+    }
+    again();
+    let over = wait();
+    assert!(waits(&over));
+    deaf.receiving.abort(None);
+    over.recv().unwrap();
 }

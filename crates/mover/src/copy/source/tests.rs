@@ -167,3 +167,33 @@ fn holes_are_found_in_the_walk_and_skipped_in_the_file() {
     let extents: Vec<_> = handle.open().unwrap().data_extents().map(Result::unwrap).collect();
     assert!(extents.len() == 1 && extents[0].contains(&(1 << 39)), "{extents:?}");
 }
+
+#[test]
+fn listed_names_are_found_with_the_directories_above_them_and_all_that_is_in_them() {
+    let scratch = Scratch::new("listed");
+    fs::create_dir_all(scratch.0.join("a/b/c")).unwrap();
+    for name in ["a/one", "a/b/two", "a/b/c/three", "four", "five"] {
+        fs::write(scratch.0.join(name), name).unwrap();
+    }
+    symlink("a", scratch.0.join("link")).unwrap();
+    let name = |name: &str| farlink_wire::message::copy::Place::new(name).unwrap();
+    let rules = [Rule { include: false, pattern: "three".to_owned() }];
+    let filter = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|each| name(each)).collect();
+        Filter::new(&rules).unwrap().only(Some(&names)).unwrap()
+    };
+    let found = |names: &[&str]| lines(root(), &[scratch.source("/")], &filter(names));
+    assert_eq!(found(&["four", "a/b"]), ["./", "a/", "a/b/", "a/b/c/", "a/b/two 7", "four 4"]);
+    assert_eq!(found(&["a/one", "a/one", "link"]), ["./", "a/", "a/one 5", "link -> a"]);
+    assert_eq!(found(&[]), ["./"]);
+    assert_eq!(found(&["a/b/c/three"]), ["./", "a/", "a/b/", "a/b/c/"]);
+    let no_b = Filter::new(&[Rule { include: false, pattern: "b/".to_owned() }]).unwrap();
+    let no_b = no_b.only(Some(&[name("a/b/c/three"), name("four")])).unwrap();
+    assert_eq!(lines(root(), &[scratch.source("/")], &no_b), ["./", "a/", "four 4"]);
+    let [_, four, gone, through] = &found(&["gone/x", "link/one", "four"])[..] else { panic!("four things") };
+    assert!(gone.starts_with("gone/x failed: ") && gone.contains("No such file"), "{gone}");
+    assert!(through.starts_with("link/one failed: "), "{through}");
+    assert_eq!(four, "four 4");
+    let outside = Filter::default().only(Some(&[name("../x")])).unwrap_err();
+    assert!(chain(&outside).contains("\"..\""), "{outside}");
+}

@@ -3,6 +3,7 @@
 use std::io;
 
 use farlink_host::beneath::{is_link_in_the_way, leads_out};
+use farlink_wire::entry::Entry;
 use farlink_wire::journal::JournalError;
 
 /// Why something is not at its place.
@@ -74,6 +75,14 @@ pub enum TargetError {
         /// What is wrong with it.
         source: JournalError,
     },
+    /// Others have the memory that it would take.
+    #[error(
+        "there is no memory left for {path} where it goes: copy it later, or give `farlink serve` there more (--memory)"
+    )]
+    Memory {
+        /// Its name.
+        path: String,
+    },
     /// What is on the disk is not what was written there.
     #[error(
         "{path} reads back from the disk otherwise than it was written, first in block {index}: look at the disk, and run the same \
@@ -101,6 +110,11 @@ impl TargetError {
     /// A device that keeps nothing took nothing.
     pub(in crate::copy) fn sink(source: io::Error) -> Self {
         Self::of("write to", "the device", source)
+    }
+
+    /// Others have the memory that `entry` would take.
+    pub(in crate::copy) fn memory(entry: &Entry) -> Self {
+        Self::Memory { path: entry.path.to_string() }
     }
 
     /// What `source` means for `path`.

@@ -61,11 +61,11 @@ impl Held {
             .is_ok_and(|found| (found.mtime_s, found.mtime_ns) == (metadata.mtime_s, metadata.mtime_ns))
     }
 
-    /// The digests of all its blocks. `progress` is told of bytes that were read.
+    /// The digests of all its blocks. `progress` is told of bytes that were read, and says whether to go on.
     ///
     /// # Errors
-    /// [`TargetError`].
-    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+    /// [`TargetError`], also where it does not go on.
+    pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
         let blocks = self.size.div_ceil(self.block_bytes) as u32;
         let mut buffer = vec![0; READ_BYTES];
         (0..blocks)
@@ -74,8 +74,7 @@ impl Held {
                 let from = u64::from(index) * self.block_bytes;
                 self.each(from, (self.size - from).min(self.block_bytes), &mut buffer, &mut |_, piece| {
                     hasher.update(piece);
-                    progress(piece.len() as u64);
-                    Ok(())
+                    if progress(piece.len() as u64) { Ok(()) } else { Err(self.interrupted()) }
                 })?;
                 Ok((index, hasher.finish()))
             })
@@ -88,6 +87,11 @@ impl Held {
     /// [`TargetError`], that of `write` included.
     pub fn content(&self, write: &mut Take<'_>) -> Result<(), TargetError> {
         self.each(0, self.size, &mut vec![0; READ_BYTES], write)
+    }
+
+    /// What was begun with it was given up.
+    pub(in crate::copy) fn interrupted(&self) -> TargetError {
+        TargetError::of("read again", &self.place.shown, io::ErrorKind::Interrupted.into())
     }
 
     fn each(

@@ -110,11 +110,11 @@ impl Target {
 
 impl Partial {
     /// The blocks that an earlier run wrote, with their digests: each was read again and has the digest that the journal claims.
-    /// `progress` is told of bytes that were read. Call it before anything is written.
+    /// `progress` is told of bytes that were read, and says whether to go on. Call it before anything is written.
     ///
     /// # Errors
-    /// [`TargetError`].
-    pub fn proven(&self, progress: &mut dyn FnMut(u64)) -> Result<Vec<(u32, Digest)>, TargetError> {
+    /// [`TargetError`], also where it does not go on: what the journal claims stays as it is.
+    pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut claims) = claims else { return Ok(Vec::new()) };
         let mut buffer = vec![0; READ_BYTES];
@@ -135,6 +135,13 @@ impl Partial {
             touched.keep(claims.iter().map(|row| row.index));
         }
         Ok(claims.into_iter().map(|row| (row.index, row.digest)).collect())
+    }
+
+    /// Whether an earlier run claims to have written any of it, which was not looked at.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.as_ref().is_some_and(|claims| !claims.is_empty())
     }
 
     /// Writes `bytes`, a part of one block, at `offset`.
@@ -221,13 +228,13 @@ impl Partial {
     /// # Errors
     /// [`TargetError`].
     pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
-        disk::forget(&self.file).map_err(|error| self.failed("write to the disk", error))?;
+        disk::forget(&self.file).map_err(|error| self.lost(error))?;
         let mut buffer = vec![0; READ_BYTES];
         let mut spoiled = Vec::new();
         for (index, digest) in (0..).zip(digests.iter().copied()) {
             if digest != Digest::default()
                 && !self
-                    .is_proven(&Row { index, digest }, &mut buffer, &mut |_| ())
+                    .is_proven(&Row { index, digest }, &mut buffer, &mut |_| true)
                     .map_err(|error| self.failed("read again", error))?
             {
                 spoiled.push(index);
@@ -247,14 +254,16 @@ impl Partial {
         }
         if self.fsync {
             // Now, as it may take long: a file that already has its mode may not be opened again if this is its end.
-            self.file.sync_all().map_err(|error| self.failed("write to the disk", error))?;
+            self.sync()?;
         }
         let Metadata { mode, mtime_s, mtime_ns } = entry.metadata;
         let directory = &self.place.directory;
         self.set_mode(mode & self.mode_mask)
             .and_then(|()| set_mtime(&self.file, mtime_s, mtime_ns))
-            .and_then(|()| if self.fsync { self.file.sync_all() } else { Ok(()) })
             .map_err(|error| self.failed("set the mode and time of", error))?;
+        if self.fsync {
+            self.sync()?;
+        }
         if let Err(error) = directory.rename(&self.name, directory, &self.place.name) {
             // So that the next run may open it.
             let _ = self.set_mode(0o600);
@@ -265,6 +274,26 @@ impl Partial {
             directory.sync().map_err(|error| self.failed("write to the disk", error))?;
         }
         Ok(())
+    }
+
+    /// Nothing more of it comes in this run. What was noted in the journal stays for the next one; where nothing was, this is as
+    /// [`Self::abandon`].
+    pub fn leave(&self) {
+        if !self.journal.lock().unwrap_or_else(PoisonError::into_inner).has_rows() {
+            self.abandon();
+        }
+    }
+
+    /// Has all of it on the disk.
+    fn sync(&self) -> Result<(), TargetError> {
+        self.file.sync_all().map_err(|error| self.lost(error))
+    }
+
+    /// What was written did not get to the disk. Nothing of it is kept for the next run: the kernel has what it could not write in memory,
+    /// as if it were written (fsync(2)), so that all of it would be proven there.
+    fn lost(&self, error: io::Error) -> TargetError {
+        self.abandon();
+        self.failed("write to the disk", error)
     }
 
     /// Removes what there is of the file, and its journal. The disk has its room again when this is dropped.
@@ -279,11 +308,16 @@ impl Partial {
     /// # Errors
     /// [`TargetError`].
     pub fn holds(&self, index: u32, digest: Digest) -> Result<bool, TargetError> {
-        self.is_proven(&Row { index, digest }, &mut vec![0; READ_BYTES], &mut |_| ())
+        self.is_proven(&Row { index, digest }, &mut vec![0; READ_BYTES], &mut |_| true)
             .map_err(|error| self.failed("read again", error))
     }
 
-    fn is_proven(&self, row: &Row, buffer: &mut [u8], progress: &mut dyn FnMut(u64)) -> io::Result<bool> {
+    fn is_proven(
+        &self,
+        row: &Row,
+        buffer: &mut [u8],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> io::Result<bool> {
         let mut hasher = BlockHasher::new(self.size, self.block_bytes, row.index);
         let mut from = u64::from(row.index) * self.block_bytes;
         let end = self.size.min(from + self.block_bytes);
@@ -291,7 +325,9 @@ impl Partial {
             let part = buffer.len().min((end - from) as usize);
             let read = sparse::read_at(&self.file, from, &mut buffer[..part])?;
             hasher.update(&buffer[..read]);
-            progress(read as u64);
+            if !progress(read as u64) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             if read < part {
                 return Ok(false);
             }

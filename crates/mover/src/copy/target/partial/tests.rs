@@ -36,7 +36,7 @@ fn write(partial: &Partial, content: &[u8], index: u32) {
 }
 
 fn proven(partial: &Partial) -> Vec<u32> {
-    partial.proven(&mut |_| ()).unwrap().into_iter().map(|(index, _)| index).collect()
+    partial.proven(&mut |_| true).unwrap().into_iter().map(|(index, _)| index).collect()
 }
 
 /// Where the file with this ending is.
@@ -80,7 +80,11 @@ fn another_run_finds_what_was_written_and_nothing_that_was_damaged() {
     fs::write(&journal, [&fs::read(&journal).unwrap()[..], &[0; 17]].concat()).unwrap();
     let partial = target.partial(&of(&content), BLOCK, false).unwrap();
     let mut read = 0;
-    let found = partial.proven(&mut |bytes| read += bytes).unwrap();
+    let mut count = |bytes| {
+        read += bytes;
+        true
+    };
+    let found = partial.proven(&mut count).unwrap();
     assert_eq!(found, [(0, block(&content, 0).2), (2, block(&content, 2).2)]);
     assert_eq!(read, BLOCK * 3 / 2);
     assert!(proven(&partial).is_empty(), "it is told once");
@@ -97,6 +101,22 @@ fn another_run_finds_what_was_written_and_nothing_that_was_damaged() {
     partial.finish(&of(&content)).unwrap();
     assert!(fs::read(scratch.0.join("big")).unwrap() == content);
     assert_eq!(scratch.names(), ["big"]);
+}
+
+#[test]
+fn what_is_not_looked_at_to_the_end_is_still_claimed() {
+    for sparse in [false, true] {
+        let scratch = Scratch::new(if sparse { "unproven-sparse" } else { "unproven" });
+        let (content, target) = (content(), scratch.target());
+        let partial = target.partial(&of(&content), BLOCK, sparse).unwrap();
+        assert!(!partial.is_unproven());
+        (0..2).for_each(|index| write(&partial, &content, index));
+        drop(partial);
+        let partial = target.partial(&of(&content), BLOCK, sparse).unwrap();
+        assert!(partial.is_unproven() && partial.proven(&mut |_| false).is_err());
+        drop(partial);
+        assert_eq!(proven(&target.partial(&of(&content), BLOCK, sparse).unwrap()), [0, 1]);
+    }
 }
 
 #[test]
@@ -232,6 +252,29 @@ fn nothing_is_written_beyond_the_end_and_a_file_that_was_cut_is_not_finished() {
     assert!(matches!(partial.finish(&of(&content)), Err(TargetError::DirectoryInTheWay { .. })));
     partial.abandon();
     assert_eq!(scratch.names(), ["big"]);
+}
+
+#[test]
+fn nothing_stays_of_a_file_that_does_not_get_to_the_disk() {
+    use std::os::unix::fs::OpenOptionsExt;
+    // A descriptor of open(2)'s O_PATH can be looked at, and not be synced.
+    const PATH: i32 = 0o10_000_000;
+    let content = content();
+    let digests: Vec<_> = (0..3).map(|index| block(&content, index).2).collect();
+    for read_back in [false, true] {
+        let scratch = Scratch::new(if read_back { "unsynced-read-back" } else { "unsynced" });
+        let target =
+            scratch.open("", true, TargetOptions { fsync: true, read_back, ..TargetOptions::default() });
+        let target = target.unwrap();
+        let mut partial = target.partial(&of(&content), BLOCK, false).unwrap();
+        (0..3).for_each(|index| write(&partial, &content, index));
+        partial.file = File::options().read(true).custom_flags(PATH).open(hidden(&scratch, ".part")).unwrap();
+        let failed =
+            if read_back { partial.read_back(&digests).map(drop) } else { partial.finish(&of(&content)) };
+        assert!(failed.unwrap_err().to_string().starts_with("write to the disk"));
+        partial.leave();
+        assert!(scratch.names().is_empty(), "{:?}", scratch.names());
+    }
 }
 
 #[test]

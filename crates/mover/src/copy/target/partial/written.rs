@@ -45,6 +45,11 @@ impl Written {
         }
     }
 
+    /// Whether it says anything of any block.
+    pub(super) const fn has_rows(&self) -> bool {
+        self.len > Journal::LEN as u64
+    }
+
     /// Begins anew.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.file.set_len(0)?;

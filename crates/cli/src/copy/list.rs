@@ -1,0 +1,71 @@
+//! A list of names beneath the source, as rsync's and tar's.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use farlink_wire::message::copy::Place;
+use farlink_wire::path::{RelativePath, readable};
+
+/// The names that `file` lists, `-` being standard input: one a line, or behind each a NUL.
+pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
+    let mut bytes = Vec::new();
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        fs::read(file).map(|read| bytes = read)
+    };
+    read.with_context(|| format!("read the list of names {}", file.display()))?;
+    let end = if by_nul { b'\0' } else { b'\n' };
+    bytes.split(|byte| *byte == end).filter(|name| !name.is_empty()).map(place).collect()
+}
+
+/// Whether `names` are few enough to be asked for.
+pub(super) fn check_request(names: &[Place]) -> anyhow::Result<()> {
+    let bytes: usize = names.iter().map(|name| readable(name.as_bytes()).len() + 3).sum();
+    if bytes > MOST_BYTES {
+        bail!(
+            "the list has {bytes} bytes, and a far source takes {MOST_BYTES}: copy it in parts, or run this command where the source is"
+        );
+    }
+    Ok(())
+}
+
+/// `name` as it is beneath the source: slashes in front and behind, and dots, say nothing.
+fn place(name: &[u8]) -> anyhow::Result<Place> {
+    let components = name.split(|byte| *byte == b'/').filter(|each| !matches!(*each, b"" | b"."));
+    let name = components.collect::<Vec<_>>().join(&b'/');
+    // Here, where the list is known: the sender would say the same.
+    let name = RelativePath::new(name).context("a name of the list is refused")?;
+    if name.is_root() {
+        bail!("the list names the source itself: leave out --files-from, or name what is in it");
+    }
+    Ok(Place::new(name.as_bytes())?)
+}
+
+/// Bytes of names in a request: half of a message.
+const MOST_BYTES: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_beneath_the_source_whatever_slashes_they_have() {
+        for (given, name) in [("a/b", "a/b"), ("/a//b/", "a/b"), ("./a/./b", "a/b"), (" a", " a")] {
+            assert_eq!(place(given.as_bytes()).unwrap().as_bytes(), name.as_bytes());
+        }
+        for (given, said) in [("a/../b", "\"..\""), (".", "the source itself"), ("a\0b", "NUL")] {
+            let refused = format!("{:#}", place(given.as_bytes()).unwrap_err());
+            assert!(refused.contains(said), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_list_for_a_far_source_fits_a_message() {
+        let name = place(&[b'x'; 200]).unwrap();
+        assert!(check_request(&vec![name.clone(); 600]).is_ok());
+        assert!(check_request(&vec![name; 700]).is_err());
+    }
+}

@@ -1,0 +1,159 @@
+//! What the receiver says, at the sender.
+
+use std::sync::Arc;
+
+use farlink_wire::message::copy::{Copy, Rejected, Unit};
+
+use super::{Ending, Sending, State};
+use crate::copy::CopyError;
+use crate::copy::file_event::{Became, FileEvent};
+
+impl Sending {
+    /// Takes a message of the receiver; true where it was the last.
+    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        match message {
+            Copy::Acknowledged(units) => {
+                for unit in units {
+                    state.on_acknowledged(unit, self.manner.report);
+                }
+            }
+            Copy::Damaged(units) => {
+                for unit in units {
+                    state.on_damaged(unit);
+                }
+            }
+            Copy::Proven { file, blocks, last } => {
+                let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
+                state.schedule.on_proven(file, blocks, last);
+            }
+            Copy::Wanted { pack, runs, last } => {
+                state.on_wanted(pack, &runs, last, self.manner.report);
+                state.settle_total();
+            }
+            Copy::Stored(files) => {
+                for (number, digest) in files {
+                    state.schedule.on_closed(number);
+                    if let Some(file) = state.files.remove(&number) {
+                        state.close_name(self.manner.report, file.event(digest, Became::Copied));
+                    }
+                }
+            }
+            Copy::Rejected(rejections) => {
+                for rejection in rejections {
+                    state.on_rejected(rejection.of, rejection.reason.to_string(), self.manner.report);
+                }
+            }
+            Copy::Lost(stream) => {
+                drop(guard);
+                self.on_lost(stream);
+                return Ok(false);
+            }
+            // A client's limit is its own.
+            Copy::Limit(limit) if !self.manner.report => self.hold(limit),
+            Copy::Finished(_) => {
+                state.ending = Ending::Finished;
+                drop(guard);
+                self.changed.notify_all();
+                return Ok(true);
+            }
+            _ => return Err(CopyError::OutOfPlace { what: "what only a sender says" }),
+        }
+        drop(guard);
+        self.changed.notify_all();
+        Ok(false)
+    }
+}
+
+impl State {
+    fn on_damaged(&mut self, unit: Unit) {
+        if self.schedule.on_damaged(unit)
+            && let Unit::Block(file, index) = unit
+            && let Some(file) = self.files.get(&file)
+        {
+            self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
+        }
+    }
+
+    fn on_acknowledged(&mut self, unit: Unit, report: bool) {
+        self.schedule.on_acknowledged(unit);
+        match unit {
+            Unit::Block(file, index) => {
+                let bytes = self.files.get(&file).map_or(0, |file| file.block_length(index));
+                self.tally.acknowledged += bytes;
+            }
+            Unit::Pack(number) => {
+                let Some(planned) = self.packs.remove(&number) else { return };
+                self.ahead -= planned.entries.len();
+                self.tally.acknowledged += planned.bytes();
+                for (at, event) in planned.events(&Became::Copied).into_iter().enumerate() {
+                    if !self.refused.remove(&(number, at as u32)) && !planned.failed(at) {
+                        self.close_name(report, event);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The receiver wants these of an offer, and has the others.
+    fn on_wanted(&mut self, offer: u32, runs: &[(u32, u32)], last: bool, report: bool) {
+        let Some(planned) = self.packs.get(&offer).filter(|planned| planned.offer).map(Arc::clone) else {
+            return;
+        };
+        planned.want(runs);
+        if !last {
+            return;
+        }
+        self.packs.remove(&offer);
+        self.schedule.on_acknowledged(Unit::Pack(offer));
+        self.ahead -= planned.entries.len();
+        self.supply.offers -= 1;
+        for event in planned.unwanted() {
+            self.tally.same += event.bytes;
+            self.tally.acknowledged += event.bytes;
+            self.close_name(report, event);
+        }
+        let wanted = planned.wanted();
+        if !wanted.entries.is_empty() {
+            let number = self.supply.pack_numbers;
+            self.supply.pack_numbers += 1;
+            self.supply.packs += 1;
+            self.ahead += wanted.entries.len();
+            self.packs.insert(number, Arc::new(wanted));
+            self.schedule.on_pack(number);
+        }
+    }
+
+    fn on_rejected(&mut self, of: Rejected, reason: String, report: bool) {
+        match of {
+            Rejected::File(number) => {
+                self.schedule.on_closed(number);
+                if let Some(file) = self.files.remove(&number) {
+                    self.close_name(report, file.event(None, Became::Failed(reason)));
+                }
+            }
+            Rejected::Item(number, item) => {
+                let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
+                if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
+                    self.close_name(
+                        report,
+                        FileEvent { what: Became::Failed(reason), digest: None, ..event },
+                    );
+                }
+            }
+            Rejected::Directory => {
+                self.tally.failed += 1;
+                if report {
+                    let path = String::new();
+                    self.events.push(FileEvent {
+                        path,
+                        bytes: 0,
+                        digest: None,
+                        what: Became::Failed(reason),
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+use std::fs;
+
+use farlink_wire::frame::File;
+
+use super::super::target::tests::file;
+use super::*;
+use crate::budget::{self, Budget};
+
+const STALE: Nanos = Nanos(2_000_000_000);
+
+fn manner(limit: Option<&str>) -> Manner {
+    Manner {
+        resume: false,
+        verify: true,
+        seal: None,
+        automatic: false,
+        is_buffer_fixed: false,
+        may_pace: false,
+        limit: limit.map(|rate| rate.parse().unwrap()),
+        report: false,
+        stale: STALE,
+        follows_path: false,
+        circuit: None,
+        budget: Budget::unbounded(),
+    }
+}
+
+fn sending(manner: Manner) -> Arc<Sending> {
+    Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
+}
+
+#[test]
+fn the_end_of_a_transfer_ends_a_wait_for_its_limit() {
+    let sending = sending(manner(Some("1kbit")));
+    let its = Arc::clone(&sending);
+    // Hours of what may leave.
+    let waiting = thread::spawn(move || its.pace(4 << 20));
+    sending.abort(None);
+    waiting.join().unwrap();
+}
+
+#[test]
+fn under_a_limit_a_block_may_be_on_its_way_for_as_long_as_those_of_all_streams_take() {
+    let stale = |limit| sending(manner(limit)).stale_after(4);
+    assert_eq!(stale(None), STALE);
+    let slow = stale(Some("8mbit")).since(STALE);
+    assert!((Nanos(8_000_000_000)..Nanos(9_000_000_000)).contains(&slow), "{slow}");
+    assert!(stale(Some("10gbit")).since(STALE) < Nanos(10_000_000));
+}
+
+#[test]
+fn a_file_for_whose_blocks_there_is_no_memory_is_named_and_another_that_takes_less_is_sent() {
+    let budget = Budget::of(budget::of_blocks(2));
+    let sending = sending(Manner { report: true, budget, ..manner(None) });
+    let supply = |name: &str, size| {
+        let device = fs::File::open("/dev/zero").unwrap();
+        let frame = |number| File { file: number, entry: file(name, size), sparse: false };
+        sending.supply_file(|number| Outgoing::endless(frame(number), device));
+    };
+    supply("large", 3 << 20);
+    supply("small", 2 << 20);
+    let [event] = &sending.take_events()[..] else { panic!("one name") };
+    assert!(event.path == "large" && event.what.failure().unwrap().contains("--memory"), "{event:?}");
+    assert!(sending.state().files.keys().eq([&0]));
+    // What it took is there again when it is stored.
+    sending.on_message(Copy::Stored(vec![(0, None)])).unwrap();
+    supply("next", 2 << 20);
+    assert_eq!(sending.tally().failed, 1);
+}
