@@ -1,11 +1,12 @@
 """Does advice from 15% of a sweep find what the whole sweep finds? Writes bench/advice.md.
 
 Replays sweeps that were measured: `bench/advice.py DIR…`, or without DIR the one of `plans/sizes.toml`
-(about 35 minutes, which it measures first where that was not done; it goes on where it was interrupted). An
-RTT is held out; among the others `farlink lab search` chooses its probes, each a run of the sweep; `farlink
-lab advise` answers for the RTT that was held out, and what it advises is compared with the best of all
-configurations there. Where a sweep has several sizes, all probes are of one, and the answers are for the
-others: those are held out, too, and each is judged by runs of its own size.
+(about 35 minutes, which it measures first where that was not done; it goes on where it was interrupted) and
+that of `make bench-memory`, where there is one. An RTT is held out; among the others `farlink lab search`
+chooses its probes, each a run of the sweep; `farlink lab advise` answers for the RTT that was held out, and
+what it advises is compared with the best of all configurations there. Where a sweep has several sizes, all
+probes are of one, and the answers are for the others: those are held out, too, and each is judged by runs of
+its own size.
 
 Which is best is chosen by one half of the runs and judged, as what was advised is, by the other: the highest
 of several medians of a few noisy runs lies above what its own configuration reaches again.
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLAN = ROOT / "plans" / "sizes.toml"
-OUT = ROOT / "target" / "bench-advice"
+OUT, MEMORY = ROOT / "target" / "bench-advice", ROOT / "target" / "bench-memory"
 # The bars of the question.
 SHARE, GOOD, OFTEN = 0.15, 0.95, 0.90
 SEEDS = 20
@@ -302,7 +303,8 @@ def main() -> None:
     directories = [Path(name) for name in sys.argv[1:]]
     command = " ".join([".venv/bin/python bench/advice.py", *sys.argv[1:]])
     if not directories:
-        directories, command = [OUT], "make bench-advice"
+        command = "make bench-advice"
+        directories = [OUT, *([MEMORY] if (MEMORY / "records.jsonl").exists() else [])]
         subprocess.run([FARLINK, "lab", "profile", str(PLAN), "--out", str(OUT)], check=False)
     parts = [METHOD]
     for directory in directories:
