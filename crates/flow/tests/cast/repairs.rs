@@ -117,6 +117,18 @@ fn a_receiver_that_hears_nothing_of_the_group_catches_up_at_once() {
 }
 
 #[test]
+fn a_repair_that_takes_long_puts_nobody_out_of_the_groups_reach() {
+    let mut simulation = Simulation::new(config(8_000_000), true);
+    simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    let lossy = simulation.join(Path::new(Nanos(5 * MS), 0.6));
+    simulation.product("large", 8_000_000, Some(1));
+    simulation.finish();
+    simulation.run(Nanos(120_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(lossy));
+    assert_eq!(simulation.sender.totals().gone, 0);
+}
+
+#[test]
 fn a_loss_that_many_share_is_repaired_once_and_a_rare_one_by_unicast() {
     let mut simulation = Simulation::new(config(200_000_000), false);
     group(&mut simulation, 20, 0.0);

@@ -53,8 +53,10 @@ impl Reports {
             self.window = now;
             self.least = [None, self.least[0]];
         }
-        let least = self.least[0].map_or(age, |least| least.min(age));
-        self.least[0] = Some(least);
+        // Nothing is known sooner than a round trip after it left: who says after a pause that nothing is missing says nothing
+        // of how long packets are under way.
+        let age = age.max(self.rtt);
+        self.least[0] = Some(self.least[0].map_or(age, |least| least.min(age)));
     }
 
     /// It asked for so many bytes for the first time.

@@ -52,6 +52,12 @@ impl Sender {
 
     fn choose_idle(&mut self, now: Nanos) -> Option<Send> {
         self.idle_at = now;
+        // Unicast may go on for long, and who hears nothing of the group meanwhile would be taken for out of its reach.
+        if now.since(self.status_at) >= LAST_STATUS
+            && let Some(send) = self.status(now)
+        {
+            return Some(send);
+        }
         if let Some(send) = self.rare(now, Lane::Spare) {
             return Some(send);
         }
