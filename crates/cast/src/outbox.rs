@@ -34,7 +34,8 @@ impl Outbox {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mail) = mail.get_mut(&receiver) else { return true };
         write(&mut mail.frames);
-        mail.is_full = mail.frames.len() + mail.waiting > MOST_WAITING;
+        // Once told to wait it waits until it is told to go on, though less may wait by now.
+        mail.is_full |= mail.frames.len() + mail.waiting > MOST_WAITING;
         self.wake.raise();
         !mail.is_full
     }
@@ -101,5 +102,17 @@ mod tests {
         assert_eq!((outbox.addressees(), outbox.wake.is_raised()), (vec![1], true));
         assert_eq!(outbox.take(1).len(), MOST_WAITING + 1);
         assert!(!outbox.waits(1, MOST_WAITING) && outbox.waits(1, 10) && !outbox.waits(1, 10));
+    }
+
+    #[test]
+    fn one_that_was_told_to_wait_is_told_to_go_on_whatever_was_said_meanwhile() {
+        let outbox = Outbox::new(Wake::new().unwrap());
+        outbox.open(1);
+        assert!(!outbox.post(1, |out| out.extend(vec![0; MOST_WAITING + 1])));
+        outbox.take(1);
+        assert!(!outbox.waits(1, MOST_WAITING / 2 + 1));
+        assert!(!outbox.post(1, |out| out.push(0)));
+        outbox.take(1);
+        assert!(outbox.waits(1, MOST_WAITING / 2));
     }
 }
