@@ -5,8 +5,8 @@ Replays sweeps that were measured: `bench/advice.py DIR…`, or without DIR the 
 that of `make bench-memory`, where there is one. An RTT is held out; among the others `farlink lab search`
 chooses its probes, each a run of the sweep; `farlink lab advise` answers for the RTT that was held out, and
 what it advises is compared with the best of all configurations there. Where a sweep has several sizes, all
-probes are of one, and the answers are for the others: those are held out, too, and each is judged by runs of
-its own size.
+probes are of one, each of them in turn, and the answers are for the others: those are held out, too, and
+each is judged by runs of its own size.
 
 Which is best is chosen by one half of the runs and judged, as what was advised is, by the other: the highest
 of several medians of a few noisy runs lies above what its own configuration reaches again.
@@ -32,7 +32,7 @@ from farlink_lab.ground import AdviceError
 
 from support import page
 from support.connection import FARLINK, ROOT
-from support.sweep import HALVINGS, Probes, Sweep, scattered, searched
+from support.sweep import HALVINGS, Probes, Sweep, scattered, searched, sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -56,6 +56,7 @@ class Case:
     Attributes:
         rtt_s: That was held out.
         task: That was asked for.
+        probed: What the probes did; `None` where they did what is asked for, about.
         seed: Of the draw of runs.
         ratio: By `Sweep.reach`.
         naive: By `Sweep.naive_reach`.
@@ -65,6 +66,7 @@ class Case:
 
     rtt_s: float
     task: Task
+    probed: Task | None
     seed: int
     ratio: float
     naive: float
@@ -89,24 +91,33 @@ def advised(probes: Probes, rtt_s: float) -> Answer | None:
     return Answer(choice=best.choice, low_bps=best.low_bps, high_bps=best.high_bps)
 
 
-Choose = Callable[[float, Task, int], Mapping[int, Answer | None]]
+Choose = Callable[[Sweep, float, Task, int], Mapping[int, Answer | None]]
 
 
-def cases(sweep: Sweep, choose: Choose, *, seeds: int = SEEDS) -> dict[int, list[Case]]:
-    """What `choose` gives for every inner RTT, task and seed, by the number of probes."""
+def cases(replayed: Sequence[Sweep], choose: Choose, *, seeds: int = SEEDS) -> dict[int, list[Case]]:
+    """What `choose` gives for every sweep, inner RTT, task and seed, by the number of probes."""
     found: dict[int, list[Case]] = {}
-    for rtt in map(float, sweep.ground.rtt_s[1:-1]):
-        for task in sweep.tasks:
-            reach, naive = sweep.reach(rtt, task), sweep.naive_reach(rtt, task)
-            rates = sweep.rates_bps(rtt, task)
-            for seed in range(seeds):
-                for count, answer in choose(rtt, task, seed).items():
-                    ratio, plain = (
-                        told.get(answer.choice, 0.0) if answer else 0.0 for told in (reach, naive)
-                    )
-                    inside = held(answer, rates.get(answer.choice, ())) if answer else None
-                    case = Case(rtt_s=rtt, task=task, seed=seed, ratio=ratio, naive=plain, inside=inside)
-                    found.setdefault(count, []).append(case)
+    for sweep in replayed:
+        for rtt in map(float, sweep.ground.rtt_s[1:-1]):
+            for task in sweep.tasks(rtt):
+                reach, naive = sweep.reach(rtt, task), sweep.naive_reach(rtt, task)
+                rates = sweep.rates_bps(rtt, task)
+                for seed in range(seeds):
+                    for count, answer in choose(sweep, rtt, task, seed).items():
+                        ratio, plain = (
+                            told.get(answer.choice, 0.0) if answer else 0.0 for told in (reach, naive)
+                        )
+                        inside = held(answer, rates.get(answer.choice, ())) if answer else None
+                        case = Case(
+                            rtt_s=rtt,
+                            task=task,
+                            probed=sweep.probed,
+                            seed=seed,
+                            ratio=ratio,
+                            naive=plain,
+                            inside=inside,
+                        )
+                        found.setdefault(count, []).append(case)
     return found
 
 
@@ -117,10 +128,10 @@ def held(answer: Answer, rates_bps: Sequence[float]) -> float | None:
     return float(np.mean([answer.low_bps <= rate <= answer.high_bps for rate in rates_bps]))
 
 
-def by_probes(sweep: Sweep, take: Callable[[Probes], Iterator[None]], counts: Collection[int]) -> Choose:
+def by_probes(take: Callable[[Probes], Iterator[None]], counts: Collection[int]) -> Choose:
     """Advice from so many probes, taken so; the fewer are the first of the more."""
 
-    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
+    def choose(sweep: Sweep, rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
         probes = Probes(sweep, held_out=rtt_s, task=task, seed=seed)
         taken = itertools.islice(take(probes), max(counts))
         return {count: advised(probes, rtt_s) for count, _ in enumerate(taken, 1) if count in counts}
@@ -128,16 +139,12 @@ def by_probes(sweep: Sweep, take: Callable[[Probes], Iterator[None]], counts: Co
     return choose
 
 
-def by_model(sweep: Sweep) -> Choose:
+def by_model(sweep: Sweep, rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
     """The model alone; where it has several as the best, one of them by chance."""
-
-    def choose(rtt_s: float, task: Task, seed: int) -> Mapping[int, Answer | None]:
-        wire, choices = sweep.ground.measured, sweep.ground.choices
-        rates = [float(expected_bps(each, np.array([rtt_s]), task=task, wire=wire)[0]) for each in choices]
-        best = [each for each, rate in zip(choices, rates, strict=True) if rate >= max(rates) * 0.9999]
-        return {0: Answer(choice=random.Random(f"{seed} {rtt_s} {task}").choice(best))}
-
-    return choose
+    wire, choices = sweep.ground.measured, sweep.ground.choices
+    rates = [float(expected_bps(each, np.array([rtt_s]), task=task, wire=wire)[0]) for each in choices]
+    best = [each for each, rate in zip(choices, rates, strict=True) if rate >= max(rates) * 0.9999]
+    return {0: Answer(choice=random.Random(f"{seed} {rtt_s} {task}").choice(best))}
 
 
 def reached(found: Sequence[Case]) -> float:
@@ -188,12 +195,13 @@ def row(name: str, runs: str, found: Sequence[Case]) -> list[str]:
 
 def always(choice: Choice) -> Choose:
     """The same for every question."""
-    return lambda _rtt_s, _task, _seed: {0: Answer(choice=choice)}
+    return lambda _sweep, _rtt_s, _task, _seed: {0: Answer(choice=choice)}
 
 
-def fixed(sweep: Sweep) -> list[list[str]]:
+def fixed(replayed: Sequence[Sweep]) -> list[list[str]]:
     """Every configuration, if it were always taken: how hard the question is."""
-    found = [(choice, cases(sweep, always(choice), seeds=1)[0]) for choice in sweep.ground.choices]
+    choices = replayed[0].ground.choices
+    found = [(choice, cases(replayed, always(choice), seeds=1)[0]) for choice in choices]
     found.sort(key=lambda each: -reached(each[1]))
     return [row(f"always {choice.name}", "all, in hindsight", own) for choice, own in found[:3]]
 
@@ -209,37 +217,42 @@ def split(found: Sequence[Case], name: str, key: Callable[[Case], str]) -> str:
     return page.table([name, "reach 95%", "median of best", "worst"], rows)
 
 
-def body(sweep: Sweep, *, called: str) -> str:
-    """What the page says of one sweep."""
+def body(replayed: Sequence[Sweep], *, called: str) -> str:
+    """What the page says of one sweep, replayed once for each size that probes may do."""
+    sweep = replayed[0]
     spots, counted = len(sweep.records), sweep.ground
     few, more = int(SHARE * spots), int(SHARE * sweep.runs)
     counts = sorted({few, *(int(share * sweep.runs) for share in SHARES)})
-    searches = cases(sweep, by_probes(sweep, searched, counts))
-    at_random = cases(sweep, by_probes(sweep, scattered, counts))
+    searches = cases(replayed, by_probes(searched, counts))
+    at_random = cases(replayed, by_probes(scattered, counts))
     rows = [
         *(row("search", f"{count} ({100 * count / sweep.runs:.1f}%)", searches[count]) for count in counts),
         *(row("probes at random", f"{count}", at_random[count]) for count in (few, more)),
-        row("the model alone", "0", cases(sweep, by_model(sweep))[0]),
-        *fixed(sweep),
+        row("the model alone", "0", cases(replayed, by_model)[0]),
+        *fixed(replayed),
     ]
-    late = sum(record.overrun for runs in sweep.records.values() for record in runs)
+    late = sum(record.overrun for runs in sweep.all.values() for record in runs)
     lone = sum(len(runs) == 1 for runs in sweep.records.values())
     inner = len(counted.rtt_s) - 2
-    by_own = (
-        "No probe is of a size that is asked for, and what reaches how much of the best is told by runs of "
-        "that size alone."
+    asked = ", ".join(
+        dict.fromkeys(
+            task.shown for one in replayed for rtt in counted.rtt_s[1:-1] for task in one.tasks(float(rtt))
+        )
     )
-    by_course = (
-        "A run tells of another size or duration by its two phases, for what is advised and for the best "
-        "alike: sizes test the choice here, and not the conversion."
+    judged = (
+        "All probes do one of these sizes, each of them in turn, and the others are asked for: no probe is "
+        "of a size that is asked for. What reaches how much of the best is told by runs of the size alone."
+        if sweep.probed
+        else "What reaches how much of the best is told by the runs there; where a configuration ran for "
+        "another time, by those."
     )
     verdicts = ["holds" if reached(searches[count]) >= OFTEN else "does not hold" for count in (few, more)]
     low, high = interval(searches[more], searches[few])
-    of_each = f" of {sweep.probed.shown}" if sweep.probed else ""
+    of_each = f" of each of {len(replayed)} sizes" if sweep.probed else ""
     sweep_said = (
         f"The sweep: {called}; {len(counted.choices)} configurations of `farlink` at "
-        f"{len(counted.rtt_s)} RTTs are {spots} cells{of_each}, {sweep.runs} runs that count, {late} of them "
-        f"late. {lone} cells have a lone run."
+        f"{len(counted.rtt_s)} RTTs are {spots} cells{of_each}, {sweep.runs} runs{of_each} that count, "
+        f"{late} of all late. {lone} cells have a lone run."
     )
     bar = (
         f"Bar: what is advised reaches {100 * GOOD:.0f}% of the best in {100 * OFTEN:.0f}% of the answers, "
@@ -250,8 +263,7 @@ def body(sweep: Sweep, *, called: str) -> str:
     )
     method = (
         f"Each of the {inner} inner RTTs is held out in turn: no probe is there. Asked is for "
-        f"{', '.join(task.shown for task in sweep.tasks)}, with {SEEDS} draws of which run of a cell a probe "
-        f"sees. {by_own if sweep.probed else by_course}"
+        f"{asked}, with {SEEDS} draws of which run of a cell a probe sees. {judged}"
     )
     parts = [
         sweep_said,
@@ -277,11 +289,16 @@ def body(sweep: Sweep, *, called: str) -> str:
                 split(
                     searches[count], f"held-out RTT, {count} probes", lambda case: f"{1e3 * case.rtt_s:g} ms"
                 ),
-                split(searches[count], f"task, {count} probes", lambda case: case.task.shown),
+                split(searches[count], f"task, {count} probes", shown),
             )
         ),
     ]
     return "\n\n".join(parts)
+
+
+def shown(case: Case) -> str:
+    """What was asked for, and from what it was told."""
+    return f"{case.task.shown} from {case.probed.shown}" if case.probed else case.task.shown
 
 
 METHOD = (
@@ -308,13 +325,13 @@ def main() -> None:
         subprocess.run([FARLINK, "lab", "profile", str(PLAN), "--out", str(OUT)], check=False)
     parts = [METHOD]
     for directory in directories:
-        sweep = Sweep(directory)
-        records = [record for runs in sweep.records.values() for record in runs]
+        replayed = sweeps(directory)
+        records = [record for runs in replayed[0].all.values() for record in runs]
         plans = sorted({str(record.fields["lab"]["plan"]) for record in records})
         begun = min(record.started for record in records)[:16].replace("T", " ")
         parts += [
             f"## The sweep of {begun}",
-            body(sweep, called=f"`plans/{', '.join(plans)}.toml`, begun at {begun} (UTC)"),
+            body(replayed, called=f"`plans/{', '.join(plans)}.toml`, begun at {begun} (UTC)"),
         ]
     page.write(
         Path(__file__).with_suffix(".md"),

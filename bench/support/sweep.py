@@ -9,7 +9,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from farlink_lab.choice import Choice, Task
-from farlink_lab.course import converted_bps
 from farlink_lab.ground import Ground, Place, ground
 from farlink_lab.records import read_records
 from farlink_lab.search import Search
@@ -22,13 +21,6 @@ if TYPE_CHECKING:
 
 # Halvings of a cell's runs.
 HALVINGS = 40
-# Asked for where a sweep has no sizes to hold out.
-TASKS = (
-    Task(mode="duration", amount=10.0),
-    Task(mode="size", amount=1e9),
-    Task(mode="size", amount=1e10),
-    Task(mode="size", amount=5e10),
-)
 Spot = tuple[Choice, float]
 
 
@@ -37,33 +29,38 @@ class Sweep:
 
     Attributes:
         ground: All of it.
-        probed: What its probes do; `None` where that is all that it has.
-        tasks: What is asked for.
+        probed: What its probes do; `None` where it has no sizes to hold out.
+        sizes: What is asked for at every RTT: sizes that no probe does; empty where it has none.
         records: The runs that may be probes.
 
     """
 
-    def __init__(self, directory: Path) -> None:
-        """Reads its records."""
-        self.ground = ground(read_records(directory / "records.jsonl").records)
-        sizes = common_sizes(self.ground)
-        self.probed = sizes[len(sizes) // 2] if len(sizes) > 1 else None
-        self.tasks = tuple(size for size in sizes if size != self.probed) if self.probed else TASKS
-        self.all = {(place.choice, place.rtt_s): place.records for place in self.ground.places}
+    def __init__(self, stood: Ground, probed: Task | None = None) -> None:
+        """Probes do `probed` alone."""
+        self.ground, self.probed = stood, probed
+        self.sizes = tuple(size for size in common_sizes(stood) if size != probed) if probed else ()
+        self.all = {(place.choice, place.rtt_s): place.records for place in stood.places}
         self.records = {
-            spot: tuple(run for run in runs if not self.probed or self.probed.is_of(run))
+            spot: tuple(run for run in runs if not probed or probed.is_of(run))
             for spot, runs in self.all.items()
         }
         self.runs = sum(map(len, self.records.values()))
 
+    def tasks(self, rtt_s: float) -> tuple[Task, ...]:
+        """What is asked for at an RTT: the sizes, or the longest that runs did there."""
+        if self.sizes:
+            return self.sizes
+        ran = [run.amount for (_, rtt), runs in self.all.items() if rtt == rtt_s for run in runs]
+        return (Task(mode="duration", amount=max(ran)),)
+
     def rates_bps(self, rtt_s: float, task: Task) -> dict[Choice, list[float]]:
-        """The runs of each configuration at one RTT, as they tell of `task`."""
+        """The runs of each configuration at one RTT that did `task`; where none did, all."""
         found = {}
         for choice in self.ground.choices:
-            told = [known for run in self.all.get((choice, rtt_s), ()) if (known := converted_bps(run, task))]
-            rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
-            if rates:
-                found[choice] = rates
+            runs = [run for run in self.all.get((choice, rtt_s), ()) if run.throughput_bps]
+            runs = [run for run in runs if task.is_of(run)] or runs
+            if runs:
+                found[choice] = [rate for run in runs if (rate := run.throughput_bps)]
         return found
 
     def reach(self, rtt_s: float, task: Task) -> dict[Choice, float]:
@@ -86,6 +83,13 @@ class Sweep:
         """Likewise against the highest median of all runs, by which each is judged, too."""
         medians = {choice: median(own) for choice, own in self.rates_bps(rtt_s, task).items()}
         return {choice: rate / max(medians.values()) for choice, rate in medians.items()}
+
+
+def sweeps(directory: Path) -> list[Sweep]:
+    """The sweep of a directory, once for each size that probes may do."""
+    stood = ground(read_records(directory / "records.jsonl").records)
+    sizes = common_sizes(stood)
+    return [Sweep(stood, probed=size) for size in sizes] if len(sizes) > 1 else [Sweep(stood)]
 
 
 def common_sizes(ground: Ground) -> list[Task]:
@@ -141,14 +145,22 @@ def searched(probes: Probes) -> Iterator[None]:
     choices = probes.sweep.ground.choices
     search = Search(choices=choices, rtts_s=probes.rtts, task=probes.task, wire=probes.sweep.ground.measured)
     while probes.left:
-        gains = search.gains()
         worth = {
-            spot: gains[choices.index(spot[0]), probes.rtts.index(spot[1])] / (runs[-1].duration_s or 1.0)
+            spot: search.gains(doublings(probes.task, runs[-1]))[
+                choices.index(spot[0]), probes.rtts.index(spot[1])
+            ]
+            / (runs[-1].duration_s or 1.0)
             for spot, runs in probes.left.items()
         }
         probes.take(max(worth, key=lambda spot: worth[spot]))
         search.learn(probes.ground.observations(probes.task))
         yield
+
+
+def doublings(task: Task, run: Record) -> float:
+    """log2 of how many times as much as `task` a run did."""
+    done = task.done_by(run)
+    return task.doublings(done) if done else 0.0
 
 
 def scattered(probes: Probes) -> Iterator[None]:

@@ -205,6 +205,7 @@ def disturbances(results: Results) -> None:
     }
     with Connection(*RATE, "--rtt", "91.6ms") as connection, servers(connection, contenders):
         make_file(connection, 4 * GIB)
+        connection.run("b", "mkdir", "-p", PLACE)
         for number in range(3):
             for harm, do in harms.items():
                 for contender in contenders:

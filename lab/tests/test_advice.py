@@ -13,8 +13,6 @@ import synthetic
 from farlink_lab import model
 from farlink_lab.advice import CLAIM, Adviser
 from farlink_lab.choice import Choice, Task
-from farlink_lab.conversion import conversion_error
-from farlink_lab.course import Course, converted_bps
 from farlink_lab.expectation import Wire, expected_bps, limit_bps
 from farlink_lab.ground import AdviceError, ground
 from farlink_lab.plot.winners import winners_figure
@@ -131,29 +129,18 @@ def test_the_intervals_of_another_size_hold_the_next_transfer_as_often_as_they_c
     assert held / asked >= CLAIM
 
 
-def test_a_course_shows_how_far_it_errs():
-    choice = CHOICES[0]
-    steady = parsed(choice, 0.0004, 8e9, samples=[[0.1 * n, 10**8] for n in range(1, 101)])
-    for task in (Task(mode="size", amount=1e9), Task(mode="size", amount=1e11), TEN_SECONDS):
-        assert conversion_error(steady, task) == pytest.approx(0, abs=0.01)
-    # What slows down later is not foretold by its first half, and is by the whole.
-    slowing = parsed(
-        choice, 0.0004, 6e9, samples=[[0.1 * n, 10**8 if n <= 50 else 5 * 10**7] for n in range(1, 101)]
-    )
-    assert conversion_error(slowing, Task(mode="size", amount=1e11)) == pytest.approx(np.log(4 / 3), abs=0.02)
-    assert conversion_error(parsed(choice, 0.0004, 6e9), TEN_SECONDS) is None
-
-
-def test_where_no_run_shows_how_far_it_errs_there_is_no_interval():
-    # Runs of a second: too short to tell their phases by their halves.
-    short = [
-        parsed(choice, rtt, 8e9, run=str(n), seconds=1.0, samples=[[0.1 * n, 10**8] for n in range(1, 11)])
-        for n, (rtt, choice) in enumerate(itertools.product(synthetic.RTTS_S, CHOICES[:2]))
+def test_what_is_told_by_another_size_is_less_certain_the_farther_that_is():
+    adviser = [Adviser(ground(campaign()), Task(mode="size", amount=amount)) for amount in (1e10, 1e11, 1e12)]
+    answers = [each.advice(0.07) for each in adviser]
+    widths = [answer.best.high_bps / answer.best.low_bps for answer in answers]
+    assert widths[0] < widths[1] < widths[2]
+    notes = ["; ".join(answer.notes) for answer in answers]
+    assert all("those of others tell of it" in note for note in notes)
+    assert [("that a transfer so different fares alike is assumed" in note) for note in notes] == [
+        False,
+        True,
+        True,
     ]
-    advice = Adviser(ground(short), Task(mode="size", amount=1e11)).advice(0.07)
-    assert advice.best.low_bps is None
-    assert not advice.best.extrapolated
-    assert "with no interval" in "\n".join(told(advice))
 
 
 def test_a_window_limit_is_named_with_the_rtt_from_which_it_binds():
@@ -378,31 +365,56 @@ def test_a_run_that_moved_nothing_counts_for_nothing():
     assert np.isfinite(Adviser(ground(records), TEN_SECONDS).advice(0.05).best.throughput_bps)
 
 
-def test_runs_without_samples_tell_nothing_of_another_size():
-    with pytest.raises(AdviceError, match="no run tells of 50 GB"):
-        Adviser(ground(campaign()), Task(mode="size", amount=50e9))
+def test_runs_that_moved_nothing_tell_of_nothing():
+    still = [parsed(choice, rtt, 0.0, run="1") for choice in CHOICES[:2] for rtt in synthetic.RTTS_S]
+    with pytest.raises(AdviceError, match="no run tells of 50 GB: none moved anything"):
+        Adviser(ground(still), Task(mode="size", amount=50e9))
 
 
-def test_a_course_is_the_same_told_by_size_and_by_duration():
-    course = Course(delay_s=0.05, ramp_up_s=2.0, ramp_up_bps=2e9, sustained_bps=9e9, first_bytes=1e5)
-    for seconds in (0.5, 1.5, 2.0, 10.0):
-        rate = course.throughput_bps(Task(mode="duration", amount=seconds))
-        moved = rate * seconds / 8
-        assert course.throughput_bps(Task(mode="size", amount=moved)) == pytest.approx(rate, rel=1e-9)
+@pytest.mark.parametrize("task", [Task(mode="duration", amount=60.0), Task(mode="size", amount=20e9)])
+def test_a_run_foretells_a_longer_one_by_how_far_it_was_from_the_model(task):
+    short = campaign(choices=CHOICES[:2], repetitions=1, noise=0.001)
+    adviser = Adviser(ground(short), task)
+    for rtt in synthetic.RTTS_S:
+        rates = dict(zip(adviser.ground.choices, adviser.throughput_bps(rtt), strict=True))
+        for choice, rate in rates.items():
+            assert rate == pytest.approx(truth(choice, rtt, task), rel=0.06)
 
 
-def test_a_run_foretells_a_longer_and_a_shorter_one_by_its_phases():
-    made = [
-        each for each in synthetic.campaign() if each["mode"] == "duration" and not each.get("buffer_bytes")
+def test_a_size_between_two_is_told_by_both():
+    drawn = random.Random(5)
+
+    def moved(choice, rtt, size, ratio, run):
+        task = Task(mode="size", amount=float(size))
+        seconds = 8 * size / (truth(choice, rtt, task) * ratio * np.exp(drawn.gauss(0, 0.005)))
+        lab = {"configuration": choice.name, "run": f"{run} {size} {rtt}"}
+        fields = synthetic.record(
+            mode="size",
+            bytes=size,
+            duration_s=seconds,
+            rtt_s=rtt,
+            congestion=choice.congestion,
+            streams=choice.streams,
+            buffer_bytes=choice.buffer_bytes,
+            lab=lab,
+        )
+        return parse_record(json.dumps(fields).encode(), line=run + 1)
+
+    small, large = 1 << 28, 1 << 32
+    runs = [
+        moved(CHOICES[0], rtt, size, ratio, run)
+        for rtt in synthetic.RTTS_S
+        for size, ratio in ((small, 0.8), (large, 0.95))
+        for run in range(3)
     ]
-    for fields in made:
-        record = parse_record(json.dumps(fields).encode())
-        choice = Choice(tool="farlink", congestion="cubic", streams=1, buffer_bytes=None)
-        for task in (Task(mode="duration", amount=60.0), Task(mode="size", amount=20e9)):
-            told_bps, by_course = converted_bps(record, task)
-            (expected,) = expected_bps(choice, np.array([record.rtt_s]), task=task, wire=WIRE)
-            assert by_course
-            assert told_bps == pytest.approx(expected, rel=0.06)
+    told_at = {}
+    for size in (small, 1 << 30, large):
+        task = Task(mode="size", amount=float(size))
+        rate = Adviser(ground(runs), task).advice(0.07).best.throughput_bps
+        told_at[size] = rate / truth(CHOICES[0], 0.07, task)
+    assert told_at[small] == pytest.approx(0.8, rel=0.03)
+    assert told_at[large] == pytest.approx(0.95, rel=0.03)
+    assert told_at[small] < told_at[1 << 30] < told_at[large]
 
 
 def test_ours_count_alone_where_ours_ran():
@@ -512,7 +524,7 @@ def test_the_saved_model_keeps_its_caveats():
     plain = profile_model(ground(sampled()))
     assert "measured_with" not in plain
     (told_by,) = plain["notes"]
-    assert told_by.startswith("measured were durations of 10 s: others are told by the two phases")
+    assert told_by.startswith("measured were durations of 10 s: others are the model's, times how far")
     farther = profile_model(ground(sampled(), rate_bps=40e9, extrapolate=True))
     assert any(
         "measured over 10.0 Gb/s: the model has the limits of 40.0 Gb/s" in n for n in farther["notes"]
@@ -548,7 +560,7 @@ def test_files_and_memory_are_configurations_apart():
 def test_the_map_names_the_winner_of_every_cell():
     made = synthetic.campaign(repetitions=2)
     won = winners([parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(made, 1)])
-    assert won.converted
+    assert won.told_by_others
     assert "Runs of iperf3 are not in it" in judgement.winners(won)
     assert won.choices[0].buffer_bytes is None
     assert won.winner.shape == (len(won.size_bytes), len(won.rtt_s))

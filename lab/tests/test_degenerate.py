@@ -12,10 +12,9 @@ import synthetic
 from farlink_lab import regimes
 from farlink_lab.choice import Choice, Task
 from farlink_lab.confidence import ConfidenceError, rises
-from farlink_lab.course import Course, CourseError, converted_bps, course_of
 from farlink_lab.expectation import Wire, expected_bps, limit_bps, loss_limit_bps, lost_s, most_bps
 from farlink_lab.findings import Refusal
-from farlink_lab.ground import ground
+from farlink_lab.ground import ground, observed
 from farlink_lab.model import ModelError
 from farlink_lab.phases import PhasesError, rates_bps
 from farlink_lab.prediction import grid
@@ -196,28 +195,18 @@ def test_a_wire_that_cannot_be(changes):
         Wire(**{"rate_bps": 10e9, "capacity_bps": 9.9e9, "mtu": 9000, **changes})
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"delay_s": NAN},
-        {"ramp_up_s": -1.0},
-        {"ramp_up_bps": INF},
-        {"sustained_bps": 0.0},
-        {"first_bytes": 0.0},
-    ],
-)
-def test_a_course_that_no_transfer_takes(changes):
-    good = {"delay_s": 0.1, "ramp_up_s": 1.0, "ramp_up_bps": 1e9, "sustained_bps": 9e9, "first_bytes": 1e5}
-    with pytest.raises(CourseError, match=next(iter(changes))):
-        Course(**good | changes)
-
-
-def test_a_run_without_bytes_or_samples_tells_of_nothing_else():
+def test_a_run_without_bytes_did_nothing_of_any_kind():
     still = parse_record(json.dumps(synthetic.record(bytes=0)).encode())
-    assert course_of(still) is None
-    assert converted_bps(still, TASK) is None
-    short = parse_record(json.dumps(synthetic.record(samples=[[0.0, 1], [0.1, 5]])).encode())
-    assert converted_bps(short, TASK) is None
+    assert TASK.done_by(still) is None
+    assert observed(CUBIC, 0.1, [still], task=TASK, wire=WIRE) == []
+    endless = parse_record(json.dumps(synthetic.record(duration_s=0)).encode())
+    assert observed(CUBIC, 0.1, [endless], task=TASK, wire=WIRE) == []
+
+
+@pytest.mark.parametrize("doublings", [NAN, INF])
+def test_how_much_a_run_did_is_finite(doublings):
+    with pytest.raises(SurrogateError, match="how much runs did must be finite"):
+        Observation(choice=CUBIC, rtt_s=0.1, ratios=(0.0,), doublings=doublings)
 
 
 @pytest.mark.parametrize("rtt", NO_RTTS)
@@ -310,7 +299,7 @@ def test_maps_and_models_of_degenerate_campaigns():
     two = [each for each in made if each["rtt_s"] in synthetic.RTTS_S[2:4]]
     found = winners(read(two))
     assert np.isfinite(found.throughput_bps).all()
-    with pytest.raises(ModelFileError, match="do not tell their phases"):
-        profile_model(ground(read([each | {"samples": []} for each in made])))
+    with pytest.raises(ModelFileError, match="none moved anything"):
+        profile_model(ground(read([each | {"bytes": 0} for each in made])))
     saved = profile_model(ground(read(two)))
     assert all(math.isfinite(rate) for row in saved["configurations"][0]["size_bps"] for rate in row)

@@ -107,6 +107,13 @@ def test_a_leader_beyond_its_own_rtts_says_so():
     assert all(leader.extrapolated for leader in others)
 
 
+def test_a_run_of_another_size_is_worth_the_less_the_farther_it_is():
+    search = Search(choices=CHOICES, rtts_s=RTTS_S, task=TASK, wire=WIRE)
+    search.learn([Observation(choice=CHOICES[0], rtt_s=RTTS_S[0], ratios=(0.0, 0.0))])
+    own, near, far = (search.gains(doublings) for doublings in (0.0, -2.0, -8.0))
+    assert own.sum() > near.sum() > far.sum()
+
+
 def test_from_few_probes_it_finds_more_than_probes_at_random_do():
     few = int(0.15 * len(CHOICES) * len(RTTS_S))
     by_search = good_leaders(searched, probes=few, seeds=40)

@@ -5,10 +5,9 @@ model, which a Gaussian process carries between RTTs and configurations (`surrog
 that it errs at an RTT that was not measured as it errs at the measured ones, when each inner one is left out
 in turn: of the errors found so the interval takes in as many as it claims (Vovk, Gammerman and Shafer 2005,
 4.1; Lei and others 2018). They are a configuration's own at the nearest RTTs that have `LEAST_ERRORS`
-together; where there are fewer, those of all, and then it is no narrower than the process itself claims. A
-configuration without runs of just this task is told of by the course of others, and its interval is wider by
-how far courses err (`conversion`). That is a stronger assumption than `confidence` makes, and the intervals
-are narrower.
+together; where there are fewer, those of all, and then it is no narrower than the process itself claims; nor
+is it where a configuration has no run of just this task, and those of other sizes or durations tell of it.
+That is a stronger assumption than `confidence` makes, and the intervals are narrower.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from farlink_lab.confidence import ConfidenceError, Interval, interval_at
-from farlink_lab.conversion import conversion_error
-from farlink_lab.course import converted_bps
 from farlink_lab.expectation import expected_bps, limit_bps, most_bps
 from farlink_lab.ground import AdviceError, Ground, check_rtt, unmeasured
 from farlink_lab.quantity import show_time
@@ -41,6 +38,8 @@ Array = NDArray[np.float64]
 CLAIM = 0.8
 # Fewer errors than this do not show how the process errs.
 LEAST_ERRORS = 15
+# What was measured is said where the task is so many times as much, or as little.
+FARTHER = 1.5
 # Standard deviations that hold `CLAIM` of a normal distribution.
 NORMAL = float(norm.ppf((1 + CLAIM) / 2))
 
@@ -52,13 +51,12 @@ class Prediction:
     Attributes:
         choice: The configuration.
         throughput_bps: Predicted Θ.
-        low_bps: Of the interval; `None` where it is extrapolated, or no run shows how far one of another task
-            errs: nothing bounds it there.
+        low_bps: Of the interval; `None` where it is extrapolated: nothing bounds it there.
         high_bps: Likewise.
         model_bps: What the model alone says.
         bounds: What the runs bound it by if a longer RTT never helps, and nothing more; `None` where they do
             not.
-        measured_s: The RTTs of its own runs that tell of the task, growing; others' runs tell of it, too.
+        measured_s: The RTTs of its own runs, growing; others' runs tell of it, too.
         late_s: Those of them at which every run is late.
         extrapolated: Whether it lies outside those, or is of another connection than was measured.
     """
@@ -147,8 +145,7 @@ class Adviser:
         self.observations = ground.observations(task)
         if not self.observations:
             raise AdviceError(
-                f"no run tells of {task.shown}: none did just that, and their samples do not tell their "
-                "phases: measure with longer runs"
+                f"no run tells of {task.shown}: none moved anything: measure with 'farlink lab profile'"
             )
         self._surrogate = self._learned(self.observations)
 
@@ -192,8 +189,8 @@ class Adviser:
         if self.ground.late_note:
             notes.append(self.ground.late_note)
         rates, models, deviation = self._predicted(rtt_s)
-        if self.ground.is_converted(self.task):
-            notes.append(self._conversion(float(rates.max())))
+        if self.ground.is_told_by_others(self.task):
+            notes.append(self._told_by_others())
         errors = self._errors(rtt_s)
         pooled = [error for own in errors.values() for at in own for error in at]
         limit = limit_bps(rtt_s, task=self.task, wire=self.ground.asked)
@@ -201,11 +198,12 @@ class Adviser:
         found = []
         for choice, rate, expected, wide in zip(self.ground.choices, rates, models, deviation, strict=True):
             own = _nearest(errors[choice])
-            reach = max(_reach(pooled), NORMAL * float(wide)) if own is None else _reach(own)
-            reach += self._conversion_reach(choice, rtt_s)
+            reach = _reach(pooled if own is None else own)
+            if own is None or not self._did_just_this(choice):
+                reach = max(reach, NORMAL * float(wide))
             measured = self.measured_s(choice)
             extrapolated = elsewhere or not measured or unmeasured(rtt_s, measured)
-            bounded = math.isfinite(reach) and not extrapolated
+            bounded = not extrapolated
             found.append(
                 Prediction(
                     choice=choice,
@@ -216,7 +214,7 @@ class Adviser:
                     bounds=None if extrapolated else self._bounds(choice, rtt_s),
                     measured_s=measured,
                     late_s=tuple(
-                        sorted(one.rtt_s for one in self.observations if one.choice == choice and one.late)
+                        sorted({one.rtt_s for one in self.observations if one.choice == choice and one.late})
                     ),
                     extrapolated=extrapolated,
                 )
@@ -236,8 +234,8 @@ class Adviser:
         )
 
     def measured_s(self, choice: Choice) -> tuple[float, ...]:
-        """The RTTs at which runs of `choice` itself tell of the task, growing."""
-        return tuple(sorted(one.rtt_s for one in self.observations if one.choice == choice))
+        """The RTTs at which `choice` itself was measured, growing."""
+        return tuple(sorted({one.rtt_s for one in self.observations if one.choice == choice}))
 
     def is_extrapolated(self, rtt_s: float) -> NDArray[np.bool_]:
         """Whether the own runs of each configuration lie all to one side of an RTT, shape (n,)."""
@@ -278,40 +276,23 @@ class Adviser:
             ]
             if not kept or not gone:
                 continue
-            means, _ = self._learned(kept).at([(one.choice, one.rtt_s) for one in gone])
+            means, _ = self._learned(kept).at(
+                [(one.choice, one.rtt_s) for one in gone], doublings=[one.doublings for one in gone]
+            )
             for one, mean in zip(gone, means, strict=True):
                 errors[one.choice].append([abs(ratio - float(mean)) for ratio in one.ratios])
         return errors
 
-    def _conversion_reach(self, choice: Choice, rtt_s: float) -> float:
-        """What holds `CLAIM` of the errors of courses about the task; 0 where `choice` has runs of it.
-
-        Infinite where no run shows how its course errs.
-        """
-        places = sorted(self.ground.places, key=lambda place: abs(math.log(place.rtt_s / rtt_s)))
-        runs = [record for place in places if place.choice == choice for record in place.records]
-        if any(self.task.is_of(record) for record in runs):
-            return 0.0
-        own, others = (
-            [
-                [
-                    error
-                    for record in place.records
-                    if (error := conversion_error(record, self.task)) is not None
-                ]
-                for place in places
-                if (place.choice == choice) == is_own and not place.late
-            ]
-            for is_own in (True, False)
-        )
-        errors = _nearest(own) or _nearest([*own, *others])
-        if errors is not None:
-            return _reach(errors)
-        return max((error for at in (*own, *others) for error in at), default=math.inf)
+    def _did_just_this(self, choice: Choice) -> bool:
+        return any(one.choice == choice and not one.doublings for one in self.observations)
 
     def _bounds(self, choice: Choice, rtt_s: float) -> Interval | None:
         by_rtt = {
-            place.rtt_s: [told[0] for record in place.records if (told := converted_bps(record, self.task))]
+            place.rtt_s: [
+                rate
+                for record in place.records
+                if self.task.is_of(record) and (rate := record.throughput_bps)
+            ]
             for place in self.ground.places
             if place.choice == choice and not place.late
         }
@@ -321,20 +302,21 @@ class Adviser:
         except ConfidenceError:
             return None
 
-    def _conversion(self, rate_bps: float) -> str:
-        records = [record for place in self.ground.places for record in place.records]
-        longest = max(record.duration_s or 0.0 for record in records)
+    def _told_by_others(self) -> str:
+        """What is assumed of a size or duration that some configuration was not measured with."""
+        took = [
+            done
+            for place in self.ground.places
+            for record in place.records
+            if (done := self.task.done_by(record)) is not None
+        ]
+        near = min(took, key=lambda done: abs(self.task.doublings(done)))
         said = (
-            f"not every configuration has runs of {self.task.shown}: others tell of it by their two phases, "
-            "ramp-up for T_R seconds and then θ_S for the rest, and their intervals are wider by how far "
-            "that errs within the runs themselves"
+            f"not every configuration has runs of {self.task.shown}: those of others tell of it, each by how "
+            "far it was from the model of what it did itself"
         )
-        takes = 8 * self.task.amount / rate_bps if self.task.mode == "size" else self.task.amount
-        if takes > 1.5 * longest:
-            said += (
-                f"; it takes {show_time(round(takes, 1))} and the longest run took "
-                f"{show_time(round(longest, 1))}: that it goes on as it began is assumed"
-            )
+        if not near.amount * FARTHER > self.task.amount > near.amount / FARTHER:
+            said += f"; the nearest did {near.shown}: that a transfer so different fares alike is assumed"
         return said
 
 

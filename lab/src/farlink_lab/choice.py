@@ -152,6 +152,25 @@ class Task:
         """Whether `record` did just this."""
         return record.mode == self.mode and abs(record.amount / self.amount - 1) <= AMOUNT_TOLERANCE
 
+    def done_by(self, record: Record) -> Task | None:
+        """What `record` did, as a task of this mode: so many bytes, or for so long; `None` where nothing.
+
+        Runs that were to do the same did exactly the same here.
+        """
+        if not record.bytes:
+            return None
+        if self.is_of(record):
+            return self
+        if record.mode == self.mode:
+            amount = record.amount
+        else:
+            amount = float(record.bytes) if self.mode == "size" else record.duration_s or 0.0
+        return Task(mode=self.mode, amount=amount) if math.isfinite(amount) and amount > 0 else None
+
+    def doublings(self, other: Task) -> float:
+        """log2 of how many times as much another task of this mode is."""
+        return math.log2(other.amount / self.amount)
+
 
 def choice_of(record: Record) -> Choice:
     """What the transfer of `record` chose.

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import Choice, choice_of, unusable
-from farlink_lab.course import USUAL_MTU, converted_bps
+from farlink_lab.choice import Choice, Task, choice_of, unusable
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
-from farlink_lab.profile import profiles
+from farlink_lab.profile import USUAL_MTU, profiles
 from farlink_lab.quantity import show_rate, show_time
 from farlink_lab.surrogate import Observation
 from farlink_lab.utilization import above_capacity
@@ -22,7 +21,6 @@ from farlink_lab.utilization import above_capacity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from farlink_lab.choice import Task
     from farlink_lab.records import Record
 
 Array = NDArray[np.float64]
@@ -105,23 +103,52 @@ class Ground:
         return tuple(dict.fromkeys(place.choice.control for place in self.places))
 
     def observations(self, task: Task) -> tuple[Observation, ...]:
-        """What the runs say of `task`; those that say nothing of it are left out."""
-        found = []
-        for place in self.places:
-            (expected,) = expected_bps(place.choice, np.array([place.rtt_s]), task=task, wire=self.measured)
-            told = [known for record in place.records if (known := converted_bps(record, task)) is not None]
-            # Runs that did just this are better than runs that tell of it by their course.
-            rates = [rate for rate, by_course in told if not by_course] or [rate for rate, _ in told]
-            if rates:
-                ratios = tuple(math.log(rate / expected) for rate in rates)
-                found.append(
-                    Observation(choice=place.choice, rtt_s=place.rtt_s, ratios=ratios, late=place.late)
-                )
-        return tuple(found)
+        """What the runs say of `task`: each as what it did itself, told apart by how much that was."""
+        return tuple(
+            found
+            for place in self.places
+            for found in observed(
+                place.choice, place.rtt_s, place.records, task=task, wire=self.measured, late=place.late
+            )
+        )
 
-    def is_converted(self, task: Task) -> bool:
+    def is_told_by_others(self, task: Task) -> bool:
         """Whether a configuration has no run that did just `task`, so that others tell of it."""
         return any(not any(task.is_of(record) for record in place.records) for place in self.places)
+
+
+def observed(
+    choice: Choice,
+    rtt_s: float,
+    records: Iterable[Record],
+    *,
+    task: Task,
+    wire: Wire,
+    late: bool = False,
+) -> list[Observation]:
+    """What runs of one configuration at one RTT (s) say of `task`, by how much they did.
+
+    Runs that moved nothing say nothing.
+    """
+    told: dict[Task, list[tuple[float, float]]] = {}
+    for record in records:
+        done, rate = task.done_by(record), record.throughput_bps
+        if done is None or not rate:
+            continue
+        (expected,) = expected_bps(choice, np.array([rtt_s]), task=done, wire=wire)
+        alike = next((asked for asked in told if asked.is_of(record)), None)
+        alike = alike or Task(mode="size" if record.mode == "size" else "duration", amount=record.amount)
+        told.setdefault(alike, []).append((math.log(rate / expected), task.doublings(done)))
+    return [
+        Observation(
+            choice=choice,
+            rtt_s=rtt_s,
+            ratios=tuple(ratio for ratio, _ in runs),
+            late=late,
+            doublings=float(np.median([doublings for _, doublings in runs])),
+        )
+        for runs in told.values()
+    ]
 
 
 def ground(

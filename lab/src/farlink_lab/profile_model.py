@@ -53,7 +53,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         made: When, RFC 3339; `None` is now.
 
     Raises:
-        ModelFileError: where the runs tell of no size or duration, are of several movers or of another's
+        ModelFileError: where no run moved anything, or they are of several movers or of another's
             files, differ in what a reader cannot choose, or are of nothing that it could.
     """
     mover = _mover(ground)
@@ -63,13 +63,11 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         )
     notes = _notes(ground, mover)
     rtts = _with_middles(ground.rtt_s)
-    sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
-    durations = _table(ground, rtts, [Task(mode="duration", amount=amount) for amount in DURATIONS_S])
-    if sizes is None or durations is None:
-        raise ModelFileError(
-            "the runs' samples do not tell their phases, so nothing tells of other sizes: measure with "
-            "longer runs"
-        )
+    try:
+        sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
+        durations = _table(ground, rtts, [Task(mode="duration", amount=amount) for amount in DURATIONS_S])
+    except AdviceError as error:
+        raise ModelFileError(str(error)) from error
     wire = ground.asked
     return {
         "schema": SCHEMA,
@@ -186,10 +184,10 @@ def _notes(ground: Ground, mover: str) -> list[str]:
         notes.append(f"left out, as farlink has no such streams, buffers or blocks: {'; '.join(beyond)}")
     if ground.late_note:
         notes.append(ground.late_note)
-    return [*notes, _conversion_note(ground)]
+    return [*notes, _sizes_note(ground)]
 
 
-def _conversion_note(ground: Ground) -> str:
+def _sizes_note(ground: Ground) -> str:
     """From which sizes and durations the others are told."""
     runs = [record for place in ground.places for record in place.records]
     known = []
@@ -199,8 +197,8 @@ def _conversion_note(ground: Ground) -> str:
             low, high = show(min(amounts)), show(max(amounts))
             known.append(f"{what} of {low}" if low == high else f"{what} from {low} to {high}")
     return (
-        f"measured were {' and '.join(known)}: others are told by the two phases of those runs, and that a "
-        "longer transfer goes on as they did is assumed"
+        f"measured were {' and '.join(known)}: others are the model's, times how far those runs were "
+        "from the model of what they did"
     )
 
 
@@ -208,12 +206,9 @@ def _digits(rtt_s: float) -> float:
     return float(f"{rtt_s:.6g}")
 
 
-def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array | None:
-    """Θ by RTT, task and configuration; `None` where a task has no answer."""
-    try:
-        advisers = [Adviser(ground, task) for task in tasks]
-    except AdviceError:
-        return None
+def _table(ground: Ground, rtts: Array, tasks: Sequence[Task]) -> Array:
+    """Θ by RTT, task and configuration."""
+    advisers = [Adviser(ground, task) for task in tasks]
     return np.array([[adviser.throughput_bps(float(rtt)) for adviser in advisers] for rtt in rtts])
 
 

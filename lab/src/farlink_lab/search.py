@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from farlink_lab.choice import Task, choice_asked, task_of
-from farlink_lab.course import converted_bps
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, most_bps
-from farlink_lab.ground import unmeasured
+from farlink_lab.ground import observed, unmeasured
 from farlink_lab.surrogate import WORST, Observation, Surrogate
 
 if TYPE_CHECKING:
@@ -83,22 +82,37 @@ class Search:
     def learn(self, observations: Sequence[Observation]) -> None:
         """Replaces what was known by `observations`."""
         controls = [choice.control for choice in self.choices]
-        surrogate = Surrogate(observations, wire=self._wire, controls=controls)
+        self._surrogate = surrogate = Surrogate(observations, wire=self._wire, controls=controls)
         self._spans: dict[Choice, list[float]] = {}
         for one in sorted(observations, key=lambda one: one.rtt_s):
             self._spans.setdefault(one.choice, []).append(one.rtt_s)
-        mean, self._covariance = surrogate.together(self._places)
+        self._gains: dict[float, Array] = {}
+        mean, _ = surrogate.together(self._places)
         shape = (len(self.choices), len(self.rtts_s))
         self._noise = surrogate.noise_at([rtt for _, rtt in self._places])
         self._known = np.minimum(self._expected + mean.reshape(shape), self._most)
 
-    def gains(self) -> Array:
-        """What a run of each configuration at each RTT should add to ln Θ, over all RTTs, shape (n, k)."""
+    def gains(self, doublings: float = 0.0) -> Array:
+        """What a run of each configuration at each RTT should add to ln Θ, over all RTTs, shape (n, k).
+
+        Args:
+            doublings: log2 of how many times as much the run does as is asked about.
+        """
+        if doublings not in self._gains:
+            self._gains[doublings] = self._gains_of(doublings)
+        return self._gains[doublings]
+
+    def _gains_of(self, doublings: float) -> Array:
         n, k = len(self.choices), len(self.rtts_s)
         if n < 2:
             return np.ones((n, k))
+        asked = [0.0] * (n * k)
+        _, covariance = self._surrogate.together(
+            [*self._places, *self._places], doublings=[*asked, *[doublings] * (n * k)]
+        )
+        own, across = np.diag(covariance)[n * k :], covariance[n * k :, : n * k]
         # What one standard deviation of a run (row) moves of what is known of a place (column).
-        moved = self._covariance / np.sqrt(np.diag(self._covariance) + self._noise**2)[:, None]
+        moved = across / np.sqrt(own + self._noise**2)[:, None]
         by_rtt = moved.reshape(n * k, n, k)
         gains: Array = sum(
             (expected_rise(self._known[:, at], by_rtt[:, :, at]) for at in range(k)), start=np.zeros(n * k)
@@ -186,20 +200,18 @@ class PlanSearch:
             run = self._runs.get(record.run or "")
             if run is not None and record.outcome != "interrupted":
                 told.setdefault((choice_asked(run.configuration), run.rtt_s), []).append(record)
-        self.search.learn(
-            [found for place, group in told.items() if (found := self._observed(*place, group))]
-        )
+        self.search.learn([found for place, group in told.items() for found in self._observed(*place, group)])
 
     def next_run(self, left: Sequence[Run], *, time_s: Callable[[Run], float], most_s: float) -> Run | None:
         """The run of `left` that is worth most for its time; `None` where none fits into `most_s` seconds.
 
         Of what was measured as often, the earlier in the plan's order goes first.
         """
-        gains = self.search.gains()
         rows = {choice: index for index, choice in enumerate(self.search.choices)}
         columns = {rtt: index for index, rtt in enumerate(self.search.rtts_s)}
         worth = [
-            gains[rows[choice_asked(run.configuration)], columns[run.rtt_s]] / time_s(run)
+            self.search.gains(self._doublings(run))[rows[choice_asked(run.configuration)], columns[run.rtt_s]]
+            / time_s(run)
             if time_s(run) <= most_s
             else -1.0
             for run in left
@@ -207,16 +219,22 @@ class PlanSearch:
         best = int(np.argmax(worth)) if worth else 0
         return left[best] if worth and worth[best] >= 0 else None
 
-    def _observed(self, choice: Choice, rtt_s: float, group: Sequence[Record]) -> Observation | None:
+    def _doublings(self, run: Run) -> float:
+        """log2 of how many times as much as is asked about a run does, at capacity where that is unknown."""
+        own = task_of(run.configuration)
+        if own.mode == self.task.mode:
+            return self.task.doublings(own)
+        rate = self._wire.capacity_bps / 8
+        amount = own.amount * rate if own.mode == "duration" else own.amount / rate
+        return self.task.doublings(Task(mode=self.task.mode, amount=amount))
+
+    def _observed(self, choice: Choice, rtt_s: float, group: Sequence[Record]) -> list[Observation]:
         good = [record for record in group if record.outcome == "ok"]
-        told = [record for record in good if not record.overrun] or good
-        rates = [rate for record in told if (rate := converted_bps(record, self.task))]
-        (expected,) = expected_bps(choice, np.array([rtt_s]), task=self.task, wire=self._wire)
-        ratios = [math.log(rate / expected) for rate, _ in rates]
         if not good:
             # What failed is not tried again before all else.
-            ratios = [WORST] * len(group)
-        return Observation(choice=choice, rtt_s=rtt_s, ratios=tuple(ratios)) if ratios else None
+            return [Observation(choice=choice, rtt_s=rtt_s, ratios=(WORST,) * len(group))]
+        told = [record for record in good if not record.overrun] or good
+        return observed(choice, rtt_s, told, task=self.task, wire=self._wire)
 
 
 def task_sought(plan: Plan) -> Task:

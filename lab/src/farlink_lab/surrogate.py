@@ -1,4 +1,4 @@
-"""What few measurements say of those not made: a Gaussian process over configurations and RTTs.
+"""What few measurements say of those not made: a Gaussian process over configurations, RTTs and sizes.
 
 What varies is ln(Θ/Θ_model), by how much a transfer differs from the model: 0 before anything is measured.
 It is taken for the sum of what all configurations share, what those of one congestion control share, and
@@ -6,6 +6,10 @@ what is a configuration's own; each changes smoothly with ln τ. Two configurati
 are the more alike the less their numbers of streams, how far their windows bind, and their blocks differ.
 What a mover was told besides, such as options, tells as much apart as a congestion control. (Rasmussen and
 Williams, Gaussian Processes for Machine Learning, 2006, 2.2; the numerics are scikit-learn's.)
+
+A transfer of another size, or of another duration, is compared with the model of just that transfer, and says
+the less of the one asked about the more doublings lie between them: the model has what a size changes by
+itself, as slow start weighs less in a larger one.
 
 How far transfers differ, and how far runs of a kind spread, grow with the RTT alike: the fewer round trips a
 transfer has, the more one loss or one late step costs it. A run at a long RTT says accordingly less of a
@@ -16,7 +20,8 @@ believed against all that its neighbours show. (Tipping and Lawrence 2005: the v
 every run has a weight.)
 
 The scales below are set, not fitted: a dozen probes cannot tell them. They are those under which one
-campaign of 56 places (bench/advice.md) was most likely, and hold for another of the same plan.
+campaign of 56 places (bench/advice.md) was most likely, and hold for another of the same plan; that of sizes
+is the one under which a campaign of 216 places was.
 """
 
 from __future__ import annotations
@@ -48,6 +53,8 @@ SHARED_LENGTH, CONTROL_LENGTH, OWN_LENGTH = 2.5, 2.5, 5.0
 STREAMS_LENGTH, WINDOW_LENGTH = 4.0, 2.5
 # Of blocks, in doublings: as of streams, for no campaign that set these scales varied them.
 BLOCK_LENGTH = 4.0
+# In doublings of the size, or of the duration: for all three.
+SIZE_LENGTH = 8.0
 # All of these, and the spread of runs, grow as (1 + τ/GROWTH_RTT_S)^GROWTH: 2.5 times by 366 ms.
 GROWTH_RTT_S, GROWTH = 0.18, 0.8
 # Windows that hold eight times the connection, or an eighth, are as good as boundless or as binding.
@@ -79,20 +86,24 @@ class Observation:
         rtt_s: τ.
         ratios: ln(Θ/Θ_model) of each run.
         late: Whether the emulator fell behind in all of them.
+        doublings: log2 of how many times as much they did as is asked about.
 
     Raises:
-        SurrogateError: where τ is not finite or not above 0, or there is no run, or one that is no number.
+        SurrogateError: where τ is not finite or not above 0, or there is no run, or a value is no number.
     """
 
     choice: Choice
     rtt_s: float
     ratios: tuple[float, ...]
     late: bool = False
+    doublings: float = 0.0
 
     def __post_init__(self) -> None:
         _check_rtts([self.rtt_s])
         if not self.ratios or not all(map(math.isfinite, self.ratios)):
             raise SurrogateError("a place needs runs, each with a finite logarithm of its ratio to the model")
+        if not math.isfinite(self.doublings):
+            raise SurrogateError(f"{self.doublings:g} doublings: how much runs did must be finite")
 
     @property
     def median(self) -> float:
@@ -123,7 +134,9 @@ class Surrogate:
         self.noise = spread(observations)
         self._process = None
         if observations:
-            features = np.array([self._features(one.choice, one.rtt_s) for one in observations])
+            features = np.array(
+                [self._features(one.choice, one.rtt_s, one.doublings) for one in observations]
+            )
             grown = growth([one.rtt_s for one in observations])
             runs = [
                 np.clip(one.ratios, WORST, BEST) / by for one, by in zip(observations, grown, strict=True)
@@ -142,49 +155,58 @@ class Surrogate:
         spread_at: Array = self.noise * growth(rtt_s)
         return spread_at
 
-    def at(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
+    def at(
+        self, places: Sequence[tuple[Choice, float]], *, doublings: Sequence[float] | None = None
+    ) -> tuple[Array, Array]:
         """Mean and standard deviation of ln(Θ/Θ_model), without a run's own spread, each of shape (n,).
 
         Args:
             places: n configurations, each with an RTT in seconds.
+            doublings: Of what is done there, as `Observation` has them; `None` is what is asked about.
 
         Raises:
             SurrogateError: where an RTT is not finite or not above 0.
         """
-        mean, covariance = self.together(places)
+        mean, covariance = self.together(places, doublings=doublings)
         return mean, np.sqrt(np.clip(np.diag(covariance), 0, None))
 
-    def together(self, places: Sequence[tuple[Choice, float]]) -> tuple[Array, Array]:
+    def together(
+        self, places: Sequence[tuple[Choice, float]], *, doublings: Sequence[float] | None = None
+    ) -> tuple[Array, Array]:
         """Mean, shape (n,), and covariance, shape (n, n), of ln(Θ/Θ_model).
 
         Args:
             places: n configurations, each with an RTT in seconds.
+            doublings: Of what is done there, as `Observation` has them; `None` is what is asked about.
 
         Raises:
             SurrogateError: where an RTT is not finite or not above 0.
         """
         _check_rtts([rtt for _, rtt in places])
-        features = np.array([self._features(choice, rtt) for choice, rtt in places])
+        done = [0.0] * len(places) if doublings is None else doublings
+        features = np.array(
+            [self._features(choice, rtt, size) for (choice, rtt), size in zip(places, done, strict=True)]
+        )
         grown = growth([rtt for _, rtt in places])
         if self._process is None:
             return np.zeros(len(places)), np.asarray(self._kernel()(features)) * np.outer(grown, grown)
         mean, covariance = self._process.predict(features, return_cov=True)
         return np.asarray(mean) * grown, np.asarray(covariance) * np.outer(grown, grown)
 
-    def _features(self, choice: Choice, rtt_s: float) -> list[float]:
+    def _features(self, choice: Choice, rtt_s: float, doublings: float) -> list[float]:
         held = MOST_DOUBLINGS
         if choice.buffer_bytes is not None:
             share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
             held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
         marks = [float(choice.control == one) for one in self.controls]
-        return [math.log(rtt_s), math.log2(choice.streams), held, choice.block_doublings, *marks]
+        return [math.log(rtt_s), doublings, math.log2(choice.streams), held, choice.block_doublings, *marks]
 
     def _kernel(self) -> Any:
         names = [_TOLD_APART] * len(self.controls)
         terms = (
-            (SHARED, [SHARED_LENGTH, *[_IGNORED] * (3 + len(names))]),
-            (OF_CONTROL, [CONTROL_LENGTH, *[_IGNORED] * 3, *names]),
-            (OWN, [OWN_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, BLOCK_LENGTH, *names]),
+            (SHARED, [SHARED_LENGTH, SIZE_LENGTH, *[_IGNORED] * (3 + len(names))]),
+            (OF_CONTROL, [CONTROL_LENGTH, SIZE_LENGTH, *[_IGNORED] * 3, *names]),
+            (OWN, [OWN_LENGTH, SIZE_LENGTH, STREAMS_LENGTH, WINDOW_LENGTH, BLOCK_LENGTH, *names]),
         )
         shared, control, own = (
             ConstantKernel(size**2, "fixed") * Matern(lengths, "fixed", nu=1.5) for size, lengths in terms

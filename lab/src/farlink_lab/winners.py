@@ -40,7 +40,7 @@ class Winners:
         throughput_bps: Shape (m, k): what it should reach.
         as_good: Shape (m, k): how many configurations, itself among them, should reach 98% of that.
         extrapolated: Shape (m, k): whether the winner's own runs lie all to one side of that RTT.
-        converted: Whether sizes rest on runs of other sizes or durations.
+        told_by_others: Whether sizes rest on runs of other sizes or durations.
         measured_s: The RTTs that were measured.
         late_note: What is to be said of late runs; empty where none is late.
         others: Movers whose runs count for nothing here.
@@ -53,7 +53,7 @@ class Winners:
     throughput_bps: Array
     as_good: NDArray[np.int64]
     extrapolated: NDArray[np.bool_]
-    converted: bool
+    told_by_others: bool
     measured_s: Array
     late_note: str
     others: tuple[str, ...]
@@ -88,7 +88,7 @@ def winners(records: Sequence[Record]) -> Winners | Refusal:
         throughput_bps=top,
         as_good=(rates >= AS_GOOD * top[:, :, None]).sum(axis=2),
         extrapolated=np.take_along_axis(beyond, best[:, :, None], axis=2)[:, :, 0],
-        converted=any(adviser.ground.is_converted(adviser.task) for adviser in advisers),
+        told_by_others=any(adviser.ground.is_told_by_others(adviser.task) for adviser in advisers),
         measured_s=rtts,
         late_note=stood.late_note,
         others=stood.others,

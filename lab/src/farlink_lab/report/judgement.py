@@ -83,10 +83,9 @@ _EXTRAPOLATED = (
     " Cells with a cross are extrapolated: the winner there was measured at shorter RTTs alone or at longer "
     "ones alone, and nothing bounds how far its prediction errs."
 )
-_CONVERTED = (
-    " No configuration was measured at all these sizes: a run tells of another size by its two phases, "
-    "ramp-up and then its sustained throughput for as long as it takes. For sizes beyond those of the runs "
-    "that is an assumption."
+_TOLD_BY_OTHERS = (
+    " No configuration was measured at all these sizes: a run tells of another size by how far it was from "
+    "the model of its own. The farther a size lies from those of the runs, the less they say of it."
 )
 
 
@@ -149,7 +148,7 @@ def winners(won: Winners | Refusal) -> str:
     if isinstance(won, Refusal):
         return f"<h2>Which configuration wins where</h2>\n{markup.items([f'Not told: {won.reason}.'])}"
     caption = _WINNERS + (_EXTRAPOLATED if won.extrapolated.any() else "")
-    caption += _CONVERTED if won.converted else ""
+    caption += _TOLD_BY_OTHERS if won.told_by_others else ""
     if won.others:
         names = " and ".join(won.others)
         caption += f" Runs of {names} are not in it: it is for choosing how farlink moves data."
