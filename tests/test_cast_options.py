@@ -154,8 +154,10 @@ def test_what_appears_in_a_directory_is_sent(star: Emulation, tmp_path: Path) ->
         sender(star, named, options=watch) as sending,
     ):
         assert stored(receiving) == "named"
+        assert sending.until("begun")["begun"]["path"] == "named"
         file_of(tmp_path / "moved", 3000).rename(feed / "moved")
         assert stored(receiving) == "feed/moved"
+        assert sending.until("begun")["begun"]["path"] == "feed/moved"
         file_of(feed / "a/b/written", 700_000)
         assert stored(receiving) == "feed/a/b/written"
         with (feed / "slow").open("wb") as slow:

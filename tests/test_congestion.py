@@ -159,6 +159,14 @@ def test_hosts_may_default_to_it_and_two_may_share_it() -> None:
     wait_until_gone("htcp")
 
 
+def test_what_is_asked_for_is_not_undone_by_a_route_with_another() -> None:
+    with Emulation(options=["--congestion", "reno"]) as one, serving(one):
+        assert moved(one, "--bytes", "1MiB")["congestion"] == "reno"
+        assert moved(one, "--bytes", "1MiB", "--congestion", "cubic")["congestion"] == "cubic"
+        if listed().get("circuit", {}).get("state") == "loadable":
+            assert moved(one, "--bytes", "1MiB", "--circuit", "10gbit")["congestion"] == "circuit"
+
+
 def test_nothing_stays_loaded_after_sigkill() -> None:
     needs_loading("scalable")
     with Emulation(options=["--congestion", "scalable"]) as emulation:

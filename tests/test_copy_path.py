@@ -69,6 +69,28 @@ def test_over_a_long_path_it_sends_as_the_host_does(long: Ends, source: Path, tm
     assert "congestion_reason" not in record
 
 
+@pytest.fixture(scope="module")
+def routed() -> Iterator[Ends]:
+    """Hosts whose routes have a congestion control of their own, which connections get as they are opened."""
+    options = ["--rate", "500mbit", "--rtt", "20ms", "--congestion", "reno"]
+    with Emulation(options=options) as emulation, ends(emulation) as both:
+        yield both
+
+
+def test_what_a_route_has_of_its_own_is_kept_where_nobody_chose(
+    routed: Ends, source: Path, tmp_path: Path
+) -> None:
+    assert routed.copy(source, routed.far(tmp_path / "copy")).record["congestion"] == "reno"
+
+
+def test_what_somebody_chose_is_not_undone_by_the_route(routed: Ends, source: Path, tmp_path: Path) -> None:
+    there = tmp_path / "copy"
+    record = routed.copy(source, routed.far(there), "--congestion", "cubic", "--streams", "2").record
+    assert (record["congestion"], record["streams"]) == ("cubic", 2)
+    record = routed.copy(routed.far(source), tmp_path / "back", "--congestion", "cubic").record
+    assert record["congestion"] == "cubic"
+
+
 @pytest.mark.parametrize("named", [("--congestion", "reno"), ("--buffer", "1MiB")])
 def test_what_somebody_chose_is_kept(
     short: Ends, source: Path, tmp_path: Path, named: tuple[str, str]

@@ -100,6 +100,13 @@ pub enum Notice<'a> {
         /// From where they seem to come.
         by: IpAddr,
     },
+    /// The first packet of a product leaves.
+    Begun {
+        /// What.
+        path: &'a str,
+        /// When: the time of day, RFC 3339.
+        at: String,
+    },
     /// Something that was named is not sent.
     NotSent(NotSent),
     /// A receiver could not store a product.

@@ -67,7 +67,7 @@ pub(crate) struct Copy {
     /// Parallel TCP connections, up to 512; by the path's round trip and rate otherwise, 2 of a circuit
     #[arg(long, short = 'P', value_name = "N", value_parser = streams)]
     streams: Option<Streams>,
-    /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise
+    /// Congestion control of the sender, as in cubic, or auto to let it choose; the host's default otherwise, or BBR over a long path where that is CUBIC
     #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion)]
     congestion: Option<Name>,
     /// Hold this rate of the wire, which the connection's owner guarantees: congestion control circuit

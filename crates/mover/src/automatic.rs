@@ -32,7 +32,7 @@ pub(crate) fn follows_path(request: &copy::Request) -> bool {
 pub(crate) fn begin(stream: &TcpStream) {
     // One that was taken has begun already. Where there is no CUBIC it is the host's default, as without this.
     if stream.peer_addr().is_err() {
-        let _ = socket::set_congestion(stream, "cubic");
+        let _ = socket::set_congestion(stream, BEGINNING);
     }
 }
 
@@ -42,19 +42,43 @@ fn is_short(stream: &TcpStream) -> io::Result<bool> {
     Ok(rtt > Nanos::ZERO && rtt < SHORT)
 }
 
-/// What is chosen where nobody chose: the host's default, but over a short path what the connection began with, and why.
+/// What is chosen where nobody chose, and why where that is not the host's default. Over a short path it is what the connection began with.
+/// Over others it is the default, or what the route has of its own; but where that default is the kernel's, which nobody chose either, BBR,
+/// if it can be had.
 pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
-    let default = socket::default_congestion()?;
-    if socket::congestion(stream)? == default {
-        return Ok(None);
-    }
+    let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
     if is_short(stream)? {
-        return Ok(Some(format!(
-            "a round trip is shorter than {SHORT}, which {default} would pace for nothing"
-        )));
+        let reason = format!("a round trip is shorter than {SHORT}, which {default} would pace for nothing");
+        return Ok((has != default).then_some(reason));
     }
-    socket::set_congestion(stream, &default)?;
+    match over_a_long_path(&has, &default) {
+        Long::Kept => {}
+        Long::Bbr if congestion::choose(stream, "bbr", &mut None).is_ok() => {
+            let reason = format!("{default}, this host's default, takes too long to grow again after a loss");
+            return Ok(Some(reason));
+        }
+        Long::Bbr | Long::Default => socket::set_congestion(stream, &default)?,
+    }
     Ok(None)
+}
+
+/// What becomes of a connection's congestion control over a long path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Long {
+    /// It is the default, or the route's.
+    Kept,
+    /// It was chosen for a short path.
+    Default,
+    /// Nobody chose it.
+    Bbr,
+}
+
+fn over_a_long_path(has: &str, default: &str) -> Long {
+    match (has, default) {
+        (BEGINNING, BEGINNING) => Long::Bbr,
+        (BEGINNING, _) => Long::Default,
+        _ => Long::Kept,
+    }
 }
 
 /// Chooses for the connections of one transfer and returns why. What had to be loaded for it is loaded by the time that it
@@ -88,6 +112,9 @@ fn preference(rtt: Nanos, is_buffer_fixed: bool) -> (&'static [&'static str], St
     (&["bbr", "htcp", "cubic"], reason)
 }
 
+/// What connections begin with whose congestion control is chosen later. It is the kernel's default, too.
+const BEGINNING: &str = "cubic";
+
 /// To what a round trip is rounded: a tenth of a millisecond.
 const SHOWN: u64 = 100_000;
 
@@ -110,6 +137,14 @@ mod tests {
     fn only_long_round_trips_without_a_fixed_buffer_want_bbr() {
         assert_eq!([first(0, false), first(183, false), first(366, false)], ["cubic", "cubic", "bbr"]);
         assert_eq!(first(366, true), "cubic");
+    }
+
+    #[test]
+    fn over_a_long_path_the_kernels_own_default_gives_way_alone() {
+        assert_eq!(over_a_long_path("cubic", "cubic"), Long::Bbr);
+        assert_eq!(over_a_long_path("cubic", "htcp"), Long::Default);
+        assert_eq!(over_a_long_path("htcp", "htcp"), Long::Kept);
+        assert_eq!(over_a_long_path("htcp", "cubic"), Long::Kept, "the route has it");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
 use crate::secure::Trust;
 use crate::server::for_circuits;
-use crate::tuning::{Origin, Role, Tuning, tune};
+use crate::tuning::{Origin, Role, TuneError, Tuning, insist, tune};
 
 mod dialling;
 mod error;
@@ -258,6 +258,9 @@ impl Dial {
     fn introduce(&self, opening: &mut Opening, stream: u16, poller: &Poller) -> io::Result<bool> {
         if !opening.is_connected {
             opening.connected(poller)?;
+            if let Some(stream) = opening.channel.tcp() {
+                insist(stream, self.role, &self.tuning).map_err(io::Error::other)?;
+            }
             let trust = self.trust.as_ref().filter(|_| self.protect_data);
             let preamble = Preamble { token: self.token, stream, sealed: trust.is_some() }.encode();
             match trust {
@@ -272,9 +275,12 @@ impl Dial {
     /// What a failure of a connection that was there means.
     fn told(&self, at: &Place, error: io::Error) -> DialError {
         let at = at.to_string();
-        match ChannelError::within(&error) {
-            Some(_) => self.explained(at, ControlError::from_receive(error)),
-            None => DialError::Connect { at, source: error },
+        match error.downcast::<TuneError>() {
+            Ok(source) => DialError::tune(source),
+            Err(error) if ChannelError::within(&error).is_some() => {
+                self.explained(at, ControlError::from_receive(error))
+            }
+            Err(source) => DialError::Connect { at, source },
         }
     }
 

@@ -118,15 +118,34 @@ pub(crate) fn tune(
     if wanted.chosen_later && role == Role::Sender {
         automatic::begin(stream);
     }
-    // What is chosen automatically needs the round trip, which an open connection knows.
-    let congestion = wanted.congestion.as_ref().filter(|name| name.as_str() != AUTO);
-    if let (Some(name), Role::Sender) = (congestion, role) {
-        let asked = name.as_str();
-        congestion::choose(stream, asked, loaded)?;
-        let granted = socket::congestion(stream).map_err(TuneError::Option)?;
-        if granted != asked {
-            return Err(TuneError::OtherCongestion { asked: asked.to_owned(), granted });
-        }
+    choose(stream, role, wanted, loaded)
+}
+
+/// Chooses the congestion control again once the connection is open, where it has another: a route may have one of its own (`congctl` of
+/// ip-route), which a connection gets as it is opened, whatever was chosen for it.
+pub(crate) fn insist(stream: &TcpStream, role: Role, wanted: &Tuning) -> Result<(), TuneError> {
+    let has = socket::congestion(stream).map_err(TuneError::Option)?;
+    match &wanted.congestion {
+        Some(name) if name.as_str() != has => choose(stream, role, wanted, &mut None),
+        _ => Ok(()),
+    }
+}
+
+/// The congestion control of a sender, where one was asked for by name: what is chosen automatically needs the round trip, which an open
+/// connection knows.
+fn choose(
+    stream: &TcpStream,
+    role: Role,
+    wanted: &Tuning,
+    loaded: &mut Option<Loaded>,
+) -> Result<(), TuneError> {
+    let named = wanted.congestion.as_ref().filter(|name| name.as_str() != AUTO);
+    let (Some(name), Role::Sender) = (named, role) else { return Ok(()) };
+    let asked = name.as_str();
+    congestion::choose(stream, asked, loaded)?;
+    let granted = socket::congestion(stream).map_err(TuneError::Option)?;
+    if granted != asked {
+        return Err(TuneError::OtherCongestion { asked: asked.to_owned(), granted });
     }
     Ok(())
 }

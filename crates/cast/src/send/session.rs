@@ -301,6 +301,9 @@ impl<'a> Session<'a> {
                     send,
                     Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. }
                 );
+                if let Send::Data { header: Data { product, offset: 0, repair: false, .. }, .. } = send {
+                    tell(Notice::Begun { path: self.products.path(product), at: rfc3339_now() });
+                }
                 self.send(send)?;
                 repairs += u32::from(is_repair);
                 if repairs >= REPAIRS_BETWEEN {

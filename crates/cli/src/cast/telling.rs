@@ -81,6 +81,7 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
             json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
         }
         Notice::Others { by } => json!({"others": {"address": by.to_string()}}),
+        Notice::Begun { path, at } => json!({"begun": {"path": path, "at": at}}),
         Notice::NotSent(not) => {
             json!({"path": not.path, "outcome": if not.failed { "failed" } else { "skipped" }, "reason": not.reason})
         }
