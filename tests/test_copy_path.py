@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,6 @@ from emulation import ROOT, Emulation, next_line, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,19 @@ def test_over_a_long_path_it_sends_as_the_host_does(long: Ends, source: Path, tm
     record = long.copy(source, long.far(tmp_path / "copy")).record
     assert record["congestion"] == "reno"
     assert "congestion_reason" not in record
+
+
+def test_over_a_long_path_the_kernels_own_default_gives_way_to_bbr(
+    far: Ends, source: Path, tmp_path: Path
+) -> None:
+    settings = Path("/proc/sys/net/ipv4")
+    if (settings / "tcp_congestion_control").read_text().strip() != "cubic":
+        pytest.skip("this machine's administrator has chosen another")
+    if "bbr" not in (settings / "tcp_available_congestion_control").read_text().split():
+        pytest.skip("this kernel has no BBR")
+    record = far.copy(source, far.far(tmp_path / "copy")).record
+    assert record["congestion"] == "bbr"
+    assert record["congestion_reason"].startswith("cubic, this host's default, takes too long")
 
 
 @pytest.fixture(scope="module")

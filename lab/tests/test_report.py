@@ -101,7 +101,9 @@ def test_the_map_of_winners_is_drawn_with_its_legend(browser):
     place = browser.find_element(By.ID, "winners")
     assert place.find_element(By.CSS_SELECTOR, ".heatmaplayer image").size["width"] > 200
     assert "cubic ×1, full buffers" in place.find_element(By.CSS_SELECTOR, ".legend").text
-    assert "model of its own" in place.find_element(By.XPATH, "..").find_element(By.TAG_NAME, "figcaption").text
+    assert (
+        "model of its own" in place.find_element(By.XPATH, "..").find_element(By.TAG_NAME, "figcaption").text
+    )
 
 
 def test_the_console_is_quiet_and_nothing_is_fetched(browser, report):

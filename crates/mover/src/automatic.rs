@@ -43,13 +43,13 @@ fn is_short(stream: &TcpStream) -> io::Result<bool> {
 }
 
 /// What is chosen where nobody chose, and why where that is not the host's default. Over a short path it is what the connection began with.
-/// Over others it is the default, or what the route has of its own; but where that default is the kernel's, which nobody chose either, BBR,
+/// Over others it is the default, or what the route has of its own (but CUBIC, which cannot be told from the beginning); but where that default is the kernel's, which nobody chose either, BBR,
 /// if it can be had.
 pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
     let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
     if is_short(stream)? {
         let reason = format!("a round trip is shorter than {SHORT}, which {default} would pace for nothing");
-        return Ok((has != default).then_some(reason));
+        return Ok((has == BEGINNING && has != default).then_some(reason));
     }
     match over_a_long_path(&has, &default) {
         Long::Kept => {}
@@ -57,7 +57,9 @@ pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
             let reason = format!("{default}, this host's default, takes too long to grow again after a loss");
             return Ok(Some(reason));
         }
-        Long::Bbr | Long::Default => socket::set_congestion(stream, &default)?,
+        // It has the default already.
+        Long::Bbr => {}
+        Long::Default => socket::set_congestion(stream, &default)?,
     }
     Ok(None)
 }

@@ -126,7 +126,13 @@ pub(crate) fn tune(
 pub(crate) fn insist(stream: &TcpStream, role: Role, wanted: &Tuning) -> Result<(), TuneError> {
     let has = socket::congestion(stream).map_err(TuneError::Option)?;
     match &wanted.congestion {
-        Some(name) if name.as_str() != has => choose(stream, role, wanted, &mut None),
+        Some(name) if name.as_str() != has => match choose(stream, role, wanted, &mut None) {
+            // It was allowed before: the route has its own locked.
+            Err(TuneError::Congestion(CongestionError::Forbidden { name: asked })) => {
+                Err(TuneError::OtherCongestion { asked, granted: has })
+            }
+            other => other,
+        },
         _ => Ok(()),
     }
 }

@@ -199,7 +199,7 @@ class Adviser:
         for choice, rate, expected, wide in zip(self.ground.choices, rates, models, deviation, strict=True):
             own = _nearest(errors[choice])
             reach = _reach(pooled if own is None else own)
-            if own is None or not self._did_just_this(choice):
+            if own is None or not self._did_just_this(choice, rtt_s):
                 reach = max(reach, NORMAL * float(wide))
             measured = self.measured_s(choice)
             extrapolated = elsewhere or not measured or unmeasured(rtt_s, measured)
@@ -263,9 +263,10 @@ class Adviser:
     def _errors(self, rtt_s: float) -> dict[Choice, list[list[float]]]:
         """|ln Θ − ln Θ predicted| of the runs at each inner RTT, foretold without that RTT.
 
-        By configuration; RTT by RTT, the nearest to `rtt_s` first.
+        By configuration: those of runs of just the task, then those of others; of each the nearest RTT first.
         """
         errors: dict[Choice, list[list[float]]] = {choice: [] for choice in self.ground.choices}
+        of_others: dict[Choice, list[list[float]]] = {choice: [] for choice in self.ground.choices}
         for left_out in sorted(self.ground.rtt_s[1:-1], key=lambda rtt: abs(math.log(rtt / rtt_s))):
             kept = [one for one in self.observations if one.rtt_s != left_out]
             # How far late runs lie from what is foretold says as much of the emulator's machine.
@@ -280,11 +281,19 @@ class Adviser:
                 [(one.choice, one.rtt_s) for one in gone], doublings=[one.doublings for one in gone]
             )
             for one, mean in zip(gone, means, strict=True):
-                errors[one.choice].append([abs(ratio - float(mean)) for ratio in one.ratios])
-        return errors
+                told = of_others if one.doublings else errors
+                told[one.choice].append([abs(ratio - float(mean)) for ratio in one.ratios])
+        return {choice: [*own, *of_others[choice]] for choice, own in errors.items()}
 
-    def _did_just_this(self, choice: Choice) -> bool:
-        return any(one.choice == choice and not one.doublings for one in self.observations)
+    def _did_just_this(self, choice: Choice, rtt_s: float) -> bool:
+        """Whether runs of just the task tell of `choice` at its measured RTTs on both sides of one."""
+        measured = self.measured_s(choice)
+        beside = {
+            max((rtt for rtt in measured if rtt <= rtt_s), default=None),
+            min((rtt for rtt in measured if rtt >= rtt_s), default=None),
+        } - {None}
+        own = {one.rtt_s for one in self.observations if one.choice == choice and not one.doublings}
+        return beside <= own
 
     def _bounds(self, choice: Choice, rtt_s: float) -> Interval | None:
         by_rtt = {
@@ -304,13 +313,12 @@ class Adviser:
 
     def _told_by_others(self) -> str:
         """What is assumed of a size or duration that some configuration was not measured with."""
-        took = [
-            done
-            for place in self.ground.places
-            for record in place.records
-            if (done := self.task.done_by(record)) is not None
-        ]
-        near = min(took, key=lambda done: abs(self.task.doublings(done)))
+        took: dict[Choice, list[Task]] = {}
+        for place in self.ground.places:
+            done = [done for record in place.records if (done := self.task.done_by(record)) is not None]
+            took.setdefault(place.choice, []).extend(done)
+        nearest = [min(done, key=lambda one: abs(self.task.doublings(one))) for done in took.values() if done]
+        near = max(nearest, key=lambda one: abs(self.task.doublings(one)))
         said = (
             f"not every configuration has runs of {self.task.shown}: those of others tell of it, each by how "
             "far it was from the model of what it did itself"

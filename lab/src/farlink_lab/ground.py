@@ -114,7 +114,8 @@ class Ground:
 
     def is_told_by_others(self, task: Task) -> bool:
         """Whether a configuration has no run that did just `task`, so that others tell of it."""
-        return any(not any(task.is_of(record) for record in place.records) for place in self.places)
+        have = {place.choice for place in self.places if any(map(task.is_of, place.records))}
+        return any(place.choice not in have for place in self.places)
 
 
 def observed(
@@ -136,7 +137,7 @@ def observed(
         if done is None or not rate:
             continue
         (expected,) = expected_bps(choice, np.array([rtt_s]), task=done, wire=wire)
-        alike = next((asked for asked in told if asked.is_of(record)), None)
+        alike = task if done == task else next((asked for asked in told if asked.is_of(record)), None)
         alike = alike or Task(mode="size" if record.mode == "size" else "duration", amount=record.amount)
         told.setdefault(alike, []).append((math.log(rate / expected), task.doublings(done)))
     return [

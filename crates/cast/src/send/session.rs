@@ -197,6 +197,8 @@ struct Session<'a> {
     interrupted: bool,
     /// Whether the user has ended what is watched for.
     ceased: bool,
+    /// The product whose first packet has just left, and when.
+    begun: Option<(u32, String)>,
     /// A run of packets.
     run: Vec<u8>,
     bytes: Vec<u8>,
@@ -257,6 +259,7 @@ impl<'a> Session<'a> {
             lacks: false,
             interrupted: false,
             ceased: false,
+            begun: None,
             run: Vec::new(),
             bytes: Vec::new(),
         })
@@ -301,10 +304,10 @@ impl<'a> Session<'a> {
                     send,
                     Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. }
                 );
-                if let Send::Data { header: Data { product, offset: 0, repair: false, .. }, .. } = send {
-                    tell(Notice::Begun { path: self.products.path(product), at: rfc3339_now() });
-                }
                 self.send(send)?;
+                if let Some((product, at)) = self.begun.take() {
+                    tell(Notice::Begun { path: self.products.path(product), at });
+                }
                 repairs += u32::from(is_repair);
                 if repairs >= REPAIRS_BETWEEN {
                     break;

@@ -184,7 +184,8 @@ impl<'a> Dialling<'a> {
     /// A data connection failed: the control connection may say why within a moment, and is believed first.
     fn blame(mut self, index: usize, error: io::Error) -> Result<Option<Dialled>, DialError> {
         let failure = self.dial.told(self.at, error);
-        if !self.data[index].is_connected {
+        // What this host refuses the far end knows nothing of.
+        if !self.data[index].is_connected || matches!(failure, DialError::Tune { .. }) {
             return Err(failure);
         }
         let Speaker::Speaking(control) = &mut self.talk.control else { return Err(failure) };

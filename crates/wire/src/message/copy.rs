@@ -160,7 +160,7 @@ pub struct Request {
     pub limit: Option<BitsPerSec>,
     /// Data connections to begin with.
     pub streams: Streams,
-    /// Congestion control of the sender's sockets; the host's default where absent.
+    /// Congestion control of the sender's sockets; where absent, the sender follows the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion: Option<Name>,
     /// The wire's rate that the connection's owner guarantees, for all streams together.

@@ -84,8 +84,8 @@ _EXTRAPOLATED = (
     "ones alone, and nothing bounds how far its prediction errs."
 )
 _TOLD_BY_OTHERS = (
-    " No configuration was measured at all these sizes: a run tells of another size by how far it was from "
-    "the model of its own. The farther a size lies from those of the runs, the less they say of it."
+    " Not every configuration was measured at all these sizes: a run tells of another size by how far it was "
+    "from the model of its own. The farther a size lies from those of the runs, the less they say of it."
 )
 
 

@@ -2,6 +2,7 @@
 
 use farlink_flow::cast::seal::FRONT;
 use farlink_flow::cast::sender::Send;
+use farlink_host::clock::rfc3339_now;
 use farlink_wire::cast::control::{Control, repair_header};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD, TAG};
 use farlink_wire::message::Text;
@@ -82,6 +83,9 @@ impl Session<'_> {
                 self.redundancy.add(&header, offset, payload)?;
             }
             offset += payload.len() as u64;
+        }
+        if header.offset == 0 && !header.repair {
+            self.begun = Some((header.product, rfc3339_now()));
         }
         self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
         (self.run, self.bytes) = (run, content);
