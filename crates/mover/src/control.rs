@@ -92,6 +92,11 @@ impl Control {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if !self.channel.is_sealed() && is_closed(&error) => {
+                    // What the far side said before it closed is read first, and then that it did.
+                    self.unsent.clear();
+                    return Ok(());
+                }
                 Err(source) => return Err(self.unheard(source)),
             }
         }
@@ -292,7 +297,7 @@ impl ControlError {
             return error;
         }
         match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Self::Ended,
+            _ if is_closed(&error) => Self::Ended,
             _ => Self::Broken(error),
         }
     }
@@ -337,6 +342,10 @@ impl ControlError {
 /// How long an end that leaves waits for the far side to leave.
 const PARTING: Nanos = Nanos(2_000_000_000);
 
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;
 
@@ -371,6 +380,23 @@ mod tests {
             odd.starts_with("the far side sent what this version does not understand: a malformed"),
             "{odd}"
         );
+    }
+
+    #[test]
+    fn the_last_words_of_who_closed_are_heard_by_who_was_speaking() {
+        let (mut control, mut far) = pair();
+        control.send(&Message::Alive).unwrap();
+        far.write_all(&Hello::ours().encode()).unwrap();
+        far.write_all(&Message::Failed("no room".to_owned().into()).encode()).unwrap();
+        // What was not read there makes the end a reset.
+        drop(far);
+        for _ in 0..3 {
+            control.send(&Message::Alive).unwrap();
+        }
+        let stop = Wake::new().unwrap();
+        let heard = control.next(Nanos::MAX, &stop).unwrap();
+        assert_eq!(heard, Some(Message::Failed("no room".to_owned().into())));
+        assert!(matches!(control.next(Nanos::MAX, &stop), Err(ControlError::Ended)));
     }
 
     #[test]
