@@ -43,8 +43,8 @@ fn is_short(stream: &TcpStream) -> io::Result<bool> {
 }
 
 /// What is chosen where nobody chose, and why where that is not the host's default. Over a short path it is what the connection began with.
-/// Over others it is the default, or what the route has of its own (but CUBIC, which cannot be told from the beginning); but where that default is the kernel's, which nobody chose either, BBR,
-/// if it can be had.
+/// Over others it is the default, or what the route has of its own (but CUBIC, which cannot be told from the beginning); where that default
+/// is the kernel's, which nobody chose either, it is BBR, if that can be had.
 pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
     let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
     if is_short(stream)? {
