@@ -69,17 +69,30 @@ def test_over_a_long_path_it_sends_as_the_host_does(long: Ends, source: Path, tm
     assert "congestion_reason" not in record
 
 
-def test_over_a_long_path_the_kernels_own_default_gives_way_to_bbr(
-    far: Ends, source: Path, tmp_path: Path
-) -> None:
+def test_a_copy_that_fills_a_long_path_goes_on_with_bbr(far: Ends, tmp_path: Path) -> None:
     settings = Path("/proc/sys/net/ipv4")
-    if (settings / "tcp_congestion_control").read_text().strip() != "cubic":
+    default = (settings / "tcp_congestion_control").read_text().strip()
+    if default not in {"cubic", "bbr"}:
         pytest.skip("this machine's administrator has chosen another")
     if "bbr" not in (settings / "tcp_available_congestion_control").read_text().split():
         pytest.skip("this kernel has no BBR")
+    source = tmp_path / "large"
+    source.write_bytes(random.Random(6).randbytes(64 << 20))
     record = far.copy(source, far.far(tmp_path / "copy")).record
     assert record["congestion"] == "bbr"
-    assert record["congestion_reason"].startswith("cubic, this host's default, takes too long")
+    reason = record.get("congestion_reason", "")
+    assert reason.startswith("cubic, this host's default, takes too long") == (default == "cubic")
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+
+
+def test_a_copy_that_ends_before_it_knows_its_path_says_so(far: Ends, tmp_path: Path) -> None:
+    if Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() not in {"cubic", "bbr"}:
+        pytest.skip("this machine's administrator has chosen another")
+    source = tmp_path / "small"
+    source.write_bytes(b"a few bytes")
+    record = far.copy(source, far.far(tmp_path / "copy")).record
+    assert record["congestion"] == "cubic"
+    assert "ended before" in record["congestion_reason"]
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@
 
 pub mod arrivals;
 pub mod cast;
+pub mod ceiling;
 pub mod digest;
 pub mod fabric;
 pub mod numbers;

@@ -24,6 +24,13 @@ impl Path {
         Self { rtt: None, ..*self }.streams()
     }
 
+    /// Connections to have opened when none has answered for `waited`: its round trip is longer, and may be as long again.
+    #[must_use]
+    pub fn ahead(&self, waited: Nanos) -> NonZeroU16 {
+        let least = Nanos(waited.0.saturating_mul(2));
+        Self { rtt: Some(least), ..*self }.streams().clamp(self.first(), MOST_AHEAD.max(self.first()))
+    }
+
     /// Connections to move data by.
     #[must_use]
     pub fn streams(&self) -> NonZeroU16 {
@@ -69,6 +76,9 @@ const SHARE: u64 = 7 << 20;
 /// Connections at most for the sake of slow start.
 const MOST: u64 = 32;
 
+/// Connections at most before a round trip is known: there may be nobody.
+const MOST_AHEAD: NonZeroU16 = NonZeroU16::new(MOST as u16).unwrap();
+
 /// Connections at most for the sake of small windows.
 const MOST_NEEDED: u64 = 128;
 
@@ -87,6 +97,14 @@ mod tests {
         let counts = [400, 11_800, 91_600, 183_000, 366_000].map(|rtt| over(rtt, DUAL));
         assert_eq!(counts, [2, 8, 16, 32, 32]);
         assert_eq!(DUAL.first().get(), 8);
+    }
+
+    #[test]
+    fn who_waits_for_long_has_opened_what_that_takes() {
+        let counts = [0, 4, 25, 50, 100, 5_000].map(|ms| DUAL.ahead(Nanos(ms * 1_000_000)).get());
+        assert_eq!(counts, [8, 8, 9, 18, 32, 32]);
+        let small = Path { window: Some(Bytes(64 << 10)), ..DUAL };
+        assert_eq!(small.ahead(Nanos(100_000_000)).get(), 32);
     }
 
     #[test]

@@ -218,6 +218,32 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
 }
 
+/// Has the kernel offer a window of `bytes`, up to half of what it gives any connection (`tcp_rmem`), from the next segment on, instead of
+/// doubling it a round trip from 64 KiB; it goes on tuning from there. A buffer that somebody fixed stays.
+///
+/// Whoever is to be woken only when so much has come needs room for it (`tcp_set_rcvlowat` of the kernel's net/ipv4/tcp.c), and keeps that
+/// when woken for every byte again.
+///
+/// # Errors
+/// The kernel's.
+pub fn offer_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    let wake_at = |bytes: libc::c_int| {
+        // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `int`.
+        let status = unsafe {
+            libc::setsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            )
+        };
+        Errno::result(status).map(drop)
+    };
+    wake_at(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))?;
+    Ok(wake_at(1)?)
+}
+
 /// Bytes that `socket` was given to send and the far kernel has not acknowledged (`SIOCOUTQ`, tcp(7)).
 ///
 /// # Errors
@@ -358,6 +384,21 @@ mod tests {
             assert_eq!(set_buffer(&near, buffer, 100_000).unwrap(), 100_000);
             assert_eq!(buffer_size(&near, buffer).unwrap(), 200_000);
         }
+    }
+
+    #[test]
+    fn a_window_is_offered_at_once_and_a_byte_still_wakes() {
+        let (mut near, mut far) = pair();
+        let offered = 1 << 20;
+        assert!(buffer_size(&far, Buffer::Receive).unwrap() < offered);
+        offer_window(&far, offered as u32).unwrap();
+        assert!(buffer_size(&far, Buffer::Receive).unwrap() >= offered);
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        near.write_all(&[1]).unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        set_buffer(&far, Buffer::Receive, 100_000).unwrap();
+        offer_window(&far, offered as u32).unwrap();
+        assert_eq!(granted_buffer(&far, Buffer::Receive).unwrap(), 100_000);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct TcpInfo {
     pub receiver_limited: Nanos,
     /// Of that, held up by the send buffer.
     pub buffer_limited: Nanos,
+    /// Segments that have arrived, in whatever order; counted modulo 2^32.
+    pub delivered: u32,
 }
 
 impl TcpInfo {
@@ -86,12 +88,13 @@ impl TcpInfo {
             busy: Nanos(long(168).saturating_mul(1000)),
             receiver_limited: Nanos(long(176).saturating_mul(1000)),
             buffer_limited: Nanos(long(184).saturating_mul(1000)),
+            delivered: word(192),
         }
     }
 }
 
-/// Bytes up to and including `tcpi_sndbuf_limited`.
-const LEN: usize = 192;
+/// Bytes up to and including `tcpi_delivered_ce`.
+const LEN: usize = 200;
 
 #[cfg(test)]
 mod tests {

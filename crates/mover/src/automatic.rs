@@ -42,6 +42,37 @@ fn is_short(stream: &TcpStream) -> io::Result<bool> {
     Ok(rtt > Nanos::ZERO && rtt < SHORT)
 }
 
+/// How a copy's connection starts where nobody chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// As it goes on, and why where that is not as its host does.
+    Settled(Option<String>),
+    /// In bursts, which show what a path carries, or as its host does where it has begun so; together with the copy's other connections it
+    /// gets what is to go on when that is known ([`follow`]). Why it is as it is until then.
+    Together(Option<String>),
+}
+
+impl Start {
+    /// Of a connection that stands.
+    pub(crate) fn of(stream: &TcpStream) -> io::Result<Self> {
+        let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
+        if is_short(stream)? || !goes_on_with_bbr(&has, &default) {
+            return follow(stream).map(Self::Settled);
+        }
+        let reason = "its bursts were to show what the path carries, and it ended before they did";
+        Ok(Self::Together((has == BEGINNING).then(|| reason.to_owned())))
+    }
+}
+
+/// Whether a connection over a long path is to have BBR, which takes a path's rate from what was delivered.
+fn goes_on_with_bbr(has: &str, default: &str) -> bool {
+    match over_a_long_path(has, default) {
+        Long::Kept => has == "bbr",
+        Long::Default => default == "bbr",
+        Long::Bbr => true,
+    }
+}
+
 /// What is chosen where nobody chose, and why where that is not the host's default. Over a short path it is what the connection began with.
 /// Over others it is the default, or what the route has of its own (but CUBIC, which cannot be told from the beginning); where that default
 /// is the kernel's, which nobody chose either, it is BBR, if that can be had.
@@ -147,6 +178,14 @@ mod tests {
         assert_eq!(over_a_long_path("cubic", "htcp"), Long::Default);
         assert_eq!(over_a_long_path("htcp", "htcp"), Long::Kept);
         assert_eq!(over_a_long_path("htcp", "cubic"), Long::Kept, "the route has it");
+    }
+
+    #[test]
+    fn what_administrators_chose_is_had_at_once_but_bbr() {
+        let pairs =
+            [("cubic", "cubic"), ("cubic", "bbr"), ("bbr", "bbr"), ("cubic", "htcp"), ("reno", "bbr")];
+        let together = pairs.map(|(has, default)| goes_on_with_bbr(has, default));
+        assert_eq!(together, [true, true, true, false, false]);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod seal;
 mod sending;
 pub(crate) mod serve;
 pub mod source;
+mod steering;
 pub mod store;
 mod stream_in;
 mod stream_out;

@@ -180,7 +180,7 @@ impl Attempt<'_> {
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
                 let manner = Manner::of(&request, seal, true, &control, Budget::unbounded());
-                let sending = Sending::new(manner, wake.clone(), new_wake()?);
+                let sending = Sending::new(manner, wake.clone(), new_wake()?).map_err(CopyError::wait)?;
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
                 End::Sender(sending)

@@ -1,6 +1,7 @@
 //! The sending end of a file transfer: what is left to do, who does it, and what the receiver said of it.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use super::client::SocketFacts;
 use super::file_event::{Became, FileEvent};
 use super::manner::Manner;
 use super::outgoing::{Outgoing, Planned};
+use super::steering::Steering;
 use super::timing::Timing;
 use super::worker::Shared;
 
@@ -31,6 +33,7 @@ mod receiver;
 pub(crate) struct Sending {
     pub(crate) manner: Manner,
     pub(crate) timing: Timing,
+    pub(crate) steering: Steering,
     state: Mutex<State>,
     changed: Condvar,
     wake: Wake,
@@ -107,10 +110,11 @@ enum Ending {
 }
 
 impl Sending {
-    pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> Arc<Self> {
+    pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> io::Result<Arc<Self>> {
         let bucket = Mutex::new(manner.limit.map(|rate| TokenBucket::new(rate, monotonic())));
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Arc::new(Self { manner, timing: Timing::new(), state, changed, wake, bucket, halt })
+        let (timing, steering) = (Timing::new(), Steering::new()?);
+        Ok(Arc::new(Self { manner, timing, steering, state, changed, wake, bucket, halt }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -333,7 +337,7 @@ impl Sending {
 
     /// What the kernel granted the streams, as one of them has it.
     pub(crate) fn socket_facts(&self) -> SocketFacts {
-        self.state().facts.clone()
+        self.steering.facts().unwrap_or_else(|| self.state().facts.clone())
     }
 
     /// What TCP says of a stream.
@@ -426,6 +430,7 @@ impl Shared for Sending {
 
     fn abort(&self, failure: Option<CopyError>) {
         self.halt.raise();
+        self.steering.end();
         let mut state = self.state();
         if state.ending == Ending::No {
             state.ending = Ending::Aborted;

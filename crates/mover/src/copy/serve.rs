@@ -204,7 +204,7 @@ fn sending_end(
 ) -> Result<End, CopyError> {
     let (sources, filter) = sources(request, allowed)?;
     let manner = Manner::of(request, seal, false, control, budget.clone());
-    let sending = Sending::new(manner, wake.clone(), new_wake()?);
+    let sending = Sending::new(manner, wake.clone(), new_wake()?).map_err(CopyError::wait)?;
     supply::start(&sending, sources, filter, request.length)
         .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
     Ok(End::Sender(sending))

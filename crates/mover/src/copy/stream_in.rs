@@ -60,6 +60,7 @@ impl StreamIn {
         channel.set_wait(Some(Wait { patience: SILENCE, stop: receiving.halt.clone() }));
         if let Some(tcp) = channel.tcp() {
             socket::keep_alive(tcp, UNASKED, ASKED_EVERY, MOST_ASKED)?;
+            socket::offer_window(tcp, FIRST_WINDOW)?;
         }
         receiving.on_stream();
         let receiving = Arc::clone(receiving);
@@ -254,6 +255,10 @@ impl StreamIn {
 /// How long a connection may bring nothing. A sender may wait for the receiver to look at what it has; that it is alive is the control
 /// connection's to know, and that it is still connected the kernel's.
 const SILENCE: Nanos = Nanos(86_400_000_000_000);
+
+/// Bytes of the window before the kernel has seen what comes: what slow start has on its way in its third round trip. The kernel's own
+/// 64 KiB cost two of them.
+const FIRST_WINDOW: u32 = 1 << 20;
 
 /// How long a connection may bring nothing before its far kernel is asked whether it is there. All answers lost, it has ended after 50 s:
 /// before a sender gives it up, which takes a minute, and dials another in its place.

@@ -20,7 +20,7 @@ use super::source::{Handle, SourceFile};
 use super::supply::lack;
 use super::timing::Stage;
 use super::worker;
-use crate::automatic;
+use crate::automatic::{self, Start};
 use crate::channel::{Channel, Wait};
 use crate::tuning::{OFTEN, steady};
 
@@ -50,7 +50,13 @@ impl StreamOut {
             if sending.manner.automatic {
                 reason = Some(automatic::choose(std::slice::from_ref(tcp), sending.manner.is_buffer_fixed)?);
             } else if sending.manner.follows_path {
-                reason = automatic::follow(tcp)?;
+                reason = match Start::of(tcp)? {
+                    Start::Settled(reason) => reason,
+                    Start::Together(reason) => {
+                        sending.steering.join(number, tcp)?;
+                        reason
+                    }
+                };
             }
         }
         sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
@@ -70,7 +76,9 @@ impl StreamOut {
     }
 
     fn run(&mut self) {
-        if self.work().is_err() {
+        let worked = self.work();
+        self.sending.steering.leave(self.number);
+        if worked.is_err() {
             self.sending.on_lost(self.number);
         }
     }

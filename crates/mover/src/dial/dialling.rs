@@ -1,5 +1,6 @@
 //! Everything on its way to a far end at the same moment.
 
+use core::num::NonZeroU16;
 use std::io;
 
 use farlink_flow::streams::Path;
@@ -25,6 +26,7 @@ pub(super) struct Dialling<'a> {
     loaded: Option<Loaded>,
     /// What is known of the path, until it is used.
     path: Option<Path>,
+    began: Nanos,
 }
 
 impl<'a> Dialling<'a> {
@@ -38,7 +40,7 @@ impl<'a> Dialling<'a> {
         loaded: Option<Loaded>,
     ) -> Self {
         let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
-        Self { dial, at, stop, poller, data, talk, loaded, path: dial.path }
+        Self { dial, at, stop, poller, data, talk, loaded, path: dial.path, began: monotonic() }
     }
 
     /// Waits until everything stands; `None` where it was stopped first.
@@ -49,7 +51,11 @@ impl<'a> Dialling<'a> {
             if now >= until {
                 return Err(DialError::Unanswered { at: self.at.to_string() });
             }
-            self.poller.wait(until.since(now), &mut ready).map_err(|source| self.failed(source))?;
+            let pause = if self.path.is_some() { until.since(now).min(OFTEN) } else { until.since(now) };
+            self.poller.wait(pause, &mut ready).map_err(|source| self.failed(source))?;
+            if ready.is_empty() {
+                self.open_ahead()?;
+            }
             for &key in &ready {
                 match key {
                     STOP => return Ok(None),
@@ -83,13 +89,23 @@ impl<'a> Dialling<'a> {
         let rtt = tcp.and_then(|tcp| TcpInfo::of(tcp).ok()).map(|info| info.min_rtt);
         let Some(rtt) = rtt.filter(|rtt| *rtt > Nanos::ZERO) else { return Ok(()) };
         self.path = None;
-        let streams = Path { rtt: Some(rtt), ..path }.streams().get();
-        let count = usize::from(streams);
-        self.data.truncate(count);
-        if let Some(more) = streams.checked_sub(self.data.len() as u16).filter(|more| *more > 0) {
+        let streams = Path { rtt: Some(rtt), ..path }.streams();
+        self.data.truncate(streams.get().into());
+        self.open_up_to(streams)
+    }
+
+    /// While none stands: the longer that takes, the more there will be.
+    fn open_ahead(&mut self) -> Result<(), DialError> {
+        let Some(path) = self.path else { return Ok(()) };
+        self.open_up_to(path.ahead(monotonic().since(self.began)))
+    }
+
+    /// Has so many data connections on their way.
+    fn open_up_to(&mut self, streams: NonZeroU16) -> Result<(), DialError> {
+        if let Some(more) = streams.get().checked_sub(self.data.len() as u16).filter(|more| *more > 0) {
             self.at.prepare(more).map_err(|source| self.failed(source))?;
         }
-        while self.data.len() < count {
+        while self.data.len() < usize::from(streams.get()) {
             let key = self.data.len() as u64;
             let by = (&self.poller, self.stop);
             self.data.push(self.dial.start(self.at, key, by, &mut self.loaded)?);
@@ -221,6 +237,9 @@ enum Speaker {
     /// Between the two.
     Neither,
 }
+
+/// How often it is asked whether more should be on their way, while none stands.
+const OFTEN: Nanos = Nanos(10_000_000);
 
 /// Messages that are kept while data connections are still on their way.
 const MOST_EARLY: usize = 64;

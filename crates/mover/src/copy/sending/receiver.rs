@@ -55,6 +55,7 @@ impl Sending {
             Copy::Finished(_) => {
                 state.ending = Ending::Finished;
                 drop(guard);
+                self.steering.end();
                 self.changed.notify_all();
                 return Ok(true);
             }

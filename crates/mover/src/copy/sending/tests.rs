@@ -26,7 +26,7 @@ fn manner(limit: Option<&str>) -> Manner {
 }
 
 fn sending(manner: Manner) -> Arc<Sending> {
-    Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
+    Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap()).unwrap()
 }
 
 #[test]

@@ -1,0 +1,249 @@
+//! The rate that several connections over one path may send at together, sought from what the path delivers.
+//!
+//! Connections that start together double together: over a long round trip they have filled the path's queue, and lost what comes after it,
+//! before any of them can know. But what arrives while a queue stands arrives at the path's rate, also in a burst of slow start that is a
+//! small part of a window. That rate, shared among the connections, is a ceiling under which they go on doubling until the path is full, and
+//! no more. Afterwards the ceiling follows the path: it gives way to queues that it can drain, looks higher where none stands, and is lifted
+//! where queues stand whatever it does, for they are then others'.
+
+use std::collections::VecDeque;
+
+use farlink_wire::quantity::{BitsPerSec, Nanos};
+
+/// What the connections of one path say together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// When they said so.
+    pub at: Nanos,
+    /// Payload that has arrived since the beginning, all together, bytes.
+    pub delivered: u64,
+    /// A round trip lately, their mean.
+    pub rtt: Nanos,
+    /// The least round trip of all.
+    pub least_rtt: Nanos,
+}
+
+/// Seeks and holds the ceiling of one path.
+#[derive(Clone, Debug)]
+pub struct Ceiling {
+    /// Those of the last round trip and a little more, oldest first.
+    samples: VecDeque<Sample>,
+    phase: Phase,
+    /// When the phase began.
+    since: Nanos,
+    /// The highest rate known to be carried, bits per second.
+    level: f64,
+    /// How much higher the next look goes, a part of the level.
+    gain: f64,
+    /// Rounds to hold before that look.
+    patience: u32,
+    /// Drains in a row that drained nothing.
+    strikes: u32,
+}
+
+/// What the ceiling is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No queue was seen yet, and there is none.
+    Seeking,
+    /// It is the level.
+    Holding,
+    /// It is below the level, until a queue is gone.
+    Draining,
+    /// It is above the level, to see whether a queue comes.
+    Looking,
+    /// There is none any more.
+    Lifted,
+}
+
+impl Default for Ceiling {
+    fn default() -> Self {
+        Self {
+            samples: VecDeque::new(),
+            phase: Phase::Seeking,
+            since: Nanos::ZERO,
+            level: 0.0,
+            gain: FIRST_GAIN,
+            patience: FIRST_PATIENCE,
+            strikes: 0,
+        }
+    }
+}
+
+impl Ceiling {
+    /// Takes what the connections say, and returns their ceiling where it changed: `Some(None)` where it is lifted.
+    pub fn on_sample(&mut self, sample: Sample) -> Option<Option<BitsPerSec>> {
+        if sample.least_rtt == Nanos::ZERO {
+            return None;
+        }
+        self.samples.push_back(sample);
+        let kept = Nanos(sample.least_rtt.0 + sample.least_rtt.0 / 4);
+        while self.samples.get(1).is_some_and(|second| sample.at.since(second.at) >= kept) {
+            self.samples.pop_front();
+        }
+        let queue = sample.rtt.since(sample.least_rtt);
+        let stands = queue >= standing(sample.least_rtt);
+        let round = sample.at.since(self.since) >= sample.least_rtt;
+        match self.phase {
+            Phase::Seeking if stands => self.find(sample),
+            Phase::Holding if stands && round && self.is_filled(sample, FILLED) => self.drain(sample, queue),
+            Phase::Holding if !stands && self.is_time(sample) => {
+                self.turn(Phase::Looking, sample.at, self.level * (1.0 + self.gain))
+            }
+            // What is sent by now is acknowledged a round trip from here, and srtt follows that.
+            Phase::Looking if stands && round => {
+                self.gain = (self.gain / 2.0).max(LEAST_GAIN);
+                self.patience = (self.patience * 2).min(MOST_PATIENCE);
+                self.drain(sample, queue)
+            }
+            Phase::Looking if self.has_shown(sample) => {
+                self.level *= 1.0 + self.gain;
+                self.gain = (self.gain * 2.0).min(1.0);
+                self.patience = FIRST_PATIENCE;
+                self.turn(Phase::Holding, sample.at, self.level)
+            }
+            Phase::Draining if self.has_shown(sample) => {
+                if stands {
+                    self.strikes += 1;
+                    return if self.strikes >= MOST_STRIKES {
+                        self.lift()
+                    } else {
+                        self.drain(sample, queue)
+                    };
+                }
+                self.strikes = 0;
+                self.turn(Phase::Holding, sample.at, self.level)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the path's rate is still sought: connections may send in bursts, which show it.
+    #[must_use]
+    pub const fn is_seeking(&self) -> bool {
+        matches!(self.phase, Phase::Seeking)
+    }
+
+    /// How long to wait for the next sample, over a round trip of `rtt`.
+    #[must_use]
+    pub fn pause(&self, rtt: Nanos) -> Nanos {
+        match self.phase {
+            Phase::Seeking => Nanos(span(rtt).0 / 8).max(LEAST_PAUSE),
+            _ => Nanos(rtt.0 / 16).clamp(Nanos(LEAST_PAUSE.0 * 4), MOST_PAUSE),
+        }
+    }
+
+    /// A first queue: what came in the fastest part of the last round trip came at the path's rate.
+    fn find(&mut self, sample: Sample) -> Option<Option<BitsPerSec>> {
+        self.level = self.fastest(span(sample.least_rtt))?;
+        self.turn(Phase::Holding, sample.at, self.level)
+    }
+
+    /// Sends so much less for a round trip that the queue is gone then.
+    fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Option<BitsPerSec>> {
+        if self.phase != Phase::Looking {
+            // A queue stands, so that what came lately came at the path's rate. Much less of it is news of something else: a loss, others.
+            let lately = self.rate_over(Nanos(sample.least_rtt.0 / 2))?;
+            self.level = self.level.min(lately.max(self.level * LEAST_KEPT));
+        }
+        let part = (queue.0 as f64 / sample.least_rtt.0 as f64).clamp(LEAST_DRAIN, MOST_DRAIN);
+        self.turn(Phase::Draining, sample.at, self.level * (1.0 - part))
+    }
+
+    fn lift(&mut self) -> Option<Option<BitsPerSec>> {
+        self.phase = Phase::Lifted;
+        self.samples.clear();
+        Some(None)
+    }
+
+    fn turn(&mut self, phase: Phase, now: Nanos, bps: f64) -> Option<Option<BitsPerSec>> {
+        self.phase = phase;
+        self.since = now;
+        BitsPerSec::new(bps as u64).map(Some)
+    }
+
+    /// Whether it is time to look higher: the ceiling has held for some rounds, and is what bounds the connections.
+    fn is_time(&self, sample: Sample) -> bool {
+        let rounds = sample.at.since(self.since).0 / sample.least_rtt.0;
+        rounds >= u64::from(self.patience) && self.is_filled(sample, BOUND)
+    }
+
+    /// Whether so large a part of the level arrived in the last round trip.
+    fn is_filled(&self, sample: Sample, part: f64) -> bool {
+        self.rate_over(sample.least_rtt).is_some_and(|rate| rate >= part * self.level)
+    }
+
+    /// Whether what was sent under this phase's ceiling has been answered for a round trip.
+    fn has_shown(&self, sample: Sample) -> bool {
+        sample.at.since(self.since).0 >= 2 * sample.least_rtt.0
+    }
+
+    /// Bits a second that came in the last `time`; `None` where that is longer than is known.
+    fn rate_over(&self, time: Nanos) -> Option<f64> {
+        let last = self.samples.back()?;
+        let first = self.samples.iter().rev().find(|sample| last.at.since(sample.at) >= time)?;
+        Some(rate(first, last))
+    }
+
+    /// Bits a second in the fastest `time` that is known.
+    fn fastest(&self, time: Nanos) -> Option<f64> {
+        let mut first = 0;
+        let mut fastest: Option<f64> = None;
+        for last in &self.samples {
+            while self.samples.get(first + 1).is_some_and(|next| last.at.since(next.at) >= time) {
+                first += 1;
+            }
+            if last.at.since(self.samples[first].at) >= time {
+                let rate = rate(&self.samples[first], last);
+                fastest = Some(fastest.map_or(rate, |most| most.max(rate)));
+            }
+        }
+        fastest.filter(|rate| *rate > 0.0)
+    }
+}
+
+fn rate(first: &Sample, last: &Sample) -> f64 {
+    let bits = last.delivered.saturating_sub(first.delivered) as f64 * 8.0;
+    bits * 1e9 / last.at.since(first.at).0.max(1) as f64
+}
+
+/// Above the least round trip, from when on a queue stands: more than a busy host's noise, less than a burst that an ordinary queue holds.
+fn standing(least: Nanos) -> Nanos {
+    Nanos(least.0 / 32).clamp(Nanos(4_000_000), Nanos(10_000_000))
+}
+
+/// Over how long the rate of a burst is told: one of these at full rate is long before the path is.
+fn span(least: Nanos) -> Nanos {
+    Nanos(least.0 / 32).clamp(Nanos(4_000_000), Nanos(12_000_000))
+}
+
+/// The part of the level that must arrive for the ceiling to be what bounds it: BBR sends 3% less than it may on average.
+const BOUND: f64 = 0.85;
+
+/// The part of the level that must arrive for a queue to be the ceiling's doing, and not of a burst before it, or of others.
+const FILLED: f64 = 0.6;
+
+/// How much higher the first look goes; doubled where it is good, halved where not.
+const FIRST_GAIN: f64 = 0.05;
+const LEAST_GAIN: f64 = 0.02;
+
+/// Rounds before a look, doubled where one was not good.
+const FIRST_PATIENCE: u32 = 1;
+const MOST_PATIENCE: u32 = 32;
+
+/// Within this a drain is as deep as the queue is.
+const LEAST_DRAIN: f64 = 0.02;
+const MOST_DRAIN: f64 = 0.25;
+
+/// The part of the level that a drain leaves at least.
+const LEAST_KEPT: f64 = 0.9;
+
+/// Drains in a row after which a queue is others'.
+const MOST_STRIKES: u32 = 4;
+
+/// Between samples.
+const LEAST_PAUSE: Nanos = Nanos(1_000_000);
+const MOST_PAUSE: Nanos = Nanos(50_000_000);
+
+#[cfg(test)]
+mod tests;
