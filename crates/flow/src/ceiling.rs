@@ -63,7 +63,7 @@ impl Default for Ceiling {
             phase: Phase::Seeking,
             since: Nanos::ZERO,
             level: 0.0,
-            gain: FIRST_GAIN,
+            gain: 0.0,
             patience: FIRST_PATIENCE,
             strikes: 0,
         }
@@ -90,29 +90,26 @@ impl Ceiling {
             Phase::Holding if !stands && self.is_time(sample) => {
                 self.turn(Phase::Looking, sample.at, self.level * (1.0 + self.gain))
             }
-            // What is sent by now is acknowledged a round trip from here, and srtt follows that.
-            Phase::Looking if stands && round => {
+            Phase::Looking if stands => {
                 self.gain = (self.gain / 2.0).max(LEAST_GAIN);
                 self.patience = (self.patience * 2).min(MOST_PATIENCE);
                 self.drain(sample, queue)
             }
-            Phase::Looking if self.has_shown(sample) => {
+            // What left a round trip ago, and since for as long as a queue takes, brought none.
+            Phase::Looking if sample.at.since(self.since) >= self.shown_after(sample.least_rtt) => {
                 self.level *= 1.0 + self.gain;
-                self.gain = (self.gain * 2.0).min(1.0);
+                self.gain = (self.gain * 2.0).min(MOST_GAIN.min(4.0 * first_gain(sample.least_rtt)));
                 self.patience = FIRST_PATIENCE;
-                self.turn(Phase::Holding, sample.at, self.level)
+                self.turn(Phase::Holding, self.since, self.level)
             }
-            Phase::Draining if self.has_shown(sample) => {
-                if stands {
-                    self.strikes += 1;
-                    return if self.strikes >= MOST_STRIKES {
-                        self.lift()
-                    } else {
-                        self.drain(sample, queue)
-                    };
-                }
+            Phase::Draining if !stands => {
                 self.strikes = 0;
                 self.turn(Phase::Holding, sample.at, self.level)
+            }
+            // What left under the lower ceiling has been acknowledged for a round trip.
+            Phase::Draining if sample.at.since(self.since).0 >= 2 * sample.least_rtt.0 => {
+                self.strikes += 1;
+                if self.strikes >= MOST_STRIKES { self.lift() } else { self.drain(sample, queue) }
             }
             _ => None,
         }
@@ -136,6 +133,7 @@ impl Ceiling {
     /// A first queue: what came in the fastest part of the last round trip came at the path's rate.
     fn find(&mut self, sample: Sample) -> Option<Option<BitsPerSec>> {
         self.level = self.fastest(span(sample.least_rtt))?;
+        self.gain = first_gain(sample.least_rtt);
         self.turn(Phase::Holding, sample.at, self.level)
     }
 
@@ -143,7 +141,7 @@ impl Ceiling {
     fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Option<BitsPerSec>> {
         if self.phase != Phase::Looking {
             // A queue stands, so that what came lately came at the path's rate. Much less of it is news of something else: a loss, others.
-            let lately = self.rate_over(Nanos(sample.least_rtt.0 / 2))?;
+            let lately = self.rate_over(sample.least_rtt)?;
             self.level = self.level.min(lately.max(self.level * LEAST_KEPT));
         }
         let part = (queue.0 as f64 / sample.least_rtt.0 as f64).clamp(LEAST_DRAIN, MOST_DRAIN);
@@ -173,9 +171,10 @@ impl Ceiling {
         self.rate_over(sample.least_rtt).is_some_and(|rate| rate >= part * self.level)
     }
 
-    /// Whether what was sent under this phase's ceiling has been answered for a round trip.
-    fn has_shown(&self, sample: Sample) -> bool {
-        sample.at.since(self.since).0 >= 2 * sample.least_rtt.0
+    /// When a look is over that no queue came of: half as long again after the answers begin as it takes one to stand at the path's rate.
+    fn shown_after(&self, least: Nanos) -> Nanos {
+        let builds = Nanos((1.5 * standing(least).0 as f64 / self.gain) as u64);
+        least.after(builds.min(least))
     }
 
     /// Bits a second that came in the last `time`; `None` where that is longer than is known.
@@ -209,7 +208,7 @@ fn rate(first: &Sample, last: &Sample) -> f64 {
 
 /// Above the least round trip, from when on a queue stands: more than a busy host's noise, less than a burst that an ordinary queue holds.
 fn standing(least: Nanos) -> Nanos {
-    Nanos(least.0 / 32).clamp(Nanos(4_000_000), Nanos(10_000_000))
+    Nanos(least.0 / 32).clamp(Nanos(5_000_000), Nanos(10_000_000))
 }
 
 /// Over how long the rate of a burst is told: one of these at full rate is long before the path is.
@@ -223,9 +222,15 @@ const BOUND: f64 = 0.85;
 /// The part of the level that must arrive for a queue to be the ceiling's doing, and not of a burst before it, or of others.
 const FILLED: f64 = 0.6;
 
-/// How much higher the first look goes; doubled where it is good, halved where not.
-const FIRST_GAIN: f64 = 0.05;
+/// How much higher the first look goes, which is seen a round trip later: where the ceiling is the path's rate the queue is 20 ms longer then. Doubled
+/// where it is good, halved where not.
+fn first_gain(least: Nanos) -> f64 {
+    (20e6 / least.0 as f64).clamp(0.05, 0.4)
+}
+
+/// Within this, a part of the level.
 const LEAST_GAIN: f64 = 0.02;
+const MOST_GAIN: f64 = 0.4;
 
 /// Rounds before a look, doubled where one was not good.
 const FIRST_PATIENCE: u32 = 1;
@@ -236,7 +241,7 @@ const LEAST_DRAIN: f64 = 0.02;
 const MOST_DRAIN: f64 = 0.25;
 
 /// The part of the level that a drain leaves at least.
-const LEAST_KEPT: f64 = 0.9;
+const LEAST_KEPT: f64 = 0.5;
 
 /// Drains in a row after which a queue is others'.
 const MOST_STRIKES: u32 = 4;

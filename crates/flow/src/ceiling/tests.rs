@@ -128,7 +128,7 @@ fn a_burst_tells_the_rate_long_before_the_path_is_full() {
 fn a_rate_that_a_busy_host_hid_is_found_afterwards() {
     let mut path = Path::of(91_600);
     // What stands is others' and short, when this host sends at a fifth of the path's rate.
-    (path.host, path.others) = (2e9, Nanos(4_500_000));
+    (path.host, path.others) = (2e9, Nanos(6_000_000));
     while path.ceiling.is_seeking() {
         path.step(true);
     }
