@@ -6,7 +6,7 @@
 //! 0.75 W, 34 s for 10 Gb/s at 366 ms and MTU 9000), which BBR does not read as congestion, nor H-TCP grow by for long.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use farlink_host::congestion::{self, Loaded};
 use farlink_host::socket;
@@ -30,10 +30,24 @@ pub(crate) fn follows_path(request: &copy::Request) -> bool {
 /// Before a connection is opened whose congestion control is chosen when its round trip is known: CUBIC, if that can be had. The kernel
 /// goes on pacing a connection that began with BBR, whatever is chosen later.
 pub(crate) fn begin(stream: &TcpStream) {
-    // One that was taken has begun already. Where there is no CUBIC it is the host's default, as without this.
+    // One that was taken has begun already: [`begin_all`]. Where there is no CUBIC it is the host's default, as without this.
     if stream.peer_addr().is_err() {
         let _ = socket::set_congestion(stream, BEGINNING);
     }
+}
+
+/// Before connections are taken: what they begin with, as in [`begin`]. The one that is to be as its host does is made so: [`as_host`].
+pub(crate) fn begin_all(listener: &TcpListener) {
+    let _ = socket::set_congestion(listener, BEGINNING);
+}
+
+/// Of a connection that was taken: the host's default, where it has what [`begin_all`] gave it.
+pub(crate) fn as_host(stream: &TcpStream) -> io::Result<()> {
+    let default = socket::default_congestion()?;
+    if stream.peer_addr().is_ok() && default != BEGINNING && socket::congestion(stream)? == BEGINNING {
+        socket::set_congestion(stream, &default)?;
+    }
+    Ok(())
 }
 
 /// Whether a round trip takes less than a host's work on a piece of a file.

@@ -18,6 +18,7 @@ use farlink_wire::bootstrap::Ports;
 use farlink_wire::message::Way;
 use farlink_wire::quantity::{Bytes, Nanos};
 
+use crate::automatic;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
@@ -159,6 +160,7 @@ impl Server {
                 Err(source) => Err(ServeError::Listen { address, source }),
             };
             let Some(listener) = listen(address, None)? else { continue };
+            automatic::begin_all(&listener);
             let bound = listener.local_addr().map_err(|source| ServeError::Listen { address, source })?;
             if address.port() == chosen {
                 chosen = bound.port();

@@ -115,8 +115,12 @@ pub(crate) fn tune(
             socket::set_greatest_rate(stream, rate).map_err(TuneError::Option)?;
         }
     }
-    if wanted.chosen_later && role == Role::Sender {
-        automatic::begin(stream);
+    if role == Role::Sender {
+        if wanted.chosen_later {
+            automatic::begin(stream);
+        } else if wanted.congestion.is_none() {
+            automatic::as_host(stream).map_err(TuneError::Option)?;
+        }
     }
     choose(stream, role, wanted, loaded)
 }
