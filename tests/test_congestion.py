@@ -140,6 +140,14 @@ def test_the_sender_chooses_where_that_is_asked(
     assert record["congestion_reason"].startswith(reason)
 
 
+@pytest.mark.parametrize("options", [["--congestion", "cubic"], ["--congestion", "reno"], []])
+def test_a_server_that_sends_memory_has_what_its_route_and_its_host_give(options: list[str]) -> None:
+    with Emulation(options=["--rtt", "20ms", *options]) as one, serving(one):
+        run([*one.command("b"), "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"])
+        record = moved(one, "--bytes", "1MiB", "--reverse")
+        assert record["congestion"] == (options[1] if options else "reno")
+
+
 def test_over_a_long_round_trip_the_sender_chooses_what_does_not_stop_at_a_loss() -> None:
     with Emulation(options=["--rtt", "300ms"]) as one, serving(one):
         record = moved(one, "--bytes", "1MiB", "--congestion", "auto")

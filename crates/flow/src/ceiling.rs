@@ -29,16 +29,32 @@ pub struct Ceiling {
     /// Those of the last round trip and a little more, oldest first.
     samples: VecDeque<Sample>,
     phase: Phase,
-    /// When the phase began.
+    /// When the phase began, and when anything was heard first.
     since: Nanos,
+    began: Option<Nanos>,
+    /// Round trips since then.
+    rounds: u64,
+    /// From when on a queue has stood without an end.
+    stood: Option<Nanos>,
     /// The highest rate known to be carried, bits per second.
     level: f64,
     /// How much higher the next look goes, a part of the level.
     gain: f64,
     /// Rounds to hold before that look.
     patience: u32,
+    /// Looks in a row that brought no queue.
+    good: u32,
     /// Drains in a row that drained nothing.
     strikes: u32,
+}
+
+/// What becomes of the ceiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// No more bits a second than these, all connections together.
+    Held(BitsPerSec),
+    /// As the congestion controls of the connections see fit.
+    Lifted,
 }
 
 /// What the ceiling is about.
@@ -62,20 +78,26 @@ impl Default for Ceiling {
             samples: VecDeque::new(),
             phase: Phase::Seeking,
             since: Nanos::ZERO,
+            began: None,
+            rounds: 0,
+            stood: None,
             level: 0.0,
             gain: 0.0,
             patience: FIRST_PATIENCE,
+            good: 0,
             strikes: 0,
         }
     }
 }
 
 impl Ceiling {
-    /// Takes what the connections say, and returns their ceiling where it changed: `Some(None)` where it is lifted.
-    pub fn on_sample(&mut self, sample: Sample) -> Option<Option<BitsPerSec>> {
+    /// Takes what the connections say, where something has arrived since they did so last, and returns what changes.
+    pub fn on_sample(&mut self, sample: Sample) -> Option<Change> {
         if sample.least_rtt == Nanos::ZERO {
             return None;
         }
+        let began = *self.began.get_or_insert(sample.at);
+        self.rounds = sample.at.since(began).0 / sample.least_rtt.0;
         self.samples.push_back(sample);
         let kept = Nanos(sample.least_rtt.0 + sample.least_rtt.0 / 4);
         while self.samples.get(1).is_some_and(|second| sample.at.since(second.at) >= kept) {
@@ -83,6 +105,7 @@ impl Ceiling {
         }
         let queue = sample.rtt.since(sample.least_rtt);
         let stands = queue >= standing(sample.least_rtt);
+        self.stood = if stands { self.stood.or(Some(sample.at)) } else { None };
         let round = sample.at.since(self.since) >= sample.least_rtt;
         match self.phase {
             Phase::Seeking if stands => self.find(sample),
@@ -98,8 +121,14 @@ impl Ceiling {
             // What left a round trip ago, and since for as long as a queue takes, brought none.
             Phase::Looking if sample.at.since(self.since) >= self.shown_after(sample.least_rtt) => {
                 self.level *= 1.0 + self.gain;
-                self.gain = (self.gain * 2.0).min(MOST_GAIN.min(4.0 * first_gain(sample.least_rtt)));
+                self.gain = (self.gain * 2.0).min(1.0);
                 self.patience = FIRST_PATIENCE;
+                self.good += 1;
+                if self.good >= MOST_GOOD {
+                    // What was found was not the path's rate.
+                    self.phase = Phase::Seeking;
+                    return Some(Change::Lifted);
+                }
                 self.turn(Phase::Holding, self.since, self.level)
             }
             Phase::Draining if !stands => {
@@ -108,6 +137,10 @@ impl Ceiling {
             }
             // What left under the lower ceiling has been acknowledged for a round trip.
             Phase::Draining if sample.at.since(self.since).0 >= 2 * sample.least_rtt.0 => {
+                if !self.is_filled(sample, FILLED) {
+                    // What stands was not sent under this ceiling.
+                    return self.turn(Phase::Holding, sample.at, self.level);
+                }
                 self.strikes += 1;
                 if self.strikes >= MOST_STRIKES { self.lift() } else { self.drain(sample, queue) }
             }
@@ -115,30 +148,42 @@ impl Ceiling {
         }
     }
 
-    /// Whether the path's rate is still sought: connections may send in bursts, which show it.
+    /// Whether connections are to send in bursts, which show the path's rate where it was not found yet.
     #[must_use]
-    pub const fn is_seeking(&self) -> bool {
-        matches!(self.phase, Phase::Seeking)
+    pub const fn wants_bursts(&self) -> bool {
+        matches!(self.phase, Phase::Seeking) && self.rounds < MOST_ROUNDS
     }
 
     /// How long to wait for the next sample, over a round trip of `rtt`.
     #[must_use]
     pub fn pause(&self, rtt: Nanos) -> Nanos {
         match self.phase {
-            Phase::Seeking => Nanos(span(rtt).0 / 8).max(LEAST_PAUSE),
+            Phase::Seeking if self.wants_bursts() => Nanos(span(rtt).0 / 8).max(LEAST_PAUSE),
             _ => Nanos(rtt.0 / 16).clamp(Nanos(LEAST_PAUSE.0 * 4), MOST_PAUSE),
         }
     }
 
-    /// A first queue: what came in the fastest part of the last round trip came at the path's rate.
-    fn find(&mut self, sample: Sample) -> Option<Option<BitsPerSec>> {
-        self.level = self.fastest(span(sample.least_rtt))?;
+    /// A first queue: what came in the fastest part of the last round trip came at the path's rate. That part was a burst, and not packets that
+    /// came late on a busy host, where it lasted, and was much faster than the whole; or the path is full, and the queue stands for long.
+    fn find(&mut self, sample: Sample) -> Option<Change> {
+        let span = span(sample.least_rtt);
+        let level = self.fastest(Nanos(2 * span.0))?;
+        if level < LASTS * self.fastest(span)? {
+            return None;
+        }
+        let is_burst = level >= BURST * self.rate_over(sample.least_rtt)?;
+        let is_full = self.stood.is_some_and(|since| sample.at.since(since).0 >= sample.least_rtt.0 / 2);
+        if !is_burst && !is_full {
+            return None;
+        }
+        self.level = level;
         self.gain = first_gain(sample.least_rtt);
         self.turn(Phase::Holding, sample.at, self.level)
     }
 
     /// Sends so much less for a round trip that the queue is gone then.
-    fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Option<BitsPerSec>> {
+    fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Change> {
+        self.good = 0;
         if self.phase != Phase::Looking {
             // A queue stands, so that what came lately came at the path's rate. Much less of it is news of something else: a loss, others.
             let lately = self.rate_over(sample.least_rtt)?;
@@ -148,16 +193,17 @@ impl Ceiling {
         self.turn(Phase::Draining, sample.at, self.level * (1.0 - part))
     }
 
-    fn lift(&mut self) -> Option<Option<BitsPerSec>> {
+    fn lift(&mut self) -> Option<Change> {
         self.phase = Phase::Lifted;
         self.samples.clear();
-        Some(None)
+        Some(Change::Lifted)
     }
 
-    fn turn(&mut self, phase: Phase, now: Nanos, bps: f64) -> Option<Option<BitsPerSec>> {
+    fn turn(&mut self, phase: Phase, now: Nanos, bps: f64) -> Option<Change> {
+        let bps = BitsPerSec::new(bps as u64)?;
         self.phase = phase;
         self.since = now;
-        BitsPerSec::new(bps as u64).map(Some)
+        Some(Change::Held(bps))
     }
 
     /// Whether it is time to look higher: the ceiling has held for some rounds, and is what bounds the connections.
@@ -219,6 +265,16 @@ fn span(least: Nanos) -> Nanos {
 /// The part of the level that must arrive for the ceiling to be what bounds it: BBR sends 3% less than it may on average.
 const BOUND: f64 = 0.85;
 
+/// The part of a rate that twice as long a part of a burst must have: a single late packet has half.
+const LASTS: f64 = 0.7;
+
+/// How many times as fast as the round trip that it is of a burst is at least.
+const BURST: f64 = 3.0;
+
+/// Round trips after which a path whose queue was never seen is not what bounds the connections: 12 double a window from ten segments to
+/// 500 MB, and a few more are others'.
+const MOST_ROUNDS: u64 = 20;
+
 /// The part of the level that must arrive for a queue to be the ceiling's doing, and not of a burst before it, or of others.
 const FILLED: f64 = 0.6;
 
@@ -228,9 +284,8 @@ fn first_gain(least: Nanos) -> f64 {
     (20e6 / least.0 as f64).clamp(0.05, 0.4)
 }
 
-/// Within this, a part of the level.
+/// The least of these, a part of the level.
 const LEAST_GAIN: f64 = 0.02;
-const MOST_GAIN: f64 = 0.4;
 
 /// Rounds before a look, doubled where one was not good.
 const FIRST_PATIENCE: u32 = 1;
@@ -242,6 +297,9 @@ const MOST_DRAIN: f64 = 0.25;
 
 /// The part of the level that a drain leaves at least.
 const LEAST_KEPT: f64 = 0.5;
+
+/// Looks in a row after which a rate that was found is not the path's: a burst tells that to a quarter.
+const MOST_GOOD: u32 = 3;
 
 /// Drains in a row after which a queue is others'.
 const MOST_STRIKES: u32 = 4;

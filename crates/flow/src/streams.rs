@@ -24,11 +24,10 @@ impl Path {
         Self { rtt: None, ..*self }.streams()
     }
 
-    /// Connections to have opened when none has answered for `waited`: its round trip is longer, and may be as long again.
+    /// Connections to have opened when none has answered for `waited`: a round trip is longer than that, and takes no fewer.
     #[must_use]
     pub fn ahead(&self, waited: Nanos) -> NonZeroU16 {
-        let least = Nanos(waited.0.saturating_mul(2));
-        Self { rtt: Some(least), ..*self }.streams().clamp(self.first(), MOST_AHEAD.max(self.first()))
+        Self { rtt: Some(waited), ..*self }.streams().clamp(self.first(), MOST_AHEAD.max(self.first()))
     }
 
     /// Connections to move data by.
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_long_has_opened_what_that_takes() {
-        let counts = [0, 4, 25, 50, 100, 5_000].map(|ms| DUAL.ahead(Nanos(ms * 1_000_000)).get());
+        let counts = [0, 4, 50, 100, 200, 5_000].map(|ms| DUAL.ahead(Nanos(ms * 1_000_000)).get());
         assert_eq!(counts, [8, 8, 9, 18, 32, 32]);
         let small = Path { window: Some(Bytes(64 << 10)), ..DUAL };
         assert_eq!(small.ahead(Nanos(100_000_000)).get(), 32);

@@ -129,6 +129,31 @@ impl Netlink {
         }))
     }
 
+    /// The congestion control that the route to `address` gives connections (`congctl` of ip-route(8)); `None` where it leaves that to the host.
+    ///
+    /// # Errors
+    /// [`NetlinkError`] as the kernel gave it: there may be no route.
+    pub fn route_congestion(&mut self, address: IpAddr) -> Result<Option<String>, NetlinkError> {
+        let asked = "read the route";
+        let address = address.to_canonical();
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(address);
+        message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
+        message.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        let route = match self.ask(asked, RouteNetlinkMessage::GetRoute(message), NLM_F_REQUEST)? {
+            Some(RouteNetlinkMessage::NewRoute(route)) => route,
+            _ => return Err(NetlinkError::Answer { asked }),
+        };
+        let mut metrics = route.attributes.into_iter().filter_map(|attribute| match attribute {
+            RouteAttribute::Metrics(metrics) => Some(metrics),
+            _ => None,
+        });
+        Ok(metrics.next().into_iter().flatten().find_map(|metric| match metric {
+            RouteMetric::CcAlgo(name) => Some(name.trim_end_matches('\0').to_owned()),
+            _ => None,
+        }))
+    }
+
     fn link(&mut self, index: u32, asked: &'static str) -> Result<LinkMessage, NetlinkError> {
         let mut message = LinkMessage::default();
         message.header.index = index;

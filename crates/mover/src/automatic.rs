@@ -6,9 +6,10 @@
 //! 0.75 W, 34 s for 10 Gb/s at 366 ms and MTU 9000), which BBR does not read as congestion, nor H-TCP grow by for long.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 
 use farlink_host::congestion::{self, Loaded};
+use farlink_host::netlink::Netlink;
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Name, copy};
@@ -41,13 +42,20 @@ pub(crate) fn begin_all(listener: &TcpListener) {
     let _ = socket::set_congestion(listener, BEGINNING);
 }
 
-/// Of a connection that was taken: the host's default, where it has what [`begin_all`] gave it.
+/// Of a connection that was taken: the host's default, where it has what [`begin_all`] gave it, and not its route.
 pub(crate) fn as_host(stream: &TcpStream) -> io::Result<()> {
-    let default = socket::default_congestion()?;
-    if stream.peer_addr().is_ok() && default != BEGINNING && socket::congestion(stream)? == BEGINNING {
-        socket::set_congestion(stream, &default)?;
+    let Ok(far) = stream.peer_addr() else { return Ok(()) };
+    if socket::congestion(stream)? != BEGINNING || route_has_own(far.ip()) {
+        return Ok(());
     }
-    Ok(())
+    let default = socket::default_congestion()?;
+    if default == BEGINNING { Ok(()) } else { socket::set_congestion(stream, &default) }
+}
+
+/// Whether the route to `far` gives connections a congestion control; where that cannot be told it does not.
+fn route_has_own(far: IpAddr) -> bool {
+    let own = Netlink::open().and_then(|mut netlink| netlink.route_congestion(far));
+    own.is_ok_and(|own| own.is_some())
 }
 
 /// Whether a round trip takes less than a host's work on a piece of a file.
@@ -70,7 +78,12 @@ impl Start {
     /// Of a connection that stands.
     pub(crate) fn of(stream: &TcpStream) -> io::Result<Self> {
         let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
-        if is_short(stream)? || !goes_on_with_bbr(&has, &default) {
+        if is_short(stream)? {
+            let reason =
+                format!("a round trip is shorter than {SHORT}, which {default} would pace for nothing");
+            return Ok(Self::Settled((has == BEGINNING && has != default).then_some(reason)));
+        }
+        if !over_a_long_path(&has, &default).is_with_bbr(&has, &default) {
             return follow(stream).map(Self::Settled);
         }
         let reason = "its bursts were to show what the path carries, and it ended before they did";
@@ -78,24 +91,11 @@ impl Start {
     }
 }
 
-/// Whether a connection over a long path is to have BBR, which takes a path's rate from what was delivered.
-fn goes_on_with_bbr(has: &str, default: &str) -> bool {
-    match over_a_long_path(has, default) {
-        Long::Kept => has == "bbr",
-        Long::Default => default == "bbr",
-        Long::Bbr => true,
-    }
-}
-
-/// What is chosen where nobody chose, and why where that is not the host's default. Over a short path it is what the connection began with.
-/// Over others it is the default, or what the route has of its own (but CUBIC, which cannot be told from the beginning); where that default
-/// is the kernel's, which nobody chose either, it is BBR, if that can be had.
+/// What is chosen over a long path where nobody chose, and why where that is not the host's default. It is the default, or what the route has of
+/// its own (but CUBIC, which is taken for the beginning); where that default is the kernel's, which nobody chose either, it is BBR, if that
+/// can be had.
 pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
     let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
-    if is_short(stream)? {
-        let reason = format!("a round trip is shorter than {SHORT}, which {default} would pace for nothing");
-        return Ok((has == BEGINNING && has != default).then_some(reason));
-    }
     match over_a_long_path(&has, &default) {
         Long::Kept => {}
         Long::Bbr if congestion::choose(stream, "bbr", &mut None).is_ok() => {
@@ -118,6 +118,17 @@ enum Long {
     Default,
     /// Nobody chose it.
     Bbr,
+}
+
+impl Long {
+    /// Whether that is BBR, which takes a path's rate from what was delivered.
+    fn is_with_bbr(self, has: &str, default: &str) -> bool {
+        match self {
+            Self::Kept => has == "bbr",
+            Self::Default => default == "bbr",
+            Self::Bbr => true,
+        }
+    }
 }
 
 fn over_a_long_path(has: &str, default: &str) -> Long {
@@ -198,7 +209,7 @@ mod tests {
     fn what_administrators_chose_is_had_at_once_but_bbr() {
         let pairs =
             [("cubic", "cubic"), ("cubic", "bbr"), ("bbr", "bbr"), ("cubic", "htcp"), ("reno", "bbr")];
-        let together = pairs.map(|(has, default)| goes_on_with_bbr(has, default));
+        let together = pairs.map(|(has, default)| over_a_long_path(has, default).is_with_bbr(has, default));
         assert_eq!(together, [true, true, true, false, false]);
     }
 

@@ -142,6 +142,13 @@ impl Channel {
         self.sealed.as_ref().is_some_and(|sealed| sealed.unsent() > 0)
     }
 
+    /// Gives up what was written and has not left.
+    pub(crate) fn discard_unsent(&mut self) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.discard();
+        }
+    }
+
     /// Says that nothing more will be sent: the far side reads the end.
     ///
     /// # Errors
@@ -210,17 +217,18 @@ impl Channel {
         Ok(())
     }
 
-    /// What the far side said before it left, where that is why nothing can be sent any more; `error` otherwise.
+    /// What TLS said before the far side left, where that is why nothing can be sent any more; `error` otherwise, and what else the far side
+    /// said waits to be read.
     fn last_words(&mut self, error: io::Error) -> io::Error {
-        if !matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
+        if !is_closed(&error) {
             return error;
         }
-        let mut buffer = [0; 4096];
         loop {
             let Some(sealed) = &mut self.sealed else { return error };
-            match sealed.open(&mut buffer) {
-                Ok(0) if sealed.has_ended() || self.fill().is_err() => return error,
-                Ok(_) => {}
+            match sealed.take_in() {
+                Ok(true) => return error,
+                Ok(false) if self.fill().is_err() => return error,
+                Ok(false) => {}
                 Err(said) if ChannelError::within(&said).is_some() => return said,
                 Err(_) => return error,
             }
@@ -346,6 +354,11 @@ impl AsFd for Socket {
     }
 }
 
+/// Whether the far side has closed the connection, as whoever writes learns.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+}
+
 /// Why a channel cannot go on, where that is not the network's fault. It comes inside an [`io::Error`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ChannelError {
@@ -396,4 +409,4 @@ impl ChannelError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

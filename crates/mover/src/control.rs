@@ -8,7 +8,7 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::{GreetingError, Hello, Message, MessageError};
 use farlink_wire::quantity::Nanos;
 
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{Channel, ChannelError, is_closed};
 
 /// One end of a control connection.
 ///
@@ -92,36 +92,24 @@ impl Control {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if !self.channel.is_sealed() && is_closed(&error) => {
-                    // What the far side said before it closed is read first, and then that it did.
-                    self.unsent.clear();
-                    return Ok(());
-                }
-                Err(source) => return Err(self.unheard(source)),
+                Err(source) => return self.cannot_send(source),
             }
         }
         match self.channel.flush() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(source) => Err(self.unheard(source)),
+            Err(source) => self.cannot_send(source),
             Ok(()) => Ok(()),
         }
     }
 
-    /// Why nothing can be sent: what the far side said before it closed is the better reason.
-    fn unheard(&mut self, source: io::Error) -> ControlError {
-        let mut rest = [0; 1024];
-        if self.channel.is_sealed() && ChannelError::within(&source).is_none() {
-            for _ in 0..MOST_UNSENT / rest.len() {
-                match self.channel.read(&mut rest) {
-                    Ok(1..) => {}
-                    Err(error) if ChannelError::within(&error).is_some() => {
-                        return self.ended(ControlError::from_receive(error));
-                    }
-                    _ => break,
-                }
-            }
+    /// Nothing can be sent: where the far side closed, what it said before is read first, and then that it did.
+    fn cannot_send(&mut self, source: io::Error) -> Result<(), ControlError> {
+        if is_closed(&source) {
+            self.unsent.clear();
+            self.channel.discard_unsent();
+            return Ok(());
         }
-        self.ended(ControlError::from_send(source))
+        Err(self.ended(ControlError::of(source)))
     }
 
     /// An end is named after how far the two had come.
@@ -151,7 +139,7 @@ impl Control {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err(self.ended(ControlError::from_receive(source))),
+                Err(source) => return Err(self.ended(ControlError::of(source))),
             }
         }
     }
@@ -292,16 +280,6 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    pub(crate) fn from_send(error: io::Error) -> Self {
-        if let Some(error) = Self::of_channel(&error) {
-            return error;
-        }
-        match error.kind() {
-            _ if is_closed(&error) => Self::Ended,
-            _ => Self::Broken(error),
-        }
-    }
-
     /// What the channel says of itself.
     fn of_channel(error: &io::Error) -> Option<Self> {
         ChannelError::within(error).map(|error| match error {
@@ -310,13 +288,12 @@ impl ControlError {
         })
     }
 
-    pub(crate) fn from_receive(error: io::Error) -> Self {
-        if let Some(error) = Self::of_channel(&error) {
-            return error;
-        }
-        match error.kind() {
-            ErrorKind::ConnectionReset => Self::Ended,
-            _ => Self::Broken(error),
+    /// Of what a channel could not do.
+    pub(crate) fn of(error: io::Error) -> Self {
+        match Self::of_channel(&error) {
+            Some(error) => error,
+            None if is_closed(&error) => Self::Ended,
+            None => Self::Broken(error),
         }
     }
 
@@ -342,10 +319,6 @@ impl ControlError {
 /// How long an end that leaves waits for the far side to leave.
 const PARTING: Nanos = Nanos(2_000_000_000);
 
-fn is_closed(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
-}
-
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;
 
@@ -355,6 +328,7 @@ mod tests {
 
     use super::*;
     use crate::chain;
+    use crate::channel::tests::{Ends, tcp};
 
     fn pair() -> (Control, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -396,6 +370,32 @@ mod tests {
         let stop = Wake::new().unwrap();
         let heard = control.next(Nanos::MAX, &stop).unwrap();
         assert_eq!(heard, Some(Message::Failed("no room".to_owned().into())));
+        assert!(matches!(control.next(Nanos::MAX, &stop), Err(ControlError::Ended)));
+    }
+
+    #[test]
+    fn under_tls_they_are_too() {
+        let (near, mut far) = Ends::new().seal(tcp());
+        let mut control = Control::new(near, Vec::new()).unwrap();
+        let stop = Wake::new().unwrap();
+        let speaking = std::thread::spawn(move || {
+            far.write_all(&Hello::ours().encode()).unwrap();
+            far.write_all(&Message::Alive.encode()).unwrap();
+            far
+        });
+        assert_eq!(control.next(Nanos::MAX, &stop).unwrap(), Some(Message::Alive));
+        let mut far = speaking.join().unwrap();
+        control.send(&Message::Alive).unwrap();
+        far.write_all(&Message::Failed("no room".to_owned().into()).encode()).unwrap();
+        drop(far);
+        for _ in 0..3 {
+            control.send(&Message::Alive).unwrap();
+        }
+        assert!(!control.has_unsent());
+        assert_eq!(
+            control.next(Nanos::MAX, &stop).unwrap(),
+            Some(Message::Failed("no room".to_owned().into()))
+        );
         assert!(matches!(control.next(Nanos::MAX, &stop), Err(ControlError::Ended)));
     }
 

@@ -278,7 +278,7 @@ impl Dial {
         match error.downcast::<TuneError>() {
             Ok(source) => DialError::tune(source),
             Err(error) if ChannelError::within(&error).is_some() => {
-                self.explained(at, ControlError::from_receive(error))
+                self.explained(at, ControlError::of(error))
             }
             Err(source) => DialError::Connect { at, source },
         }

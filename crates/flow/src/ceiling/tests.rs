@@ -17,6 +17,7 @@ struct Path {
     waiting: f64,
     answers: VecDeque<(u64, f64, f64)>,
     delivered: f64,
+    told: u64,
     lost: f64,
     window: f64,
     srtt: f64,
@@ -39,6 +40,7 @@ impl Path {
             waiting: 0.0,
             answers: VecDeque::new(),
             delivered: 0.0,
+            told: 0,
             lost: 0.0,
             window: 2e6,
             srtt: rtt_us as f64 * 1e3,
@@ -79,8 +81,14 @@ impl Path {
                 rtt: Nanos(self.srtt as u64),
                 least_rtt: self.rtt,
             };
-            if let Some(changed) = self.ceiling.on_sample(sample) {
-                self.bound = changed;
+            // What stands still is not asked.
+            if sample.delivered > self.told {
+                self.told = sample.delivered;
+                match self.ceiling.on_sample(sample) {
+                    Some(Change::Held(bps)) => self.bound = Some(bps),
+                    Some(Change::Lifted) => self.bound = None,
+                    None => {}
+                }
             }
         }
     }
@@ -116,7 +124,7 @@ fn without_it_slow_start_overflows_the_same_queue() {
 #[test]
 fn a_burst_tells_the_rate_long_before_the_path_is_full() {
     let mut path = Path::of(366_000);
-    while path.ceiling.is_seeking() {
+    while path.ceiling.wants_bursts() {
         path.step(true);
     }
     let bound = path.bound.unwrap().get() as f64;
@@ -129,7 +137,7 @@ fn a_rate_that_a_busy_host_hid_is_found_afterwards() {
     let mut path = Path::of(91_600);
     // What stands is others' and short, when this host sends at a fifth of the path's rate.
     (path.host, path.others) = (2e9, Nanos(6_000_000));
-    while path.ceiling.is_seeking() {
+    while path.ceiling.wants_bursts() {
         path.step(true);
     }
     assert!(path.bound.unwrap().get() < 3_000_000_000);
@@ -157,16 +165,52 @@ fn a_queue_that_it_cannot_drain_is_others_and_lifts_it() {
     path.others = Nanos(20_000_000);
     path.rounds(30, true);
     assert_eq!(path.bound, None);
-    assert!(!path.ceiling.is_seeking());
+    assert!(!path.ceiling.wants_bursts());
 }
 
 #[test]
-fn where_no_queue_stands_there_is_none() {
+fn where_no_queue_stands_there_is_none_and_bursts_end() {
     let mut path = Path::of(91_600);
     path.host = 5e9;
-    assert!(path.rounds(40, true) > 0.3);
-    assert!(path.ceiling.is_seeking());
+    assert!(path.rounds(15, true) > 0.2);
+    assert!(path.ceiling.wants_bursts());
+    assert!(path.rounds(25, true) > 0.4);
+    assert!(!path.ceiling.wants_bursts());
     assert_eq!(path.bound, None);
+}
+
+#[test]
+fn a_packet_that_comes_late_is_no_burst() {
+    let mut ceiling = Ceiling::default();
+    let least_rtt = Nanos(100_000_000);
+    for at in 1..500_u64 {
+        // One segment every 30 ms, each acknowledged late.
+        let sample = Sample {
+            at: Nanos(at * 1_000_000),
+            delivered: at / 30 * 1448,
+            rtt: Nanos(140_000_000),
+            least_rtt,
+        };
+        assert_eq!(ceiling.on_sample(sample), None, "{at} ms");
+    }
+    assert!(ceiling.wants_bursts());
+}
+
+#[test]
+fn a_sender_that_pauses_keeps_its_ceiling() {
+    let mut path = Path::of(91_600);
+    path.rounds(20, true);
+    let before = path.ceiling.level;
+    let allowed = std::mem::take(&mut path.allowed);
+    path.others = Nanos(20_000_000);
+    for _ in 0..6 {
+        // A little goes on, behind others' queue.
+        path.allowed = 1e6;
+        path.rounds(1, true);
+    }
+    (path.others, path.allowed) = (Nanos::ZERO, allowed);
+    assert!(path.bound.is_some());
+    assert!(path.ceiling.level > 0.5 * before, "{} of {before}", path.ceiling.level);
 }
 
 #[test]

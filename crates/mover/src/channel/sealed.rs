@@ -112,6 +112,11 @@ impl Sealed {
         self.outgoing.consume(count);
     }
 
+    /// What is sealed will never be sent.
+    pub(super) fn discard(&mut self) {
+        self.outgoing = Buffer::default();
+    }
+
     /// Where what comes next may be put; [`filled`](Self::filled) says how much that was.
     pub(super) fn space(&mut self) -> &mut [u8] {
         // A handshake is short, and strangers make many of them.
@@ -164,6 +169,12 @@ impl Sealed {
             return Ok(count);
         }
         self.work(buffer, &[]).map(|(read, _)| read)
+    }
+
+    /// Decrypts what has come, which waits to be [read](Self::open), and says whether the far side has ended.
+    pub(super) fn take_in(&mut self) -> io::Result<bool> {
+        self.work(&mut [], &[])?;
+        Ok(self.ended)
     }
 
     /// Encrypts as much of `bytes` as goes out at once, and returns how much that was.

@@ -14,7 +14,7 @@ fn waiting(mut channel: Channel) -> Channel {
     channel
 }
 
-fn tcp() -> (Channel, Channel) {
+pub(crate) fn tcp() -> (Channel, Channel) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
@@ -27,20 +27,20 @@ fn unix() -> (Channel, Channel) {
 }
 
 /// Both ends under TLS: a client that trusts `trusted`, and a server that lets in whom it lists.
-struct Ends {
+pub(crate) struct Ends {
     client: Identity,
     server: Identity,
     admission: Arc<Admission>,
 }
 
 impl Ends {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (client, server) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let admission = Arc::new(Admission::of_one(client.public(), Grant::default()));
         Self { client, server, admission }
     }
 
-    fn seal(&self, (mut near, mut far): (Channel, Channel)) -> (Channel, Channel) {
+    pub(crate) fn seal(&self, (mut near, mut far): (Channel, Channel)) -> (Channel, Channel) {
         let trust = Trust::new(&self.client, Some(self.server.public())).unwrap();
         near.seal_as_client(trust.config(), &[]).unwrap();
         let config = secure::server(&self.server, Arc::clone(&self.admission)).unwrap();

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 
-use farlink_flow::ceiling::{Ceiling, Sample};
+use farlink_flow::ceiling::{Ceiling, Change, Sample};
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::socket;
@@ -30,8 +30,8 @@ pub(crate) struct Steering {
 struct State {
     streams: HashMap<u32, Stream>,
     ceiling: Ceiling,
-    /// What each may send; absent where that is not bounded.
-    share: Option<BitsPerSec>,
+    /// What all may send together; absent where that is not bounded.
+    bound: Option<BitsPerSec>,
     /// Bytes that have arrived, also of streams that are gone.
     delivered: u64,
     /// Whether connections have what is to keep the path, and what the last of them was given.
@@ -45,8 +45,13 @@ struct State {
 struct Stream {
     /// Another handle of it, which ends with the stream's own: [`Steering::leave`].
     tcp: TcpStream,
-    /// Segments that had arrived when it was asked last.
+    /// Segments that had arrived when it was asked last, and when that had become more.
     delivered: u32,
+    moved: Nanos,
+    /// Segments that had been sent again when it joined, the first of all among them.
+    retransmits: u32,
+    /// The most that it may send, bytes a second.
+    share: u64,
 }
 
 impl Steering {
@@ -65,28 +70,25 @@ impl Steering {
     /// The kernel's, of the socket or of a thread.
     pub(crate) fn join(&self, number: u32, tcp: &TcpStream) -> io::Result<()> {
         let mut state = self.state();
-        let delivered = TcpInfo::of(tcp)?.delivered;
-        let stream = Stream { tcp: tcp.try_clone()?, delivered };
+        let TcpInfo { delivered, retransmits, .. } = TcpInfo::of(tcp)?;
+        let stream =
+            Stream { tcp: tcp.try_clone()?, delivered, moved: monotonic(), retransmits, share: u64::MAX };
         if state.is_settled {
             let reason = automatic::follow(&stream.tcp)?;
             state.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
         }
         state.streams.insert(number, stream);
-        state.share_out();
         if !state.is_running {
-            state.is_running = true;
             let (its, over) = (Arc::downgrade(&self.shared), self.over.clone());
             Builder::new().name("farlink-steer".to_owned()).spawn(move || run(&its, &over))?;
+            state.is_running = true;
         }
         Ok(())
     }
 
     /// A connection is about to be closed.
     pub(crate) fn leave(&self, number: u32) {
-        let mut state = self.state();
-        if state.streams.remove(&number).is_some() {
-            state.share_out();
-        }
+        self.state().streams.remove(&number);
     }
 
     /// What connections were given last; `None` where they have what they began with.
@@ -112,32 +114,44 @@ fn run(its: &Weak<Mutex<State>>, over: &Wake) {
 impl State {
     /// Asks all connections how they are, does what follows, and returns how long that is good for.
     fn look(&mut self) -> Nanos {
-        let (mut rtt, mut least_rtt, mut lost) = (0, Nanos::MAX, false);
-        let mut known = 0;
+        let now = monotonic();
+        let (mut queue, mut hearing, mut has_moved, mut lost) = (0, 0, false, false);
+        let mut least_rtt = Nanos::MAX;
         for stream in self.streams.values_mut() {
             let Ok(info) = TcpInfo::of(&stream.tcp) else { continue };
             let segments = info.delivered.wrapping_sub(stream.delivered);
             stream.delivered = info.delivered;
             self.delivered += u64::from(segments) * u64::from(info.send_mss);
-            if info.min_rtt > Nanos::ZERO {
-                known += 1;
-                rtt += info.srtt.0;
-                least_rtt = least_rtt.min(info.min_rtt);
-                lost |= info.retransmits > 0;
+            lost |= info.retransmits > stream.retransmits;
+            if info.min_rtt == Nanos::ZERO {
+                continue;
+            }
+            least_rtt = least_rtt.min(info.min_rtt);
+            if segments > 0 {
+                stream.moved = now;
+                has_moved = true;
+            }
+            // Who has heard nothing lately knows of no queue.
+            if now.since(stream.moved) <= info.srtt {
+                hearing += 1;
+                queue += info.srtt.since(info.min_rtt).0;
             }
         }
-        if known == 0 {
+        if least_rtt == Nanos::MAX {
             return IDLE;
         }
-        let rtt = Nanos(rtt / known);
-        let sample = Sample { at: monotonic(), delivered: self.delivered, rtt, least_rtt };
-        if let Some(ceiling) = self.ceiling.on_sample(sample) {
-            self.share = ceiling;
-            self.share_out();
+        if let Some(queue) = queue.checked_div(hearing).filter(|_| has_moved) {
+            let rtt = least_rtt.after(Nanos(queue));
+            match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
+                Some(Change::Held(bps)) => self.bound = Some(bps),
+                Some(Change::Lifted) => self.bound = None,
+                None => {}
+            }
         }
-        if !self.is_settled && (lost || !self.ceiling.is_seeking()) {
+        if !self.is_settled && (lost || !self.ceiling.wants_bursts()) {
             self.settle();
         }
+        self.share_out(now, least_rtt);
         self.ceiling.pause(least_rtt)
     }
 
@@ -152,19 +166,89 @@ impl State {
         }
     }
 
-    /// Tells connections what they may send, each as much as the others.
-    fn share_out(&self) {
-        let bytes = match self.share {
-            Some(bps) => bps.get() / 8 / self.streams.len().max(1) as u64,
-            None if self.ceiling.is_seeking() => return,
-            None => u64::MAX,
-        };
-        for stream in self.streams.values() {
+    /// Tells connections what they may send: each as much as the others, of those that have something to send.
+    fn share_out(&mut self, now: Nanos, least_rtt: Nanos) {
+        let lately = Nanos(least_rtt.0 * 2).max(LATELY);
+        let busy = self.streams.values().filter(|stream| now.since(stream.moved) < lately).count();
+        let share = self.bound.map_or(u64::MAX, |bps| (bps.get() / 8 / busy.max(1) as u64).max(1));
+        for stream in self.streams.values_mut().filter(|stream| stream.share != share) {
             // It is a bound on what would be sent too much; the kernel takes any but of a connection that is gone.
-            let _ = socket::set_greatest_rate(&stream.tcp, bytes);
+            if socket::set_greatest_rate(&stream.tcp, share).is_ok() {
+                stream.share = share;
+            }
         }
     }
 }
 
+/// A connection that has brought nothing for so long, or for two round trips, has nothing to send.
+const LATELY: Nanos = Nanos(100_000_000);
+
 /// Between looks while no connection knows its round trip.
 const IDLE: Nanos = Nanos(10_000_000);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn who_leaves_is_closed_for_the_far_end_too() {
+        let steering = Steering::new().unwrap();
+        let (near, mut far) = pair();
+        steering.join(0, &near).unwrap();
+        steering.leave(0);
+        drop(near);
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        steering.end();
+    }
+
+    #[test]
+    fn a_bound_is_shared_among_those_that_have_something_to_send() {
+        let ((busy, mut far), (idle, _far)) = (pair(), pair());
+        let mut state = State { is_running: true, ..State::default() };
+        for (number, tcp) in [(0, &busy), (1, &idle)] {
+            let tcp = tcp.try_clone().unwrap();
+            let stream = Stream { tcp, delivered: 0, moved: monotonic(), retransmits: 0, share: u64::MAX };
+            state.streams.insert(number, stream);
+        }
+        state.bound = BitsPerSec::new(8_000_000);
+        let rtt = Nanos(1_000_000);
+        let now = monotonic();
+        state.share_out(now, rtt);
+        assert_eq!([state.streams[&0].share, state.streams[&1].share], [500_000; 2]);
+        (&busy).write_all(&[1; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        if let Some(stream) = state.streams.get_mut(&0) {
+            stream.moved = now.after(LATELY);
+        }
+        state.share_out(now.after(LATELY), rtt);
+        assert_eq!(state.streams[&0].share, 1_000_000);
+        let pacing = TcpInfo::of(&busy).unwrap().pacing_bps;
+        assert!(pacing.is_none_or(|bps| bps <= 8_000_000), "{pacing:?}");
+        state.bound = None;
+        state.share_out(now.after(LATELY), rtt);
+        assert_eq!(state.streams[&1].share, u64::MAX);
+    }
+
+    #[test]
+    fn who_joins_later_has_what_the_others_were_given() {
+        let steering = Steering::new().unwrap();
+        let (near, _far) = pair();
+        socket::set_congestion(&near, "cubic").unwrap();
+        steering.state().is_settled = true;
+        steering.join(0, &near).unwrap();
+        let facts = steering.facts().unwrap();
+        assert_eq!(facts.congestion, socket::congestion(&near).unwrap());
+        let default = socket::default_congestion().unwrap();
+        assert!(default == "cubic" || facts.congestion == default, "{facts:?}");
+        steering.end();
+    }
+}

@@ -76,9 +76,7 @@ impl StreamOut {
     }
 
     fn run(&mut self) {
-        let worked = self.work();
-        self.sending.steering.leave(self.number);
-        if worked.is_err() {
+        if self.work().is_err() {
             self.sending.on_lost(self.number);
         }
     }
@@ -305,6 +303,13 @@ impl StreamOut {
             self.channel.write_all(&tag)?;
         }
         self.channel.flush()
+    }
+}
+
+impl Drop for StreamOut {
+    fn drop(&mut self) {
+        // Before the channel is closed.
+        self.sending.steering.leave(self.number);
     }
 }
 

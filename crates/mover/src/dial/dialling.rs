@@ -27,6 +27,8 @@ pub(super) struct Dialling<'a> {
     /// What is known of the path, until it is used.
     path: Option<Path>,
     began: Nanos,
+    /// Whether one more could not be opened before any stood.
+    is_enough: bool,
 }
 
 impl<'a> Dialling<'a> {
@@ -40,7 +42,18 @@ impl<'a> Dialling<'a> {
         loaded: Option<Loaded>,
     ) -> Self {
         let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
-        Self { dial, at, stop, poller, data, talk, loaded, path: dial.path, began: monotonic() }
+        Self {
+            dial,
+            at,
+            stop,
+            poller,
+            data,
+            talk,
+            loaded,
+            path: dial.path,
+            began: monotonic(),
+            is_enough: false,
+        }
     }
 
     /// Waits until everything stands; `None` where it was stopped first.
@@ -54,7 +67,7 @@ impl<'a> Dialling<'a> {
             let pause = if self.path.is_some() { until.since(now).min(OFTEN) } else { until.since(now) };
             self.poller.wait(pause, &mut ready).map_err(|source| self.failed(source))?;
             if ready.is_empty() {
-                self.open_ahead()?;
+                self.open_ahead();
             }
             for &key in &ready {
                 match key {
@@ -95,9 +108,10 @@ impl<'a> Dialling<'a> {
     }
 
     /// While none stands: the longer that takes, the more there will be.
-    fn open_ahead(&mut self) -> Result<(), DialError> {
-        let Some(path) = self.path else { return Ok(()) };
-        self.open_up_to(path.ahead(monotonic().since(self.began)))
+    fn open_ahead(&mut self) {
+        let Some(path) = self.path.filter(|_| !self.is_enough) else { return };
+        // Those that there are may do.
+        self.is_enough = self.open_up_to(path.ahead(monotonic().since(self.began))).is_err();
     }
 
     /// Has so many data connections on their way.
