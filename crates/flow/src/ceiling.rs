@@ -34,7 +34,8 @@ pub struct Ceiling {
     began: Option<Nanos>,
     /// Round trips since then.
     rounds: u64,
-    /// From when on a queue has stood without an end.
+    /// When something arrived last, and from when on a queue has stood without an end.
+    moved: Option<Nanos>,
     stood: Option<Nanos>,
     /// The highest rate known to be carried, bits per second.
     level: f64,
@@ -80,6 +81,7 @@ impl Default for Ceiling {
             since: Nanos::ZERO,
             began: None,
             rounds: 0,
+            moved: None,
             stood: None,
             level: 0.0,
             gain: 0.0,
@@ -91,13 +93,14 @@ impl Default for Ceiling {
 }
 
 impl Ceiling {
-    /// Takes what the connections say, where something has arrived since they did so last, and returns what changes.
+    /// Takes what the connections say, also where nothing has arrived since they did so last, and returns what changes.
     pub fn on_sample(&mut self, sample: Sample) -> Option<Change> {
         if sample.least_rtt == Nanos::ZERO {
             return None;
         }
         let began = *self.began.get_or_insert(sample.at);
         self.rounds = sample.at.since(began).0 / sample.least_rtt.0;
+        let has_moved = self.samples.back().is_none_or(|last| sample.delivered > last.delivered);
         self.samples.push_back(sample);
         let kept = Nanos(sample.least_rtt.0 + sample.least_rtt.0 / 4);
         while self.samples.get(1).is_some_and(|second| sample.at.since(second.at) >= kept) {
@@ -105,7 +108,17 @@ impl Ceiling {
         }
         let queue = sample.rtt.since(sample.least_rtt);
         let stands = queue >= standing(sample.least_rtt);
+        if self.moved.is_none_or(|moved| sample.at.since(moved) > kept) {
+            // What is said of round trips is as old as what came last.
+            self.stood = None;
+        }
+        if has_moved {
+            self.moved = Some(sample.at);
+        }
         self.stood = if stands { self.stood.or(Some(sample.at)) } else { None };
+        if !has_moved {
+            return None;
+        }
         let round = sample.at.since(self.since) >= sample.least_rtt;
         match self.phase {
             Phase::Seeking if stands => self.find(sample),
@@ -120,6 +133,10 @@ impl Ceiling {
             }
             // What left a round trip ago, and since for as long as a queue takes, brought none.
             Phase::Looking if sample.at.since(self.since) >= self.shown_after(sample.least_rtt) => {
+                if !self.is_filled(sample, SOME) {
+                    // Nor was there much that could have.
+                    return self.turn(Phase::Holding, sample.at, self.level);
+                }
                 self.level *= 1.0 + self.gain;
                 self.gain = (self.gain * 2.0).min(1.0);
                 self.patience = FIRST_PATIENCE;
@@ -139,6 +156,7 @@ impl Ceiling {
             Phase::Draining if sample.at.since(self.since).0 >= 2 * sample.least_rtt.0 => {
                 if !self.is_filled(sample, FILLED) {
                     // What stands was not sent under this ceiling.
+                    self.strikes = 0;
                     return self.turn(Phase::Holding, sample.at, self.level);
                 }
                 self.strikes += 1;
@@ -178,6 +196,7 @@ impl Ceiling {
         }
         self.level = level;
         self.gain = first_gain(sample.least_rtt);
+        (self.good, self.strikes, self.patience) = (0, 0, FIRST_PATIENCE);
         self.turn(Phase::Holding, sample.at, self.level)
     }
 
@@ -185,6 +204,7 @@ impl Ceiling {
     fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Change> {
         self.good = 0;
         if self.phase != Phase::Looking {
+            self.gain = first_gain(sample.least_rtt);
             // A queue stands, so that what came lately came at the path's rate. Much less of it is news of something else: a loss, others.
             let lately = self.rate_over(sample.least_rtt)?;
             self.level = self.level.min(lately.max(self.level * LEAST_KEPT));
@@ -209,7 +229,9 @@ impl Ceiling {
     /// Whether it is time to look higher: the ceiling has held for some rounds, and is what bounds the connections.
     fn is_time(&self, sample: Sample) -> bool {
         let rounds = sample.at.since(self.since).0 / sample.least_rtt.0;
-        rounds >= u64::from(self.patience) && self.is_filled(sample, BOUND)
+        // Connections that are slower than their share keep the others from more than theirs.
+        let part = if rounds < LATE { BOUND } else { SOME };
+        rounds >= u64::from(self.patience) && self.is_filled(sample, part)
     }
 
     /// Whether so large a part of the level arrived in the last round trip.
@@ -264,6 +286,10 @@ fn span(least: Nanos) -> Nanos {
 
 /// The part of the level that must arrive for the ceiling to be what bounds it: BBR sends 3% less than it may on average.
 const BOUND: f64 = 0.85;
+
+/// The part that must after so many round trips.
+const SOME: f64 = 0.4;
+const LATE: u64 = 8;
 
 /// The part of a rate that twice as long a part of a burst must have: a single late packet has half.
 const LASTS: f64 = 0.7;

@@ -17,7 +17,6 @@ struct Path {
     waiting: f64,
     answers: VecDeque<(u64, f64, f64)>,
     delivered: f64,
-    told: u64,
     lost: f64,
     window: f64,
     srtt: f64,
@@ -40,7 +39,6 @@ impl Path {
             waiting: 0.0,
             answers: VecDeque::new(),
             delivered: 0.0,
-            told: 0,
             lost: 0.0,
             window: 2e6,
             srtt: rtt_us as f64 * 1e3,
@@ -81,14 +79,10 @@ impl Path {
                 rtt: Nanos(self.srtt as u64),
                 least_rtt: self.rtt,
             };
-            // What stands still is not asked.
-            if sample.delivered > self.told {
-                self.told = sample.delivered;
-                match self.ceiling.on_sample(sample) {
-                    Some(Change::Held(bps)) => self.bound = Some(bps),
-                    Some(Change::Lifted) => self.bound = None,
-                    None => {}
-                }
+            match self.ceiling.on_sample(sample) {
+                Some(Change::Held(bps)) => self.bound = Some(bps),
+                Some(Change::Lifted) => self.bound = None,
+                None => {}
             }
         }
     }

@@ -115,7 +115,7 @@ impl State {
     /// Asks all connections how they are, does what follows, and returns how long that is good for.
     fn look(&mut self) -> Nanos {
         let now = monotonic();
-        let (mut queue, mut hearing, mut has_moved, mut lost) = (0, 0, false, false);
+        let (mut queue, mut hearing, mut lost) = (0, 0, false);
         let mut least_rtt = Nanos::MAX;
         for stream in self.streams.values_mut() {
             let Ok(info) = TcpInfo::of(&stream.tcp) else { continue };
@@ -129,7 +129,6 @@ impl State {
             least_rtt = least_rtt.min(info.min_rtt);
             if segments > 0 {
                 stream.moved = now;
-                has_moved = true;
             }
             // Who has heard nothing lately knows of no queue.
             if now.since(stream.moved) <= info.srtt {
@@ -140,13 +139,11 @@ impl State {
         if least_rtt == Nanos::MAX {
             return IDLE;
         }
-        if let Some(queue) = queue.checked_div(hearing).filter(|_| has_moved) {
-            let rtt = least_rtt.after(Nanos(queue));
-            match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
-                Some(Change::Held(bps)) => self.bound = Some(bps),
-                Some(Change::Lifted) => self.bound = None,
-                None => {}
-            }
+        let rtt = least_rtt.after(Nanos(queue.checked_div(hearing).unwrap_or(0)));
+        match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
+            Some(Change::Held(bps)) => self.bound = Some(bps),
+            Some(Change::Lifted) => self.bound = None,
+            None => {}
         }
         if !self.is_settled && (lost || !self.ceiling.wants_bursts()) {
             self.settle();
