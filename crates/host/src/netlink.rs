@@ -3,7 +3,7 @@
 //! A socket belongs to the namespace in which it was opened, wherever its owner goes later.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{self, IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
@@ -129,17 +129,23 @@ impl Netlink {
         }))
     }
 
-    /// The congestion control that the route to `address` gives connections (`congctl` of ip-route(8)); `None` where it leaves that to the host.
+    /// The congestion control that the route to `far` gives connections (`congctl` of ip-route(8)), by the interface that the address names
+    /// where it names one; `None` where it leaves that to the host.
     ///
     /// # Errors
     /// [`NetlinkError`] as the kernel gave it: there may be no route.
-    pub fn route_congestion(&mut self, address: IpAddr) -> Result<Option<String>, NetlinkError> {
+    pub fn route_congestion(&mut self, far: net::SocketAddr) -> Result<Option<String>, NetlinkError> {
         let asked = "read the route";
-        let address = address.to_canonical();
+        let address = far.ip().to_canonical();
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);
         message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
         message.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        if let net::SocketAddr::V6(far) = far
+            && far.scope_id() != 0
+        {
+            message.attributes.push(RouteAttribute::Oif(far.scope_id()));
+        }
         let route = match self.ask(asked, RouteNetlinkMessage::GetRoute(message), NLM_F_REQUEST)? {
             Some(RouteNetlinkMessage::NewRoute(route)) => route,
             _ => return Err(NetlinkError::Answer { asked }),

@@ -197,14 +197,19 @@ pub fn pace(socket: impl AsFd) -> io::Result<()> {
 /// The kernel's.
 pub fn set_greatest_rate(socket: impl AsFd, bytes: u64) -> io::Result<()> {
     let rate = libc::c_ulong::try_from(bytes).unwrap_or(libc::c_ulong::MAX - 1);
-    // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `unsigned long`.
+    set_option(socket, libc::SO_MAX_PACING_RATE, &rate)
+}
+
+/// Sets the option `name` of sockets, whatever their protocol, that neither `nix` nor `socket2` knows.
+fn set_option<T>(socket: impl AsFd, name: libc::c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the descriptor and the value are borrowed for the whole call, and the kernel reads no more than the value's size.
     let status = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw const rate).cast(),
-            size_of_val(&rate) as libc::socklen_t,
+            name,
+            core::ptr::from_ref(value).cast(),
+            size_of_val(value) as libc::socklen_t,
         )
     };
     Ok(Errno::result(status).map(drop)?)
@@ -227,21 +232,9 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn offer_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    let wake_at = |bytes: libc::c_int| {
-        // SAFETY: the descriptor is borrowed for the whole call, and the kernel reads one `int`.
-        let status = unsafe {
-            libc::setsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_RCVLOWAT,
-                (&raw const bytes).cast(),
-                size_of_val(&bytes) as libc::socklen_t,
-            )
-        };
-        Errno::result(status).map(drop)
-    };
+    let wake_at = |bytes: libc::c_int| set_option(&socket, libc::SO_RCVLOWAT, &bytes);
     wake_at(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))?;
-    Ok(wake_at(1)?)
+    wake_at(1)
 }
 
 /// Bytes that `socket` was given to send and the far kernel has not acknowledged (`SIOCOUTQ`, tcp(7)).

@@ -6,7 +6,7 @@
 //! 0.75 W, 34 s for 10 Gb/s at 366 ms and MTU 9000), which BBR does not read as congestion, nor H-TCP grow by for long.
 
 use std::io;
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use farlink_host::congestion::{self, Loaded};
 use farlink_host::netlink::Netlink;
@@ -45,7 +45,7 @@ pub(crate) fn begin_all(listener: &TcpListener) {
 /// Of a connection that was taken: the host's default, where it has what [`begin_all`] gave it, and not its route.
 pub(crate) fn as_host(stream: &TcpStream) -> io::Result<()> {
     let Ok(far) = stream.peer_addr() else { return Ok(()) };
-    if socket::congestion(stream)? != BEGINNING || route_has_own(far.ip()) {
+    if socket::congestion(stream)? != BEGINNING || route_has_own(far) {
         return Ok(());
     }
     let default = socket::default_congestion()?;
@@ -53,7 +53,7 @@ pub(crate) fn as_host(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Whether the route to `far` gives connections a congestion control; where that cannot be told it does not.
-fn route_has_own(far: IpAddr) -> bool {
+fn route_has_own(far: SocketAddr) -> bool {
     let own = Netlink::open().and_then(|mut netlink| netlink.route_congestion(far));
     own.is_ok_and(|own| own.is_some())
 }

@@ -19,6 +19,8 @@ pub(crate) struct Control {
     greeted: bool,
     received: Vec<u8>,
     unsent: Vec<u8>,
+    /// Whether the far side takes nothing more; what it said before may still be read.
+    is_deaf: bool,
     heard: Nanos,
 }
 
@@ -29,7 +31,7 @@ impl Control {
         if let Some(stream) = channel.tcp() {
             stream.set_nodelay(true)?;
         }
-        Ok(Self { channel, greeted: false, received, unsent: Vec::new(), heard: monotonic() })
+        Ok(Self { channel, greeted: false, received, unsent: Vec::new(), is_deaf: false, heard: monotonic() })
     }
 
     /// The connection, for its addresses, what TCP knows of it, and the key that the far side has shown.
@@ -47,7 +49,8 @@ impl Control {
         self.unsent.len()
     }
 
-    /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any.
+    /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any. It is for those who
+    /// do not listen, and whom nothing else would tell that the far side has closed.
     pub(crate) fn send_patiently(&mut self, message: &Message, patience: Nanos) -> Result<(), ControlError> {
         let mut poller = Poller::new().map_err(ControlError::Wait)?;
         let (mut left, mut since) = (self.unsent.len(), monotonic());
@@ -61,7 +64,8 @@ impl Control {
             poller.wait(Nanos(2_000_000), &mut Vec::new()).map_err(ControlError::Wait)?;
             self.flush()?;
         }
-        self.send(message)
+        self.send(message)?;
+        if self.is_deaf { Err(self.ended(ControlError::Ended)) } else { Ok(()) }
     }
 
     /// When the far side was last heard of.
@@ -105,6 +109,7 @@ impl Control {
     /// Nothing can be sent: where the far side closed, what it said before is read first, and then that it did.
     fn cannot_send(&mut self, source: io::Error) -> Result<(), ControlError> {
         if is_closed(&source) {
+            self.is_deaf = true;
             self.unsent.clear();
             self.channel.discard_unsent();
             return Ok(());
@@ -367,6 +372,8 @@ mod tests {
         for _ in 0..3 {
             control.send(&Message::Alive).unwrap();
         }
+        let told = control.send_patiently(&Message::Alive, Nanos::ZERO);
+        assert!(matches!(told, Err(ControlError::EndedUngreeted)), "{told:?}");
         let stop = Wake::new().unwrap();
         let heard = control.next(Nanos::MAX, &stop).unwrap();
         assert_eq!(heard, Some(Message::Failed("no room".to_owned().into())));

@@ -77,12 +77,12 @@ impl Steering {
             let reason = automatic::follow(&stream.tcp)?;
             state.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
         }
-        state.streams.insert(number, stream);
         if !state.is_running {
             let (its, over) = (Arc::downgrade(&self.shared), self.over.clone());
             Builder::new().name("farlink-steer".to_owned()).spawn(move || run(&its, &over))?;
             state.is_running = true;
         }
+        state.streams.insert(number, stream);
         Ok(())
     }
 
@@ -187,6 +187,7 @@ const IDLE: Nanos = Nanos(10_000_000);
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use super::*;
 
@@ -203,6 +204,7 @@ mod tests {
         steering.join(0, &near).unwrap();
         steering.leave(0);
         drop(near);
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         assert_eq!(far.read(&mut [0]).unwrap(), 0);
         steering.end();
     }
@@ -211,14 +213,14 @@ mod tests {
     fn a_bound_is_shared_among_those_that_have_something_to_send() {
         let ((busy, mut far), (idle, _far)) = (pair(), pair());
         let mut state = State { is_running: true, ..State::default() };
+        let now = monotonic();
         for (number, tcp) in [(0, &busy), (1, &idle)] {
             let tcp = tcp.try_clone().unwrap();
-            let stream = Stream { tcp, delivered: 0, moved: monotonic(), retransmits: 0, share: u64::MAX };
+            let stream = Stream { tcp, delivered: 0, moved: now, retransmits: 0, share: u64::MAX };
             state.streams.insert(number, stream);
         }
         state.bound = BitsPerSec::new(8_000_000);
         let rtt = Nanos(1_000_000);
-        let now = monotonic();
         state.share_out(now, rtt);
         assert_eq!([state.streams[&0].share, state.streams[&1].share], [500_000; 2]);
         (&busy).write_all(&[1; 1000]).unwrap();

@@ -27,7 +27,7 @@ pub(super) struct Dialling<'a> {
     /// What is known of the path, until it is used.
     path: Option<Path>,
     began: Nanos,
-    /// Whether one more could not be opened before any stood.
+    /// Whether one more could not be opened before any stood: those that there are will do.
     is_enough: bool,
 }
 
@@ -104,13 +104,12 @@ impl<'a> Dialling<'a> {
         self.path = None;
         let streams = Path { rtt: Some(rtt), ..path }.streams();
         self.data.truncate(streams.get().into());
-        self.open_up_to(streams)
+        if self.is_enough { Ok(()) } else { self.open_up_to(streams) }
     }
 
     /// While none stands: the longer that takes, the more there will be.
     fn open_ahead(&mut self) {
         let Some(path) = self.path.filter(|_| !self.is_enough) else { return };
-        // Those that there are may do.
         self.is_enough = self.open_up_to(path.ahead(monotonic().since(self.began))).is_err();
     }
 

@@ -175,7 +175,7 @@ fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> R
         circuit,
     };
     // A client that has its account may be gone already.
-    let told = session.control.send(&Message::Sent(sent.clone()));
+    let told = session.control.send_patiently(&Message::Sent(sent.clone()), session.patience.get());
     session.account.sent = Some(sent);
     if session.near == Near::Server {
         told?;
