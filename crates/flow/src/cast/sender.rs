@@ -26,6 +26,7 @@ mod held;
 mod lacking;
 mod peer;
 mod release;
+mod tail;
 mod turns;
 
 use asked::Asked;
@@ -33,6 +34,7 @@ use held::Held;
 pub use held::Hold;
 use peer::Peer;
 pub use peer::Progress;
+use tail::Tail;
 use turns::Turns;
 
 /// What a session is to be like.
@@ -127,6 +129,7 @@ pub struct Sender {
     needy: BTreeSet<u32>,
     /// The threshold for which nothing was found to send to the group again, since something was last asked for.
     nothing_from: Option<u32>,
+    tail: Tail,
     peers: BTreeMap<u32, Peer>,
     free_places: Vec<u32>,
     /// Who waits for unicast.
@@ -196,6 +199,7 @@ impl Sender {
             expiries: BTreeSet::new(),
             needy: BTreeSet::new(),
             nothing_from: None,
+            tail: Tail::default(),
             peers: BTreeMap::new(),
             free_places: Vec::new(),
             turns: Turns::default(),

@@ -69,7 +69,19 @@ impl Sender {
         if let Some(send) = self.unicast_any(now, &lanes, least) {
             return Some(send);
         }
-        self.status(now)
+        let once_more = if now >= self.status_at { self.once_more(now) } else { None };
+        once_more.or_else(|| self.status(now))
+    }
+
+    /// The last repairs of a product, where they are few: while nothing is known of them.
+    fn once_more(&mut self, now: Nanos) -> Option<Send> {
+        let loss = self.view(false).loss;
+        while let Some((product, packets)) = self.tail.next(loss) {
+            if self.held.contains_key(&product) {
+                return self.repeat(now, &[Lane::Spare, Lane::Repair], product, packets);
+            }
+        }
+        None
     }
 
     /// What a receiver lacks that seldom loses anything: it waits for nobody's masses.
@@ -150,7 +162,11 @@ impl Sender {
             let found =
                 held.lacking.next(held.cursor, least, run).or_else(|| held.lacking.next(0, least, run));
             let Some(packets) = found else { continue };
-            let product = *product;
+            let (product, all) = (*product, held.packets);
+            if lanes.contains(&Lane::Spare) {
+                let rtt = self.longest_rtt();
+                self.tail.note(now, product, &packets, (all, rtt));
+            }
             return self.repeat(now, lanes, product, packets);
         }
         self.nothing_from = Some(least);
