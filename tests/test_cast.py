@@ -164,6 +164,25 @@ def test_packets_that_come_twice_late_or_damaged_do_no_harm(
     assert all(end["cast"]["caught_up"] == 0 for _, end in ends.values())
 
 
+def test_a_receiver_with_few_descriptors_stores_a_stream_of_large_files(
+    star: Emulation, tmp_path: Path
+) -> None:
+    # Of nearly each file something is lost, and repaired long after it: so many are not whole at a time.
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(60):
+        (source / f"{number}").write_bytes(random.Random(number).randbytes(300_000))
+    few = ("prlimit", "--nofile=100:100")
+    with (
+        lossy(star, "b", "5%"),
+        receiver(star, "b", tmp_path / "b", through=few) as receiving,
+        sender(star, source) as sending,
+    ):
+        assert receiving.end()[0] == 0
+        assert sending.end()[0] == 0
+    assert files(tmp_path / "b" / "source") == files(source)
+
+
 def test_repairs_of_what_has_come_since_spoil_nothing(star: Emulation, large: Path, tmp_path: Path) -> None:
     # Runs of packets are lost, others are late and asked for: of a frame of repairs a part may have come.
     with (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +12,11 @@ from casting import (
     GROUP,
     RECEIVERS,
     SENDER,
-    Running,
     files,
     lossy,
     receiver,
     receivers,
     sender,
-    tell,
     wait_for,
 )
 from emulation import FARLINK, START_LIMIT_S, Emulation, refused
@@ -142,49 +139,6 @@ def test_no_rate_is_looked_for_beyond_the_highest(star: Emulation, tmp_path: Pat
         status, record = sending.end()
     assert status == 0
     assert record["cast"]["rate_bps"] == 20_000_000
-
-
-def test_what_appears_in_a_directory_is_sent(star: Emulation, tmp_path: Path) -> None:
-    feed = tmp_path / "feed"
-    file_of(feed / "old", 10)
-    named = file_of(tmp_path / "named", 20_000)
-    watch = ("--watch", str(feed))
-    with (
-        receiver(star, "b", tmp_path / "b") as receiving,
-        sender(star, named, options=watch) as sending,
-    ):
-        assert stored(receiving) == "named"
-        assert sending.until("begun")["begun"]["path"] == "named"
-        file_of(tmp_path / "moved", 3000).rename(feed / "moved")
-        assert stored(receiving) == "feed/moved"
-        assert sending.until("begun")["begun"]["path"] == "feed/moved"
-        file_of(feed / "a/b/written", 700_000)
-        assert stored(receiving) == "feed/a/b/written"
-        with (feed / "slow").open("wb") as slow:
-            slow.write(b"half")
-            slow.flush()
-            file_of(feed / "meanwhile", 5)
-            assert stored(receiving) == "feed/meanwhile"
-        assert stored(receiving) == "feed/slow"
-        file_of(feed / ".hidden", 9)
-        file_of(feed / "slow", 99)
-        assert stored(receiving) == "feed/slow"
-        tell(star, "--watch", signal.SIGINT)
-        sending.until("ceased")
-        status, record = sending.end()
-        assert receiving.end()[0] == 0
-    assert status == 0
-    assert (record["outcome"], record["files"]) == ("ok", 6)
-    there = files(tmp_path / "b")
-    assert set(there) == {"named", "feed/moved", "feed/a/b/written", "feed/slow", "feed/meanwhile"}
-    assert there["feed/slow"][0] == (feed / "slow").read_bytes()
-
-
-def stored(receiving: Running) -> str:
-    """The name of the next file that a receiver stores."""
-    said = receiving.until("outcome")
-    assert said["outcome"] == "stored", said
-    return str(said["path"])
 
 
 def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path: Path) -> None:

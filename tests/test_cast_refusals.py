@@ -200,6 +200,22 @@ def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: P
         assert first.end()[0] == 0
 
 
+def test_of_two_that_begin_at_once_one_has_the_group(source: Path, tmp_path: Path) -> None:
+    # Each begins to send before it can have heard the other.
+    with (
+        Emulation(options=("--hosts", "3", "--rate", "1gbit", "--rtt", "400ms")) as far,
+        receiver(far, "c", tmp_path / "c") as receiving,
+        sender(far, source) as one,
+        sender(far, source, host="b") as another,
+    ):
+        said = [each.process.communicate(timeout=60)[1] for each in (one, another)]
+        codes = [each.process.returncode for each in (one, another)]
+        assert sorted(codes) == [0, 2], said
+        assert "in use" in said[codes.index(2)]
+        assert receiving.end()[0] == 0
+    assert (tmp_path / "c" / source.name).read_bytes() == source.read_bytes()
+
+
 def test_a_port_that_is_taken_is_said(star: Emulation, source: Path) -> None:
     with sender(star, source):
         ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(source))

@@ -56,8 +56,9 @@ struct Product {
     shape: Shape,
     source: Source,
     path: String,
-    /// Of its content, as far as the first pass has come, and then whole.
+    /// Of the first so many bytes of its content, until the digest is known.
     hasher: Option<Box<Hasher>>,
+    hashed: u64,
     digest: Digest,
 }
 
@@ -92,7 +93,16 @@ impl Product {
         let head = Announcement { path, metadata }.encode();
         let shape = Shape::new(head.len(), size)?;
         let hasher = Some(Box::default());
-        Some(Self { head, shape, source, path: shown, hasher, digest: Digest::default() })
+        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest: Digest::default() })
+    }
+
+    /// These bytes of the content stand at `at`.
+    fn hash(&mut self, at: u64, bytes: &[u8]) {
+        let Some(hasher) = &mut self.hasher else { return };
+        if let Some(new) = self.hashed.checked_sub(at).and_then(|known| bytes.get(known as usize..)) {
+            hasher.update(new);
+            self.hashed += new.len() as u64;
+        }
     }
 }
 
@@ -277,17 +287,12 @@ impl<'f> Products<'f> {
         }
     }
 
-    /// Reads `range` of a product's stream into `out`, which is as long. In the first pass ranges come in order, and make the digest.
+    /// Reads `range` of a product's stream into `out`, which is as long. Ranges that come in order, as in a first pass, make the digest; where
+    /// it is asked for before they did, the rest is read for it.
     ///
     /// # Errors
     /// Why the product cannot be sent.
-    pub(crate) fn read(
-        &mut self,
-        number: u32,
-        range: Range<u64>,
-        first_pass: bool,
-        out: &mut [u8],
-    ) -> Result<(), String> {
+    pub(crate) fn read(&mut self, number: u32, range: Range<u64>, out: &mut [u8]) -> Result<(), String> {
         let place = number.checked_sub(self.first);
         let Some(product) = place.and_then(|place| self.known.get_mut(place as usize)) else {
             return Err("no such product".to_owned());
@@ -297,24 +302,19 @@ impl<'f> Products<'f> {
             match part {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
-                    let read = match &product.source {
-                        Source::Found(handle) => {
-                            let file = file(&mut self.open, number, handle)?;
-                            self.reading.time(|| file.read_at(at, out)).map_err(|error| chain(&error))?
-                        }
-                        Source::Piped(file) => {
-                            let read = self.reading.time(|| sparse::read_at(file, at, out));
-                            read.map_err(|error| error.to_string())?
-                        }
-                    };
-                    if read < out.len() {
-                        return Err("it became shorter while it was sent".to_owned());
-                    }
-                    if first_pass && let Some(hasher) = &mut product.hasher {
-                        hasher.update(out);
-                    }
+                    self.reading.time(|| read_content(&mut self.open, (number, &product.source), at, out))?;
+                    product.hash(at, out);
                 }
                 Part::Digest(at) => {
+                    let mut rest = Vec::new();
+                    while product.hasher.is_some() && product.hashed < product.shape.content() {
+                        let left = product.shape.content() - product.hashed;
+                        rest.resize(left.min(READ) as usize, 0);
+                        let source = (number, &product.source);
+                        self.reading
+                            .time(|| read_content(&mut self.open, source, product.hashed, &mut rest))?;
+                        product.hash(product.hashed, &rest);
+                    }
                     if let Some(hasher) = product.hasher.take() {
                         product.digest = Digest(*hasher.finalize().as_bytes());
                     }
@@ -336,6 +336,22 @@ impl<'f> Products<'f> {
     }
 }
 
+/// Reads content of a product from `at` on.
+fn read_content(
+    open: &mut BTreeMap<u32, SourceFile>,
+    (number, source): (u32, &Source),
+    at: u64,
+    out: &mut [u8],
+) -> Result<(), String> {
+    let read = match source {
+        Source::Found(handle) => {
+            file(open, number, handle)?.read_at(at, out).map_err(|error| chain(&error))?
+        }
+        Source::Piped(file) => sparse::read_at(file, at, out).map_err(|error| error.to_string())?,
+    };
+    if read < out.len() { Err("it became shorter while it was sent".to_owned()) } else { Ok(()) }
+}
+
 /// The open file of a product; where too many are open, another is closed.
 fn file<'o>(
     open: &'o mut BTreeMap<u32, SourceFile>,
@@ -354,3 +370,41 @@ fn file<'o>(
 
 /// Files that are open at a time.
 const MOST_OPEN: usize = 64;
+
+/// Bytes that are read at a time for a digest alone.
+const READ: u64 = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_of_the_whole_file_however_much_of_it_was_read_before() {
+        let content: Vec<u8> = (0..3 * READ as u32 / 2).map(|at| (at ^ (at >> 9)) as u8).collect();
+        let path = std::env::temp_dir().join(format!("products-digest-{}", std::process::id()));
+        std::fs::write(&path, &content).unwrap();
+        let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+        let source = SourcePath::new(path.to_str().unwrap()).unwrap();
+        // All of it in order; none; what was broken off and begun again; what comes with holes.
+        let [all, half] = [content.len() as u64, content.len() as u64 / 2];
+        for read in [
+            vec![(0, all)],
+            vec![],
+            vec![(0, half), (0, half + 9), (half, all - 1)],
+            vec![(5, 9), (0, 7), (8, half)],
+        ] {
+            let mut products = Products::new(Arc::clone(&root), None, std::slice::from_ref(&source), &filter);
+            let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
+            let head = u64::from(shape.head());
+            for (from, end) in read {
+                let mut out = vec![0; (end - from) as usize];
+                products.read(0, head + from..head + end, &mut out).unwrap();
+                assert_eq!(out, content[from as usize..end as usize]);
+            }
+            let mut digest = [0; Digest::LEN];
+            products.read(0, head + all..shape.stream(), &mut digest).unwrap();
+            assert_eq!(Digest(digest), farlink_flow::digest::whole(&content));
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -18,6 +18,7 @@ mod reception;
 mod record;
 mod samples;
 mod strangers;
+mod unfinished;
 
 pub use reception::run;
 

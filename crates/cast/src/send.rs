@@ -104,8 +104,8 @@ pub enum Notice<'a> {
     Begun {
         /// What.
         path: &'a str,
-        /// When: the time of day, RFC 3339.
-        at: String,
+        /// When, by this host's monotonic clock.
+        at: Nanos,
     },
     /// Something that was named is not sent.
     NotSent(NotSent),

@@ -35,6 +35,13 @@ pub(crate) enum Storage {
     Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch),
 }
 
+/// Whether a product may be kept in memory until it is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InMemory {
+    Yes,
+    No,
+}
+
 /// A product that is being stored.
 #[derive(Debug)]
 pub(crate) struct Item {
@@ -81,11 +88,12 @@ impl Storage {
         }
     }
 
-    /// Begins to store a product; says which of its content is there from before, too.
+    /// Begins to store a product, in memory where that `may` be and it is little; says which of its content is there from before, too.
     pub(crate) fn begin(
         &self,
         announcement: Announcement,
         size: u64,
+        may: InMemory,
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let Announcement { path, metadata } = announcement;
         let entry = Entry { path, kind: Kind::File { size }, metadata };
@@ -107,7 +115,7 @@ impl Storage {
         };
         let block = block_bytes(size);
         let held = target.held(&entry, block).filter(|held| held.has_time_of(&entry.metadata));
-        if held.is_none() && size <= MOST_SMALL {
+        if may == InMemory::Yes && held.is_none() && size <= MOST_SMALL {
             let content = Content::Small(vec![0; size as usize]);
             return Ok((item(entry, block, content), Vec::new()));
         }
@@ -198,6 +206,16 @@ impl Item {
     pub(crate) const fn size(&self) -> u64 {
         self.size
     }
+
+    /// Bytes that are kept in memory for it; `None` where it has a file.
+    pub(crate) const fn kept(&self) -> Option<u64> {
+        match &self.content {
+            Content::Small(content) => Some(content.len() as u64),
+            Content::Large(Large { store: Some(_), .. }) => None,
+            // What is nowhere takes next to nothing.
+            Content::Large(_) => Some(0),
+        }
+    }
 }
 
 /// A number for what is beneath `directory`, whatever way leads there: of one that is started again the same.
@@ -285,7 +303,7 @@ mod tests {
 
     /// Has a product stored whose parts come last one first; says whether its digest was right.
     fn store(storage: &Storage, path: &str, content: &[u8], digest: Digest) -> Result<bool, TargetError> {
-        let (mut item, found) = storage.begin(announcement(path), content.len() as u64)?;
+        let (mut item, found) = storage.begin(announcement(path), content.len() as u64, InMemory::Yes)?;
         assert!(found.is_empty());
         for (index, part) in content.chunks(50_000).enumerate().rev() {
             storage.write(&mut item, index as u64 * 50_000, part)?;
@@ -370,13 +388,15 @@ mod tests {
         let mut blocks = content.chunks(1 << 20);
         {
             let storage = scratch.storage();
-            let (mut item, _) = storage.begin(announcement("x"), content.len() as u64).unwrap();
+            let (mut item, _) =
+                storage.begin(announcement("x"), content.len() as u64, InMemory::Yes).unwrap();
             storage.write(&mut item, 0, blocks.next().unwrap()).unwrap();
             // Half of a block is not proven.
             storage.write(&mut item, 1 << 20, &blocks.next().unwrap()[..1000]).unwrap();
         }
         let storage = scratch.storage();
-        let (mut item, found) = storage.begin(announcement("x"), content.len() as u64).unwrap();
+        let (mut item, found) =
+            storage.begin(announcement("x"), content.len() as u64, InMemory::Yes).unwrap();
         assert_eq!(found, std::slice::from_ref(&(0..1 << 20)));
         storage.write(&mut item, 1 << 20, &content[1 << 20..]).unwrap();
         assert!(storage.finish(&mut item, farlink_flow::digest::whole(&content)).unwrap());

@@ -18,11 +18,12 @@ use farlink_wire::quantity::Nanos;
 
 use super::recent::Recent;
 use super::samples::Samples;
+use super::unfinished::Unfinished;
 use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
-use crate::storage::{Item, Storage, reason};
+use crate::storage::{Storage, reason};
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub(super) struct Attendance {
     pub(super) seed: u64,
     opener: Opener,
     machine: Receiver,
-    items: BTreeMap<u32, Item>,
+    items: Unfinished,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -75,7 +76,8 @@ pub(super) struct Attendance {
 }
 
 impl Attendance {
-    pub(super) fn new(welcome: &Welcome) -> Result<Self, CastError> {
+    /// From now on, in a process that may have so many descriptors.
+    pub(super) fn new(welcome: &Welcome, descriptors: u64) -> Result<Self, CastError> {
         let opener = Opener::new(welcome.session, &welcome.key, welcome.protect, welcome.number)
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
         let random = process::random().map_err(CastError::Wait)?;
@@ -96,7 +98,7 @@ impl Attendance {
             seed,
             opener,
             machine: Receiver::new(config, joined),
-            items: BTreeMap::new(),
+            items: Unfinished::new(descriptors),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -280,7 +282,8 @@ impl Attendance {
     /// what came over the control connection, which the sender sends once.
     fn has_room(&self, data: &Data, bytes: usize) -> bool {
         let is_head = data.offset < u64::from(data.shape.head());
-        is_head || self.items.contains_key(&data.product) || self.early_bytes + bytes <= MOST_EARLY
+        let is_kept = is_head || self.items.has_begun(data.product);
+        self.items.has_room(data.product) && (is_kept || self.early_bytes + bytes <= MOST_EARLY)
     }
 
     /// Bytes of a stream came.
@@ -299,7 +302,7 @@ impl Attendance {
         }
         for write in writes {
             let bytes = &payload[write.payload];
-            match self.items.get_mut(&data.product) {
+            match self.items.get_mut(data.product) {
                 Some(item) => {
                     if let Err(error) = storage.write(item, write.at, bytes) {
                         return self.machine.on_unwanted(data.product, Text::from(reason(&error)));
@@ -330,11 +333,11 @@ impl Attendance {
                     self.begin(product, announcement, content, storage);
                 }
                 Event::Complete { product, digest, .. } => {
-                    let Some(item) = self.items.get_mut(&product) else { continue };
+                    let Some(item) = self.items.get_mut(product) else { continue };
                     match storage.finish(item, digest) {
                         Ok(true) => {
                             let (path, bytes) = (item.path(), item.size());
-                            self.items.remove(&product);
+                            self.items.remove(product);
                             self.stored_bytes += bytes;
                             self.times.last = Some(now);
                             self.machine.on_checked(now, product, true);
@@ -357,7 +360,7 @@ impl Attendance {
                 }
                 Event::Failed { product, failure } => {
                     self.forget_early(product);
-                    let item = self.items.remove(&product);
+                    let item = self.items.remove(product);
                     if let Some(item) = &item {
                         Storage::abandon(item);
                     }
@@ -375,12 +378,13 @@ impl Attendance {
     /// The name of a product is known.
     fn begin(&mut self, product: u32, announcement: Announcement, content: u64, storage: &Storage) {
         let early = self.forget_early(product);
-        let begun = storage.begin(announcement, content).and_then(|(mut item, found)| {
-            for (at, bytes) in &early {
-                storage.write(&mut item, *at, bytes)?;
-            }
-            Ok((item, found))
-        });
+        let begun =
+            storage.begin(announcement, content, self.items.in_memory()).and_then(|(mut item, found)| {
+                for (at, bytes) in &early {
+                    storage.write(&mut item, *at, bytes)?;
+                }
+                Ok((item, found))
+            });
         match begun {
             Ok((item, found)) => {
                 self.items.insert(product, item);

@@ -71,6 +71,8 @@ struct Reception<'a> {
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
     strangers: Strangers,
+    /// How many this process may have.
+    descriptors: u64,
 }
 
 /// A session that was joined, and where.
@@ -91,7 +93,10 @@ impl<'a> Reception<'a> {
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
         let place = plan.into.as_deref().map(place);
         let strangers = Strangers::default();
-        Ok(Self { plan, stop, socket, storage, realtime: None, number, place, ended: None, strangers })
+        // Of a large product that is not whole yet there is a file.
+        let descriptors = process::raise_descriptor_limit().unwrap_or(USUAL_DESCRIPTORS);
+        let (realtime, ended) = (None, None);
+        Ok(Self { plan, stop, socket, storage, realtime, number, place, ended, strangers, descriptors })
     }
 
     /// One session: its record, and how it ended.
@@ -168,7 +173,7 @@ impl<'a> Reception<'a> {
                 }
                 _ => {
                     // Another session, since the sender was started again: what is proven is found in the files.
-                    *attendance = Some(Attendance::new(&joined.welcome)?);
+                    *attendance = Some(Attendance::new(&joined.welcome, self.descriptors)?);
                     false
                 }
             };
@@ -289,3 +294,6 @@ const HEARD: Nanos = Nanos(5_000_000_000);
 
 /// Reasons that are told.
 const MOST_TOLD: usize = 16;
+
+/// What a process may have where nobody said otherwise.
+const USUAL_DESCRIPTORS: u64 = 1024;

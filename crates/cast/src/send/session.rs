@@ -46,7 +46,7 @@ mod rivals;
 mod tempo;
 
 use redundancy::Redundancy;
-use rivals::Rivals;
+use rivals::{Age, Rivals};
 use tempo::Tempo;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
@@ -198,7 +198,7 @@ struct Session<'a> {
     /// Whether the user has ended what is watched for.
     ceased: bool,
     /// The product whose first packet has just left, and when.
-    begun: Option<(u32, String)>,
+    begun: Option<(u32, Nanos)>,
     /// A run of packets.
     run: Vec<u8>,
     bytes: Vec<u8>,
@@ -337,7 +337,8 @@ impl<'a> Session<'a> {
             }
             self.lost.retain(|(_, until)| *until > now);
             let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
-            if self.joined >= self.plan.receivers && !somebody {
+            let may_come = self.plan.watch.is_some() && !self.products.has_ceased();
+            if self.joined >= self.plan.receivers && !somebody && !may_come {
                 return Ok(());
             }
             let mut deadline = shown_at;
@@ -356,7 +357,7 @@ impl<'a> Session<'a> {
             waited.extend(self.products.watched());
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.get(1) == Some(&true) && !self.ceased {
-                if self.plan.watch.is_none() {
+                if self.plan.watch.is_none() || self.joined < self.plan.receivers {
                     self.interrupted = true;
                     return Ok(());
                 }
@@ -373,7 +374,12 @@ impl<'a> Session<'a> {
             }
             self.wake.lower();
             if ready.get(2) == Some(&true) {
-                self.overhear(&mut others, now < young_until, tell)?;
+                let age = match now {
+                    now if now < quiet_until => Age::Silent,
+                    now if now < young_until => Age::Young,
+                    _ => Age::Established,
+                };
+                self.overhear(&mut others, age, tell)?;
             }
         }
     }

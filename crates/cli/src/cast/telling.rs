@@ -2,6 +2,7 @@
 
 use farlink_cast::group::Group;
 use farlink_cast::send::{Finished, Notice, Peer};
+use farlink_host::clock::{monotonic, rfc3339_before};
 use farlink_host::scheduling::Scheduling;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
@@ -81,7 +82,9 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
             json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
         }
         Notice::Others { by } => json!({"others": {"address": by.to_string()}}),
-        Notice::Begun { path, at } => json!({"begun": {"path": path, "at": at}}),
+        Notice::Begun { path, at } => {
+            json!({"begun": {"path": path, "at": rfc3339_before(monotonic().since(*at))}})
+        }
         Notice::NotSent(not) => {
             json!({"path": not.path, "outcome": if not.failed { "failed" } else { "skipped" }, "reason": not.reason})
         }

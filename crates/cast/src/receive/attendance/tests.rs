@@ -26,7 +26,7 @@ fn attendance() -> Attendance {
         position: Position { product: 0, offset: 0 },
         pace: Nanos(1_000_000),
     };
-    Attendance::new(&welcome).unwrap()
+    Attendance::new(&welcome, 1024).unwrap()
 }
 
 #[test]

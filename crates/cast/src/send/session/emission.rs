@@ -2,7 +2,7 @@
 
 use farlink_flow::cast::seal::FRONT;
 use farlink_flow::cast::sender::Send;
-use farlink_host::clock::rfc3339_now;
+use farlink_host::clock::monotonic;
 use farlink_wire::cast::control::{Control, repair_header};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD, TAG};
 use farlink_wire::message::Text;
@@ -34,7 +34,7 @@ impl Session<'_> {
             Send::Repair { receiver, product, shape, offset, bytes } => {
                 let mut content = std::mem::take(&mut self.bytes);
                 content.resize(bytes as usize, 0);
-                match self.products.read(product, offset..offset + bytes, false, &mut content) {
+                match self.products.read(product, offset..offset + bytes, &mut content) {
                     Ok(()) => {
                         let header = repair_header(product, shape, offset, content.len());
                         let goes_on = self.outbox.post(receiver, |out| {
@@ -64,7 +64,7 @@ impl Session<'_> {
         let mut content = std::mem::take(&mut self.bytes);
         content.resize(bytes as usize, 0);
         let range = header.offset..header.offset + bytes;
-        if let Err(reason) = self.products.read(header.product, range, !header.repair, &mut content) {
+        if let Err(reason) = self.products.read(header.product, range, &mut content) {
             self.lacks = true;
             self.machine.on_unreadable(header.product, &Text::from(reason));
             self.bytes = content;
@@ -85,7 +85,7 @@ impl Session<'_> {
             offset += payload.len() as u64;
         }
         if header.offset == 0 && !header.repair {
-            self.begun = Some((header.product, rfc3339_now()));
+            self.begun = Some((header.product, monotonic()));
         }
         self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
         (self.run, self.bytes) = (run, content);

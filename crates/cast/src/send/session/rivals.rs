@@ -40,6 +40,29 @@ pub(super) struct Rivals {
     noted: BTreeSet<IpAddr>,
 }
 
+/// How long a session has had its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    /// It has sent nothing yet: whoever sends is older.
+    Silent,
+    /// It may hear only now of one that is older, and of one that began as it did.
+    Young,
+    /// Who comes gives way to it.
+    Established,
+}
+
+impl Age {
+    /// Whether this session, `own`, gives way to the one that a packet of tells, if there is one.
+    fn gives_way(self, own: SessionId, theirs: Clear) -> bool {
+        match self {
+            Self::Silent => true,
+            // Both began at once, and only one of them goes.
+            Self::Young => theirs.number >= FIRST_PACKETS || theirs.session < own,
+            Self::Established => false,
+        }
+    }
+}
+
 /// What came of asking somebody.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -104,11 +127,11 @@ impl Rivals {
 }
 
 impl Session<'_> {
-    /// Packets of others: while this session is young, it asks whether an older one has the group.
+    /// Packets of others: as long as it may have to give way, this session asks whether another has the group.
     pub(super) fn overhear(
         &mut self,
         buffer: &mut [u8],
-        is_young: bool,
+        age: Age,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<(), CastError> {
         while let Some(received) = self.sockets.others.receive(buffer).map_err(CastError::Wait)? {
@@ -118,7 +141,7 @@ impl Session<'_> {
                 continue;
             }
             let by = received.from.ip();
-            if is_young {
+            if age.gives_way(self.id, clear) {
                 self.rivals.ask(received.from, clear.session);
             }
             // One that is asked is told of when it has answered.
@@ -174,6 +197,9 @@ const PATIENCE: Nanos = Nanos(2_000_000_000);
 const MOST_AT_ONCE: usize = 8;
 const MOST_ASKED: usize = 1024;
 
+/// Who sends a packet before this one has only just begun to send.
+const FIRST_PACKETS: u64 = 4;
+
 /// Addresses that the user is told of.
 const MOST_NOTED: usize = 16;
 
@@ -219,6 +245,22 @@ mod tests {
         rivals.ask(from, SessionId(1));
         assert!(!rivals.is_asking());
         assert!(rivals.is_news(from.ip()) && !rivals.is_news(from.ip()));
+    }
+
+    #[test]
+    fn of_two_that_begin_at_once_one_gives_way_and_else_the_younger_does() {
+        let packet = |session, number| Clear { session: SessionId(session), number };
+        for number in 0..FIRST_PACKETS {
+            assert_ne!(
+                Age::Young.gives_way(SessionId(1), packet(2, number)),
+                Age::Young.gives_way(SessionId(2), packet(1, number))
+            );
+        }
+        let old = packet(2, 30);
+        let gives_way = |age: Age| age.gives_way(SessionId(1), old);
+        let asked = [Age::Silent, Age::Young, Age::Established].map(gives_way);
+        assert_eq!(asked, [true, true, false]);
+        assert!(Age::Silent.gives_way(SessionId(1), packet(2, 0)), "it sends already");
     }
 
     #[test]

@@ -1,0 +1,104 @@
+//! Products of which something is still to come, as many as there may be files and memory for.
+
+use std::collections::BTreeMap;
+
+use crate::storage::{InMemory, Item};
+
+/// Those of a session.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    items: BTreeMap<u32, Item>,
+    /// Of those, how many have a file, and the most that may be begun.
+    files: usize,
+    most_files: usize,
+    /// Bytes that are kept in memory for the others.
+    kept: u64,
+}
+
+impl Unfinished {
+    /// For a process that may have so many descriptors.
+    pub(super) fn new(descriptors: u64) -> Self {
+        let most_files = descriptors.saturating_sub(OTHERS) / EACH;
+        Self { items: BTreeMap::new(), files: 0, most_files: most_files.max(1) as usize, kept: 0 }
+    }
+
+    pub(super) fn get_mut(&mut self, product: u32) -> Option<&mut Item> {
+        self.items.get_mut(&product)
+    }
+
+    /// Whether the bytes of a product can be kept: it was begun, or may be.
+    pub(super) fn has_room(&self, product: u32) -> bool {
+        self.files < self.most_files || self.has_begun(product)
+    }
+
+    pub(super) fn has_begun(&self, product: u32) -> bool {
+        self.items.contains_key(&product)
+    }
+
+    /// Where another may be kept.
+    pub(super) const fn in_memory(&self) -> InMemory {
+        if self.kept < MOST_KEPT { InMemory::Yes } else { InMemory::No }
+    }
+
+    pub(super) fn insert(&mut self, product: u32, item: Item) {
+        match item.kept() {
+            Some(bytes) => self.kept += bytes,
+            None => self.files += 1,
+        }
+        self.items.insert(product, item);
+    }
+
+    pub(super) fn remove(&mut self, product: u32) -> Option<Item> {
+        let item = self.items.remove(&product)?;
+        match item.kept() {
+            Some(bytes) => self.kept -= bytes,
+            None => self.files -= 1,
+        }
+        Some(item)
+    }
+}
+
+/// Bytes of small products that are kept until they are whole; beyond that they have files as well.
+const MOST_KEPT: u64 = 256 << 20;
+
+/// Descriptors that a product with a file takes at most (the file, its journal, and one that stood there), and those of everything else.
+const EACH: u64 = 3;
+const OTHERS: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+
+    use farlink_wire::cast::Announcement;
+    use farlink_wire::entry::Metadata;
+    use farlink_wire::path::RelativePath;
+
+    use super::*;
+    use crate::storage::Storage;
+
+    #[test]
+    fn no_more_are_begun_than_there_may_be_files() {
+        let directory = std::env::temp_dir().join(format!("unfinished-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let group = "239.1.1.1:7000".parse().unwrap();
+        let storage = Storage::open(Some(directory.as_os_str().as_bytes()), group).unwrap();
+        let begin = |number: u32, may| {
+            let path = RelativePath::new(format!("{number}")).unwrap();
+            let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+            storage.begin(Announcement { path, metadata }, 1000, may).unwrap().0
+        };
+        let mut unfinished = Unfinished::new(OTHERS + 2 * EACH);
+        unfinished.insert(9, begin(9, unfinished.in_memory()));
+        for product in 0..2 {
+            assert!(unfinished.has_room(product) && !unfinished.has_begun(product));
+            unfinished.insert(product, begin(product, InMemory::No));
+        }
+        assert!(unfinished.has_room(0) && unfinished.has_room(9) && !unfinished.has_room(2));
+        assert!(unfinished.remove(2).is_none() && unfinished.remove(0).is_some() && unfinished.has_room(2));
+        assert_eq!((unfinished.kept, unfinished.files), (1000, 1));
+        assert!(Unfinished::new(10).has_room(0), "one at a time there must be");
+        drop((unfinished, storage));
+        fs::remove_dir_all(directory).unwrap();
+    }
+}
