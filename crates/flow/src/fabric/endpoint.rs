@@ -450,6 +450,9 @@ impl Endpoint {
         for (ended, origin) in self.relays.ended() {
             self.messages.tell_gone(origin, self.peers.identity(ended).endpoint.0);
         }
+        for peer in self.relays.unconfirmed() {
+            self.messages.nudge(peer);
+        }
         let silence = look_every(self.settings.silence);
         let anybody = self.messages.awaits_anybody();
         for (peer, met) in self.peers.silent_since(now, silence) {

@@ -511,13 +511,13 @@ impl Outgoing {
         self.last_heard = self.opened.since(silence);
     }
 
-    /// Whether it has been silent for half of the time that was left, of `most`, when it was opened or last heard of: the rest is for
-    /// another that takes over.
+    /// Whether it has been silent for half of the time that was left, of `most`, when it was opened or last heard of, and for `least`: the
+    /// rest is for another that takes over.
     #[must_use]
-    pub fn is_doubtful(&self, now: Nanos, most: Nanos) -> bool {
+    pub fn is_doubtful(&self, now: Nanos, most: Nanos, least: Nanos) -> bool {
         let begun = self.last_heard.max(self.opened);
         let left = most.since(begun.since(self.last_heard));
-        self.owes() && now.since(begun).0 >= left.0 / 2
+        self.owes() && now.since(begun) >= Nanos(left.0 / 2).max(least)
     }
 
     /// Takes its datagrams out of the path's account, before it is dropped.

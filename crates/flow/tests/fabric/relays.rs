@@ -59,6 +59,24 @@ fn a_process_that_dies_takes_nothing_of_its_neighbours_along() {
 }
 
 #[test]
+fn what_waited_for_who_has_never_heard_of_its_sender_comes_by_another_way() {
+    for (dead, live) in (3..6).flat_map(|dead| others(dead).map(move |live| (dead, live))) {
+        let mut simulation = program(0.0);
+        simulation.stall(live, true);
+        (0..3).for_each(|from| simulation.send(from, live, 1000));
+        simulation.run(Nanos(SECOND));
+        simulation.kill_seen(dead);
+        simulation.stall(live, false);
+        // Nobody waits for anybody, so that nobody is asked.
+        simulation.run(SILENCE);
+        (0..3).for_each(|from| simulation.receive(live, from, 1000));
+        simulation.finish(Nanos(SECOND));
+        assert_eq!(simulation.failures, [], "{dead} {live}");
+        assert_eq!(simulation.sum("nonsense"), 0);
+    }
+}
+
+#[test]
 fn who_cannot_be_reached_by_one_is_reached_by_another_in_time() {
     for (dead, live) in (3..6).flat_map(|dead| others(dead).map(move |live| (dead, live))) {
         // Nobody sees it die, and nobody has met.
@@ -68,6 +86,20 @@ fn who_cannot_be_reached_by_one_is_reached_by_another_in_time() {
         let took = simulation.finish(SILENCE);
         assert_eq!(simulation.failures, [], "{dead} {live}");
         assert!(took < Nanos(SILENCE.0 / 2), "{dead} {live}: {took}");
+    }
+}
+
+#[test]
+fn however_many_do_not_answer_the_last_has_the_time_to() {
+    for live in 8..16 {
+        let mut simulation = Simulation::new(2, 8, path(366_000, 0.05), &settings(Kind::Xrc));
+        (8..16).for_each(|other| simulation.message(0, other, 1000));
+        (8..16).for_each(|other| simulation.message(other, 0, 1000));
+        simulation.finish(Nanos(10 * SECOND));
+        (8..16).filter(|other| *other != live).for_each(|other| simulation.kill(other));
+        simulation.message(0, live, 1000);
+        simulation.finish(Nanos(2 * SILENCE.0));
+        assert_eq!(simulation.failures, [], "{live}");
     }
 }
 

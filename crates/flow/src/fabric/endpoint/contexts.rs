@@ -209,10 +209,12 @@ impl Contexts {
         }
         for id in (0..self.places.len()).map(|place| ContextId(place as u32)) {
             let Some(Some(context)) = self.places.get(id.0 as usize) else { continue };
-            if !context.outgoing.is_doubtful(now, silence) {
+            // However many were tried before: nobody answers sooner than the path lets them.
+            let least = Nanos(ANSWERS * self.paths[context.path].timeout().0);
+            if !context.outgoing.is_doubtful(now, silence, least) {
                 continue;
             }
-            let (path, silence) = (context.path, context.outgoing.silence(now));
+            let (path, silence) = (context.path, context.outgoing.silence(now).min(silence.since(least)));
             let peers = self.transport.on_lost(id);
             if !peers.is_empty() {
                 self.silences.insert(path, silence);
@@ -457,3 +459,6 @@ impl Contexts {
 
 /// IP's and UDP's headers.
 const HEADERS: u64 = 28;
+
+/// For so many times as long as an answer may take a process has the time to give one, before another is tried in its place.
+const ANSWERS: u64 = 3;

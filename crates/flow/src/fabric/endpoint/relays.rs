@@ -38,6 +38,8 @@ struct Relay {
     first: u64,
     again: usize,
     bytes: usize,
+    /// `first` when it was last looked, where something was kept then.
+    looked: Option<u64>,
     /// How many of its pieces came, and how many it knows that came.
     came: u64,
     told: u64,
@@ -85,9 +87,14 @@ impl Relays {
         self.peers.get(&peer).is_some_and(|relay| relay.again < relay.kept.len() || relay.owes())
     }
 
-    /// Whether no more may be said to a peer before it has what it was sent.
+    /// Whether no more may be said to a peer before it has what it was sent; but a little, where it has [long](Self::unconfirmed) not said so:
+    /// no answer to that shows that there is another way to be tried.
     pub(super) fn is_full(&self, peer: PeerId) -> bool {
-        self.peers.get(&peer).is_some_and(|relay| relay.bytes >= MOST_KEPT && !self.has_pieces(peer))
+        let is_full = |relay: &Relay| {
+            let is_stuck = relay.looked == Some(relay.first);
+            relay.bytes >= MOST_KEPT + if is_stuck { A_LITTLE } else { 0 }
+        };
+        self.peers.get(&peer).is_some_and(is_full) && !self.has_pieces(peer)
     }
 
     /// Whether anything that was sent is to be sent again.
@@ -157,6 +164,11 @@ impl Relays {
             return Err(Gap);
         }
         if number < relay.came {
+            // It was told, and does not know.
+            relay.told = 0;
+            if !self.is_ending {
+                self.tell_at.get_or_insert(now.after(TELL_AFTER));
+            }
             return Ok(None);
         }
         relay.came += 1;
@@ -169,6 +181,18 @@ impl Relays {
     /// What a peer says comes by way of a neighbour.
     pub(super) fn on_handed(&mut self, from: PeerId, by: PeerId) {
         self.peers.entry(from).or_default().by = Some(by);
+    }
+
+    /// Peers that have not said since this was last asked that they have what they were sent: who was to hand it on may have ended, and
+    /// whoever acknowledged it owes no answer.
+    pub(super) fn unconfirmed(&mut self) -> Vec<PeerId> {
+        let leaving = &self.leaving;
+        let look = |(peer, relay): (&PeerId, &mut Relay)| {
+            let now = (!relay.kept.is_empty()).then_some(relay.first);
+            let before = std::mem::replace(&mut relay.looked, now);
+            (now.is_some() && now == before && !leaving.contains_key(peer)).then_some(*peer)
+        };
+        self.peers.iter_mut().filter_map(look).collect()
     }
 
     /// A neighbour ended.
@@ -255,6 +279,9 @@ impl Relays {
     }
 }
 
+/// Bytes that are kept of a peer that has said for long not what it has, beyond the most that are usually.
+const A_LITTLE: usize = 64 << 10;
+
 /// Bytes that a piece begins with which has a number.
 pub(super) const HEAD: usize = PART;
 
@@ -324,6 +351,17 @@ mod tests {
         assert!(there.on_piece(NOW, PEER, &sent(&mut here, 0)).is_ok() && there.deadline().is_none());
         here.forget(PEER);
         assert_eq!((here.kept, here.sent(PEER)), (0, 0));
+    }
+
+    #[test]
+    fn who_does_not_say_for_long_what_it_has_is_asked() {
+        let mut relays = Relays::default();
+        let frames = vec![0; MOST_KEPT];
+        relays.keep(PEER, &Arc::new(Piece { to: EndpointId(1), frames }));
+        assert!(relays.unconfirmed().is_empty() && !relays.is_leaving(PEER));
+        assert!(relays.unconfirmed() == [PEER] && !relays.is_full(PEER), "a word may go");
+        relays.on_leaving(PEER, None, Nanos(9));
+        assert!(relays.unconfirmed().is_empty());
     }
 
     #[test]

@@ -45,13 +45,13 @@ impl Pool {
         let held = inbox.outstanding().saturating_sub(self.first);
         self.lent = self.lent - inbox.lent + held;
         inbox.lent = held;
-        debug_assert!(self.lent <= self.spare, "{} bytes are lent of {}", self.lent, self.spare);
     }
 
     /// What a peer is to be told that it may send since the beginning, where that is a quarter of a window more than it knows.
     pub(super) fn grant(&mut self, inbox: &mut Inbox) -> Option<u64> {
         self.settle(inbox);
-        let left = self.spare - (self.lent - inbox.lent);
+        // A peer that has said more than it may, and ended, may have taken more than there is.
+        let left = self.spare.saturating_sub(self.lent - inbox.lent);
         let more =
             (left / 2).min(inbox.said.saturating_mul(GROWTH)).min(MOST_WINDOW.saturating_sub(self.first));
         let granted = inbox.grant(self.first + more);
