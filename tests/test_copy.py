@@ -93,6 +93,15 @@ def test_holes_stay_holes(odd: Path, tmp_path: Path) -> None:
     assert copied.record["bytes"] <= 8 * BLOCK
 
 
+def test_a_file_with_holes_that_is_there_already_is_not_made_anew(odd: Path, tmp_path: Path) -> None:
+    copy(odd / "holes", tmp_path)
+    before = {path: (path.stat().st_ino, path.stat().st_blocks) for path in (tmp_path / "holes").iterdir()}
+    again = copy(odd / "holes", tmp_path, "--resume")
+    after = {path: (path.stat().st_ino, path.stat().st_blocks) for path in (tmp_path / "holes").iterdir()}
+    assert before == after
+    assert again.record["bytes"] == 0
+
+
 @pytest.mark.parametrize("size", [0, 3, 1024, 100_000, MOST_PACKED, BLOCK, BLOCK + 1, 5 * BLOCK + 77])
 def test_the_manifest_has_the_standard_digest_whatever_the_blocks(tmp_path: Path, size: int) -> None:
     content = b"abc" if size == 3 else random.Random(size).randbytes(size)

@@ -15,7 +15,7 @@ use farlink_wire::quantity::Nanos;
 pub enum Task {
     /// Say what file this is, and send nothing of it: the receiver says what it has.
     Announce(u32),
-    /// Say what file this is and where its holes are: there is nothing else in it.
+    /// Say what file this is and where its holes are: there is nothing else in it, or that was said on a stream that is lost.
     Empty(u32),
     /// Send a block. The receiver has one of this digest: if it is the same, tell [`Schedule::on_acknowledged`] instead.
     Block {
@@ -58,9 +58,9 @@ struct File {
     holes: VecDeque<(u32, u32)>,
     proven: HashMap<u32, Digest>,
     announced: Announced,
-    /// Whether there is nothing but holes in it.
-    is_empty: bool,
-    /// Whether that is still to be said.
+    /// Whether there are holes in it.
+    has_holes: bool,
+    /// Whether these are still to be said by themselves: with its blocks they are, where there are any.
     is_unsaid: bool,
 }
 
@@ -86,10 +86,11 @@ impl Schedule {
     pub fn on_file(&mut self, file: u32, blocks: u32, holes: &[(u32, u32)], ask: bool) {
         let announced = if ask { Announced::No } else { Announced::Settled };
         let is_empty = holes.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() >= blocks.into();
+        let has_holes = !holes.is_empty();
         let holes = holes.iter().map(|(first, count)| (*first, first + count)).collect();
         let proven = HashMap::new();
         self.files
-            .insert(file, File { blocks, next: 0, holes, proven, announced, is_empty, is_unsaid: is_empty });
+            .insert(file, File { blocks, next: 0, holes, proven, announced, has_holes, is_unsaid: is_empty });
         self.queue.push_back(Work::File(file));
     }
 
@@ -147,9 +148,9 @@ impl Schedule {
                         return Some(Task::Block { file, index, proven });
                     }
                     None => {
-                        let is_empty = std::mem::take(&mut state.is_unsaid);
+                        let is_unsaid = std::mem::take(&mut state.is_unsaid);
                         self.queue.remove(at);
-                        if is_empty {
+                        if is_unsaid {
                             return Some(Task::Empty(file));
                         }
                     }
@@ -220,9 +221,12 @@ impl Schedule {
             if state.announced == Announced::Asked {
                 state.announced = Announced::No;
             }
-            if state.is_empty && !state.is_unsaid {
-                state.is_unsaid = true;
-                self.queue.push_back(Work::File(*file));
+            // Nor who said its holes: blocks behind which they were said need not have been sent.
+            if state.has_holes && !std::mem::replace(&mut state.is_unsaid, true) {
+                let work = Work::File(*file);
+                if !self.queue.contains(&work) {
+                    self.queue.push_back(work);
+                }
             }
         }
         units.len()
@@ -307,6 +311,28 @@ mod tests {
         schedule.on_acknowledged(Unit::Block(0, 0));
         assert_eq!(schedule.on_lost(0), 1);
         assert_eq!(all(&mut schedule, 1), [block(0, 2), block(0, 4), block(0, 5)]);
+    }
+
+    #[test]
+    fn holes_are_said_again_where_they_may_not_have_been_heard() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 4, &[(1, 1)], false);
+        assert_eq!(all(&mut schedule, 0), [block(0, 0), block(0, 2), block(0, 3)]);
+        // The receiver has the same: nothing else is on its way.
+        for index in [0, 2, 3] {
+            schedule.on_acknowledged(Unit::Block(0, index));
+        }
+        assert_eq!((schedule.on_lost(0), schedule.is_idle()), (0, false));
+        assert_eq!(all(&mut schedule, 1), [Task::Empty(0)]);
+        schedule.on_closed(0);
+        // Before all of it was handed out: behind the rest.
+        schedule.on_file(1, 3, &[(1, 1)], false);
+        assert_eq!(schedule.poll(NOW, 0, NEVER), Some(block(1, 0)));
+        schedule.on_lost(0);
+        assert_eq!(
+            all(&mut schedule, 1),
+            [Task::Block { file: 1, index: 0, proven: None }, block(1, 2), Task::Empty(1)]
+        );
     }
 
     #[test]

@@ -70,6 +70,15 @@ impl Extents<'_> {
     }
 }
 
+/// Whether there is nothing in `file` between `from` and `end`; false where its file system does not tell.
+///
+/// # Errors
+/// As lseek(2).
+pub fn is_hole(file: &File, from: u64, end: u64) -> io::Result<bool> {
+    let next = Extents { file, from, size: end }.next().transpose()?;
+    Ok(next.is_none_or(|data| data.start >= end))
+}
+
 /// Makes `file` `length` bytes long and reserves them on its disk, so that a full disk is known before anything is written, and blocks
 /// that come out of order lie in order. False where the file system cannot, or gains nothing: then the file is only made as long.
 ///

@@ -495,10 +495,15 @@ impl Party for Client<'_, '_> {
         let any = !redialled.is_empty();
         for Redialled { lost, number, outcome } in redialled {
             match outcome {
-                Ok(channel) => {
-                    self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
-                    end.join(number, channel)?;
-                }
+                Ok(channel) => match end.join(number, channel) {
+                    Ok(()) => {
+                        self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
+                    }
+                    Err(error) => self.ledger.warn(format!(
+                        "data connection {lost} broke, and the one in its place cannot be used: {}",
+                        chain(&error)
+                    )),
+                },
                 Err(error) => self.ledger.warn(format!(
                     "data connection {lost} broke, and no other can be had: {}",
                     chain(&error)

@@ -212,9 +212,10 @@ pub(crate) fn talk(
         }
         if let End::Sender(sending) = end
             && sending.has_sent_all()
+            && pending.is_empty()
             && now >= next_account
         {
-            // Before it is asked for: it arrives with the last bytes.
+            // Before it is asked for: it arrives with the last bytes, and behind all that is said of what lacks.
             control.send(&Message::Copy(Copy::Sent(Box::new(party.account()))))?;
             next_account = now.after(SIGN);
         }

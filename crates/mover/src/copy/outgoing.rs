@@ -178,6 +178,11 @@ impl Planned {
         self.read().digests = digests;
     }
 
+    /// Whether it was read: what of it could not be is known.
+    pub(crate) fn is_read(&self) -> bool {
+        self.read().digests.len() == self.entries.len()
+    }
+
     /// Whether entry `at` could not be read.
     pub(crate) fn failed(&self, at: usize) -> bool {
         self.read().digests.get(at).is_some_and(Option::is_none)

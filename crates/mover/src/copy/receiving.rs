@@ -23,6 +23,7 @@ use crate::budget::{self, Budget, Portion};
 use crate::chain;
 
 mod blocks;
+mod chores;
 mod holes;
 mod opening;
 mod outbox;
@@ -33,6 +34,7 @@ mod read_back;
 mod sender;
 mod writers;
 
+use chores::Chore;
 use outbox::Outbox;
 use writers::Writers;
 
@@ -83,6 +85,9 @@ struct State {
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,
     proving: bool,
+    /// What is to be done, and whether a thread does it.
+    chores: VecDeque<Chore>,
+    at_chores: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
     samples: Vec<u64>,

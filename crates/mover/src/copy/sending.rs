@@ -391,10 +391,11 @@ impl Sending {
         (!self.manner.report && !supply.said).then_some((supply.entries, supply.bytes))
     }
 
-    /// Whether everything has been handed to a stream, and the receiver was told how much that is.
+    /// Whether everything has been handed to a stream, and all is said: how much that is, and what of it is not sent.
     pub(crate) fn has_sent_all(&self) -> bool {
         let state = self.state();
-        state.supply.said && state.schedule.is_idle()
+        let has_handed_out = state.supply.said && state.schedule.is_idle();
+        has_handed_out && state.packs.values().all(|planned| planned.is_read()) && state.outbox.is_empty()
     }
 
     /// How much is done.

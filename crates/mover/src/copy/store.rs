@@ -109,6 +109,11 @@ impl Store {
     pub fn leave_out(&self, target: &Target, first: u32, count: u32) -> Result<(), TargetError> {
         match self {
             Self::Partial(partial) => partial.leave_out(first, count),
+            Self::Held(standing)
+                if standing.instead.get().is_none() && standing.held.is_hole(first, count) =>
+            {
+                Ok(())
+            }
             Self::Held(standing) => standing.instead(target)?.leave_out(first, count),
             Self::Sink(_) => Ok(()),
         }

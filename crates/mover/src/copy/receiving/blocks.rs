@@ -201,6 +201,19 @@ impl Receiving {
         index: u32,
         digest: Digest,
     ) -> Result<(), CopyError> {
+        if self.mark_quietly(incoming, index, digest)? {
+            self.store(incoming);
+        }
+        Ok(())
+    }
+
+    /// The same, but for what is to be done where it was the last, which is told.
+    pub(super) fn mark_quietly(
+        &self,
+        incoming: &Incoming,
+        index: u32,
+        digest: Digest,
+    ) -> Result<bool, CopyError> {
         if let Ok(mut digests) = incoming.digests.lock()
             && let Some(place) = digests.blocks.get_mut(index as usize)
         {
@@ -210,16 +223,12 @@ impl Receiving {
         let came = self.state().arrivals.on_block(file, index);
         match came {
             Came::Unknown => Err(CopyError::NoSuchBlock { file, index }),
-            Came::Last => {
-                self.store(incoming);
-                Ok(())
-            }
-            _ => Ok(()),
+            came => Ok(came == Came::Last),
         }
     }
 
     /// All blocks are there: the file gets its name.
-    fn store(&self, incoming: &Arc<Incoming>) {
+    pub(super) fn store(&self, incoming: &Arc<Incoming>) {
         let number = incoming.frame.file;
         let digest = match incoming.digests.lock() {
             Ok(digests) if self.manner.verify && digests.complete => digest::root(&digests.blocks),

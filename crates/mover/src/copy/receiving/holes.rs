@@ -1,6 +1,6 @@
 //! Holes of a file, at the receiver: blocks in which there is nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
 use farlink_wire::entry::Digest;
@@ -9,6 +9,7 @@ use farlink_wire::message::copy::Unit;
 
 use super::{Incoming, Receiving};
 use crate::copy::CopyError;
+use crate::copy::target::TargetError;
 use crate::copy::timing::Stage;
 
 impl Receiving {
@@ -26,12 +27,9 @@ impl Receiving {
         if !self.wait_until_proven(incoming) {
             return Ok(());
         }
-        let wanted = |index: &u32| self.wants(holes.file, *index);
-        for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count).filter(wanted) {
-            if let Err(error) = incoming.store.leave_out(&self.manner.target, index, 1) {
-                self.fail(incoming, &error);
-                return Ok(());
-            }
+        if let Err(error) = self.leave_out(incoming, holes) {
+            self.fail(incoming, &error);
+            return Ok(());
         }
         // Hashing nothing takes as long as hashing something, as BLAKE3 numbers its chunks and zeros elsewhere are other zeros: a digest of
         // terabytes of it is not worth minutes.
@@ -47,6 +45,14 @@ impl Receiving {
             self.arrived_quietly(incoming, index, digest)?;
         }
         Ok(())
+    }
+
+    /// Makes sure that there is nothing in the holes of a file, unless another connection has said them and it has its final name.
+    fn leave_out(&self, incoming: &Incoming, holes: &Holes) -> Result<(), TargetError> {
+        let closed = incoming.closed.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |index: &u32| !*closed && self.wants(holes.file, *index);
+        let mut blocks = holes.runs.iter().flat_map(|(first, count)| *first..first + count).filter(wanted);
+        blocks.try_for_each(|index| incoming.store.leave_out(&self.manner.target, index, 1))
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use farlink_wire::message::copy::{Copy, Unit};
 
+use super::chores::Chore;
 use super::{Receiving, block_length};
 use crate::copy::CopyError;
 use crate::copy::file_event::{Became, FileEvent};
 
 impl Receiving {
     /// Takes a message of the sender; true where it was the last.
-    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+    pub(crate) fn on_message(self: &Arc<Self>, message: Copy) -> Result<bool, CopyError> {
         match message {
             // What it is called, and why, comes by itself where that is of interest here.
             Copy::Abandon { file, .. } => self.on_abandon(file)?,
@@ -34,7 +35,7 @@ impl Receiving {
                 state.of = Some((entries, bytes));
                 state.arrivals.on_total(files, packs);
                 drop(state);
-                self.settle();
+                self.settle_later();
             }
             // The receiver finds out by itself what it lacks.
             Copy::Lost(_) => {}
@@ -44,7 +45,7 @@ impl Receiving {
         Ok(false)
     }
 
-    fn on_abandon(&self, file: u32) -> Result<(), CopyError> {
+    fn on_abandon(self: &Arc<Self>, file: u32) -> Result<(), CopyError> {
         let mut state = self.state();
         self.check_numbers(&state)?;
         let incoming = state.files.remove(&file);
@@ -55,12 +56,12 @@ impl Receiving {
         if let Some(incoming) = incoming {
             incoming.store.abandon();
         }
-        self.settle();
+        self.settle_later();
         Ok(())
     }
 
     /// The sender has the same block.
-    fn on_same(&self, unit: Unit) -> Result<(), CopyError> {
+    fn on_same(self: &Arc<Self>, unit: Unit) -> Result<(), CopyError> {
         let Unit::Block(file, index) = unit else {
             return Err(CopyError::OutOfPlace { what: "a pack that is the same" });
         };
@@ -69,7 +70,10 @@ impl Receiving {
         match proven {
             Some(digest) => {
                 self.state().done += block_length(&incoming.frame, index);
-                self.arrived_quietly(&incoming, index, digest)
+                if self.mark_quietly(&incoming, index, digest)? {
+                    self.later(Chore::Store(incoming));
+                }
+                Ok(())
             }
             None => Ok(()),
         }

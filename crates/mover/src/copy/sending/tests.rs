@@ -67,3 +67,26 @@ fn a_file_for_whose_blocks_there_is_no_memory_is_named_and_another_that_takes_le
     supply("next", 2 << 20);
     assert_eq!(sending.tally().failed, 1);
 }
+
+#[test]
+fn that_all_was_sent_is_said_behind_all_that_lacks() {
+    let sending = sending(manner(None));
+    sending.on_stream(0, SocketFacts::of(None));
+    sending.supply_pack(Planned::new(vec![(file("small", 5), None)]), false);
+    sending.supply_ends();
+    let Some(Job::Pack { planned, .. }) = sending.next_task(0) else { panic!("there is a pack") };
+    assert_eq!(sending.take_messages().len(), 1, "the total");
+    // It is handed out, and not read yet.
+    assert!(!sending.has_sent_all());
+    let event = FileEvent {
+        path: "small".to_owned(),
+        bytes: 5,
+        digest: None,
+        what: Became::Failed("gone".to_owned()),
+    };
+    sending.supply_lacks(event);
+    planned.on_read(vec![None]);
+    assert!(!sending.has_sent_all(), "that it lacks is to be said");
+    assert_eq!(sending.take_messages().len(), 1);
+    assert!(sending.has_sent_all());
+}

@@ -137,12 +137,10 @@ impl Target {
             let path = directories.path(row);
             let finished = || {
                 let directory = tree.directory(&path)?;
-                if self.options.fsync {
-                    directory.sync()?;
-                }
                 directory.set_mtime(row.mtime_s, row.mtime_ns)?;
-                // Last: it may take away the right to do anything here.
-                directory.set_mode(row.mode)
+                // Then: it may take away the right to do anything here.
+                directory.set_mode(row.mode)?;
+                if self.options.fsync { directory.sync() } else { Ok(()) }
             };
             if let Err(error) = finished() {
                 let shown = self.placing.show(&path);

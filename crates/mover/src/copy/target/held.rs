@@ -47,6 +47,10 @@ impl Target {
     pub fn keep(&self, held: &Held, entry: &Entry) -> Result<(), TargetError> {
         let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
         self.set_metadata(&held.file, &entry.metadata).map_err(failed)?;
+        if self.options.fsync {
+            // An earlier run may not have been asked to, or may have ended before it did.
+            held.file.sync_all().and_then(|()| held.place.directory.sync()).map_err(failed)?;
+        }
         // An earlier run may have ended between the last two steps of finishing it.
         let _ = held.place.directory.unlink(&self.partial_names(&entry.path).1);
         Ok(())
@@ -59,6 +63,14 @@ impl Held {
     pub fn has_time_of(&self, metadata: &Metadata) -> bool {
         status_of(&self.file)
             .is_ok_and(|found| (found.mtime_s, found.mtime_ns) == (metadata.mtime_s, metadata.mtime_ns))
+    }
+
+    /// Whether there is nothing in the `count` blocks from `first`: as far as the file system tells, which may call it something.
+    #[must_use]
+    pub fn is_hole(&self, first: u32, count: u32) -> bool {
+        let from = u64::from(first) * self.block_bytes;
+        let end = self.size.min(from + u64::from(count) * self.block_bytes);
+        sparse::is_hole(&self.file, from, end).unwrap_or(false)
     }
 
     /// The digests of all its blocks. `progress` is told of bytes that were read, and says whether to go on.

@@ -88,6 +88,9 @@ impl Target {
                 // An earlier run may have ended between the last two steps of `Partial::finish`.
                 let _ = place.directory.unlink(&self.partial_names(&entry.path).1);
             }
+            if self.options.fsync {
+                file.sync_all()?;
+            }
             Ok(true)
         };
         // What cannot be looked at or set right is sent again, and then replaced.
