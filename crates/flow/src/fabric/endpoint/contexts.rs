@@ -210,7 +210,7 @@ impl Contexts {
         for id in (0..self.places.len()).map(|place| ContextId(place as u32)) {
             let Some(Some(context)) = self.places.get(id.0 as usize) else { continue };
             // However many were tried before: nobody answers sooner than the path lets them.
-            let least = Nanos(ANSWERS * self.paths[context.path].timeout().0);
+            let least = Nanos(ANSWERS * self.paths[context.path].timeout().0).min(Nanos(silence.0 / 2));
             if !context.outgoing.is_doubtful(now, silence, least) {
                 continue;
             }

@@ -38,8 +38,9 @@ struct Relay {
     first: u64,
     again: usize,
     bytes: usize,
-    /// `first` when it was last looked, where something was kept then.
+    /// `first` when it was last looked, where something was kept then; and whether it was the same before.
     looked: Option<u64>,
+    is_stuck: bool,
     /// How many of its pieces came, and how many it knows that came.
     came: u64,
     told: u64,
@@ -90,10 +91,7 @@ impl Relays {
     /// Whether no more may be said to a peer before it has what it was sent; but a little, where it has [long](Self::unconfirmed) not said so:
     /// no answer to that shows that there is another way to be tried.
     pub(super) fn is_full(&self, peer: PeerId) -> bool {
-        let is_full = |relay: &Relay| {
-            let is_stuck = relay.looked == Some(relay.first);
-            relay.bytes >= MOST_KEPT + if is_stuck { A_LITTLE } else { 0 }
-        };
+        let is_full = |relay: &Relay| relay.bytes >= MOST_KEPT + if relay.is_stuck { A_LITTLE } else { 0 };
         self.peers.get(&peer).is_some_and(is_full) && !self.has_pieces(peer)
     }
 
@@ -190,7 +188,8 @@ impl Relays {
         let look = |(peer, relay): (&PeerId, &mut Relay)| {
             let now = (!relay.kept.is_empty()).then_some(relay.first);
             let before = std::mem::replace(&mut relay.looked, now);
-            (now.is_some() && now == before && !leaving.contains_key(peer)).then_some(*peer)
+            relay.is_stuck = now.is_some() && now == before;
+            (relay.is_stuck && !leaving.contains_key(peer)).then_some(*peer)
         };
         self.peers.iter_mut().filter_map(look).collect()
     }
@@ -358,7 +357,7 @@ mod tests {
         let mut relays = Relays::default();
         let frames = vec![0; MOST_KEPT];
         relays.keep(PEER, &Arc::new(Piece { to: EndpointId(1), frames }));
-        assert!(relays.unconfirmed().is_empty() && !relays.is_leaving(PEER));
+        assert!(relays.unconfirmed().is_empty() && !relays.has_pieces(PEER) && relays.is_full(PEER));
         assert!(relays.unconfirmed() == [PEER] && !relays.is_full(PEER), "a word may go");
         relays.on_leaving(PEER, None, Nanos(9));
         assert!(relays.unconfirmed().is_empty());
