@@ -167,18 +167,22 @@ def test_packets_that_come_twice_late_or_damaged_do_no_harm(
 def test_a_receiver_with_few_descriptors_stores_a_stream_of_large_files(
     star: Emulation, tmp_path: Path
 ) -> None:
-    # Of nearly each file something is lost, and repaired long after it: so many are not whole at a time.
+    # Of nearly each file something is lost, and repaired long after it: so many are not whole at a time. What
+    # both lack goes to the group, and the rest to one.
     source = tmp_path / "source"
     source.mkdir()
-    for number in range(60):
+    for number in range(200):
         (source / f"{number}").write_bytes(random.Random(number).randbytes(300_000))
-    few = ("prlimit", "--nofile=100:100")
+    few = ("prlimit", "--nofile=90:90")
     with (
         lossy(star, "b", "5%"),
+        lossy(star, "c", "5%"),
         receiver(star, "b", tmp_path / "b", through=few) as receiving,
-        sender(star, source) as sending,
+        receiver(star, "c", "null:") as another,
+        sender(star, source, options=wait_for(2)) as sending,
     ):
         assert receiving.end()[0] == 0
+        assert another.end()[0] == 0
         assert sending.end()[0] == 0
     assert files(tmp_path / "b" / "source") == files(source)
 

@@ -2,7 +2,7 @@
 //! One thread, which waits for none of them.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -79,13 +79,21 @@ impl Door {
         }
         let (mut guests, mut next) = (BTreeMap::<u32, Guest>::new(), 0);
         let (mut ready, mut end) = (Vec::new(), None);
+        // Until when nobody is taken in, as that was not possible.
+        let mut shut_until = None;
         loop {
             let now = monotonic();
             if end.is_some_and(|end| now >= end || guests.values().all(|guest| !guest.line.has_unsent())) {
                 return Ok(());
             }
             let strangers = guests.values().any(|guest| !guest.has_joined);
-            poller.wait(if strangers || end.is_some() { SWEEP } else { Nanos::MAX }, &mut ready)?;
+            let sweeps = strangers || end.is_some() || shut_until.is_some();
+            poller.wait(if sweeps { SWEEP } else { Nanos::MAX }, &mut ready)?;
+            if shut_until.take_if(|until| *until <= monotonic()).is_some() {
+                for (index, listener) in self.listeners.iter().enumerate() {
+                    poller.add(listener, LISTENERS + index as u64, Interest::Read)?;
+                }
+            }
             for key in &ready {
                 match *key {
                     STOP if end.is_none() => {
@@ -99,12 +107,11 @@ impl Door {
                         self.deliver(&mut guests, &poller);
                     }
                     key if key >= LISTENERS => {
-                        self.welcome(
-                            &self.listeners[(key - LISTENERS) as usize],
-                            &mut guests,
-                            &mut next,
-                            &poller,
-                        );
+                        let listener = &self.listeners[(key - LISTENERS) as usize];
+                        if shut_until.is_none() && !self.welcome(listener, &mut guests, &mut next, &poller) {
+                            self.listeners.iter().try_for_each(|listener| poller.remove(listener))?;
+                            shut_until = Some(monotonic().after(SWEEP));
+                        }
                     }
                     key => self.attend(key as u32, &mut guests, &poller),
                 }
@@ -127,15 +134,24 @@ impl Door {
         self.wake.raise();
     }
 
-    /// Takes who is there.
+    /// Takes who is there; false where this process can take nobody for now: it has no descriptor left, say.
     fn welcome(
         &self,
         listener: &TcpListener,
         guests: &mut BTreeMap<u32, Guest>,
         next: &mut u32,
         poller: &Poller,
-    ) {
-        while let Ok((stream, from)) = listener.accept() {
+    ) -> bool {
+        loop {
+            let (stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return true,
+                    // Who came has gone again.
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => continue,
+                    _ => return false,
+                },
+            };
             if guests.values().filter(|guest| !guest.has_joined).count() >= MOST_STRANGERS {
                 let Some(other) = superfluous(guests, from.ip()) else { continue };
                 self.show_out(other, guests, poller, None, "too many came from there".to_owned());

@@ -238,7 +238,7 @@ fn block_bytes(size: u64) -> u64 {
 }
 
 /// Products that are kept in memory until they are whole, bytes: most of those of a feed.
-const MOST_SMALL: u64 = 256 * 1024;
+pub(crate) const MOST_SMALL: u64 = 256 * 1024;
 
 /// Directories that are looked through at the end of a session.
 const MOST_DIRECTORIES: usize = 65_536;

@@ -35,10 +35,15 @@ impl TokenBucket {
         self.burst
     }
 
-    /// When it is full, if nothing is taken until then: what comes in from there on would be lost.
+    /// When so many bytes are saved up, at most [`Self::burst`], if nothing is taken until then.
     #[must_use]
-    pub fn full_at(&self) -> Nanos {
-        self.empty_at.after(self.time_of(self.burst))
+    pub fn saved_at(&self, bytes: u64) -> Nanos {
+        self.empty_at.after(self.time_of(bytes))
+    }
+
+    /// Lets go of what is saved up beyond so many bytes.
+    pub fn keep(&mut self, now: Nanos, bytes: u64) {
+        self.empty_at = self.empty_at.max(Nanos(now.0.saturating_sub(self.time_of(bytes).0)));
     }
 
     /// Goes on at another rate. The time for which tokens were saved up, or are owed, stays.
@@ -101,9 +106,13 @@ mod tests {
         let mut bucket = TokenBucket::new(BitsPerSec::new(800_000_000).unwrap(), Nanos(SECOND));
         let burst = bucket.burst();
         let later = Nanos(100 * SECOND);
-        assert!(bucket.full_at() <= later);
+        assert!(bucket.saved_at(burst) <= later);
         assert_eq!(bucket.take(later, burst), Nanos::ZERO);
-        assert_eq!(bucket.full_at(), later.after(bucket.time_of(burst)));
+        assert_eq!(bucket.saved_at(burst), later.after(bucket.time_of(burst)));
         assert!(bucket.take(later, burst) > Nanos::ZERO);
+        let later = Nanos(200 * SECOND);
+        bucket.keep(later, burst / 2);
+        assert_eq!(bucket.take(later, burst / 2), Nanos::ZERO);
+        assert!(bucket.take(later, 1000) > Nanos::ZERO);
     }
 }

@@ -175,7 +175,7 @@ impl Attendance {
             is_busy |= filled == Filled::More;
             if self.machine.is_complete() {
                 self.times.last.get_or_insert(now);
-                self.leave(line, stop);
+                self.leave(line);
                 return Ok(Departure::Complete);
             }
             if filled == Filled::Ended {
@@ -213,7 +213,7 @@ impl Attendance {
             }
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.first() == Some(&true) {
-                self.leave(line, stop);
+                self.leave(line);
                 return Ok(Departure::Stopped);
             }
             line_is_ready = filled == Filled::More || ready.get(1) == Some(&true);
@@ -283,7 +283,8 @@ impl Attendance {
     fn has_room(&self, data: &Data, bytes: usize) -> bool {
         let is_head = data.offset < u64::from(data.shape.head());
         let is_kept = is_head || self.items.has_begun(data.product);
-        self.items.has_room(data.product) && (is_kept || self.early_bytes + bytes <= MOST_EARLY)
+        self.items.has_room(data.product, data.shape.content())
+            && (is_kept || self.early_bytes + bytes <= MOST_EARLY)
     }
 
     /// Bytes of a stream came.
@@ -320,6 +321,7 @@ impl Attendance {
     fn do_all(&mut self, storage: &Storage, line: &mut Line, tell: &mut dyn FnMut(Notice<'_>)) {
         loop {
             let now = monotonic();
+            self.machine.on_room(self.items.room());
             let Some(event) = self.machine.poll(now) else { return };
             match event {
                 Event::Nack(wants) => line.push(&Control::Nack(wants)),
@@ -404,7 +406,9 @@ impl Attendance {
     ///
     /// Closed before, a connection on which something still comes is reset, and the kernel forgets what was not yet acknowledged: where
     /// that is these last words, the sender goes on waiting for a receiver that is gone.
-    fn leave(&mut self, line: &mut Line, stop: &Wake) {
+    fn leave(&mut self, line: &mut Line) {
+        // Also who was ended by the user says so.
+        let Ok(never) = Wake::new() else { return };
         self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
         line.push(&Control::Report(self.machine.report()));
         let tally = self.machine.tally();
@@ -418,7 +422,7 @@ impl Attendance {
         line.push(&Control::Words(Words::Leave(leave)));
         let until = monotonic().after(FAREWELL);
         while line.flush().is_ok() && line.has_unsent() && monotonic() < until {
-            if wait_for(line.channel(), Interest::Write, stop, until.since(monotonic())).is_err() {
+            if wait_for(line.channel(), Interest::Write, &never, until.since(monotonic())).is_err() {
                 break;
             }
         }
@@ -426,7 +430,7 @@ impl Attendance {
         while !matches!(line.fill(), Ok(Filled::Ended) | Err(_)) {
             while let Ok(Some(_)) = line.next() {}
             let left = until.since(monotonic());
-            match wait_for(line.channel(), Interest::Read, stop, left) {
+            match wait_for(line.channel(), Interest::Read, &never, left) {
                 Ok(Waited::Ready) if left > Nanos::ZERO => {}
                 _ => break,
             }

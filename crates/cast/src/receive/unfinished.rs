@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::storage::{InMemory, Item};
+use crate::storage::{InMemory, Item, MOST_SMALL};
 
 /// Those of a session.
 #[derive(Debug)]
@@ -26,9 +26,15 @@ impl Unfinished {
         self.items.get_mut(&product)
     }
 
-    /// Whether the bytes of a product can be kept: it was begun, or may be.
-    pub(super) fn has_room(&self, product: u32) -> bool {
-        self.files < self.most_files || self.has_begun(product)
+    /// Whether bytes of a product of `size` can be kept: it was begun, or may be.
+    pub(super) fn has_room(&self, product: u32, size: u64) -> bool {
+        let needs_file = size > MOST_SMALL || self.in_memory() == InMemory::No;
+        !needs_file || self.files < self.most_files || self.has_begun(product)
+    }
+
+    /// How many more may be begun: others may have come by themselves before those that are asked for.
+    pub(super) const fn room(&self) -> usize {
+        self.most_files.saturating_sub(self.files).div_ceil(2)
     }
 
     pub(super) fn has_begun(&self, product: u32) -> bool {
@@ -77,6 +83,8 @@ mod tests {
     use super::*;
     use crate::storage::Storage;
 
+    const LARGE: u64 = MOST_SMALL + 1;
+
     #[test]
     fn no_more_are_begun_than_there_may_be_files() {
         let directory = std::env::temp_dir().join(format!("unfinished-{}", std::process::id()));
@@ -91,13 +99,18 @@ mod tests {
         let mut unfinished = Unfinished::new(OTHERS + 2 * EACH);
         unfinished.insert(9, begin(9, unfinished.in_memory()));
         for product in 0..2 {
-            assert!(unfinished.has_room(product) && !unfinished.has_begun(product));
+            assert!(unfinished.has_room(product, LARGE) && !unfinished.has_begun(product));
+            assert_eq!(unfinished.room(), 1);
             unfinished.insert(product, begin(product, InMemory::No));
         }
-        assert!(unfinished.has_room(0) && unfinished.has_room(9) && !unfinished.has_room(2));
-        assert!(unfinished.remove(2).is_none() && unfinished.remove(0).is_some() && unfinished.has_room(2));
+        assert!(
+            unfinished.has_room(0, LARGE) && unfinished.has_room(9, LARGE) && unfinished.has_room(2, 1000)
+        );
+        assert!(!unfinished.has_room(2, LARGE) && unfinished.room() == 0);
+        assert!(unfinished.remove(2).is_none() && unfinished.remove(0).is_some());
+        assert!(unfinished.has_room(2, LARGE) && unfinished.room() == 1);
         assert_eq!((unfinished.kept, unfinished.files), (1000, 1));
-        assert!(Unfinished::new(10).has_room(0), "one at a time there must be");
+        assert!(Unfinished::new(10).has_room(0, LARGE), "one at a time there must be");
         drop((unfinished, storage));
         fs::remove_dir_all(directory).unwrap();
     }

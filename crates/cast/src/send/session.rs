@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 
 use farlink_flow::cast::pacer::Rates;
@@ -165,7 +166,7 @@ fn carry_out(
             done
         });
         ended.raise();
-        let worked = working.join().unwrap_or(Ok(()));
+        let worked = working.join().unwrap_or_else(|panic| resume_unwind(panic));
         done.and(worked.map_err(CastError::Wait))
     })
 }
@@ -277,9 +278,16 @@ impl<'a> Session<'a> {
         let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
         loop {
             let mut has_heard = false;
-            while let Ok((receiver, heard)) = self.hearing.try_recv() {
-                self.hear(receiver, heard, tell);
-                has_heard = true;
+            loop {
+                match self.hearing.try_recv() {
+                    Ok((receiver, heard)) => {
+                        self.hear(receiver, heard, tell);
+                        has_heard = true;
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    // The door has failed, and says why.
+                    Err(TryRecvError::Disconnected) => return Ok(()),
+                }
             }
             self.hear_rivals(tell)?;
             // Who is there already is heard before anything is sent, and asked whether it is a session.

@@ -20,12 +20,15 @@ pub struct Rates {
     pub around: u32,
 }
 
-/// Holds a sender to its rates. What was sent is charged after it, so that a rate is exceeded by one burst and one run at most.
+/// Holds a sender to its rates. What was sent is charged after it, so that a rate is exceeded by one burst and one run at most. What it was
+/// kept from sending to the group in time it makes up for: up to a burst at once, and more, up to [`LATE`], at [`PEAK`] times the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     rates: Rates,
     packet: u64,
     group: Gate,
+    /// What the group's rate is exceeded by at most while the sender catches up.
+    peak: Gate,
     repair: Gate,
     rare: Gate,
     beside: Option<Gate>,
@@ -57,10 +60,14 @@ impl Pacer {
     #[must_use]
     pub fn new(rates: Rates, payload: Payload, now: Nanos) -> Self {
         let packet = u64::from(payload.get()) + OVERHEAD as u64 + u64::from(rates.around);
-        let gate =
-            |rate| Gate { bucket: TokenBucket::with_burst(rate, burst(rate, packet), now), free_at: now };
-        let (group, repair) = (gate(rates.group), gate(share(rates, rates.repair.get())));
-        Self { rates, packet, group, repair, rare: gate(share(rates, RARE)), beside: rates.beside.map(gate) }
+        let with = |rate, burst| Gate { bucket: TokenBucket::with_burst(rate, burst, now), free_at: now };
+        let gate = |rate| with(rate, burst(rate, packet));
+        let (group, peak) = (with(rates.group, late(rates.group, packet)), gate(peak(rates.group)));
+        let (repair, rare) = (gate(share(rates, rates.repair.get())), gate(share(rates, RARE)));
+        let beside = rates.beside.map(gate);
+        let mut pacer = Self { rates, packet, group, peak, repair, rare, beside };
+        pacer.begin(now);
+        pacer
     }
 
     /// The rates.
@@ -72,7 +79,8 @@ impl Pacer {
     /// Changes the group's rate, and the repairs' with it.
     pub fn set_group(&mut self, rate: BitsPerSec) {
         self.rates.group = rate;
-        self.group.bucket.set_rate(rate, burst(rate, self.packet));
+        self.group.bucket.set_rate(rate, late(rate, self.packet));
+        self.peak.bucket.set_rate(peak(rate), burst(peak(rate), self.packet));
         for (gate, part) in [(&mut self.repair, self.rates.repair.get()), (&mut self.rare, RARE)] {
             let rate = share(self.rates, part);
             gate.bucket.set_rate(rate, burst(rate, self.packet));
@@ -101,19 +109,31 @@ impl Pacer {
     #[must_use]
     pub fn free_at(&self, lane: Lane) -> Option<Nanos> {
         match lane {
-            Lane::Group => Some(self.group.free_at),
+            Lane::Group => Some(self.group.free_at.max(self.peak.free_at)),
             Lane::Repair => Some(self.repair.free_at),
             Lane::Rare => Some(self.rare.free_at),
-            Lane::Spare => Some(self.group.bucket.full_at()),
+            Lane::Spare => Some(self.group.bucket.saved_at(self.burst()).max(self.peak.free_at)),
             Lane::Beside => self.beside.map(|gate| gate.free_at),
         }
+    }
+
+    /// There was nothing to be sent to the group until now: a burst is saved up for what comes, and it is not late.
+    pub fn begin(&mut self, now: Nanos) {
+        self.group.bucket.keep(now, self.burst());
+    }
+
+    fn burst(&self) -> u64 {
+        burst(self.rates.group, self.packet)
     }
 
     /// Something leaves: so many packets with so many bytes of payload. Says how many bytes that is on the wire.
     pub fn charge(&mut self, lane: Lane, now: Nanos, packets: u64, payload: u64) -> u64 {
         let bytes = packets * (OVERHEAD as u64 + u64::from(self.rates.around)) + payload;
         let gate = match lane {
-            Lane::Group | Lane::Spare => &mut self.group,
+            Lane::Group | Lane::Spare => {
+                self.peak.take(now, bytes);
+                &mut self.group
+            }
             Lane::Repair => &mut self.repair,
             Lane::Rare => &mut self.rare,
             Lane::Beside => match &mut self.beside {
@@ -160,6 +180,14 @@ fn burst(rate: BitsPerSec, packet: u64) -> u64 {
     rate.bytes_in(BURST).max(2 * packet * run(rate, packet))
 }
 
+fn late(rate: BitsPerSec, packet: u64) -> u64 {
+    rate.bytes_in(LATE).max(burst(rate, packet))
+}
+
+fn peak(rate: BitsPerSec) -> BitsPerSec {
+    BitsPerSec::new((rate.get() as f64 * PEAK) as u64).unwrap_or(rate)
+}
+
 /// What repairs have at least, bits per second: a packet of 1,500 bytes each 0.12 s.
 const LEAST_REPAIR: u64 = 100_000;
 
@@ -179,6 +207,13 @@ const MOST_RUN_BYTES: u64 = 65_000;
 /// What is saved up while the sender is kept from sending: a virtual machine's processor is often away for a millisecond or two, and
 /// receivers should have room for as much.
 const BURST: Nanos = Nanos(2_000_000);
+
+/// What a sender that has something to send makes up for when it was kept from it: longer than a busy host's scheduler gives a processor to
+/// somebody else, and a queue at its rate becomes no longer than this.
+const LATE: Nanos = Nanos(8_000_000);
+
+/// How many times as fast as its rate it sends then.
+const PEAK: f64 = 1.25;
 
 #[cfg(test)]
 mod tests {
@@ -227,7 +262,34 @@ mod tests {
             pacer.charge(Lane::Group, later, 20, 20 * 1416);
             at_once += 20 * 1538;
         }
-        assert!((250_000..250_000 + 2 * 20 * 1538).contains(&at_once), "{at_once} bytes");
+        assert!((250_000..320_000 + 2 * 20 * 1538).contains(&at_once), "{at_once} bytes");
+        // The rest of what it was late by comes a little faster than its rate, and nothing of what came before.
+        let (mut now, end) = (later, later.after(Nanos(100_000_000)));
+        let (mut bytes, mut first) = (at_once, 0);
+        while now < end {
+            pacer.charge(Lane::Group, now, 20, 20 * 1416);
+            bytes += 20 * 1538;
+            first += if now < later.after(Nanos(10_000_000)) { 20 * 1538 } else { 0 };
+            now = now.max(pacer.free_at(Lane::Group).unwrap());
+        }
+        let expected = 125_000_000.0 * (0.1 + 0.008);
+        assert!((bytes as f64 / expected - 1.0).abs() < 0.005, "{bytes} of {expected}");
+        assert!((first as f64 / (1.25 * 1_250_000.0) - 1.0).abs() < 0.03, "{first}");
+    }
+
+    #[test]
+    fn who_had_nothing_to_send_is_not_late() {
+        let mut pacer = pacer(1_000_000_000);
+        let mut now = Nanos(3_000_000_000);
+        pacer.begin(now);
+        let (end, mut bytes) = (now.after(Nanos(100_000_000)), 0);
+        while now < end {
+            pacer.charge(Lane::Group, now, 20, 20 * 1416);
+            bytes += 20 * 1538;
+            now = now.max(pacer.free_at(Lane::Group).unwrap());
+        }
+        let expected = 125_000_000.0 * (0.1 + 0.002);
+        assert!((bytes as f64 / expected - 1.0).abs() < 0.005, "{bytes} of {expected}");
     }
 
     #[test]

@@ -175,6 +175,9 @@ pub struct Receiver {
     gaps: Gaps,
     /// Products that the sender holds no longer.
     catch_up: BTreeSet<u32>,
+    /// How many products more may be begun, and those that were asked for and have not been.
+    room: usize,
+    asked_for: BTreeSet<u32>,
     /// Runs of products that are still to be added to them.
     gone: VecDeque<Range<u32>>,
     products: Option<u32>,
@@ -207,6 +210,8 @@ impl Receiver {
             scanned: first,
             gaps: Gaps::default(),
             catch_up: BTreeSet::new(),
+            room: usize::MAX,
+            asked_for: BTreeSet::new(),
             gone: VecDeque::new(),
             products: None,
             events: VecDeque::new(),
@@ -358,6 +363,11 @@ impl Receiver {
         let failed = self.failed.iter().filter_map(|(product, reason)| Some((*product, reason.clone()?)));
         self.events.extend(failed.map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);
+    }
+
+    /// So many products more may be begun: of others nothing is asked for until then, as what is asked for comes once.
+    pub const fn on_room(&mut self, products: usize) {
+        self.room = products;
     }
 
     /// What is to be done now.

@@ -144,8 +144,9 @@ pub struct Sender {
     /// Packets that receivers could have received, and that they lost, all together.
     reported: (u64, u64),
     pending: VecDeque<Send>,
-    /// When there was time to spare last.
+    /// When there was time to spare last, and whether nothing has been to be sent for the first time since.
     idle_at: Nanos,
+    is_idle: bool,
     status_at: Nanos,
     status_after: Nanos,
     totals: Totals,
@@ -210,6 +211,7 @@ impl Sender {
             reported: (0, 0),
             pending: VecDeque::new(),
             idle_at: now,
+            is_idle: true,
             status_at: now,
             status_after: FIRST_STATUS,
             totals: Totals::default(),

@@ -36,7 +36,7 @@ fn who_leaves_is_there_until_the_sender_has_heard_it() {
     let (ours, _) = listener.accept().unwrap();
     let leaving = thread::spawn(move || {
         let mut line = Line::new(Channel::over_tcp(ours).unwrap());
-        attendance().leave(&mut line, &Wake::new().unwrap());
+        attendance().leave(&mut line);
     });
     let mut heard = Vec::new();
     sender.read_to_end(&mut heard).unwrap();

@@ -108,6 +108,13 @@ impl Rivals {
         }
     }
 
+    /// Who sends packets of `session` from `from` is to give way itself, whatever of it comes.
+    fn pass(&mut self, from: SocketAddr, session: SessionId) {
+        if self.asked.len() < MOST_ASKED {
+            self.asked.insert((from, session));
+        }
+    }
+
     /// The next answer, where there is one.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         let answer = self.answers.1.try_recv().ok()?;
@@ -143,6 +150,8 @@ impl Session<'_> {
             let by = received.from.ip();
             if age.gives_way(self.id, clear) {
                 self.rivals.ask(received.from, clear.session);
+            } else if age == Age::Young {
+                self.rivals.pass(received.from, clear.session);
             }
             // One that is asked is told of when it has answered.
             if !self.rivals.is_asking() && self.rivals.is_news(by) {

@@ -8,6 +8,7 @@ use farlink_wire::cast::control::{MOST_RANGES, Want};
 use farlink_wire::quantity::Nanos;
 use rand::RngExt;
 
+use super::item::Item;
 use super::{LIKELY_RTT, Receiver};
 
 /// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
@@ -115,6 +116,10 @@ impl Receiver {
             && entry.key().0 <= now
         {
             let ((due, product, start), (end, tries, asked_at)) = entry.remove_entry();
+            if !self.may_ask(product) {
+                later.push((self.again_at(now, tries), product, start..end, tries));
+                continue;
+            }
             let mut missing = self.missing(product, start..end, room);
             let Some(last) = missing.last().map(|run| run.end) else { continue };
             if missing.len() == room && last < end {
@@ -147,6 +152,20 @@ impl Receiver {
             Want { product, again, catch_up: self.catch_up.contains(&product), ranges }
         });
         wants.collect()
+    }
+
+    /// Whether what comes of a product can be kept: it was begun, or is one of as many as may be.
+    fn may_ask(&mut self, product: u32) -> bool {
+        let (items, done) = (&self.items, &self.done);
+        let is_begun =
+            |product: u32| done.contains(product) || items.get(&product).is_some_and(Item::is_announced);
+        if is_begun(product) || self.asked_for.contains(&product) {
+            return true;
+        }
+        if self.asked_for.len() >= self.room {
+            self.asked_for.retain(|product| !is_begun(*product));
+        }
+        self.asked_for.len() < self.room && self.asked_for.insert(product)
     }
 
     /// What is missing of some packets of a product, at most `most` runs: of a block, so much that its parity makes up for the rest.
@@ -199,7 +218,7 @@ impl Receiver {
 }
 
 /// Packets missing of a block before one of them.
-fn missing_before(item: &super::Item, first: u64, packet: u64) -> u64 {
+fn missing_before(item: &Item, first: u64, packet: u64) -> u64 {
     let (mut missing, mut at) = (0, first);
     while let Some(run) = item.packets.missing(at..packet) {
         missing += run.end - run.start;
@@ -216,3 +235,48 @@ const LEAST_AGAIN: Nanos = Nanos(10_000_000);
 
 /// How late at most.
 const MOST_AGAIN: Nanos = Nanos(4_000_000_000);
+
+#[cfg(test)]
+mod tests {
+    use farlink_wire::cast::control::BlockPackets;
+    use farlink_wire::cast::packet::Data;
+    use farlink_wire::cast::{Announcement, Payload, Position, Shape};
+    use farlink_wire::entry::Metadata;
+    use farlink_wire::path::RelativePath;
+
+    use super::*;
+    use crate::cast::receiver::Config;
+
+    #[test]
+    fn no_more_products_are_asked_for_than_may_be_begun() {
+        let config = Config {
+            payload: Payload::try_from(256).unwrap(),
+            block: BlockPackets::default(),
+            first: 0,
+            position: Position { product: 10, offset: 0 },
+            pace: Nanos(1_000_000),
+            grace: Nanos(1_000_000),
+            seed: 1,
+        };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        receiver.on_room(3);
+        let asked = |receiver: &mut Receiver, second: u64| {
+            let wants = receiver.ask(Nanos(second * 1_000_000_000));
+            wants.into_iter().map(|want| want.product).collect::<Vec<_>>()
+        };
+        receiver.scan(Nanos::ZERO);
+        assert_eq!(asked(&mut receiver, 10), [0, 1, 2]);
+        assert_eq!(asked(&mut receiver, 20), [0, 1, 2], "the same again, until they begin");
+        let path = RelativePath::new("x").unwrap();
+        let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+        let head = Announcement { path, metadata }.encode();
+        let shape = Shape::new(head.len(), 1000).unwrap();
+        let mut packet = head.clone();
+        packet.resize(256, 0);
+        receiver.on_data(Nanos(21), &Data { product: 1, shape, offset: 0, repair: true }, &packet);
+        let wanted = asked(&mut receiver, 30);
+        assert!(wanted.len() == 4 && wanted.starts_with(&[0, 1, 2]), "one has begun: {wanted:?}");
+        receiver.on_room(2);
+        assert_eq!(asked(&mut receiver, 40), wanted);
+    }
+}

@@ -105,6 +105,11 @@ impl Item {
         }
     }
 
+    /// Whether its announcement is whole.
+    pub(super) const fn is_announced(&self) -> bool {
+        self.announcement.is_some()
+    }
+
     /// The announcement, once it is whole, and only then.
     pub(super) fn announced(&mut self, payload: Payload) -> Option<Result<Announcement, AnnouncementError>> {
         let head = u64::from(self.shape?.head()).div_ceil(payload.get().into());

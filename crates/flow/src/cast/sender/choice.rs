@@ -12,6 +12,9 @@ use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
 impl Sender {
     /// The next to leave, where anything may leave now.
     pub(super) fn choose(&mut self, now: Nanos) -> Option<Send> {
+        if std::mem::replace(&mut self.is_idle, self.queue.is_empty()) && !self.is_idle {
+            self.pacer.begin(now);
+        }
         if !self.heeding.is_empty() {
             // Who lacks what is not known yet: products do not wait for that.
             return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
@@ -75,8 +78,8 @@ impl Sender {
 
     /// The last repairs of a product, where they are few: while nothing is known of them.
     fn once_more(&mut self, now: Nanos) -> Option<Send> {
-        let loss = self.view(false).loss;
-        while let Some((product, packets)) = self.tail.next(loss) {
+        let (loss, rtt) = (self.view(false).loss, self.longest_rtt());
+        while let Some((product, packets)) = self.tail.next(now, rtt, loss) {
             if self.held.contains_key(&product) {
                 return self.repeat(now, &[Lane::Spare, Lane::Repair], product, packets);
             }

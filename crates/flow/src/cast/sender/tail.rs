@@ -30,15 +30,19 @@ impl Tail {
         self.at = now;
         self.packets += packets.end - packets.start;
         if self.packets > all / LITTLE {
-            (self.packets, self.runs) = (0, Vec::new());
+            self.runs = Vec::new();
         } else {
             self.runs.push(packets.clone());
         }
     }
 
-    /// The next run that is to be sent once more, to a group whose receivers lose a share of `loss`; `None` where that is not worth it.
-    pub(super) fn next(&mut self, loss: f64) -> Option<(u32, Range<u64>)> {
+    /// The next run that is to be sent once more, to a group whose receivers lose a share of `loss` and are `rtt` away at most; `None` where
+    /// that is not worth it, or is known to be lacking by now where it is.
+    pub(super) fn next(&mut self, now: Nanos, rtt: Nanos, loss: f64) -> Option<(u32, Range<u64>)> {
         if !self.is_repeated {
+            if now.since(self.at) > rtt {
+                return None;
+            }
             // Each is lacking at two receivers at least.
             if self.packets as f64 * loss < LIKELY {
                 return None;
@@ -64,7 +68,7 @@ mod tests {
     const ALL: u64 = 3200;
 
     fn repeated(tail: &mut Tail, loss: f64) -> Vec<(u32, Range<u64>)> {
-        std::iter::from_fn(|| tail.next(loss)).collect()
+        std::iter::from_fn(|| tail.next(tail.at.after(RTT), RTT, loss)).collect()
     }
 
     #[test]
@@ -84,10 +88,11 @@ mod tests {
         let mut tail = Tail::default();
         tail.note(Nanos(10), 7, &(0..90), (ALL, RTT));
         tail.note(Nanos(20), 7, &(90..120), (ALL, RTT));
-        assert_eq!(repeated(&mut tail, 0.01), []);
         tail.note(Nanos(30), 7, &(0..20), (ALL, RTT));
+        assert_eq!(repeated(&mut tail, 0.01), [], "nor the end of masses");
         // Whoever lacked it has said so.
         tail.note(Nanos(131), 7, &(20..40), (ALL, RTT));
+        assert_eq!(tail.next(Nanos(232), RTT, 0.01), None, "this, too");
         assert_eq!(repeated(&mut tail, 0.01), [(7, 20..40)]);
         tail.note(Nanos(140), 7, &(0..20), (ALL, RTT));
         tail.note(Nanos(141), 8, &(0..30), (ALL, RTT));
