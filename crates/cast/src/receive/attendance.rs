@@ -407,8 +407,6 @@ impl Attendance {
     /// Closed before, a connection on which something still comes is reset, and the kernel forgets what was not yet acknowledged: where
     /// that is these last words, the sender goes on waiting for a receiver that is gone.
     fn leave(&mut self, line: &mut Line) {
-        // Also who was ended by the user says so.
-        let Ok(never) = Wake::new() else { return };
         self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
         line.push(&Control::Report(self.machine.report()));
         let tally = self.machine.tally();
@@ -421,6 +419,8 @@ impl Attendance {
         };
         line.push(&Control::Words(Words::Leave(leave)));
         let until = monotonic().after(FAREWELL);
+        // Also who was ended by the user says so.
+        let Ok(never) = Wake::new() else { return drop(line.flush()) };
         while line.flush().is_ok() && line.has_unsent() && monotonic() < until {
             if wait_for(line.channel(), Interest::Write, &never, until.since(monotonic())).is_err() {
                 break;

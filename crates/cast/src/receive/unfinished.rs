@@ -32,9 +32,11 @@ impl Unfinished {
         !needs_file || self.files < self.most_files || self.has_begun(product)
     }
 
-    /// How many more may be begun: others may have come by themselves before those that are asked for.
+    /// How many more may be begun of which it is not known how large they are: others may have come by themselves before those that are asked
+    /// for. There is always one, which may be small.
     pub(super) const fn room(&self) -> usize {
-        self.most_files.saturating_sub(self.files).div_ceil(2)
+        let room = self.most_files.saturating_sub(self.files).div_ceil(2);
+        if room == 0 { 1 } else { room }
     }
 
     pub(super) fn has_begun(&self, product: u32) -> bool {
@@ -106,7 +108,7 @@ mod tests {
         assert!(
             unfinished.has_room(0, LARGE) && unfinished.has_room(9, LARGE) && unfinished.has_room(2, 1000)
         );
-        assert!(!unfinished.has_room(2, LARGE) && unfinished.room() == 0);
+        assert!(!unfinished.has_room(2, LARGE) && unfinished.room() == 1);
         assert!(unfinished.remove(2).is_none() && unfinished.remove(0).is_some());
         assert!(unfinished.has_room(2, LARGE) && unfinished.room() == 1);
         assert_eq!((unfinished.kept, unfinished.files), (1000, 1));

@@ -21,7 +21,7 @@ pub struct Rates {
 }
 
 /// Holds a sender to its rates. What was sent is charged after it, so that a rate is exceeded by one burst and one run at most. What it was
-/// kept from sending to the group in time it makes up for: up to a burst at once, and more, up to [`LATE`], at [`PEAK`] times the rate.
+/// kept from sending to the group in time it makes up for: up to a burst at once, and more, up to 8 ms, at 1.25 times the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     rates: Rates,

@@ -355,6 +355,7 @@ impl Sender {
             return Some(send);
         }
         if self.peers.is_empty() {
+            self.is_idle = true;
             return None;
         }
         let send = self.choose(now);

@@ -68,6 +68,7 @@ impl StreamIn {
             Self { receiving, number, channel, seal, said: HashMap::new(), buffer: vec![0; PIECE] };
         let shared = Arc::clone(&stream.receiving);
         worker::start(&shared, "farlink-receive", move || stream.run())
+            .inspect_err(|_| shared.on_lost(number))
     }
 
     fn run(&mut self) {

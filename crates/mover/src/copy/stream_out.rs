@@ -72,7 +72,7 @@ impl StreamOut {
             looked: Nanos::ZERO,
         };
         let shared = Arc::clone(&stream.sending);
-        worker::start(&shared, "farlink-send", move || stream.run())
+        worker::start(&shared, "farlink-send", move || stream.run()).inspect_err(|_| shared.on_lost(number))
     }
 
     fn run(&mut self) {

@@ -4,7 +4,7 @@
 //! come from, and only a session that answers counts. With keys the answer is its claim to be this session of this group, signed by a key
 //! that this sender trusts: its own, or one that it lets in. Without keys it is that control connections are taken there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,6 +36,8 @@ pub(super) struct Rivals {
     wake: Wake,
     answers: (Sender<Answer>, Receiver<Answer>),
     asked: BTreeSet<(SocketAddr, SessionId)>,
+    /// Those that have begun as this one did and are to give way, and until when.
+    passed: BTreeMap<(SocketAddr, SessionId), Nanos>,
     asking: usize,
     noted: BTreeSet<IpAddr>,
 }
@@ -75,8 +77,8 @@ pub(super) struct Answer {
 impl Rivals {
     /// Of a session that has `keys`, or takes part where nobody needs any. `wake` is raised when there is an answer.
     pub(super) fn new(group: Group, keys: Option<(Identity, Arc<Admission>)>, wake: Wake) -> Self {
-        let (asked, noted) = (BTreeSet::new(), BTreeSet::new());
-        Self { group, keys, wake, answers: channel(), asked, asking: 0, noted }
+        let (asked, passed, noted) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+        Self { group, keys, wake, answers: channel(), asked, passed, asking: 0, noted }
     }
 
     /// A packet of `session` came from `from`: asks whoever is there, once, unless many are being asked.
@@ -108,11 +110,16 @@ impl Rivals {
         }
     }
 
-    /// Who sends packets of `session` from `from` is to give way itself, whatever of it comes.
-    fn pass(&mut self, from: SocketAddr, session: SessionId) {
-        if self.asked.len() < MOST_ASKED {
-            self.asked.insert((from, session));
+    /// Who sends packets of `session` from `from` is to give way itself, whatever of it comes; unless it has not by `until`.
+    fn pass(&mut self, from: SocketAddr, session: SessionId, until: Nanos) {
+        if from.port() == self.group.address().port() && self.passed.len() < MOST_AT_ONCE {
+            self.passed.entry((from, session)).or_insert(until);
         }
+    }
+
+    /// Whether it may give way still.
+    fn is_passed(&self, from: SocketAddr, session: SessionId, now: Nanos) -> bool {
+        self.passed.get(&(from, session)).is_some_and(|until| now < *until)
     }
 
     /// The next answer, where there is one.
@@ -148,10 +155,11 @@ impl Session<'_> {
                 continue;
             }
             let by = received.from.ip();
-            if age.gives_way(self.id, clear) {
-                self.rivals.ask(received.from, clear.session);
+            let (from, now, gives_way) = (received.from, monotonic(), age.gives_way(self.id, clear));
+            if gives_way && !self.rivals.is_passed(from, clear.session, now) {
+                self.rivals.ask(from, clear.session);
             } else if age == Age::Young {
-                self.rivals.pass(received.from, clear.session);
+                self.rivals.pass(from, clear.session, now.after(PATIENCE));
             }
             // One that is asked is told of when it has answered.
             if !self.rivals.is_asking() && self.rivals.is_news(by) {

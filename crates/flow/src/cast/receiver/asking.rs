@@ -10,6 +10,7 @@ use rand::RngExt;
 
 use super::item::Item;
 use super::{LIKELY_RTT, Receiver};
+use crate::numbers::Numbers;
 
 /// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
 #[derive(Clone, Debug, Default)]
@@ -111,13 +112,15 @@ impl Receiver {
         let mut asked: BTreeMap<(u32, bool), Vec<Range<u64>>> = BTreeMap::new();
         let mut room = MOST_RANGES;
         let mut later = Vec::new();
+        let (items, done) = (&self.items, &self.done);
+        self.asked_for.retain(|product| !is_begun(items, done, *product));
         while room > 0
             && let Some(entry) = self.gaps.due.first_entry()
             && entry.key().0 <= now
         {
             let ((due, product, start), (end, tries, asked_at)) = entry.remove_entry();
             if !self.may_ask(product) {
-                later.push((self.again_at(now, tries), product, start..end, tries));
+                later.push((self.again_at(now, tries.max(FULL_TRIES)), product, start..end, tries));
                 continue;
             }
             let mut missing = self.missing(product, start..end, room);
@@ -156,16 +159,9 @@ impl Receiver {
 
     /// Whether what comes of a product can be kept: it was begun, or is one of as many as may be.
     fn may_ask(&mut self, product: u32) -> bool {
-        let (items, done) = (&self.items, &self.done);
-        let is_begun =
-            |product: u32| done.contains(product) || items.get(&product).is_some_and(Item::is_announced);
-        if is_begun(product) || self.asked_for.contains(&product) {
-            return true;
-        }
-        if self.asked_for.len() >= self.room {
-            self.asked_for.retain(|product| !is_begun(*product));
-        }
-        self.asked_for.len() < self.room && self.asked_for.insert(product)
+        is_begun(&self.items, &self.done, product)
+            || self.asked_for.contains(&product)
+            || self.asked_for.len() < self.room && self.asked_for.insert(product)
     }
 
     /// What is missing of some packets of a product, at most `most` runs: of a block, so much that its parity makes up for the rest.
@@ -217,6 +213,11 @@ impl Receiver {
     }
 }
 
+/// Whether a product has a file, or needs none any more.
+fn is_begun(items: &BTreeMap<u32, Item>, done: &Numbers, product: u32) -> bool {
+    done.contains(product) || items.get(&product).is_some_and(Item::is_announced)
+}
+
 /// Packets missing of a block before one of them.
 fn missing_before(item: &Item, first: u64, packet: u64) -> u64 {
     let (mut missing, mut at) = (0, first);
@@ -229,6 +230,9 @@ fn missing_before(item: &Item, first: u64, packet: u64) -> u64 {
 
 /// Gaps that are remembered: 1 MiB. Those that come after them are found when there is room.
 const MOST_GAPS: usize = 16_384;
+
+/// What there is no room for is looked at again as late as what was asked for in vain so often.
+const FULL_TRIES: u32 = 4;
 
 /// How soon something is asked for again at least: what a sender's scheduler may take beside a round trip.
 const LEAST_AGAIN: Nanos = Nanos(10_000_000);

@@ -40,7 +40,7 @@ impl Tail {
     /// that is not worth it, or is known to be lacking by now where it is.
     pub(super) fn next(&mut self, now: Nanos, rtt: Nanos, loss: f64) -> Option<(u32, Range<u64>)> {
         if !self.is_repeated {
-            if now.since(self.at) > rtt {
+            if now.since(self.at) > rtt.max(SOON) {
                 return None;
             }
             // Each is lacking at two receivers at least.
@@ -57,6 +57,9 @@ impl Tail {
 /// Little is a packet of so many of the product.
 const LITTLE: u64 = 32;
 
+/// How soon it is known at the earliest what is lacking still: receivers and the sender take their time beside the round trip.
+const SOON: Nanos = Nanos(10_000_000);
+
 /// How many of the packets must be likely to be lacking still.
 const LIKELY: f64 = 0.1;
 
@@ -64,7 +67,7 @@ const LIKELY: f64 = 0.1;
 mod tests {
     use super::*;
 
-    const RTT: Nanos = Nanos(100);
+    const RTT: Nanos = Nanos(100_000_000);
     const ALL: u64 = 3200;
 
     fn repeated(tail: &mut Tail, loss: f64) -> Vec<(u32, Range<u64>)> {
@@ -91,11 +94,11 @@ mod tests {
         tail.note(Nanos(30), 7, &(0..20), (ALL, RTT));
         assert_eq!(repeated(&mut tail, 0.01), [], "nor the end of masses");
         // Whoever lacked it has said so.
-        tail.note(Nanos(131), 7, &(20..40), (ALL, RTT));
-        assert_eq!(tail.next(Nanos(232), RTT, 0.01), None, "this, too");
+        tail.note(RTT.after(Nanos(31)), 7, &(20..40), (ALL, RTT));
+        assert_eq!(tail.next(Nanos(2 * RTT.0 + 32), RTT, 0.01), None, "this, too");
         assert_eq!(repeated(&mut tail, 0.01), [(7, 20..40)]);
-        tail.note(Nanos(140), 7, &(0..20), (ALL, RTT));
-        tail.note(Nanos(141), 8, &(0..30), (ALL, RTT));
+        tail.note(RTT.after(Nanos(40)), 7, &(0..20), (ALL, RTT));
+        tail.note(RTT.after(Nanos(41)), 8, &(0..30), (ALL, RTT));
         assert_eq!(repeated(&mut tail, 0.01), [(8, 0..30)]);
     }
 }

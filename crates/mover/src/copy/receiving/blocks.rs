@@ -249,7 +249,11 @@ impl Receiving {
         }
         let mut state = self.state();
         state.files.remove(&number);
-        state.arrivals.on_closed(number);
+        if !state.arrivals.on_closed(number) {
+            // The sender gave it up meanwhile, and it was counted.
+            drop(state);
+            return self.settle();
+        }
         state.outbox.stored.push((number, digest));
         let bytes = incoming.frame.size();
         state.close_name(self.manner.report, &incoming.frame.entry, bytes, digest, Became::Copied);
