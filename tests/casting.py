@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,13 @@ def session(emulation: Emulation, source: Path, base: Path) -> Iterator[tuple[Ru
 def wait_for(number: int) -> tuple[str, str]:
     """The option that has a sender begin with so many receivers."""
     return ("--receivers", str(number))
+
+
+def file_of(path: Path, size: int) -> Path:
+    """A file of so many random bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(random.Random(size).randbytes(size))
+    return path
 
 
 def files(top: Path) -> dict[str, tuple[bytes, int, int]]:

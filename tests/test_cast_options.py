@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +11,7 @@ from casting import (
     GROUP,
     RECEIVERS,
     SENDER,
+    file_of,
     files,
     lossy,
     receiver,
@@ -36,13 +36,6 @@ def star() -> Iterator[Emulation]:
     """Four hosts around a core."""
     with Emulation(options=("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "3")) as emulation:
         yield emulation
-
-
-def file_of(path: Path, size: int) -> Path:
-    """A file of so many random bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(random.Random(size).randbytes(size))
-    return path
 
 
 def test_parity_makes_up_for_what_is_lost_without_being_asked(star: Emulation, tmp_path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import Running, files, receiver, sender, tell, wait_for
+from casting import Running, file_of, files, receiver, sender, tell, wait_for
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -25,13 +24,6 @@ def star() -> Iterator[Emulation]:
     """Three hosts around a core."""
     with Emulation(options=("--hosts", "3", "--rate", "1gbit", "--rtt", "10ms", "--seed", "3")) as emulation:
         yield emulation
-
-
-def file_of(path: Path, size: int) -> Path:
-    """A file of so many bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(random.Random(size).randbytes(size))
-    return path
 
 
 def test_what_appears_in_a_directory_is_sent(star: Emulation, tmp_path: Path) -> None:
