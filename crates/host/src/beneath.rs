@@ -16,7 +16,7 @@ use nix::sys::stat::{
     FchmodatFlags, Mode, UtimensatFlags, fchmodat, fstat, fstatat, futimens, mkdirat, utimensat,
 };
 use nix::sys::time::TimeSpec;
-use nix::unistd::{UnlinkatFlags, fsync, symlinkat, unlinkat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 pub use names::Names;
 pub use status::{Node, Status};
@@ -196,7 +196,15 @@ impl Directory {
     /// # Errors
     /// As fsync(2).
     pub fn sync(&self) -> io::Result<()> {
-        Ok(fsync(self.reopen()?)?)
+        self.syncing()?.sync_all()
+    }
+
+    /// A descriptor to write the directory to its disk through, also when its mode does not let it be opened any more.
+    ///
+    /// # Errors
+    /// As openat2(2).
+    pub fn syncing(&self) -> io::Result<File> {
+        self.reopen().map(File::from)
     }
 
     /// A descriptor through which the directory's content can be read.

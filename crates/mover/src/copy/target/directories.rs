@@ -137,10 +137,11 @@ impl Target {
             let path = directories.path(row);
             let finished = || {
                 let directory = tree.directory(&path)?;
+                let syncing = self.options.fsync.then(|| directory.syncing()).transpose()?;
                 directory.set_mtime(row.mtime_s, row.mtime_ns)?;
-                // Then: it may take away the right to do anything here.
+                // Last: it may take away the right to do anything here.
                 directory.set_mode(row.mode)?;
-                if self.options.fsync { directory.sync() } else { Ok(()) }
+                syncing.map_or(Ok(()), |syncing| syncing.sync_all())
             };
             if let Err(error) = finished() {
                 let shown = self.placing.show(&path);
