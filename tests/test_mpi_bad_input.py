@@ -9,6 +9,7 @@ import re
 import secrets
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -198,13 +199,23 @@ def test_a_message_longer_than_any_may_be_is_refused_and_others_go_on(programs: 
     assert (ended.status, "too-long: well" in ended.stdout) == (0, True), ended
 
 
+def had_by_ranks() -> set[str]:
+    """What ranks on this host, and who runs them, have: names of sockets, memory, directories."""
+    # Abstract names end with the last process that has the socket; here they begin with an @.
+    sockets = re.findall(r"@farlink-[0-9a-f]{16}$", Path("/proc/self/net/unix").read_text(), re.MULTILINE)
+    memory = (str(each) for each in Path("/dev/shm").glob("*farlink*"))
+    directories = (str(each) for each in Path(tempfile.gettempdir()).glob("farlink-mpi-*"))
+    return {*sockets, *memory, *directories}
+
+
 def test_a_killed_rank_leaves_nothing_behind(programs: Path) -> None:
-    before = {each.name for each in Path("/dev/shm").iterdir()}
+    before = had_by_ranks()
     ended = here(3, str(programs / "mpi_survivors"), "kill")
     assert ended.status != 0
-    left = {each.name for each in Path("/dev/shm").iterdir()} - before
-    assert not {each for each in left if "farlink" in each}
-    for process in re.findall(r"lost (\d+)", ended.stdout):
+    lost = re.findall(r"lost (\d+)", ended.stdout)
+    assert lost, ended
+    assert had_by_ranks() - before == set()
+    for process in lost:
         with pytest.raises(ProcessLookupError):
             os.kill(int(process), signal.SIG_DFL)
 

@@ -173,7 +173,11 @@ impl Engine {
         let answer = Completion::of(look.context, flags_of_wanted(look.wanted));
         let Some(found) = self.endpoint.peek(from, look.wanted, look.then != Then::Leave) else {
             let tag = if let Wanted::Tagged { tag, .. } = look.wanted { tag } else { 0 };
-            let why = from.and_then(|from| self.endpoint.failure(from)).map_or(Code::NO_MESSAGE, Code::from);
+            let why = match from {
+                Some(from) => self.endpoint.failure(from),
+                None => self.nobody_left(),
+            };
+            let why = why.map_or(Code::NO_MESSAGE, Code::from);
             self.queues.answered(Completion { tag, ..answer }.failed(why));
             return Ok(());
         };
@@ -192,6 +196,13 @@ impl Engine {
             ..answer
         });
         Ok(())
+    }
+
+    /// Why nobody will ever send something, where all failed that the application knows.
+    fn nobody_left(&mut self) -> Option<Failure> {
+        self.endpoint.nobody_left()?;
+        // One that it has not spoken to is none that failed.
+        if self.peers.know_all(&mut self.endpoint) { self.endpoint.nobody_left() } else { None }
     }
 
     /// Takes a receive back.
@@ -247,7 +258,8 @@ impl Engine {
     /// When to go on, if nothing comes.
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         // The socket is only watched for what comes.
-        let again = self.held.is_some().then(|| now.after(SEND_AGAIN));
+        let waits = self.held.is_some() || self.nearby.as_ref().is_some_and(|nearby| nearby.again);
+        let again = waits.then(|| now.after(SEND_AGAIN));
         let again = if self.goes_on { Some(now) } else { again };
         [again, self.endpoint.deadline()].into_iter().flatten().min()
     }
@@ -372,7 +384,7 @@ impl Engine {
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);
 
-/// When a full socket is tried again: at 10 Gb/s, 600 KB have left by then.
+/// When a full socket is tried again, and a neighbour that could not be connected to: at 10 Gb/s, 600 KB have left by then.
 const SEND_AGAIN: Nanos = Nanos(500_000);
 
 /// Runs of 64 KiB that are taken, or let out, before the other direction has its turn.
@@ -385,10 +397,12 @@ mod tests {
     use farlink_flow::fabric::endpoint::Settings;
     use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
     use farlink_flow::fabric::transport;
+    use farlink_wire::fabric::address::Address;
     use farlink_wire::fabric::datagram::About;
     use farlink_wire::quantity::BitsPerSec;
 
     use super::*;
+    use crate::completion::Queue;
     use crate::memory::Parts;
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -441,6 +455,43 @@ mod tests {
             engine.put_out(now);
         }
         assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
+    }
+
+    #[test]
+    fn nobody_sleeps_on_a_neighbour_that_could_not_be_connected_to() {
+        let (mut engine, _there) = engine();
+        let me = EndpointId(u64::from(std::process::id()) << 32 | 100);
+        let mut nearby = Nearby::open(me, [1; 32]).unwrap();
+        nearby.again = true;
+        engine.nearby = Some(nearby);
+        let now = monotonic();
+        assert_eq!(engine.deadline(now), Some(now.after(SEND_AGAIN)));
+        engine.put_out(now);
+        assert!(engine.deadline(now) > Some(now.after(SEND_AGAIN)));
+    }
+
+    #[test]
+    fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
+        let (mut engine, there) = engine();
+        let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
+        engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
+        engine.bind_addresses(Arc::clone(&addresses)).unwrap();
+        for number in 1..=3 {
+            let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
+            addresses.insert(address).unwrap();
+        }
+        let context = Context(std::ptr::without_provenance_mut(1));
+        let look = Look { from: None, wanted: Wanted::Untagged, context, then: Then::Leave };
+        let answer = |engine: &mut Engine| {
+            engine.peek(monotonic(), &look).unwrap();
+            queue.read_failed().unwrap().fault.unwrap().code
+        };
+        assert_eq!(answer(&mut engine), Code::NO_MESSAGE);
+        for (number, code) in [(1, Code::NO_MESSAGE), (2, Code::from(Failure::Ended))] {
+            let peer = engine.endpoint.peer(identity(number, there.address()));
+            engine.endpoint.on_gone(monotonic(), peer);
+            assert_eq!(answer(&mut engine), code);
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ impl Code {
     pub(crate) const TIMED_OUT: Self = Self(fi::FI_ETIMEDOUT);
     pub(crate) const TOO_SMALL: Self = Self(fi::FI_ETOOSMALL as c_int);
     pub(crate) const TRUNCATED: Self = Self(fi::FI_ETRUNC as c_int);
+    const BROKEN: Self = Self(fi::FI_EIO);
     const CANCELLED: Self = Self(fi::FI_ECANCELED);
     const ENDED: Self = Self(fi::FI_ECONNABORTED);
     pub(crate) const TOO_LONG: Self = Self(fi::FI_EMSGSIZE);
@@ -43,6 +44,7 @@ impl From<Failure> for Code {
             Failure::Cancelled => Self::CANCELLED,
             Failure::Silent => Self::TIMED_OUT,
             Failure::Ended => Self::ENDED,
+            Failure::Lost => Self::BROKEN,
             Failure::Unreachable => Self::UNREACHABLE,
         }
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use farlink_flow::fabric::endpoint::Endpoint;
 use farlink_flow::fabric::operation::{EndpointId, PeerId};
+use farlink_host::neighbour::introduction::is_shortage;
 use farlink_host::neighbour::{Introduction, Neighbours, Writer, ring};
 use farlink_wire::quantity::Nanos;
 
@@ -26,11 +27,17 @@ pub(crate) struct Nearby {
     gone: BTreeSet<PeerId>,
     /// Whether nobody can be let in, which was said.
     is_full: bool,
+    /// Whether there was too little of something for a peer to be connected to, which was said.
+    is_short: bool,
+    /// Whether a peer could not be connected to now, so that it is to be tried again soon.
+    pub(crate) again: bool,
 }
 
 impl Nearby {
     /// Lets itself be found.
     pub(crate) fn open(me: EndpointId, key: [u8; 32]) -> io::Result<Self> {
+        // Two for each neighbour. With fewer than are needed there are fewer neighbours, of which is told then.
+        let _ = farlink_host::process::raise_descriptor_limit(DESCRIPTORS);
         Ok(Self {
             neighbours: Neighbours::listen(&name(me))?,
             me,
@@ -40,6 +47,8 @@ impl Nearby {
             attended: Nanos::ZERO,
             gone: BTreeSet::new(),
             is_full: false,
+            is_short: false,
+            again: false,
         })
     }
 
@@ -95,6 +104,7 @@ impl Nearby {
 
     /// Lets out what the machine has for neighbours.
     pub(crate) fn put_out(&mut self, now: Nanos, endpoint: &mut Endpoint, memory: &mut Operations) {
+        self.again = false;
         if !endpoint.has_nearby() {
             return;
         }
@@ -112,7 +122,7 @@ impl Nearby {
                 }
             }
             let Some(writer) = self.writers.get_mut(&peer) else { continue };
-            while let Some(room) = writer.room(LEAST_ROOM) {
+            while let Some(room) = writer.room(LEAST_ROOM.max(endpoint.least_room(peer))) {
                 let len = endpoint.fill(now, peer, room, memory);
                 writer.commit(len);
                 if len == 0 {
@@ -130,7 +140,7 @@ impl Nearby {
         // Whoever waits for room sleeps until there is some.
         let mut writers = endpoint.nearby().into_iter().filter_map(|peer| {
             let writer = self.writers.get_mut(&peer)?;
-            Some(writer.prepare_sleep(LEAST_ROOM))
+            Some(writer.prepare_sleep(LEAST_ROOM.max(endpoint.least_room(peer))))
         });
         writers.all(|quiet| quiet) && self.gone.is_empty() && self.neighbours.prepare_sleep()
     }
@@ -169,7 +179,13 @@ impl Nearby {
     fn mind(&mut self, peer: PeerId, error: &io::Error) {
         match error.kind() {
             // Too many at this moment: again in the next round.
-            ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => self.again = true,
+            _ if is_shortage(error) => {
+                self.again = true;
+                if !std::mem::replace(&mut self.is_short, true) {
+                    complain(format_args!("connect to a process of this host: {error}; it is tried again"));
+                }
+            }
             // It listens from before others know it until it ends.
             ErrorKind::ConnectionRefused => drop(self.gone.insert(peer)),
             _ => {
@@ -197,7 +213,10 @@ fn prove(key: &[u8; 32], from: u64, to: u64) -> blake3::Hash {
 /// How often it is looked who came and who went: a system call, and new neighbours wait so long once.
 const ATTEND_EVERY: Nanos = Nanos(100_000);
 
-/// Room that is written to, bytes: a datagram of another host's is forwarded in one piece.
+/// Descriptors that neighbours may take: of some thousand ranks. Programs that close all that they could have must not take long.
+const DESCRIPTORS: u64 = 16 << 10;
+
+/// Room that is written to, bytes, where nothing longer is to be forwarded in one piece: as much as is worth a record.
 const LEAST_ROOM: usize = 16 << 10;
 
 /// Records that are taken of one neighbour before the others have their turn.
@@ -211,6 +230,7 @@ mod tests {
     use farlink_flow::fabric::endpoint::Settings;
     use farlink_flow::fabric::operation::{Ends, HostId, Identity, Kind, Region, Send, Wanted};
     use farlink_flow::fabric::transport;
+    use farlink_wire::quantity::BitsPerSec;
 
     use super::*;
     use crate::memory::Parts;
@@ -229,19 +249,7 @@ mod tests {
     impl Process {
         fn new(number: u64) -> Self {
             let me = identity(number);
-            let settings = Settings {
-                transport: transport::Kind::Ud,
-                key: KEY,
-                payload: 1472,
-                rate: None,
-                eager: 1 << 20,
-                most: 1 << 30,
-                processes: None,
-                silence: Nanos(20_000_000_000),
-                nearby: true,
-                seed: 1,
-            };
-            let endpoint = Endpoint::new(Nanos(1), settings, me);
+            let endpoint = Endpoint::new(Nanos(1), settings(transport::Kind::Ud, 1472), me);
             let nearby = Nearby::open(me.endpoint, KEY).unwrap();
             Self { endpoint, nearby, operations: Operations::default() }
         }
@@ -263,6 +271,38 @@ mod tests {
         fn take_in(&mut self, now: u64) {
             self.nearby.take_in(Nanos(now), &mut self.endpoint, &mut self.operations);
         }
+    }
+
+    fn settings(transport: transport::Kind, payload: usize) -> Settings {
+        Settings {
+            transport,
+            key: KEY,
+            payload,
+            rate: BitsPerSec::new(10_000_000_000),
+            eager: 1 << 20,
+            most: 1 << 30,
+            processes: None,
+            silence: Nanos(20_000_000_000),
+            nearby: true,
+            seed: 1,
+        }
+    }
+
+    /// Carries datagrams from one to another.
+    fn carry(
+        now: Nanos,
+        from: &mut Endpoint,
+        its: &mut Operations,
+        to: &mut Endpoint,
+        memory: &mut Operations,
+    ) {
+        let mut run = vec![0; 1 << 16];
+        while let Some((transmit, len)) = from.poll_transmit(now, &mut run, its) {
+            for datagram in run[..len].chunks_mut(transmit.segment) {
+                to.on_datagram(now, transmit.to, datagram, memory);
+            }
+        }
+        to.on_datagrams_end(now);
     }
 
     /// Of numbers that no other test program has.
@@ -302,6 +342,69 @@ mod tests {
             there.take_in(round * 1_000_000);
         }
         assert!(there.endpoint.failure(ours).is_some());
+    }
+
+    #[test]
+    fn what_is_forwarded_in_long_records_passes_the_end_of_the_memory() {
+        let (mut here, mut there) = (Process::new(6), Process::new(7));
+        // Of another host: what it sends to either goes to the first.
+        let other = Identity { host: HostId(2), ..identity(8) };
+        let mut far = Endpoint::new(Nanos(1), settings(transport::Kind::Xrc, 50_000), other);
+        let mut operations = Operations::default();
+        let [_, to] = [6, 7].map(|number| far.peer(identity(number)));
+        let bytes = vec![7; 1 << 20];
+        for _ in 0..2 {
+            // SAFETY: they outlive the endpoint.
+            let parts = unsafe { Parts::one(bytes.as_ptr().cast(), bytes.len()) }.unwrap();
+            let context = Context(ptr::null_mut());
+            let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
+            let operation = operations.add(pending);
+            let (region, len) = (Region(operation.0), bytes.len());
+            let ends = Ends::Said(operation);
+            let send = Send { to, kind: Kind::Untagged, data: None, region, len, ends };
+            far.send(Nanos(1), send, &mut operations).unwrap();
+        }
+        let came = |there: &Process| {
+            let figures = there.endpoint.statistics();
+            figures.iter().find(|(name, _)| *name == "bytes_unexpected_most").unwrap().1
+        };
+        for round in 1..1000 {
+            let now = Nanos(round * 1_000_000);
+            carry(now, &mut far, &mut operations, &mut here.endpoint, &mut here.operations);
+            carry(now, &mut here.endpoint, &mut here.operations, &mut far, &mut operations);
+            carry(now, &mut there.endpoint, &mut there.operations, &mut far, &mut operations);
+            here.nearby.put_out(now, &mut here.endpoint, &mut here.operations);
+            there.take_in(now.0);
+            for endpoint in [&mut far, &mut here.endpoint, &mut there.endpoint] {
+                endpoint.on_time(now);
+            }
+        }
+        assert_eq!(came(&there), 2 << 20);
+    }
+
+    #[test]
+    fn a_process_may_have_as_many_descriptors_as_it_is_allowed() {
+        let _here = Process::new(11);
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        let [now, most, ..] = files.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{files}") };
+        assert_eq!(now, most);
+    }
+
+    #[test]
+    fn who_cannot_be_connected_to_for_want_of_descriptors_is_tried_again() {
+        let mut here = Process::new(9);
+        let peer = here.endpoint.peer(identity(10));
+        // EMFILE, ENFILE, EAGAIN.
+        for code in [24, 23, 11] {
+            here.nearby.again = false;
+            here.nearby.mind(peer, &io::Error::from_raw_os_error(code));
+            assert!(here.nearby.again && here.nearby.gone.is_empty());
+        }
+        here.nearby.put_out(Nanos(1), &mut here.endpoint, &mut here.operations);
+        assert!(!here.nearby.again);
+        here.nearby.mind(peer, &ErrorKind::ConnectionRefused.into());
+        assert!(!here.nearby.again && here.nearby.gone.contains(&peer));
     }
 
     #[test]

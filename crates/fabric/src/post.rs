@@ -33,7 +33,8 @@ pub(crate) struct Incoming {
     pub(crate) several: bool,
 }
 
-/// Whether the application is to hear of a success. It hears of every failure.
+/// Whether the application is to hear of a success. It hears of every failure but those of operations without a context of which it is not to
+/// hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// Where the queue tells of everything, or the flags of the operation ask for it.

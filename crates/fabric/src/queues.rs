@@ -100,7 +100,9 @@ impl Queues {
         let buffer = if start.is_null() { start } else { start.wrapping_add(received.offset) };
         let fault = (received.cut > 0).then_some(Fault { code: Code::TRUNCATED, cut: received.cut });
         self.receive.count(fault.is_some());
-        if operation.told || fault.is_some() {
+        // That its buffer is the application's again is told always (fi_msg(3), FI_MULTI_RECV).
+        let is_released = flags & fi::FI_MULTI_RECV != 0;
+        if operation.told || is_released || fault.is_some() {
             self.receive.push(Completion {
                 context: operation.context,
                 flags,
@@ -118,11 +120,83 @@ impl Queues {
     pub(crate) fn failed(&self, operation: &Pending, code: Code, from: fi_addr_t) {
         let bound = if operation.receives { &self.receive } else { &self.transmit };
         bound.count(true);
-        bound.push(Completion { from, ..Completion::of(operation.context, operation.flags).failed(code) });
+        // One of which nothing was to be told, and that has no name either, is nobody's: Open MPI crashes that is told of its failure.
+        if !operation.told && operation.context.0.is_null() {
+            return;
+        }
+        let flags = operation.flags | if operation.several { fi::FI_MULTI_RECV } else { 0 };
+        bound.push(Completion { from, ..Completion::of(operation.context, flags).failed(code) });
     }
 
     /// A question about messages was answered: of that, every queue tells.
     pub(crate) fn answered(&self, answer: Completion) {
         self.receive.push(answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use farlink_flow::fabric::operation::{Operation, PeerId};
+
+    use super::*;
+    use crate::address_vector::NOWHERE;
+    use crate::memory::Parts;
+
+    /// Queues of which the application hears what it asks for.
+    fn queues() -> (Queues, Arc<Queue>) {
+        let (mut queues, queue) = (Queues::default(), Arc::<Queue>::default());
+        let flags = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
+        queues.bind(&queue, flags).unwrap();
+        (queues, queue)
+    }
+
+    fn pending(context: usize, several: bool) -> Pending {
+        // SAFETY: no memory is lent.
+        let parts = unsafe { Parts::one(ptr::null(), 0) }.unwrap();
+        let context = Context(ptr::without_provenance_mut(context));
+        Pending { parts, context, flags: fi::FI_RECV, told: false, several, receives: several }
+    }
+
+    #[test]
+    fn a_failure_is_told_of_what_has_a_name_or_was_to_be_told() {
+        let (queues, queue) = queues();
+        for (pending, is_told) in [
+            (pending(0, false), false),
+            (pending(7, false), true),
+            (Pending { told: true, ..pending(0, false) }, true),
+        ] {
+            queues.failed(&pending, Code::OTHER, NOWHERE);
+            assert_eq!(queue.read_failed().is_ok(), is_told);
+        }
+    }
+
+    #[test]
+    fn that_a_buffer_for_several_is_released_is_told_always() {
+        let (queues, queue) = queues();
+        let operation = Operation(0);
+        let received = Received {
+            operation,
+            from: PeerId(0),
+            tag: None,
+            data: None,
+            offset: 0,
+            len: 0,
+            cut: 0,
+            last: false,
+        };
+        let mut flags = Vec::new();
+        let mut read = || queue.read(1, |_, completion| flags.push(completion.flags)).is_ok();
+        queues.received(&pending(7, true), &received, NOWHERE);
+        assert!(!read());
+        let last = Received { last: true, ..received };
+        queues.received(&pending(7, false), &last, NOWHERE);
+        assert!(!read());
+        queues.received(&pending(7, true), &last, NOWHERE);
+        assert!(read());
+        assert_eq!(flags, [fi::FI_RECV | fi::FI_MULTI_RECV]);
+        queues.failed(&pending(7, true), Code::OTHER, NOWHERE);
+        assert_eq!(queue.read_failed().unwrap().flags, fi::FI_RECV | fi::FI_MULTI_RECV);
     }
 }

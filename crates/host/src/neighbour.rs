@@ -93,7 +93,7 @@ impl Neighbours {
     /// Lets in those that introduced themselves, where `admits` says so, and notes who ended or wants to be heard. Never waits.
     ///
     /// # Errors
-    /// The kernel's: no descriptors left.
+    /// The kernel's: no descriptors left, or no memory. Who could not be let in for that takes this process for ended.
     pub fn attend(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         let mut attended = self.poller.wait(Nanos::ZERO, &mut ready);
@@ -109,7 +109,7 @@ impl Neighbours {
             }
         }
         // Those that have just been answered have mostly said who they are already.
-        self.introduce(admits);
+        attended = attended.and(self.introduce(admits));
         self.ready = ready;
         attended
     }
@@ -172,8 +172,8 @@ impl Neighbours {
         Ok(())
     }
 
-    fn introduce(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) {
-        let mut at = 0;
+    fn introduce(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
+        let (mut at, mut introduced) = (0, Ok(()));
         while let Some((_, line)) = self.knocking.get(at) {
             let came = match introduction::receive(line) {
                 Ok(None) => {
@@ -181,26 +181,35 @@ impl Neighbours {
                     continue;
                 }
                 Ok(Some(came)) => Some(came),
-                // It ended, or what it said is no introduction.
-                Err(_) => None,
+                Err(error) => {
+                    introduced = introduced.and(of_this_process(error));
+                    None
+                }
             };
             let (key, line) = self.knocking.remove(at);
-            let admitted = came.filter(|(who, _)| admits(who));
-            let ring = admitted.and_then(|(who, memory)| Some((who, Ring::adopt(memory).ok()?)));
-            if let Some((who, ring)) = ring {
-                self.readers.push(Reader::new(ring, line, key, who.id));
+            let Some((who, memory)) = came.filter(|(who, _)| admits(who)) else { continue };
+            match Ring::adopt(memory) {
+                Ok(ring) => self.readers.push(Reader::new(ring, line, key, who.id)),
+                Err(RingError::System(error)) => introduced = introduced.and(of_this_process(error)),
+                Err(_) => {}
             }
         }
         if self.knocking.len() == MOST_KNOCKING {
             // It stands there to keep others out.
             self.knocking.remove(0);
         }
+        introduced
     }
 
     const fn next_key(&mut self) -> u64 {
         self.last_key += 1;
         self.last_key
     }
+}
+
+/// An error of an introduction that is this process's own; otherwise the other one ended, or what it said is none.
+fn of_this_process(error: io::Error) -> io::Result<()> {
+    if introduction::is_shortage(&error) { Err(error) } else { Ok(()) }
 }
 
 impl AsFd for Neighbours {

@@ -176,14 +176,16 @@ pub fn random() -> io::Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// Raises the number of files that this process may hold open as far as it may by itself, and returns it.
+/// Raises the number of files that this process may hold open as far as it may by itself, and no further than `enough`; returns it. It
+/// is never lowered.
 ///
 /// # Errors
 /// The kernel's.
-pub fn raise_descriptor_limit() -> io::Result<u64> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-    Ok(most)
+pub fn raise_descriptor_limit(enough: u64) -> io::Result<u64> {
+    let (now, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    let limit = most.min(enough).max(now);
+    setrlimit(Resource::RLIMIT_NOFILE, limit, most)?;
+    Ok(limit)
 }
 
 /// The IP addresses of this host's interfaces.

@@ -19,7 +19,7 @@ use self::contexts::Contexts;
 use self::counts::Counts;
 use self::neighbours::Neighbours;
 use self::peers::{Peers, Place};
-use self::relays::Relays;
+use self::relays::{Gap, Relays};
 use self::responders::{Opened, Responders};
 pub use self::settings::Settings;
 pub use self::transmit::Transmit;
@@ -211,7 +211,13 @@ impl Endpoint {
         match self.relays.on_piece(now, from, frames) {
             Ok(Some(frames)) if self.messages.on_frames(from, frames, memory).is_ok() => {}
             Ok(None) => {}
-            _ => self.counts.nonsense += 1,
+            Ok(Some(_)) => self.counts.nonsense += 1,
+            // What it said before will never come: nobody is to wait for it.
+            Err(Gap) => {
+                self.counts.nonsense += 1;
+                self.fail(now, from, Failure::Lost);
+                return;
+            }
         }
         while let Some((by, endpoint)) = self.messages.poll_gone() {
             // Whoever hands on to its neighbours speaks of them alone.
@@ -506,6 +512,12 @@ impl Endpoint {
         self.messages.seems_alone()
     }
 
+    /// Why the last peer failed, where all did that it heard of.
+    #[must_use]
+    pub fn nobody_left(&self) -> Option<Failure> {
+        self.messages.nobody_left()
+    }
+
     /// There are no others than the peers that it was told of: receives that wait for whoever sends something fail, where all of those did.
     pub fn on_all_known(&mut self) {
         self.messages.on_all_known();
@@ -532,6 +544,12 @@ impl Endpoint {
     pub fn is_quiet(&self) -> bool {
         let all_left = self.messages.is_quiet() && !self.relays.repeats();
         all_left && self.contexts.is_drained() && !self.neighbours.has_talking()
+    }
+
+    /// Whether something is under way to other hosts, and they have said nothing of any of it for so long.
+    #[must_use]
+    pub fn is_mute(&self, now: Nanos, silence: Nanos) -> bool {
+        self.contexts.are_mute(now, silence)
     }
 
     /// Says farewell to peers far away: one datagram each, best effort. Those that were given up may live.

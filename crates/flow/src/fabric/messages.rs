@@ -45,6 +45,8 @@ pub struct Messages {
     last_failed: Option<(PeerId, Failure)>,
     /// Whether this process ever sent itself a message: then it may be whom a receive of anybody waits for.
     talks_to_itself: bool,
+    /// Whether a message of anybody was looked for in vain since it was last looked who is there.
+    probed_anybody: bool,
     counts: Counts,
 }
 
@@ -107,6 +109,7 @@ impl Messages {
             others: 0,
             last_failed: None,
             talks_to_itself: false,
+            probed_anybody: false,
             counts: Counts::default(),
         }
     }
@@ -146,7 +149,8 @@ impl Messages {
         self.talks_to_itself |= peer.itself;
         let source = match send.ends {
             Ends::Said(_) | Ends::Taken { copied: false, .. } => Source::Region(send.region),
-            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT && self.kept > 0 => {
+            // Who takes nothing keeps nobody else from being sent something.
+            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT && peer.outbox.kept() > 0 => {
                 return Err(Refused::Full);
             }
             _ => {
@@ -185,8 +189,14 @@ impl Messages {
     /// waits for.
     #[must_use]
     pub fn seems_alone(&self) -> bool {
-        let nobody = self.others == 0 && self.last_failed.is_some() && !self.talks_to_itself;
-        nobody && self.matching.awaits_anybody()
+        self.nobody_left().is_some() && self.matching.awaits_anybody()
+    }
+
+    /// Why the last peer failed, where all did and none is left that could send something.
+    #[must_use]
+    pub fn nobody_left(&self) -> Option<Failure> {
+        let (_, why) = self.last_failed.filter(|_| self.others == 0 && !self.talks_to_itself)?;
+        Some(why)
     }
 
     /// There are no others than the peers: who waits for whoever sends something, where all of them failed, waits in vain.
@@ -203,8 +213,9 @@ impl Messages {
     /// The first message that waits and that such a receive would take.
     pub fn peek(&mut self, from: Option<PeerId>, wanted: Wanted, claim: bool) -> Option<Waiting> {
         let Some(found) = self.matching.find_waiting(from, wanted) else {
-            if let Some(from) = from {
-                self.peers[from.0 as usize].probed = true;
+            match from {
+                Some(from) => self.peers[from.0 as usize].probed = true,
+                None => self.probed_anybody = true,
             }
             return None;
         };
@@ -339,6 +350,8 @@ impl Messages {
             }
             Frame::Decline { message } => {
                 self.peers[index].outbox.on_accept(message, 0, 0);
+                // It may have a question for it.
+                self.talked.push(from);
                 self.sent(from);
             }
             Frame::Part { receive, offset, bytes } => {
@@ -455,10 +468,9 @@ impl Messages {
         *probed || inbox.arriving.is_some() || outbox.awaits() || self.matching.awaits(peer)
     }
 
-    /// Whether a receive waits for whoever sends something.
-    #[must_use]
-    pub fn awaits_anybody(&self) -> bool {
-        self.matching.awaits_anybody()
+    /// Whether a receive waits for whoever sends something, or its messages were looked for since this was last asked.
+    pub fn awaits_anybody(&mut self) -> bool {
+        std::mem::take(&mut self.probed_anybody) || self.matching.awaits_anybody()
     }
 
     /// Whether a peer failed.
@@ -529,7 +541,7 @@ impl Messages {
     }
 }
 
-/// What messages may cost that are copied because nobody waits for their regions.
+/// What messages may cost that are copied because nobody waits for their regions; but for one to each peer.
 const MOST_KEPT: usize = 32 << 20;
 
 /// Bytes that a message of which nothing has come has room for.

@@ -193,6 +193,9 @@ pub enum Failure {
     /// The peer's process ended, or has given this one up.
     #[error("the peer's process ended, or could not reach this one for too long")]
     Ended,
+    /// What the peer said came with something missing: a defect, its or of who handed it on.
+    #[error("a part of what the peer said was lost on this host: have the same Farlink in all processes")]
+    Lost,
     /// No datagram was ever answered.
     #[error("the peer never answered: is UDP open between the hosts, and is it of this job?")]
     Unreachable,

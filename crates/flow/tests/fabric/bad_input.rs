@@ -1,7 +1,7 @@
 //! Peers that die or go, and datagrams of strangers.
 
 use farlink_flow::fabric::endpoint::Settings;
-use farlink_flow::fabric::operation::Failure;
+use farlink_flow::fabric::operation::{Failure, Wanted};
 use farlink_link::Conditions;
 use farlink_wire::quantity::Nanos;
 
@@ -110,6 +110,23 @@ fn who_looks_for_messages_of_a_dead_peer_comes_to_know() {
         }
         assert_eq!(simulation.probe(0, 2), Some(Failure::Silent));
         assert_eq!([0, 1, 3, 4].map(|process| simulation.figure(process, "failed_peers")), [1, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn who_looks_for_messages_of_anybody_comes_to_know_that_nobody_is_left() {
+    for transport in transports() {
+        let mut simulation = five(&settings(transport));
+        (1..5).for_each(|process| simulation.kill(process));
+        let died = simulation.now;
+        while simulation.processes[0].endpoint.nobody_left().is_none() {
+            let found = simulation.processes[0].endpoint.peek(None, Wanted::Untagged, false);
+            assert!(found.is_none(), "{found:?}");
+            simulation.run(Nanos(10 * MS));
+            // With two initiators the last are asked when the first were given up.
+            assert!(simulation.now.since(died) <= Nanos(2 * SILENCE.0), "{transport:?}");
+        }
+        assert_eq!(simulation.figure(0, "failed_peers"), 4);
     }
 }
 

@@ -37,6 +37,18 @@ fn all_to_all_of_many_ranks_completes_with_few_initiators() {
 }
 
 #[test]
+fn all_to_all_of_messages_beyond_what_goes_unasked_completes() {
+    for policy in POLICIES {
+        let mut simulation = program(8, 3, policy, 1000, 0.01);
+        for (from, step) in (0..8).flat_map(|from| (1..8).map(move |step| (from, step))) {
+            simulation.message(from, (from + step) % 8, (128 << 10) + 1);
+        }
+        simulation.finish(Nanos(10 * SECOND));
+        check(&simulation, 3);
+    }
+}
+
+#[test]
 fn many_to_one_and_back_completes_with_one_initiator() {
     for policy in POLICIES {
         let mut simulation = program(33, 1, policy, 1000, 0.02);

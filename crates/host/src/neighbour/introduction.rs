@@ -78,6 +78,13 @@ pub(super) fn send(socket: &OwnedFd, who: &Introduction, memory: &OwnedFd) -> io
     Ok(())
 }
 
+/// Whether it is for want of descriptors or memory, of which there may be some again.
+#[must_use]
+pub fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+    error.raw_os_error().is_some_and(|code| shortages.contains(&Errno::from_raw(code)))
+}
+
 /// Who connected, and its memory; `None` where it has not said so yet.
 pub(super) fn receive(socket: &impl AsFd) -> io::Result<Option<(Introduction, OwnedFd)>> {
     // As many descriptors as one message has (SCM_MAX_FD): all are ours to close, whatever they are.

@@ -1,10 +1,12 @@
 //! Neighbours in one process, in threads and in a process of their own.
 
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, process, thread};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::*;
 
@@ -251,7 +253,7 @@ fn who_is_dismissed_is_told() {
     assert!(writer.ended() && !say(&mut writer, b"is anybody there?"));
 }
 
-/// This test program again, as a neighbour that does what `role` says until it is killed.
+/// This test program again, as a neighbour that does what `role` says.
 fn spawn(role: &str, name: &str) -> Child {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "--ignored", "neighbour::tests::neighbour_in_a_process_of_its_own"]);
@@ -264,6 +266,9 @@ fn spawn(role: &str, name: &str) -> Child {
 fn neighbour_in_a_process_of_its_own() {
     let (Ok(role), Ok(to)) = (env::var("FARLINK_TEST_ROLE"), env::var("FARLINK_TEST_NAME")) else { return };
     let mut neighbours = Neighbours::listen(&format!("{to}/other")).unwrap();
+    if role == "is short" {
+        return hear_with_too_few_descriptors(neighbours, &to);
+    }
     let mut writer = neighbours.connect(&to, &WHO, ring::LEAST).unwrap();
     if role == "speaks" {
         for number in 0..3 {
@@ -275,6 +280,28 @@ fn neighbour_in_a_process_of_its_own() {
         wait(&neighbours);
         neighbours.attend(&mut |_| true).unwrap();
     }
+}
+
+/// A neighbour knocks when there is one descriptor left: for its socket, and not for its memory.
+fn hear_with_too_few_descriptors(mut left: Neighbours, to: &str) {
+    let mut right = Neighbours::listen(to).unwrap();
+    let writer = left.connect(to, &WHO, ring::LEAST).unwrap();
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, next + 1, most).unwrap();
+    let error = right.attend(&mut |_| true).unwrap_err();
+    assert!(introduction::is_shortage(&error) && right.readers().is_empty(), "{error}");
+    left.attend(&mut |_| true).unwrap();
+    assert!(writer.ended());
+    // Of others that speak nonsense there is nothing to tell.
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    drop(introduction::connect(to).unwrap());
+    right.attend(&mut |_| true).unwrap();
+}
+
+#[test]
+fn who_has_no_descriptor_left_for_a_neighbour_is_told() {
+    assert!(spawn("is short", &name()).wait().unwrap().success());
 }
 
 /// Waits until the other process has said all that it has to say.

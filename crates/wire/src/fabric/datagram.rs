@@ -175,6 +175,7 @@ pub struct Ack {
     /// Microseconds since the highest number came.
     pub delay_us: u32,
     /// Numbers of datagrams that came: first and one past the last of each run, highest first, at least one and at most [`Self::RUNS`].
+    /// Of a run longer than 32 bits hold only the end is said: its beginning was acknowledged long ago.
     pub runs: Vec<(u64, u64)>,
 }
 
@@ -189,7 +190,8 @@ impl Ack {
         bytes.extend_from_slice(&self.piece.to_be_bytes());
         bytes.extend_from_slice(&self.delay_us.to_be_bytes());
         bytes.extend_from_slice(&(self.runs.len() as u16).to_be_bytes());
-        for (first, end) in &self.runs {
+        for &(first, end) in &self.runs {
+            let first = first.max(end.saturating_sub(u32::MAX.into()));
             bytes.extend_from_slice(&first.to_be_bytes());
             bytes.extend_from_slice(&((end - first) as u32).to_be_bytes());
         }
@@ -352,5 +354,14 @@ mod tests {
         assert_eq!(Connect::decode(&connect.encode()), Ok(connect));
         let farewell = Farewell { pieces: 1 << 40 };
         assert_eq!(Farewell::decode(&farewell.encode()), Ok(farewell));
+    }
+
+    #[test]
+    fn of_a_run_that_32_bits_do_not_hold_the_end_is_said() {
+        for end in [u64::from(u32::MAX), 1 << 32, (1 << 32) + 5, u64::MAX] {
+            let ack = Ack { piece: 0, delay_us: 0, runs: vec![(0, end)] };
+            let runs = Ack::decode(&ack.encode()).map(|ack| ack.runs);
+            assert_eq!(runs, Ok(vec![(end - u64::from(u32::MAX), end)]));
+        }
     }
 }

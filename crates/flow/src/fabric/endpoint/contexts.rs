@@ -435,6 +435,15 @@ impl Contexts {
         self.words.is_empty() && self.places.iter().flatten().all(|context| context.outgoing.is_drained())
     }
 
+    /// Whether something is under way, and nothing of it was answered for so long; nor does anything wait for the rates alone.
+    pub(super) fn are_mute(&self, now: Nanos, silence: Nanos) -> bool {
+        let mut owing =
+            self.places.iter().flatten().filter(|context| !context.outgoing.is_drained()).peekable();
+        self.held_until.is_none()
+            && owing.peek().is_some()
+            && owing.all(|context| context.outgoing.silence(now) >= silence)
+    }
+
     pub(super) fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut sum = self.former;
         let open = || self.places.iter().flatten().map(|context| &context.outgoing);

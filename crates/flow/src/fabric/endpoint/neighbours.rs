@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farlink_wire::fabric::address::Address;
 
+use super::Endpoint;
 use crate::fabric::operation::{EndpointId, HostId, Identity, PeerId};
 
 /// Peers of this host to whom there is something to say.
@@ -65,6 +66,12 @@ impl Neighbours {
         Some(len)
     }
 
+    /// Bytes of the next record of what is forwarded to `peer`; 0 where there is none.
+    fn forward_len(&self, peer: PeerId) -> usize {
+        let next = self.forwards.get(&peer).and_then(VecDeque::front);
+        next.map_or(0, |(_, frames)| Address::LEN + frames.len())
+    }
+
     /// A peer is no more: whose frames waited for it.
     pub(super) fn on_gone(&mut self, peer: PeerId) -> Vec<EndpointId> {
         self.talking.remove(&peer);
@@ -76,6 +83,15 @@ impl Neighbours {
     /// What waited for neighbours.
     pub(super) fn statistics(&self) -> Vec<(&'static str, u64)> {
         vec![("bytes_forwarded_kept", self.most_bytes as u64)]
+    }
+}
+
+impl Endpoint {
+    /// Room without which [`fill`](Self::fill) has nothing for a nearby peer, bytes: what came for it from another host goes in one piece. 0
+    /// where any will do.
+    #[must_use]
+    pub fn least_room(&self, peer: PeerId) -> usize {
+        self.neighbours.forward_len(peer)
     }
 }
 

@@ -88,10 +88,11 @@ impl Relays {
         self.peers.get(&peer).is_some_and(|relay| relay.again < relay.kept.len() || relay.owes())
     }
 
-    /// Whether no more may be said to a peer before it has what it was sent; but a little, where it has [long](Self::unconfirmed) not said so:
-    /// no answer to that shows that there is another way to be tried.
+    /// Whether no more may be said to a peer before it has what it was sent, of which a little is kept however much the others have; but a
+    /// little more, where it has [long](Self::unconfirmed) not said so: no answer to that shows that there is another way to be tried.
     pub(super) fn is_full(&self, peer: PeerId) -> bool {
-        let is_full = |relay: &Relay| relay.bytes >= MOST_KEPT + if relay.is_stuck { A_LITTLE } else { 0 };
+        let most = if self.kept >= MOST_KEPT_OF_ALL { A_LITTLE } else { MOST_KEPT };
+        let is_full = |relay: &Relay| relay.bytes >= most + if relay.is_stuck { A_LITTLE } else { 0 };
         self.peers.get(&peer).is_some_and(is_full) && !self.has_pieces(peer)
     }
 
@@ -278,7 +279,11 @@ impl Relays {
     }
 }
 
-/// Bytes that are kept of a peer that has said for long not what it has, beyond the most that are usually.
+/// Bytes that are kept for all peers together, but for a little of each: what four may have that take all that one may.
+const MOST_KEPT_OF_ALL: usize = 4 * MOST_KEPT;
+
+/// Bytes that are kept of a peer that has said for long not what it has, beyond the most that are usually; and of one where there is too much
+/// of all.
 const A_LITTLE: usize = 64 << 10;
 
 /// Bytes that a piece begins with which has a number.
@@ -361,6 +366,21 @@ mod tests {
         assert!(relays.unconfirmed() == [PEER] && !relays.is_full(PEER), "a word may go");
         relays.on_leaving(PEER, None, Nanos(9));
         assert!(relays.unconfirmed().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_for_all_peers_together() {
+        let mut relays = Relays::default();
+        let piece = Arc::new(Piece { to: EndpointId(1), frames: vec![0; A_LITTLE] });
+        for peer in (0..100).map(PeerId) {
+            while !relays.is_full(peer) {
+                relays.keep(peer, &piece);
+            }
+        }
+        assert!(relays.sent(PeerId(0)) > 1 && relays.sent(PeerId(99)) == 1, "each may say something");
+        assert!((MOST_KEPT_OF_ALL..=MOST_KEPT_OF_ALL + 100 * A_LITTLE).contains(&relays.kept));
+        relays.forget(PeerId(0));
+        assert!(!relays.is_full(PeerId(99)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BinaryHeap, HashMap};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
+use farlink_wire::fabric::frame::Frame;
 use farlink_wire::quantity::BitsPerSec;
 
 use super::*;
@@ -213,4 +214,45 @@ fn loss_costs_little_for_parity_is_there_already() {
         let took = mean(&mut pair, len);
         assert!(took < most, "{len}: {took} {:?} {:?}", pair.ends[0].statistics(), pair.ends[0].contexts);
     }
+}
+
+#[test]
+fn a_peer_is_mute_when_nothing_of_what_is_under_way_was_answered_for_long() {
+    let mut pair = Pair::new(Kind::Rc, 0.0);
+    pair.exchange(8);
+    let is_mute = |pair: &Pair| pair.ends[0].is_mute(pair.now, Nanos(2_000_000_000));
+    assert!(!is_mute(&pair));
+    pair.loss = 1.0;
+    let begun = pair.now;
+    pair.post(0, 8);
+    pair.drive(0);
+    while pair.now.since(begun) < Nanos(1_500_000_000) {
+        pair.step();
+    }
+    assert!(!is_mute(&pair));
+    while pair.now.since(begun) < Nanos(4_000_000_000) {
+        pair.step();
+    }
+    assert!(is_mute(&pair) && !pair.ends[0].is_quiet());
+    // One sign of life is enough.
+    pair.loss = 0.0;
+    while is_mute(&pair) {
+        pair.step();
+    }
+    assert!(pair.now.since(begun) < Nanos(10_000_000_000));
+}
+
+#[test]
+fn a_peer_of_which_something_is_missing_has_failed() {
+    let mut pair = Pair::new(Kind::Xrc, 0.0);
+    pair.exchange(8);
+    pair.post(1, 8);
+    while pair.ends[1].messages.poll_completion().is_some() {}
+    let mut frames = vec![0; relays::HEAD];
+    Frame::Numbered { number: Some(99), taken: 0 }.encode_head(0, &mut frames);
+    let (peer, now) = (pair.peers[1], pair.now);
+    pair.ends[1].on_said(now, peer, &frames, &mut pair.heaps[1]);
+    assert_eq!(pair.ends[1].failure(peer), Some(Failure::Lost));
+    let failed = |each: Completion| matches!(each, Completion::Failed { why: Failure::Lost, .. });
+    assert!(std::iter::from_fn(|| pair.ends[1].poll_completion()).all(failed));
 }

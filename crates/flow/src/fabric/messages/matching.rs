@@ -306,6 +306,10 @@ impl Matching {
                 ended.push(landing.operation);
             }
         }
+        // Of a region of its messages alone nothing is under way any more.
+        for operation in gone.iter().map(|each| each.receive.operation) {
+            self.multi.remove(&operation);
+        }
         let is_whole = |each: &Waiting| matches!(&each.body, Body::Bytes(bytes) if bytes.len() as u64 == each.envelope.len);
         self.waiting.retain(|_, each| each.from != peer || is_whole(each));
         self.waiting_bytes = self
@@ -317,5 +321,24 @@ impl Matching {
             })
             .sum();
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_remembered_of_a_region_whose_peer_failed() {
+        let (mut matching, from, operation) = (Matching::default(), PeerId(4), Operation(7));
+        let (wanted, region) = (Wanted::Untagged, Region(1));
+        matching.post(Receive { from: Some(from), wanted, region, len: 100, operation, multi: Some(1) });
+        let envelope = Envelope { tag: None, data: None, len: 10 };
+        for _ in 0..2 {
+            let landing = matching.match_arriving(from, envelope).unwrap();
+            matching.begin(landing, from, envelope, 10);
+        }
+        assert_eq!(matching.fail(from), [operation]);
+        assert!(matching.multi.is_empty() && matching.landings.is_empty());
     }
 }

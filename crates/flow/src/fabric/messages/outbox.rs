@@ -24,6 +24,8 @@ pub(super) struct Outbox {
     spent: u64,
     next: u32,
     sent: VecDeque<(Option<Operation>, usize)>,
+    /// What messages cost that were copied.
+    kept: usize,
 }
 
 /// What a peer must be told.
@@ -102,11 +104,18 @@ impl Outbox {
             spent: 0,
             next: 0,
             sent: VecDeque::new(),
+            kept: 0,
         }
     }
 
     pub(super) fn push(&mut self, envelope: Envelope, source: Source, ends: Ends) {
+        self.kept += source.kept();
         self.messages.push_back(Message { envelope, source, ends, said: 0, begun: false });
+    }
+
+    /// What messages cost that were copied and have not ended.
+    pub(super) const fn kept(&self) -> usize {
+        self.kept
     }
 
     pub(super) fn say(&mut self, control: Control) {
@@ -160,12 +169,15 @@ impl Outbox {
 
     /// A message that has ended, and bytes that were kept for it.
     pub(super) fn poll_sent(&mut self) -> Option<(Option<Operation>, usize)> {
-        self.sent.pop_front()
+        let ended = self.sent.pop_front()?;
+        self.kept -= ended.1;
+        Some(ended)
     }
 
     /// Forgets everything: what was under way.
     pub(super) fn clear(&mut self) -> Vec<(Option<Operation>, usize)> {
         self.control.clear();
+        self.kept = self.sent.iter().map(|(_, kept)| kept).sum();
         let messages = self.messages.drain(..);
         let offered = std::mem::take(&mut self.offered).into_values();
         let parts = self.parts.drain(..).map(|accepted| accepted.message);

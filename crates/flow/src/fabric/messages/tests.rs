@@ -342,6 +342,44 @@ fn a_send_that_ends_when_it_is_taken_ends_no_sooner() {
 }
 
 #[test]
+fn a_send_that_ends_when_it_is_taken_ends_where_it_is_discarded() {
+    let mut pair = Pair::new(10, 1000);
+    let region = pair.heaps[0].put(1001, bytes(5000, 1));
+    let ends = Ends::Taken { operation: Operation(1), copied: false };
+    let send = Send { to: PEER, kind: Kind::Tagged(1), data: None, region, len: 5000, ends };
+    pair.ends[0].send(send, &pair.heaps[0]).unwrap();
+    pair.settle();
+    while pair.ends[0].poll_talked().is_some() {}
+    let dropped = pair.ends[1].peek(None, ANY, true).unwrap();
+    pair.ends[1].discard(dropped.claim);
+    pair.step(1);
+    // Whoever drives it fills for those alone.
+    assert_eq!(pair.ends[0].poll_talked(), Some(PEER));
+    pair.settle();
+    let [Completion::Sent { operation: Operation(1), to: PEER }] = pair.completions(0)[..] else { panic!() };
+}
+
+#[test]
+fn who_takes_nothing_keeps_no_copies_from_others() {
+    let mut pair = Pair::new(0, 1000);
+    pair.ends[0].on_peer(false);
+    let copied = |pair: &mut Pair, to: PeerId| {
+        let region = pair.heaps[0].put(1000, vec![1; MOST_KEPT / 8]);
+        let len = MOST_KEPT / 8;
+        let send = Send { to, kind: Kind::Untagged, data: None, region, len, ends: Ends::Untold };
+        pair.ends[0].send(send, &pair.heaps[0])
+    };
+    let taken = (0..9).take_while(|_| copied(&mut pair, PEER).is_ok()).count();
+    assert_eq!((taken, copied(&mut pair, PEER)), (7, Err(Refused::Full)));
+    let other = PeerId(1);
+    assert_eq!((copied(&mut pair, other), copied(&mut pair, other)), (Ok(()), Err(Refused::Full)));
+    pair.ends[0].on_failed(PEER, Failure::Ended);
+    assert_eq!(copied(&mut pair, other), Ok(()));
+    pair.ends[0].on_failed(other, Failure::Ended);
+    assert_eq!(pair.ends[0].kept, 0);
+}
+
+#[test]
 fn what_waits_unwanted_is_bounded_for_all_peers_together() {
     const BYTES: u64 = 1 << 20;
     let count = 40;
