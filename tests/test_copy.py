@@ -16,6 +16,7 @@ from copying import (
     INTERRUPTED,
     MOST_PACKED,
     NONE,
+    REFUSED,
     SOME_FAILED,
     command,
     copy,
@@ -205,6 +206,33 @@ def test_a_dry_run_names_everything_and_copies_nothing(odd: Path, tmp_path: Path
         assert (foretold[path]["outcome"], foretold[path]["bytes"]) == (line["outcome"], line["bytes"])
 
 
+def test_a_dry_run_ends_as_the_copy_would(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    manifest = tmp_path / "manifest"
+    manifest.write_text("of the last copy")
+    gone, there = str(tmp_path / "gone"), str(tmp_path / "there")
+    for places, status in (((gone,), NONE), ((gone, str(tmp_path / "file")), SOME_FAILED)):
+        ended = farlink("copy", *places, there, "--dry-run")
+        assert (ended.status, "gone" in ended.stderr + ended.stdout) == (status, True), ended
+    refused = farlink("copy", gone, "host:~nobody/x", "--manifest", str(manifest))
+    assert (refused.status, manifest.read_text()) == (REFUSED, "of the last copy"), refused
+    ended = farlink("copy", str(tmp_path / "file"), there, "--dry-run", "--manifest", str(manifest))
+    assert (ended.status, json.loads(manifest.read_text())["path"]) == (0, "file"), ended
+    endless = farlink("copy", "/dev/zero", there, "--length", "3MiB", "--dry-run", "--json")
+    assert json.loads(endless.stdout)["bytes"] == 3 << 20
+
+
+def test_what_is_left_to_an_earlier_source_is_said(tmp_path: Path) -> None:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "file").write_text(side)
+    there = tmp_path / "there"
+    done = farlink("copy", f"{tmp_path}/a/", f"{tmp_path}/b/", str(there))
+    assert (done.status, (there / "file").read_text()) == (0, "a"), done
+    assert "file: skipped, an earlier source has something of this name" in done.stderr
+    assert "1 was skipped" in done.stdout
+
+
 # The sources, each in its own directory, and a destination: what is made of it is rsync's to say.
 PLACES: dict[str, Sequence[str]] = {
     "a file to a name that is free": ("file", "new"),
@@ -233,6 +261,8 @@ PLACES: dict[str, Sequence[str]] = {
     "two files to a name that is free": ("file", "large", "new"),
     "a file and a directory": ("file", "tree", "there"),
     "what is in two directories": ("tree/", "hollow/", "new"),
+    "what is in two directories that have the same names": ("tree/", "with-tree/tree/", "new"),
+    "two directories of the same name": ("tree", "with-tree/tree", "there"),
     "a path of several components": ("tree/inner/leaf", "there"),
     "a directory of several components": ("tree/inner", "there"),
     "to a link that leads to a directory": ("file", "link-to-directory"),
@@ -260,6 +290,7 @@ def workplace(root: Path) -> Path:
     (root / "there" / "before").write_bytes(b"before")
     (root / "with-tree" / "tree").mkdir(parents=True)
     (root / "with-tree" / "tree" / "top").write_bytes(b"an older top")
+    (root / "with-tree" / "tree" / "other").write_bytes(b"other")
     (root / "link-to-file").symlink_to("file")
     (root / "link-to-directory").symlink_to("there")
     (root / "dangling").symlink_to("nowhere")

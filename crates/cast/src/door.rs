@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
@@ -53,7 +53,7 @@ pub(crate) struct Door {
     /// Which session it is the door of.
     pub(crate) session: SessionId,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) heard: Sender<(u32, Heard)>,
+    pub(crate) heard: SyncSender<(u32, Heard)>,
     /// Raised after something was told.
     pub(crate) wake: Wake,
 }
@@ -66,6 +66,8 @@ struct Guest {
     /// When one that has not joined is shown out.
     until: Nanos,
     interest: Interest,
+    /// Whether more of what it said may be there: perhaps beneath TLS, of which the kernel tells nothing.
+    has_more: bool,
 }
 
 impl Door {
@@ -79,6 +81,8 @@ impl Door {
         }
         let (mut guests, mut next) = (BTreeMap::<u32, Guest>::new(), 0);
         let (mut ready, mut end) = (Vec::new(), None);
+        // Those who said more than was taken of it: the others have their turns before it goes on.
+        let mut talkative = Vec::new();
         // Until when nobody is taken in, as that was not possible.
         let mut shut_until = None;
         loop {
@@ -88,7 +92,16 @@ impl Door {
             }
             let strangers = guests.values().any(|guest| !guest.has_joined);
             let sweeps = strangers || end.is_some() || shut_until.is_some();
-            poller.wait(if sweeps { SWEEP } else { Nanos::MAX }, &mut ready)?;
+            let time = if !talkative.is_empty() {
+                Nanos::ZERO
+            } else if sweeps {
+                SWEEP
+            } else {
+                Nanos::MAX
+            };
+            poller.wait(time, &mut ready)?;
+            talkative.retain(|key| !ready.contains(key));
+            ready.append(&mut talkative);
             if shut_until.take_if(|until| *until <= monotonic()).is_some() {
                 for (index, listener) in self.listeners.iter().enumerate() {
                     poller.add(listener, LISTENERS + index as u64, Interest::Read)?;
@@ -113,7 +126,12 @@ impl Door {
                             shut_until = Some(monotonic().after(SWEEP));
                         }
                     }
-                    key => self.attend(key as u32, &mut guests, &poller),
+                    key => {
+                        self.attend(key as u32, &mut guests, &poller);
+                        if guests.get(&(key as u32)).is_some_and(|guest| guest.has_more) {
+                            talkative.push(key);
+                        }
+                    }
                 }
             }
             let now = monotonic();
@@ -168,9 +186,10 @@ impl Door {
             let until = monotonic().after(PATIENCE);
             match open() {
                 Ok(line) => {
+                    let interest = Interest::Read;
                     guests.insert(
                         *next,
-                        Guest { line, from, has_joined: false, until, interest: Interest::Read },
+                        Guest { line, from, has_joined: false, until, interest, has_more: false },
                     );
                     *next += 1;
                 }
@@ -189,55 +208,50 @@ impl Door {
         }
     }
 
-    /// Takes what a receiver says; `Some` where it has left.
+    /// Takes a part of what a receiver says; `Some` where it has left.
     fn hear(&self, number: u32, guest: &mut Guest) -> Result<Option<Option<Leave>>, String> {
         if !guest.line.shake_hands().map_err(|error| error.to_string())? {
             return Ok(None);
         }
-        loop {
-            let filled = guest.line.fill().map_err(|error| error.to_string())?;
-            if guest.has_joined && !self.outbox.is_open(number) {
-                // It was given up, and comes back over another connection.
-                return Err("it was silent for too long".to_owned());
-            }
-            let mut answers = Vec::new();
-            while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
-                if !guest.has_joined && !matches!(control, Control::Words(Words::Join(_))) {
-                    return Err("it said something else before it had joined".to_owned());
-                }
-                let heard = match control {
-                    Control::Words(Words::Join(join)) if !guest.has_joined => {
-                        if let Some(reason) = self.refusal(&join, guest.line.channel().peer_key()) {
-                            guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
-                            return Err(reason);
-                        }
-                        guest.has_joined = true;
-                        self.outbox.open(number);
-                        Heard::Join(join, guest.from)
-                    }
-                    Control::Words(Words::Leave(leave)) => return Ok(Some(Some(leave))),
-                    Control::Echo { answer: false, stamp } => {
-                        answers.push(stamp);
-                        continue;
-                    }
-                    Control::Echo { .. } => continue,
-                    Control::Nack(wants) => Heard::Nack(wants),
-                    Control::Have(runs) => Heard::Have(runs),
-                    Control::Report(report) => Heard::Report(report),
-                    Control::Failed { product, reason } => Heard::Failed(product, reason.to_string()),
-                    _ => return Err("it said what only a sender says".to_owned()),
-                };
-                self.tell(number, heard);
-            }
-            for stamp in answers {
-                guest.line.push(&Control::Echo { answer: true, stamp });
-            }
-            match filled {
-                Filled::More => {}
-                Filled::Dry => return Ok(None),
-                Filled::Ended => return Ok(Some(None)),
-            }
+        let filled = guest.line.fill().map_err(|error| error.to_string())?;
+        if guest.has_joined && !self.outbox.is_open(number) {
+            // It was given up, and comes back over another connection.
+            return Err("it was silent for too long".to_owned());
         }
+        let mut answers = Vec::new();
+        while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
+            if !guest.has_joined && !matches!(control, Control::Words(Words::Join(_))) {
+                return Err("it said something else before it had joined".to_owned());
+            }
+            let heard = match control {
+                Control::Words(Words::Join(join)) if !guest.has_joined => {
+                    if let Some(reason) = self.refusal(&join, guest.line.channel().peer_key()) {
+                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
+                        return Err(reason);
+                    }
+                    guest.has_joined = true;
+                    self.outbox.open(number);
+                    Heard::Join(join, guest.from)
+                }
+                Control::Words(Words::Leave(leave)) => return Ok(Some(Some(leave))),
+                Control::Echo { answer: false, stamp } => {
+                    answers.push(stamp);
+                    continue;
+                }
+                Control::Echo { .. } => continue,
+                Control::Nack(wants) => Heard::Nack(wants),
+                Control::Have(runs) => Heard::Have(runs),
+                Control::Report(report) => Heard::Report(report),
+                Control::Failed { product, reason } => Heard::Failed(product, reason.to_string()),
+                _ => return Err("it said what only a sender says".to_owned()),
+            };
+            self.tell(number, heard);
+        }
+        for stamp in answers {
+            guest.line.push(&Control::Echo { answer: true, stamp });
+        }
+        guest.has_more = filled == Filled::More;
+        Ok((filled == Filled::Ended).then_some(None))
     }
 
     /// Why who showed `key` may not join, where that is so.
@@ -264,6 +278,10 @@ impl Door {
         let Some(guest) = guests.get_mut(&number) else { return };
         if let Err(error) = guest.line.flush() {
             return self.show_out(number, guests, poller, None, error.to_string());
+        }
+        if guest.line.unsent() > MOST_UNSENT {
+            let reason = "it asks and does not take the answers".to_owned();
+            return self.show_out(number, guests, poller, None, reason);
         }
         if self.outbox.waits(number, guest.line.unsent()) {
             self.tell(number, Heard::Writable);
@@ -317,6 +335,9 @@ const PATIENCE: Nanos = Nanos(10_000_000_000);
 /// How long the end waits for what is still to be sent.
 const FAREWELL: Nanos = Nanos(2_000_000_000);
 
+/// Bytes that wait for one receiver at most: what it has to be told however slow it is, of a million products that are gone, is half of that.
+const MOST_UNSENT: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+
 /// How often those who do not join are looked for.
 const SWEEP: Nanos = Nanos(50_000_000);
 
@@ -327,3 +348,6 @@ const MOST_STRANGERS: usize = 256;
 const LISTENERS: u64 = 1 << 32;
 const MAIL: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
+
+#[cfg(test)]
+mod tests;

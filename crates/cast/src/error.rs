@@ -181,6 +181,14 @@ pub enum CastError {
         /// How long it was waited for.
         after: Nanos,
     },
+    /// Its sender was started again, and sends another session.
+    #[error("the sender at {at} began another session while {missing} products of this one were not stored")]
+    Superseded {
+        /// Where.
+        at: SocketAddr,
+        /// Products that it has, as far as they are known, and this end has not.
+        missing: u32,
+    },
     /// Nothing came from the sender for too long.
     #[error("nothing came from {at} for {quiet}")]
     Silent {

@@ -44,12 +44,13 @@ impl Line {
         self.channel.shake_hands()
     }
 
-    /// Reads what has come, up to the most that a frame has.
+    /// Reads what has come, up to the most that a frame has and a little more.
     pub(crate) fn fill(&mut self) -> io::Result<Filled> {
         self.received.drain(..self.taken);
         self.taken = 0;
         let mut space = [0; 16 * 1024];
-        while self.received.len() < MOST_BODY {
+        // With its length it is longer than its body: one that was never read to its end would never be taken.
+        while self.received.len() < MOST_BODY + space.len() {
             match self.channel.read(&mut space) {
                 Ok(0) => return Ok(Filled::Ended),
                 Ok(count) => self.received.extend_from_slice(&space[..count]),

@@ -1,6 +1,6 @@
 //! What a session sends: files as streams of bytes, read when their turn comes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -22,6 +22,10 @@ use farlink_wire::quantity::Nanos;
 
 use crate::stopwatch::Stopwatch;
 
+mod open_files;
+
+use open_files::OpenFiles;
+
 /// Files, in the order in which they were named and found.
 pub(crate) struct Products<'f> {
     piped: Option<&'f Piped>,
@@ -31,7 +35,7 @@ pub(crate) struct Products<'f> {
     known: VecDeque<Product>,
     first: u32,
     bytes: u64,
-    open: BTreeMap<u32, SourceFile>,
+    open: OpenFiles<SourceFile>,
     reading: Stopwatch,
 }
 
@@ -96,6 +100,24 @@ impl Product {
         Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest: Digest::default() })
     }
 
+    /// Whether content is still to be read for its digest alone.
+    const fn lacks_digest(&self) -> bool {
+        self.hasher.is_some() && self.hashed < self.shape.content()
+    }
+
+    /// Reads some more of it for that.
+    fn hash_more(
+        &mut self,
+        number: u32,
+        open: &mut OpenFiles<SourceFile>,
+        reading: &mut Stopwatch,
+    ) -> Result<(), String> {
+        let mut rest = vec![0; (self.shape.content() - self.hashed).min(READ) as usize];
+        reading.time(|| read_content(open, (number, &self.source), self.hashed, &mut rest))?;
+        self.hash(self.hashed, &rest);
+        Ok(())
+    }
+
     /// These bytes of the content stand at `at`.
     fn hash(&mut self, at: u64, bytes: &[u8]) {
         let Some(hasher) = &mut self.hasher else { return };
@@ -126,12 +148,13 @@ impl NotSent {
 impl<'f> Products<'f> {
     /// Of what was `piped`, and `sources`, which are paths beneath `root`.
     pub(crate) fn new(
-        root: Arc<Directory>,
+        root: &Arc<Directory>,
         piped: Option<&'f Piped>,
         sources: &[SourcePath],
         filter: &'f Filter,
     ) -> Self {
-        let walk = Walk::new(root, sources, filter);
+        let sources: Vec<_> = sources.iter().map(|source| (Arc::clone(root), source.clone())).collect();
+        let walk = Walk::new(&sources, filter);
         Self {
             piped,
             walk,
@@ -139,7 +162,7 @@ impl<'f> Products<'f> {
             known: VecDeque::new(),
             first: 0,
             bytes: 0,
-            open: BTreeMap::new(),
+            open: OpenFiles::new(MOST_OPEN),
             reading: Stopwatch::default(),
         }
     }
@@ -237,6 +260,10 @@ impl<'f> Products<'f> {
                 let skipped = NotSent { path: path.to_string(), reason: what.to_string(), failed: false };
                 return Some(Step::NotSent(skipped));
             }
+            Found::Later(path) => {
+                let reason = "an earlier source has something of this name".to_owned();
+                return Some(Step::NotSent(NotSent { path: path.to_string(), reason, failed: false }));
+            }
             Found::Failed { path, error } => {
                 let failed = NotSent { path: path.to_string(), reason: chain(&error), failed: true };
                 return Some(Step::NotSent(failed));
@@ -306,14 +333,8 @@ impl<'f> Products<'f> {
                     product.hash(at, out);
                 }
                 Part::Digest(at) => {
-                    let mut rest = Vec::new();
-                    while product.hasher.is_some() && product.hashed < product.shape.content() {
-                        let left = product.shape.content() - product.hashed;
-                        rest.resize(left.min(READ) as usize, 0);
-                        let source = (number, &product.source);
-                        self.reading
-                            .time(|| read_content(&mut self.open, source, product.hashed, &mut rest))?;
-                        product.hash(product.hashed, &rest);
+                    while product.lacks_digest() {
+                        product.hash_more(number, &mut self.open, &mut self.reading)?;
                     }
                     if let Some(hasher) = product.hasher.take() {
                         product.digest = Digest(*hasher.finalize().as_bytes());
@@ -325,6 +346,22 @@ impl<'f> Products<'f> {
         Ok(())
     }
 
+    /// Whether `range` of a product's stream can be read without reading much else: otherwise a part of what its digest needs is read,
+    /// and it is to be asked again.
+    ///
+    /// # Errors
+    /// Why the product cannot be sent.
+    pub(crate) fn prepare(&mut self, number: u32, range: Range<u64>) -> Result<bool, String> {
+        let place = number.checked_sub(self.first);
+        let product = place.and_then(|place| self.known.get_mut(place as usize));
+        let Some(product) = product.filter(|product| product.lacks_digest()) else { return Ok(true) };
+        if !product.shape.parts(range).into_iter().any(|(part, _)| matches!(part, Part::Digest(_))) {
+            return Ok(true);
+        }
+        product.hash_more(number, &mut self.open, &mut self.reading)?;
+        Ok(!product.lacks_digest())
+    }
+
     /// How long reading took so far.
     pub(crate) const fn read_for(&self) -> Nanos {
         self.reading.total()
@@ -332,40 +369,25 @@ impl<'f> Products<'f> {
 
     /// A product is needed no longer, unless somebody catches up.
     pub(crate) fn release(&mut self, product: u32) {
-        self.open.remove(&product);
+        self.open.close(product);
     }
 }
 
 /// Reads content of a product from `at` on.
 fn read_content(
-    open: &mut BTreeMap<u32, SourceFile>,
+    open: &mut OpenFiles<SourceFile>,
     (number, source): (u32, &Source),
     at: u64,
     out: &mut [u8],
 ) -> Result<(), String> {
     let read = match source {
         Source::Found(handle) => {
-            file(open, number, handle)?.read_at(at, out).map_err(|error| chain(&error))?
+            let file = open.get(number, || handle.open().map_err(|error| chain(&error)))?;
+            file.read_at(at, out).map_err(|error| chain(&error))?
         }
         Source::Piped(file) => sparse::read_at(file, at, out).map_err(|error| error.to_string())?,
     };
     if read < out.len() { Err("it became shorter while it was sent".to_owned()) } else { Ok(()) }
-}
-
-/// The open file of a product; where too many are open, another is closed.
-fn file<'o>(
-    open: &'o mut BTreeMap<u32, SourceFile>,
-    number: u32,
-    handle: &Handle,
-) -> Result<&'o SourceFile, String> {
-    if !open.contains_key(&number) {
-        if open.len() >= MOST_OPEN {
-            // The oldest: repairs of what is held open again what they need.
-            open.pop_first();
-        }
-        open.insert(number, handle.open().map_err(|error| chain(&error))?);
-    }
-    open.get(&number).ok_or_else(|| "it cannot be opened".to_owned())
 }
 
 /// Files that are open at a time.
@@ -393,13 +415,19 @@ mod tests {
             vec![(0, half), (0, half + 9), (half, all - 1)],
             vec![(5, 9), (0, 7), (8, half)],
         ] {
-            let mut products = Products::new(Arc::clone(&root), None, std::slice::from_ref(&source), &filter);
+            let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter);
             let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
             let head = u64::from(shape.head());
             for (from, end) in read {
                 let mut out = vec![0; (end - from) as usize];
                 products.read(0, head + from..head + end, &mut out).unwrap();
                 assert_eq!(out, content[from as usize..end as usize]);
+            }
+            // A step at a time, so that nothing else waits for it.
+            assert!(products.prepare(0, head..head + 1).unwrap(), "content needs no digest");
+            let before = products.known[0].hashed;
+            while !products.prepare(0, head + all..shape.stream()).unwrap() {
+                assert_eq!((products.known[0].hashed - before) % READ, 0);
             }
             let mut digest = [0; Digest::LEN];
             products.read(0, head + all..shape.stream(), &mut digest).unwrap();

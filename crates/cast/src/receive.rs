@@ -13,6 +13,7 @@ use crate::error::CastError;
 use crate::group::Group;
 
 mod attendance;
+mod left_open;
 mod recent;
 mod reception;
 mod record;
@@ -138,6 +139,8 @@ pub struct Finished {
     pub record: Record,
     /// How it stood at the end.
     pub progress: Progress,
+    /// Whether something is missing of a session that was over before, as its sender was started again.
+    pub lacks: bool,
     /// Whether it was ended by the user.
     pub interrupted: bool,
     /// Why it failed as a whole, where it did.

@@ -89,11 +89,13 @@ impl Storage {
     }
 
     /// Begins to store a product, in memory where that `may` be and it is little; says which of its content is there from before, too.
+    /// `go_on` is called while that is read, which may take minutes.
     pub(crate) fn begin(
         &self,
         announcement: Announcement,
         size: u64,
         may: InMemory,
+        go_on: &mut dyn FnMut(),
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let Announcement { path, metadata } = announcement;
         let entry = Entry { path, kind: Kind::File { size }, metadata };
@@ -125,7 +127,10 @@ impl Storage {
         };
         let mut blocks = Blocks::new(size, block);
         let mut found = Vec::new();
-        for (index, digest) in store.proven(&mut |_| true)? {
+        for (index, digest) in store.proven(&mut |_| {
+            go_on();
+            true
+        })? {
             blocks.set(index, digest);
             let (from, end) = blocks.span(index);
             found.push(from..end);
@@ -303,7 +308,8 @@ mod tests {
 
     /// Has a product stored whose parts come last one first; says whether its digest was right.
     fn store(storage: &Storage, path: &str, content: &[u8], digest: Digest) -> Result<bool, TargetError> {
-        let (mut item, found) = storage.begin(announcement(path), content.len() as u64, InMemory::Yes)?;
+        let (mut item, found) =
+            storage.begin(announcement(path), content.len() as u64, InMemory::Yes, &mut || ())?;
         assert!(found.is_empty());
         for (index, part) in content.chunks(50_000).enumerate().rev() {
             storage.write(&mut item, index as u64 * 50_000, part)?;
@@ -389,14 +395,17 @@ mod tests {
         {
             let storage = scratch.storage();
             let (mut item, _) =
-                storage.begin(announcement("x"), content.len() as u64, InMemory::Yes).unwrap();
+                storage.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || ()).unwrap();
             storage.write(&mut item, 0, blocks.next().unwrap()).unwrap();
             // Half of a block is not proven.
             storage.write(&mut item, 1 << 20, &blocks.next().unwrap()[..1000]).unwrap();
         }
         let storage = scratch.storage();
-        let (mut item, found) =
-            storage.begin(announcement("x"), content.len() as u64, InMemory::Yes).unwrap();
+        let mut went_on = 0;
+        let (mut item, found) = storage
+            .begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || went_on += 1)
+            .unwrap();
+        assert!(went_on > 0, "the sender is to hear of an end that reads for long");
         assert_eq!(found, std::slice::from_ref(&(0..1 << 20)));
         storage.write(&mut item, 1 << 20, &content[1 << 20..]).unwrap();
         assert!(storage.finish(&mut item, farlink_flow::digest::whole(&content)).unwrap());

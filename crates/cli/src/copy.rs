@@ -11,7 +11,7 @@ use clap::Args;
 use farlink_flow::timetable::Timetable;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
-use farlink_mover::copy::{self, Finished, Notice, Plan};
+use farlink_mover::copy::{self, Finished, Foretold, Notice, Plan};
 use farlink_mover::far::Far;
 use farlink_mover::memory;
 use farlink_mover::record_file::RecordFile;
@@ -151,14 +151,20 @@ impl Copy {
         let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
         let rules = rules(matches);
         let live = !self.quiet && !self.json && (self.verbose || io::stderr().is_terminal());
-        let mut report = Report::new(self.json, self.verbose, live, self.manifest.as_deref())?;
-        let (dry_run, quiet, json) = (self.dry_run, self.quiet, self.json);
+        let (dry_run, quiet, json, verbose) = (self.dry_run, self.quiet, self.json, self.verbose);
+        let manifest = self.manifest.clone();
         let stop = signal::on_termination().context("catch signals")?;
         let Some(mut plan) = self.plan(rules, &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+        // An older one stays where nothing is begun.
+        let mut report = Report::new(json, verbose, live, manifest.as_deref())?;
         plan.report = report.wants_names();
         if dry_run {
-            copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
-            return Ok(ExitCode::SUCCESS);
+            let foretold = copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
+            report.close()?;
+            return Ok(match foretold {
+                Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
+                Foretold { failed, entries, .. } => of_names(failed, entries),
+            });
         }
         let Finished { record, summary, error, begun } =
             copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
@@ -168,8 +174,12 @@ impl Copy {
             // Nothing that was measured is lost.
             print(&record.line());
         }
-        kept?;
-        written?;
+        // What became of the transfer is said, too.
+        let unwritten: Vec<_> =
+            kept.err().map(anyhow::Error::from).into_iter().chain(written.err()).collect();
+        for error in &unwritten {
+            eprintln!("farlink: {error:#}");
+        }
         match error {
             Some(error) if error.is_passing() => {
                 eprintln!(
@@ -189,9 +199,8 @@ impl Copy {
                 }
                 Ok(match record.outcome {
                     Outcome::Interrupted => ExitCode::from(INTERRUPTED),
-                    _ if summary.failed > 0 && summary.entries == 0 => ExitCode::from(NONE),
-                    _ if summary.failed > 0 => ExitCode::from(SOME),
-                    _ => ExitCode::SUCCESS,
+                    _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(UNWRITTEN),
+                    _ => of_names(summary.failed, summary.entries),
                 })
             }
         }
@@ -310,6 +319,15 @@ impl Copy {
     }
 }
 
+/// Whether some names, or all, are not copied.
+fn of_names(failed: u64, copied: u64) -> ExitCode {
+    match (failed, copied) {
+        (0, _) => ExitCode::SUCCESS,
+        (_, 0) => ExitCode::from(NONE),
+        _ => ExitCode::from(SOME),
+    }
+}
+
 /// Bytes of `sources` where they are files of this host; what the model is asked for otherwise.
 fn size_of(sources: &[Location]) -> Bytes {
     let of = |source: &Location| match source {
@@ -349,6 +367,9 @@ const USUAL_SIZE: u64 = 10 << 30;
 
 /// Some names were not copied.
 const SOME: u8 = 1;
+
+/// All is copied, and what was to be written of that is not.
+const UNWRITTEN: u8 = 2;
 
 /// The connection or the far end failed midway.
 const BROKEN: u8 = 3;

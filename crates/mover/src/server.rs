@@ -230,7 +230,7 @@ impl Server {
     /// [`ServeError::Wait`].
     pub fn run(&self, stop: &Wake, observe: &(dyn Fn(Event) + Sync)) -> Result<(), ServeError> {
         // Not having more descriptors than before is no reason not to serve.
-        let _ = process::raise_descriptor_limit();
+        let _ = process::raise_descriptor_limit(u64::MAX);
         let lobby = Lobby::new(self.limits.strangers);
         let transfers = AtomicUsize::new(0);
         let of_circuits =

@@ -64,10 +64,11 @@ impl Journal {
         self.size.div_ceil(self.block_bytes.into()) as u32
     }
 
-    /// Most bytes of a journal that was ever written: a block has a second row where the first was found to be wrong.
+    /// Most bytes of a journal that was ever written: a block has a row of what stood there before, one of what came in its place, and
+    /// another where that was found to be wrong.
     #[must_use]
     pub fn most_len(&self) -> u64 {
-        Self::LEN as u64 + 2 * Row::LEN as u64 * u64::from(self.blocks())
+        Self::LEN as u64 + 3 * Row::LEN as u64 * u64::from(self.blocks())
     }
 
     /// The header.

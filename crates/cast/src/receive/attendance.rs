@@ -115,6 +115,21 @@ impl Attendance {
         self.machine.on_reconnected(monotonic(), welcome.pace);
     }
 
+    /// Names of products that are not whole.
+    pub(super) fn unfinished(&self) -> impl Iterator<Item = String> {
+        self.items.names()
+    }
+
+    /// Products of the session, as far as it has heard of them.
+    pub(super) fn known(&self) -> u32 {
+        self.machine.known()
+    }
+
+    /// Those of them that are not stored.
+    pub(super) fn missing(&self) -> u32 {
+        self.machine.known().saturating_sub(self.machine.tally().stored)
+    }
+
     pub(super) fn times(&self) -> Option<Times> {
         Some(self.times.clone())
     }
@@ -149,6 +164,8 @@ impl Attendance {
         loop {
             let brought = self.hear_group(socket, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
+            // Where something took long the line was not looked at: nothing may have come, or much.
+            line_is_ready |= monotonic().since(heard_at) > plan.patience;
             let filled = if line_is_ready { line.fill().map_err(talk)? } else { Filled::Dry };
             let now = monotonic();
             while let Some(control) = line.next().map_err(|source| CastError::Protocol { at, source })? {
@@ -332,7 +349,7 @@ impl Attendance {
                     line.push(&Control::Echo { answer: false, stamp: now.0 });
                 }
                 Event::Announced { product, announcement, content } => {
-                    self.begin(product, announcement, content, storage);
+                    self.begin(product, announcement, content, storage, line);
                 }
                 Event::Complete { product, digest, .. } => {
                     let Some(item) = self.items.get_mut(product) else { continue };
@@ -378,15 +395,34 @@ impl Attendance {
     }
 
     /// The name of a product is known.
-    fn begin(&mut self, product: u32, announcement: Announcement, content: u64, storage: &Storage) {
+    fn begin(
+        &mut self,
+        product: u32,
+        announcement: Announcement,
+        content: u64,
+        storage: &Storage,
+        line: &mut Line,
+    ) {
         let early = self.forget_early(product);
-        let begun =
-            storage.begin(announcement, content, self.items.in_memory()).and_then(|(mut item, found)| {
+        let mut said_at = monotonic();
+        // What is there is read and compared, for minutes where it is much: a sender that hears nothing for long gives this end up.
+        let mut go_on = || {
+            let now = monotonic();
+            if now.since(said_at) >= SIGN_OF_LIFE {
+                said_at = now;
+                line.push(&Control::Report(self.machine.report()));
+                // Where it is broken that is found later.
+                let _ = line.flush();
+            }
+        };
+        let begun = storage.begin(announcement, content, self.items.in_memory(), &mut go_on).and_then(
+            |(mut item, found)| {
                 for (at, bytes) in &early {
                     storage.write(&mut item, *at, bytes)?;
                 }
                 Ok((item, found))
-            });
+            },
+        );
         match begun {
             Ok((item, found)) => {
                 self.items.insert(product, item);
@@ -460,6 +496,9 @@ const OFTEN: Nanos = Nanos(200_000_000);
 
 /// When to look again whether the connection takes more.
 const SEND_AGAIN: Nanos = Nanos(1_000_000);
+
+/// How often the sender hears that this end is there while it reads what is there already.
+const SIGN_OF_LIFE: Nanos = Nanos(1_000_000_000);
 
 /// How long the last words may take.
 const FAREWELL: Nanos = Nanos(2_000_000_000);

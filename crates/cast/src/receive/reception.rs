@@ -18,6 +18,7 @@ use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Outcome, Record};
 
 use super::attendance::{Attendance, Departure};
+use super::left_open::LeftOpen;
 use super::record::Course;
 use super::strangers::Strangers;
 use super::{Finished, Notice, Plan, Progress, UNHEARD};
@@ -53,6 +54,7 @@ fn failed(error: CastError) -> Finished {
     Finished {
         record: Record::default(),
         progress: Progress::default(),
+        lacks: false,
         interrupted: false,
         error: Some(error),
     }
@@ -75,6 +77,25 @@ struct Reception<'a> {
     descriptors: u64,
 }
 
+/// When a session began for this end.
+struct Begun {
+    at: Nanos,
+    emulated: Option<Emulated>,
+    cpu: Nanos,
+    written: Nanos,
+}
+
+impl Begun {
+    fn now(storage: &Storage) -> Self {
+        Self {
+            at: monotonic(),
+            emulated: Emulated::of_this_host(),
+            cpu: process::cpu_of_process(),
+            written: storage.written_for().unwrap_or_default(),
+        }
+    }
+}
+
 /// A session that was joined, and where.
 struct Joined {
     line: Line,
@@ -94,30 +115,44 @@ impl<'a> Reception<'a> {
         let place = plan.into.as_deref().map(place);
         let strangers = Strangers::default();
         // Of a large product that is not whole yet there is a file.
-        let descriptors = process::raise_descriptor_limit().unwrap_or(USUAL_DESCRIPTORS);
+        let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
         let (realtime, ended) = (None, None);
         Ok(Self { plan, stop, socket, storage, realtime, number, place, ended, strangers, descriptors })
     }
 
     /// One session: its record, and how it ended.
     fn session(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> Finished {
-        let begun = monotonic();
-        let emulated = Emulated::of_this_host();
-        let cpu = process::cpu_of_process();
-        let written_before = self.storage.written_for().unwrap_or_default();
+        let (mut begun, mut left) = (Begun::now(&self.storage), LeftOpen::default());
         let mut attendance = None;
-        let done = self.attend(&mut attendance, tell);
+        let done = self.attend(&mut attendance, &mut begun, &mut left, tell);
         self.storage.remove_leftovers();
-        let (progress, welcome, times) = match &attendance {
+        let mut lacks = false;
+        if let (Ok(true), Some(attendance)) = (&done, &attendance) {
+            self.ended = Some(attendance.welcome.session);
+            lacks = left.is_missing(attendance.progress().tally.stored);
+        }
+        for path in left.names().filter(|_| lacks).map(str::to_owned) {
+            let reason = "the sender was started again, and sent it no more".to_owned();
+            tell(Notice::NotStored { path, reason });
+        }
+        self.finished(&begun, attendance.as_ref(), done, lacks)
+    }
+
+    /// What came of a session.
+    fn finished(
+        &self,
+        begun: &Begun,
+        attendance: Option<&Attendance>,
+        done: Result<bool, CastError>,
+        lacks: bool,
+    ) -> Finished {
+        let (progress, welcome, times) = match attendance {
             Some(attendance) => (attendance.progress(), Some(&attendance.welcome), attendance.times()),
             None => (Progress::default(), None, None),
         };
-        let seed = attendance.as_ref().map(|attendance| attendance.seed);
+        let seed = attendance.map(|attendance| attendance.seed);
         let duration = times.as_ref().and_then(|times| Some(times.last?.since(times.first?)));
-        let samples = attendance.as_ref().map(|attendance| attendance.samples.of(duration));
-        if let (Ok(true), Some(attendance)) = (&done, &attendance) {
-            self.ended = Some(attendance.welcome.session);
-        }
+        let samples = attendance.map(|attendance| attendance.samples.of(duration));
         let (interrupted, error) = match done {
             Ok(true) => (false, None),
             Ok(false) => (true, None),
@@ -125,11 +160,14 @@ impl<'a> Reception<'a> {
         };
         let outcome = match &error {
             None if interrupted => Outcome::Interrupted,
-            None if progress.tally.failed == 0 => Outcome::Ok,
+            None if progress.tally.failed == 0 && !lacks => Outcome::Ok,
             _ => Outcome::Failed,
         };
         let words = match &error {
             Some(error) => Some(chain(error)),
+            None if outcome == Outcome::Failed && lacks => {
+                Some("products of a session before it are not stored".to_owned())
+            }
             None if outcome == Outcome::Failed => {
                 Some(format!("{} products are not stored", progress.tally.failed))
             }
@@ -141,7 +179,7 @@ impl<'a> Reception<'a> {
             seed,
             frame: Frame {
                 started: times.as_ref().map_or_else(rfc3339_now, |times| times.started.clone()),
-                setup: times.as_ref().map(|times| times.first.unwrap_or(times.joined).since(begun)),
+                setup: times.as_ref().map(|times| times.first.unwrap_or(times.joined).since(begun.at)),
                 duration,
                 outcome,
                 error: words,
@@ -149,19 +187,21 @@ impl<'a> Reception<'a> {
             progress: &progress,
             buffer: self.socket.buffer(),
             realtime: self.realtime,
-            written: self.storage.written_for().map(|written| written.since(written_before)),
+            written: self.storage.written_for().map(|written| written.since(begun.written)),
             samples: samples.unwrap_or_default(),
-            cpu: process::cpu_of_process().since(cpu),
-            before: emulated.as_ref(),
+            cpu: process::cpu_of_process().since(begun.cpu),
+            before: begun.emulated.as_ref(),
         }
         .record();
-        Finished { record, progress, interrupted, error }
+        Finished { record, progress, lacks, interrupted, error }
     }
 
     /// Takes part in one session, also where it is cut off from it meanwhile; false where the user ended it.
     fn attend(
         &mut self,
         attendance: &mut Option<Attendance>,
+        begun: &mut Begun,
+        left: &mut LeftOpen,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<bool, CastError> {
         let Some(mut joined) = self.find(None, tell)? else { return Ok(false) };
@@ -173,13 +213,37 @@ impl<'a> Reception<'a> {
                 }
                 _ => {
                     // Another session, since the sender was started again: what is proven is found in the files.
+                    if let Some(before) = attendance.take() {
+                        let missing = before.missing();
+                        let done = match missing {
+                            0 => Ok(true),
+                            _ => Err(CastError::Superseded { at: joined.at, missing }),
+                        };
+                        if missing > 0 {
+                            left.add(before.unfinished(), before.known());
+                        }
+                        tell(Notice::Ended(Box::new(self.finished(begun, Some(&before), done, false))));
+                        *begun = Begun::now(&self.storage);
+                    }
                     *attendance = Some(Attendance::new(&joined.welcome, self.descriptors)?);
                     false
                 }
             };
             tell(Notice::Joined { at: joined.at, again });
             let Some(present) = attendance else { return Ok(true) };
-            match present.work(self.plan, &self.socket, &self.storage, &mut joined.line, self.stop, tell) {
+            if let Some(last) = present.welcome.first.checked_sub(1).filter(|_| !again) {
+                let path = format!("products 0 to {last}");
+                let reason = "the sender has forgotten them: they were too long ago".to_owned();
+                tell(Notice::NotStored { path, reason });
+            }
+            let mut tell_stored = |notice: Notice<'_>| {
+                if let Notice::Stored { path, .. } = &notice {
+                    left.on_stored(path);
+                }
+                tell(notice);
+            };
+            let line = &mut joined.line;
+            match present.work(self.plan, &self.socket, &self.storage, line, self.stop, &mut tell_stored) {
                 Ok(Departure::Complete) => return Ok(true),
                 Ok(Departure::Stopped) => return Ok(false),
                 Err(error @ (CastError::Talk { .. } | CastError::Silent { .. })) => {

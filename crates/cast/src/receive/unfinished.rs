@@ -22,6 +22,11 @@ impl Unfinished {
         Self { items: BTreeMap::new(), files: 0, most_files: most_files.max(1) as usize, kept: 0 }
     }
 
+    /// Their names.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.items.values().map(Item::path)
+    }
+
     pub(super) fn get_mut(&mut self, product: u32) -> Option<&mut Item> {
         self.items.get_mut(&product)
     }
@@ -96,7 +101,7 @@ mod tests {
         let begin = |number: u32, may| {
             let path = RelativePath::new(format!("{number}")).unwrap();
             let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
-            storage.begin(Announcement { path, metadata }, 1000, may).unwrap().0
+            storage.begin(Announcement { path, metadata }, 1000, may, &mut || ()).unwrap().0
         };
         let mut unfinished = Unfinished::new(OTHERS + 2 * EACH);
         unfinished.insert(9, begin(9, unfinished.in_memory()));

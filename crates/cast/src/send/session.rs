@@ -1,12 +1,12 @@
 //! The thread of a session that has its machine, the group's socket and the files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 use farlink_flow::cast::pacer::Rates;
@@ -119,14 +119,14 @@ fn carry_out(
     let [a, b, c, d, e, f, g, h, ..] = random()?;
     let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
     // Each receiver has a connection; where no more are allowed there are as many as that.
-    let _ = process::raise_descriptor_limit();
+    let _ = process::raise_descriptor_limit(u64::MAX);
     let sockets = Sockets::open(plan, id)?;
     let mtu = sockets.group.mtu();
     let payload = Payload::within(mtu, plan.group.headers()).ok_or(CastError::Mtu { mtu })?;
     times.payload = payload.get();
     let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
     let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
-    let mut products = Products::new(Arc::clone(&root), plan.piped.as_ref(), &plan.sources, &filter);
+    let mut products = Products::new(&root, plan.piped.as_ref(), &plan.sources, &filter);
     if let Some(source) = &plan.watch {
         let watched = |reason| CastError::Watch { directory: source.to_string(), reason };
         products.watch(&root, source, &filter).map_err(watched)?;
@@ -134,7 +134,7 @@ fn carry_out(
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
     let outbox = Arc::new(Outbox::new(Wake::new().map_err(CastError::Wait)?));
-    let (heard, hearing) = channel();
+    let (heard, hearing) = sync_channel(MOST_UNHEARD);
     let door = Door {
         listeners: sockets
             .listeners
@@ -194,6 +194,8 @@ struct Session<'a> {
     joined: u32,
     /// The pace that receivers were told.
     pace: Nanos,
+    /// Repairs that wait until a digest is known.
+    later: VecDeque<Send>,
     lacks: bool,
     interrupted: bool,
     /// Whether the user has ended what is watched for.
@@ -257,6 +259,7 @@ impl<'a> Session<'a> {
             lost: Vec::new(),
             joined: 0,
             pace: Nanos::ZERO,
+            later: VecDeque::new(),
             lacks: false,
             interrupted: false,
             ceased: false,
@@ -277,12 +280,13 @@ impl<'a> Session<'a> {
         let (mut beacon_at, mut shown_at) = (quiet_until, begun);
         let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
         loop {
-            let mut has_heard = false;
-            loop {
+            let mut heard_now = 0;
+            // Packets do not wait for more than that.
+            while heard_now < HEARD_AT_ONCE {
                 match self.hearing.try_recv() {
                     Ok((receiver, heard)) => {
                         self.hear(receiver, heard, tell);
-                        has_heard = true;
+                        heard_now += 1;
                     }
                     Err(TryRecvError::Empty) => break,
                     // The door has failed, and says why.
@@ -300,6 +304,7 @@ impl<'a> Session<'a> {
                 }
                 self.supply(tell)?;
             }
+            self.send_later()?;
             // What waits on the wake is looked at in between.
             let (mut is_busy, mut repairs) = (true, 0);
             for _ in 0..BETWEEN {
@@ -324,7 +329,9 @@ impl<'a> Session<'a> {
             let now = monotonic();
             let sent = self.machine.totals().group_wire;
             self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
-            if has_heard && let Some(rate) = self.tempo.adjust(now) {
+            if heard_now > 0
+                && let Some(rate) = self.tempo.adjust(now)
+            {
                 self.machine.set_rate(rate);
             }
             let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
@@ -358,6 +365,7 @@ impl<'a> Session<'a> {
                     deadline = deadline.min(beacon_at);
                 }
             }
+            is_busy |= heard_now == HEARD_AT_ONCE || !self.later.is_empty();
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
             // Once it has been heeded, the user's word is not waited for again.
             let heeded = if self.ceased { self.wake.as_fd() } else { stop.as_fd() };
@@ -454,6 +462,12 @@ const ETHERNET: u32 = 38;
 
 /// Products that are held at most: of 40 kB 2.6 GB, which are read again from files.
 const MOST_HELD: usize = 65_536;
+
+/// What receivers said that waits for the sender's thread: where it is more, their connections are read no further.
+const MOST_UNHEARD: usize = 4096;
+
+/// And what of it is dealt with between two packets.
+const HEARD_AT_ONCE: u32 = 64;
 
 /// Decisions of the machine between two looks at what came in.
 const BETWEEN: u32 = 32;

@@ -25,19 +25,21 @@ impl Large {
 
     /// Nothing of what came is right: all of it comes again.
     pub(super) fn begin_again(&mut self, blocks: Blocks) {
-        self.waiting.clear();
+        self.waiting = Vec::new();
         self.blocks = blocks;
     }
 
     /// Takes a part of a block that had not come before.
     pub(super) fn add(&mut self, storage: &Storage, at: u64, part: &[u8]) -> Result<(), TargetError> {
-        if self.waiting_at + self.waiting.len() as u64 != at || self.waiting.len() >= WRITE {
-            self.flush(storage)?;
+        if self.waiting_at + self.waiting.len() as u64 != at {
+            self.put_away(storage)?;
             self.waiting_at = at;
+        } else if self.waiting.len() >= WRITE {
+            self.flush(storage)?;
         }
         self.waiting.extend_from_slice(part);
         if self.blocks.is_end(at + part.len() as u64) {
-            self.flush(storage)?;
+            self.put_away(storage)?;
         }
         Ok(())
     }
@@ -68,6 +70,15 @@ impl Large {
         self.waiting.clear();
         Ok(())
     }
+
+    /// As [`Self::flush`], where nothing that follows may come for long: thousands of files may be unfinished at a time.
+    fn put_away(&mut self, storage: &Storage) -> Result<(), TargetError> {
+        self.flush(storage)?;
+        if self.waiting.capacity() > KEPT {
+            self.waiting = Vec::new();
+        }
+        Ok(())
+    }
 }
 
 /// The digest of a block that did not come in order.
@@ -87,5 +98,44 @@ fn read_again(store: &Store, blocks: &Blocks, index: u32) -> Result<Digest, Targ
     Ok(hasher.finish())
 }
 
+/// Bytes of room that an unfinished file keeps for what comes next: a few packets'.
+const KEPT: usize = 16 * 1024;
+
 /// Bytes that are written at once.
 const WRITE: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
+    use farlink_wire::cast::Announcement;
+    use farlink_wire::entry::Metadata;
+    use farlink_wire::path::RelativePath;
+
+    use super::*;
+    use crate::storage::{Content, InMemory};
+
+    #[test]
+    fn a_file_that_waits_for_what_was_lost_keeps_no_room_for_what_came() {
+        let into = std::env::temp_dir().join(format!("large-room-{}", std::process::id()));
+        std::fs::create_dir(&into).unwrap();
+        let group = "239.1.1.1:7000".parse().unwrap();
+        let storage = Storage::open(Some(into.as_os_str().as_bytes()), group).unwrap();
+        let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
+        let announcement = Announcement { path: RelativePath::new("x").unwrap(), metadata };
+        let mut item = storage.begin(announcement, 3 << 20, InMemory::No, &mut || ()).unwrap().0;
+        let room = |item: &crate::storage::Item| match &item.content {
+            Content::Large(large) => large.waiting.capacity(),
+            Content::Small(_) => panic!("it is large"),
+        };
+        let mut write = |at: u64, packets: u64| {
+            (0..packets).for_each(|packet| storage.write(&mut item, at + packet * 1024, &[7; 1024]).unwrap());
+            room(&item)
+        };
+        assert!(write(0, 200) > KEPT, "what comes in order is written together");
+        assert!(write(500 << 10, 1) <= KEPT, "a packet was lost");
+        assert!(write(1 << 20, 1024) <= KEPT, "the block is whole");
+        drop(item);
+        std::fs::remove_dir_all(into).unwrap();
+    }
+}

@@ -75,7 +75,7 @@ impl Receive {
             }
             Some(error) => Err(error.into()),
             None if finished.interrupted => Ok(ExitCode::from(INTERRUPTED)),
-            None if finished.progress.tally.failed > 0 => Ok(ExitCode::from(SOME)),
+            None if finished.progress.tally.failed > 0 || finished.lacks => Ok(ExitCode::from(SOME)),
             None => Ok(ExitCode::SUCCESS),
         }
     }
@@ -257,6 +257,9 @@ fn summary(finished: &Finished) -> String {
     }
     if tally.failed > 0 {
         text += &format!("; {} products are not stored", tally.failed);
+    }
+    if finished.lacks {
+        text += "; products of a session before it are not stored";
     }
     if finished.interrupted {
         text += " (interrupted)";

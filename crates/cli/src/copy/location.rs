@@ -82,7 +82,16 @@ impl Location {
                     bail!("{shown}: a host's name does not begin with a dash");
                 }
                 // No shell reads it there: the home directory is where a far end is.
-                let path = path.strip_prefix(b"~/").unwrap_or(path);
+                let path = match path {
+                    [b'~'] => b"",
+                    [b'~', b'/', beneath @ ..] => beneath,
+                    [b'~', ..] => bail!(
+                        "{shown}: other people's homes are not looked up: write the whole path, or {}:./{} for what is called so",
+                        String::from_utf8_lossy(host),
+                        String::from_utf8_lossy(path)
+                    ),
+                    other => other,
+                };
                 let path = if path.is_empty() { b"." } else { path };
                 Ok(Self::Ssh { host: utf8(host)?.replace(['[', ']'], ""), path: path.to_vec() })
             }
@@ -168,7 +177,11 @@ mod tests {
             assert_eq!(parsed(here), Location::Here(here.as_bytes().to_vec()));
         }
         assert_eq!(parsed("me@host:/data/x"), ssh("me@host", "/data/x"));
-        assert_eq!(parsed("host:"), ssh("host", "."));
+        for home in ["host:", "host:~", "host:~/"] {
+            assert_eq!(parsed(home), ssh("host", "."));
+        }
+        assert_eq!(parsed("host:~/x"), ssh("host", "x"));
+        assert_eq!(parsed("host:./~x"), ssh("host", "./~x"));
         assert_eq!(parsed("me@[2001:db8::1]:x"), ssh("me@2001:db8::1", "x"));
         let server = Location::Server { host: "h:7411".to_owned(), path: b"/data".to_vec() };
         assert_eq!(parsed("farlink://h:7411/data"), server);
@@ -176,7 +189,9 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_refused() {
-        for bad in ["", ":x", "farlink:///x", "farlink://host", "-oProxyCommand=x:y"] {
+        for bad in
+            ["", ":x", "farlink:///x", "farlink://host", "-oProxyCommand=x:y", "host:~other/x", "host:~other"]
+        {
             assert!(Location::parse(bad.into()).is_err(), "{bad}");
         }
     }

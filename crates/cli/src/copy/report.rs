@@ -1,7 +1,7 @@
 //! What a copy tells a person, a program and a manifest.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ pub(super) struct Report {
     json: bool,
     verbose: bool,
     bar: Option<ProgressBar>,
+    /// Progress goes to a file or a pipe, a line now and then.
+    plain: bool,
     manifest: Option<(BufWriter<File>, PathBuf)>,
     shown: Option<Instant>,
     /// When and how many bytes were done, some seconds ago, for the rate.
@@ -41,12 +43,13 @@ impl Report {
                 anyhow::Ok((BufWriter::new(file), path.to_owned()))
             })
             .transpose()?;
-        let bar = live.then(|| {
+        let plain = live && !io::stderr().is_terminal();
+        let bar = (live && !plain).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
             let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Ok(Self { json, verbose, bar, manifest, shown: None, past: Vec::new() })
+        Ok(Self { json, verbose, bar, plain, manifest, shown: None, past: Vec::new() })
     }
 
     /// Whether names that were copied are of interest.
@@ -55,7 +58,11 @@ impl Report {
     }
 
     /// What would be copied.
-    pub(super) fn foretold(&self, event: &FileEvent) {
+    pub(super) fn foretold(&mut self, event: &FileEvent) {
+        if let Some((manifest, _)) = &mut self.manifest {
+            // What fails here fails again when it is closed, and is said then.
+            let _ = writeln!(manifest, "{}", line(event));
+        }
         if self.json {
             print(&(line(event).to_string() + "\n"));
         } else {
@@ -97,7 +104,8 @@ impl Report {
     }
 
     fn progress(&mut self, progress: &Progress) {
-        if self.shown.is_some_and(|shown| shown.elapsed() < OFTEN) {
+        let often = if self.plain { SELDOM } else { OFTEN };
+        if self.shown.is_some_and(|shown| shown.elapsed() < often) {
             return;
         }
         self.shown = Some(Instant::now());
@@ -113,21 +121,27 @@ impl Report {
             });
             print(&(told.to_string() + "\n"));
         }
-        if let Some(bar) = &self.bar {
-            bar.set_length(progress.of_bytes.max(1));
-            bar.set_position(progress.bytes.min(progress.of_bytes));
+        if self.bar.is_some() || self.plain {
             let time = if progress.known && rate > 0.0 {
                 format!("{left:.0} s left")
             } else {
                 "counting".to_owned()
             };
             let (bytes, of) = (Bytes(progress.bytes), Bytes(progress.of_bytes));
-            bar.set_message(format!(
+            let text = format!(
                 "{:.2} Gb/s  {bytes} of {of}  {} of {} files  {time}",
                 rate / 1e9,
                 progress.entries,
                 progress.of_entries
-            ));
+            );
+            match &self.bar {
+                Some(bar) => {
+                    bar.set_length(progress.of_bytes.max(1));
+                    bar.set_position(progress.bytes.min(progress.of_bytes));
+                    bar.set_message(text);
+                }
+                None => eprintln!("{text}"),
+            }
         }
     }
 
@@ -227,6 +241,9 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
 
 /// How often progress is shown.
 const OFTEN: Duration = Duration::from_millis(200);
+
+/// How often where nobody watches it, and every line stays.
+const SELDOM: Duration = Duration::from_secs(10);
 
 /// Seconds over which the rate is told.
 const RECENT: f64 = 3.0;

@@ -20,10 +20,12 @@ use super::window::Counts;
 use crate::numbers::Numbers;
 
 mod asking;
+mod failed;
 mod item;
 mod writes;
 
 use asking::Gaps;
+use failed::Failed;
 use item::Item;
 pub use writes::{Write, Writes};
 
@@ -34,7 +36,7 @@ pub struct Config {
     pub payload: Payload,
     /// Packets of a block of parity; 0 where there is none.
     pub block: BlockPackets,
-    /// The first product that it wants.
+    /// The first product that can be had: those before it the sender has forgotten, and they count as failed.
     pub first: u32,
     /// Where the sender was when it joined.
     pub position: Position,
@@ -166,8 +168,8 @@ pub struct Receiver {
     items: BTreeMap<u32, Item>,
     /// Products that are stored or never will be.
     done: Numbers,
-    /// Those of them that will not be, and why as far as that is kept; nothing where the sender said so.
-    failed: BTreeMap<u32, Option<Text>>,
+    /// Those of them that will not be.
+    failed: Failed,
     /// How far the first pass is known to be: product and packet.
     frontier: (u32, u64),
     /// How far it was looked through for gaps.
@@ -205,7 +207,7 @@ impl Receiver {
             config,
             items: BTreeMap::new(),
             done: Numbers::default(),
-            failed: BTreeMap::new(),
+            failed: Failed::default(),
             frontier: first,
             scanned: first,
             gaps: Gaps::default(),
@@ -223,7 +225,8 @@ impl Receiver {
             rtt: None,
             counts: (Counts::default(), 0),
             kept_parity: 0,
-            tally: Tally::default(),
+            // What was forgotten before it joined it will never have.
+            tally: Tally { failed: config.first, ..Tally::default() },
             random: Pcg64Mcg::seed_from_u64(config.seed),
         };
         receiver.reach(now, position);
@@ -358,10 +361,10 @@ impl Receiver {
     /// The control connection was lost, and there is a new one of the same session: everything is said once more.
     pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos) {
         self.config.pace = pace;
-        let stored = self.done.iter().filter(|product| !self.failed.contains_key(product));
+        let stored = self.done.iter().filter(|product| !self.failed.contains(*product));
         self.unsaid.extend(stored);
-        let failed = self.failed.iter().filter_map(|(product, reason)| Some((*product, reason.clone()?)));
-        self.events.extend(failed.map(|(product, reason)| Event::StillFailed { product, reason }));
+        self.events
+            .extend(self.failed.here().map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);
     }
 
@@ -414,6 +417,14 @@ impl Receiver {
         self.events.is_empty()
             && self.unsaid.is_empty()
             && self.products.is_some_and(|products| self.done.count() >= wanted(products))
+    }
+
+    /// Products of the session, as far as it has heard of them.
+    #[must_use]
+    pub fn known(&self) -> u32 {
+        let (product, packets) = self.frontier;
+        let begun = self.items.last_key_value().map_or(0, |(product, _)| product.saturating_add(1));
+        product.saturating_add(u32::from(packets > 0)).max(begun).max(self.products.unwrap_or(0))
     }
 
     /// What came.
@@ -505,12 +516,10 @@ impl Receiver {
         }
         self.tally.failed += 1;
         self.settle(product);
-        let reason = match &failure {
-            Failure::Lost(_) => None,
-            _ if self.failed.len() >= MOST_REASONS => Some(Text::default()),
-            other => Some(Text::from(other.to_string())),
-        };
-        self.failed.insert(product, reason);
+        match &failure {
+            Failure::Lost(_) => self.failed.lose(product),
+            other => self.failed.insert(product, Text::from(other.to_string())),
+        }
         self.events.push_back(Event::Failed { product, failure });
     }
 
@@ -555,9 +564,6 @@ impl Receiver {
 
 /// Bytes of parity that are kept for blocks that lack more than came of it.
 const MOST_PARITY: usize = 32 << 20;
-
-/// Reasons that are kept.
-const MOST_REASONS: usize = 4096;
 
 /// The round trip to reckon with before any is known.
 pub const LIKELY_RTT: Nanos = Nanos(100_000_000);

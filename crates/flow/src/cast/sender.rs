@@ -20,15 +20,18 @@ use farlink_wire::quantity::Nanos;
 use super::pacer::{Lane, Pacer, Rates};
 use super::repair_policy::{Adaptive, RepairPolicy, View};
 
+mod archive;
 mod asked;
 mod choice;
 mod held;
 mod lacking;
+mod part;
 mod peer;
 mod release;
 mod tail;
 mod turns;
 
+use archive::{Archive, one};
 use asked::Asked;
 use held::Held;
 pub use held::Hold;
@@ -122,7 +125,9 @@ pub struct Sender {
     next_product: u32,
     no_more: bool,
     /// Products that are held no longer.
-    archive: BTreeMap<u32, Shape>,
+    archive: Archive,
+    /// Products before this one were forgotten, as there have been too many since.
+    first: u32,
     /// When products are gone.
     expiries: BTreeSet<(Nanos, u32)>,
     /// Products of which something is lacking.
@@ -196,7 +201,8 @@ impl Sender {
             queue: VecDeque::new(),
             next_product: 0,
             no_more: false,
-            archive: BTreeMap::new(),
+            archive: Archive::default(),
+            first: 0,
             expiries: BTreeSet::new(),
             needy: BTreeSet::new(),
             nothing_from: None,
@@ -239,60 +245,6 @@ impl Sender {
         self.no_more = true;
     }
 
-    /// A receiver takes part, and wants what is held from product `first` on; those before it was told it cannot have, or has. Its number
-    /// is the caller's, and no other receiver's.
-    pub fn on_join(&mut self, now: Nanos, receiver: u32, first: u32) {
-        self.on_leave(now, receiver);
-        let place = self.free_places.pop().unwrap_or(self.peers.len() as u32);
-        let mut peer = Peer::new(place, now, self.totals.first_pass);
-        for (product, held) in &mut self.held {
-            held.admit(place);
-            if *product < first {
-                held.settle(place);
-            }
-        }
-        peer.owed.extend(self.archive.range(first..).map(|(product, _)| *product));
-        peer.gone.clone_from(&peer.owed);
-        self.peers.insert(receiver, peer);
-        let receivers = self.peers.len();
-        self.peers.values_mut().for_each(|peer| peer.share(receivers));
-        let before: Vec<_> = self.held.range(..first).map(|(product, _)| *product).collect();
-        before.into_iter().for_each(|product| self.release_if_settled(now, product));
-        self.tell_gone(receiver);
-        self.wake_status(now);
-    }
-
-    /// A receiver is there no longer. What it lacks, it may ask for when it joins again.
-    pub fn on_leave(&mut self, now: Nanos, receiver: u32) {
-        self.account(receiver, Report::default());
-        let Some(peer) = self.peers.remove(&receiver) else { return };
-        self.waiting -= peer.waiting();
-        self.free_places.push(peer.place);
-        let mut settled = Vec::new();
-        for (product, held) in &mut self.held {
-            if !held.is_settled(peer.place) {
-                held.settle(peer.place);
-                settled.push(*product);
-            }
-        }
-        for product in settled {
-            self.release_if_settled(now, product);
-        }
-    }
-
-    /// A receiver has these products: runs of first and count.
-    pub fn on_have(&mut self, now: Nanos, receiver: u32, runs: &[(u32, u32)]) {
-        for (first, count) in runs {
-            let last = first.saturating_add(count - 1);
-            self.settle(now, receiver, *first..=last, |progress, products| progress.products += products);
-        }
-    }
-
-    /// A receiver cannot store a product: it alone goes without.
-    pub fn on_failed(&mut self, now: Nanos, receiver: u32, product: u32) {
-        self.settle(now, receiver, product..=product, |progress, products| progress.failed += products);
-    }
-
     /// How a receiver fares.
     pub fn on_report(&mut self, now: Nanos, receiver: u32, report: Report) {
         if let Some(peer) = self.peers.get_mut(&receiver)
@@ -323,15 +275,16 @@ impl Sender {
     /// A product cannot be read (any more): nobody who lacks something of it will get it.
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
         let held = self.held.remove(&product);
-        if held.is_none() && self.archive.remove(&product).is_none() {
+        if held.is_none() && !self.archive.remove(product) {
             return;
         }
         self.forget_first_pass(product, held.as_ref());
         let mut waiting = 0;
         for (receiver, peer) in &mut self.peers {
-            let lacks =
-                peer.owed.remove(&product) || held.as_ref().is_some_and(|held| !held.is_settled(peer.place));
-            peer.gone.remove(&product);
+            let waits = held.as_ref().is_some_and(|held| !held.is_settled(peer.place));
+            peer.behind -= u64::from(waits && held.as_ref().is_some_and(Held::is_passed));
+            let lacks = peer.owed.remove(one(product)) > 0 || waits;
+            peer.gone.remove(one(product));
             waiting += peer.forget(product);
             if lacks {
                 peer.progress.failed += 1;
@@ -350,7 +303,10 @@ impl Sender {
     /// What is to be done now.
     pub fn poll(&mut self, now: Nanos) -> Option<Send> {
         self.expire(now);
-        self.listen(now);
+        // What was found when it was last listened is said first: whoever asks for much cannot have more and more wait.
+        if self.pending.is_empty() {
+            self.listen(now);
+        }
         if let Some(send) = self.pending.pop_front() {
             return Some(send);
         }
@@ -411,11 +367,18 @@ impl Sender {
         Position { product: *product, offset }
     }
 
-    /// The oldest product that can still be had: what a receiver may be told to begin with.
+    /// The oldest product that can still be had.
     #[must_use]
     pub fn oldest(&self) -> u32 {
-        let firsts = [self.held.keys().next(), self.archive.keys().next()];
-        firsts.into_iter().flatten().min().copied().unwrap_or(self.next_product)
+        let firsts = [self.held.keys().next().copied(), self.archive.oldest()];
+        firsts.into_iter().flatten().min().unwrap_or(self.next_product)
+    }
+
+    /// The product that a receiver is told to begin with: of those before it, which were forgotten long ago, it need not ask for each. Of
+    /// others that cannot be had it is told when it asks.
+    #[must_use]
+    pub const fn first(&self) -> u32 {
+        self.first
     }
 
     /// Least time between two frames of NACKs, or of acknowledgements, of one receiver: so that all of them together send no more than
@@ -429,10 +392,9 @@ impl Sender {
     #[must_use]
     pub fn progress(&self, receiver: u32) -> Option<Progress> {
         let peer = self.peers.get(&receiver)?;
-        let lacks = |held: &&Held| held.is_passed() && !held.is_settled(peer.place);
-        let behind = self.held.values().filter(lacks).count() + peer.owed.len();
+        let behind = peer.behind + peer.owed.total();
         let waiting = peer.waiting() * u64::from(self.config.payload.get());
-        Some(Progress { behind: behind as u64, waiting, ..peer.progress })
+        Some(Progress { behind, waiting, ..peer.progress })
     }
 
     /// What it has come to so far.
@@ -450,34 +412,6 @@ impl Sender {
 
     fn is_writable(&self, receiver: u32) -> bool {
         self.peers.get(&receiver).is_some_and(|peer| peer.is_writable && !peer.wanted.is_empty())
-    }
-
-    fn settle(
-        &mut self,
-        now: Nanos,
-        receiver: u32,
-        products: std::ops::RangeInclusive<u32>,
-        count: impl Fn(&mut Progress, u64),
-    ) {
-        let Some(peer) = self.peers.get_mut(&receiver) else { return };
-        let mut settled = Vec::new();
-        for (product, held) in self.held.range_mut(products.clone()) {
-            if held.settle(peer.place) {
-                settled.push(*product);
-            }
-        }
-        let owed: Vec<_> = peer.owed.range(products).copied().collect();
-        for product in &owed {
-            peer.owed.remove(product);
-            peer.gone.remove(product);
-        }
-        for product in settled.iter().chain(&owed) {
-            self.waiting -= peer.forget(*product);
-        }
-        count(&mut peer.progress, (settled.len() + owed.len()) as u64);
-        for product in settled {
-            self.release_if_settled(now, product);
-        }
     }
 
     /// Says soon again where the first pass is.
@@ -505,6 +439,15 @@ impl Sender {
     fn check(&self) {
         debug_assert!(self.queue.iter().all(|product| self.held.contains_key(product)));
         debug_assert!(self.needy.iter().all(|product| self.held.contains_key(product)));
+        let behind = |peer: &Peer| {
+            let lacks = |held: &&Held| held.is_passed() && !held.is_settled(peer.place);
+            self.held.values().filter(lacks).count() as u64
+        };
+        debug_assert!(
+            self.peers.len() * self.held.len() > 200
+                || self.peers.values().all(|peer| peer.behind == behind(peer)),
+            "what was counted is what a walk finds"
+        );
         debug_assert!(
             self.peers.len() > 50 || self.waiting == self.peers.values().map(Peer::waiting).sum::<u64>()
         );

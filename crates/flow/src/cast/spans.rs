@@ -64,6 +64,40 @@ impl Spans {
         missing
     }
 
+    /// Whether `number` is in it.
+    #[must_use]
+    pub fn contains(&self, number: u64) -> bool {
+        self.runs.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
+    }
+
+    /// The runs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.runs.iter().map(|(start, end)| *start..*end)
+    }
+
+    /// Takes what of `range` is in it out, and says how many numbers that were.
+    pub fn remove(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let before = self.runs.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
+        let from = before.map_or(range.start, |(start, _)| *start);
+        let cut: Vec<_> = self.runs.range(from..range.end).map(|(start, end)| *start..*end).collect();
+        let total = self.total;
+        for run in cut {
+            self.runs.remove(&run.start);
+            self.total -= run.end - run.start;
+            for rest in [run.start..range.start.min(run.end), range.end.max(run.start)..run.end] {
+                if !rest.is_empty() {
+                    self.total += rest.end - rest.start;
+                    self.runs.insert(rest.start, rest.end);
+                }
+            }
+        }
+        self.check();
+        total - self.total
+    }
+
     /// Takes the first run out, or its first `most` numbers.
     pub fn pop(&mut self, most: u64) -> Option<Range<u64>> {
         let (start, end) = self.runs.pop_first()?;
@@ -91,6 +125,25 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn what_is_taken_out_is_in_it_no_more(
+            ranges in proptest::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 0..40),
+        ) {
+            let (mut ours, mut theirs) = (Spans::default(), BTreeSet::new());
+            for (adds, start, len) in ranges {
+                if adds {
+                    ours.insert(start..start + len);
+                    theirs.extend(start..start + len);
+                } else {
+                    let there = (start..start + len).filter(|at| theirs.remove(at)).count() as u64;
+                    prop_assert_eq!(ours.remove(start..start + len), there);
+                }
+                prop_assert_eq!(ours.total(), theirs.len() as u64);
+                prop_assert_eq!(ours.iter().flatten().collect::<BTreeSet<_>>(), theirs.clone());
+                prop_assert!((0..80).all(|at| ours.contains(at) == theirs.contains(&at)));
+            }
+        }
+
         #[test]
         fn it_is_a_set(ranges in proptest::collection::vec((0u64..60, 0u64..12), 0..30), most in 1u64..9) {
             let (mut ours, mut theirs) = (Spans::default(), BTreeSet::new());

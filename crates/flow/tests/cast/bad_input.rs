@@ -173,6 +173,51 @@ fn a_full_disk_is_the_matter_of_its_host_alone() {
 }
 
 #[test]
+fn a_disk_that_is_full_when_a_product_is_whole_is_the_matter_of_its_host_alone() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0, 1].map(|_| simulation.join(Path::new(Nanos(5 * MS), 0.02)));
+    simulation.hosts[1].full_at_last.extend([0, 7]);
+    stream(&mut simulation, 10);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete() && simulation.has_all(hosts[0]));
+    let failed = &simulation.hosts[1].failed;
+    assert!(failed.keys().eq(&[0, 7]) && failed.values().all(|why| matches!(why, Failure::Here(_))));
+    let progress = simulation.sender.progress(1).unwrap();
+    assert_eq!((progress.products, progress.failed, progress.behind), (8, 2, 0));
+    let tally = simulation.hosts[1].machine.as_ref().unwrap().tally();
+    assert_eq!((tally.stored, tally.failed), (8, 2));
+}
+
+#[test]
+fn names_that_leave_the_directory_are_refused_and_the_others_go_on() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let hosts = [0.0, 0.05].map(|loss| simulation.join(Path::new(Nanos(5 * MS), loss)));
+    let bad = ["../x", "/etc", "a//b", "a\0/b", "../.", "./.."];
+    for name in bad {
+        let product = simulation.product("ab/x", 30_000, Some(1));
+        simulation.products[product as usize].0.rename(name);
+    }
+    for product in 0..6 {
+        simulation.product(&format!("{product}"), 30_000 + product, Some(product));
+    }
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    for host in hosts {
+        let each = &simulation.hosts[host];
+        assert!(each.failed.keys().copied().eq(0..6), "{:?}", each.failed);
+        assert!(each.failed.values().all(|why| matches!(why, Failure::Refused(_))), "{:?}", each.failed);
+        assert!(each.names.keys().all(|product| *product >= 6) && each.disk.len() == 6);
+        let tally = each.machine.as_ref().unwrap().tally();
+        assert_eq!((tally.stored, tally.failed), (6, 6));
+        // The sender was told: neither end says that everything is there.
+        let progress = simulation.sender.progress(host as u32).unwrap();
+        assert_eq!((progress.products, progress.failed, progress.behind), (6, 6, 0));
+    }
+}
+
+#[test]
 fn what_could_not_be_stored_is_not_said_to_be_there_after_the_connection_was_cut() {
     let mut simulation = Simulation::new(config(100_000_000), true);
     let hosts = [0, 1].map(|_| simulation.join(Path::new(Nanos(5 * MS), 0.0)));

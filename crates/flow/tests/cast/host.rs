@@ -37,6 +37,8 @@ pub(crate) struct Host {
     pub(crate) is_told: bool,
     /// Refuses to store these.
     pub(crate) full_for: BTreeSet<u32>,
+    /// Has no room for these when they are whole: until then they are kept in memory.
+    pub(crate) full_at_last: BTreeSet<u32>,
     /// Bytes of content that had to be received.
     pub(crate) written: u64,
     pub(crate) queued: u64,
@@ -63,6 +65,7 @@ impl Host {
             failed: BTreeMap::new(),
             is_told: false,
             full_for: BTreeSet::new(),
+            full_at_last: BTreeSet::new(),
             written: 0,
             queued: 0,
             until_loss,
@@ -201,6 +204,10 @@ impl Simulation {
                 let each = &mut self.hosts[host];
                 let content = each.partial.remove(&product).map(|(content, _)| content);
                 let bytes = content.unwrap_or_default();
+                if each.full_at_last.contains(&product) {
+                    let reason = "the disk is full".to_owned().into();
+                    return each.machine.as_mut().unwrap().on_unwanted(product, reason);
+                }
                 let is_right =
                     self.products[product as usize].1.is_empty() || digest::whole(&bytes) == expected;
                 if is_right {

@@ -4,6 +4,7 @@ mod bad_input;
 mod feed;
 mod found_rate;
 mod host;
+mod late;
 mod overlaps;
 mod product;
 mod repairs;

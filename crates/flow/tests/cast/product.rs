@@ -32,6 +32,12 @@ impl Product {
         product
     }
 
+    /// Announces it by another name of the same length, whatever that is.
+    pub(crate) fn rename(&mut self, name: &str) {
+        let from = self.head.len() - name.len();
+        self.head[from..].copy_from_slice(name.as_bytes());
+    }
+
     pub(crate) fn content(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.shape.content() as usize];
         if let Some(seed) = self.seed {

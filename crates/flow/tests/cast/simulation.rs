@@ -116,7 +116,7 @@ impl Simulation {
         let host = self.hosts.len();
         self.hosts.push(Host::new(path, 1000 + host as u64));
         self.wakes.push(Nanos::MAX);
-        self.start(host, 0);
+        self.start(host, self.sender.first());
         host
     }
 
@@ -163,7 +163,7 @@ impl Simulation {
 
     /// Cuts a host's control connection, which comes back at once.
     pub(crate) fn reconnect(&mut self, host: usize) {
-        let first = self.sender.oldest();
+        let first = self.sender.first();
         self.sender.on_join(self.now, host as u32, first);
         let pace = self.sender.pace();
         if let Some(machine) = &mut self.hosts[host].machine {

@@ -64,6 +64,11 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         }
     };
     ledger.summary.retries = attempt;
+    let outcome = match outcome {
+        // Ctrl-C reaches what carries the connection, too, and that may be heard of first.
+        Err(error) if stop.is_raised() && error.is_passing() => Ok(true),
+        other => other,
+    };
     let mut interrupted = matches!(outcome, Ok(true));
     if plan.retries > 0 && matches!(outcome, Ok(false)) && !stop.is_raised() {
         interrupted = try_again(plan, key, stop, &mut ledger);

@@ -29,7 +29,7 @@ pub enum Became {
     Copied,
     /// It was there already, with the same content.
     Same,
-    /// It is nothing that can be copied, such as a FIFO.
+    /// It is nothing that can be copied, such as a FIFO, or an earlier source has its name.
     Skipped(String),
     /// It was not copied, though it should have been.
     Failed(String),
@@ -61,6 +61,12 @@ impl Became {
             (true, false) => Self::Failed(reason),
             (true, true) => Self::Abandoned(reason),
         }
+    }
+
+    /// What became of something whose name an earlier source has.
+    #[must_use]
+    pub fn later() -> Self {
+        Self::Skipped("an earlier source has something of this name".to_owned())
     }
 
     /// What a file became that could not be read: what is not there, or may not be read, will not be another time.

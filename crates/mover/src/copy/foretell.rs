@@ -8,7 +8,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::message::copy::{Copy, Place, Request};
 use farlink_wire::message::{Message, Way};
 use farlink_wire::path::bytes_of;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::CopyError;
 use super::client::{Attempt, Prepared};
@@ -17,24 +17,55 @@ use super::filter::Filter;
 use super::outgoing::size;
 use super::plan::Plan;
 use super::source::{Found, SourcePath, Walk};
+use super::supply;
 use crate::chain;
 use crate::control::{Control, ControlError};
 
-/// Each name that `plan` would copy, and each that it would not for a reason; `name` is told one at a time.
+/// What a copy would come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Foretold {
+    /// Names that would be copied.
+    pub entries: u64,
+    /// Names that would not, for a reason that is an error.
+    pub failed: u64,
+    /// It was ended before all names were told.
+    pub interrupted: bool,
+}
+
+/// Each name that `plan` would copy, and each that it would not for a reason; `name` is told one at a time, until `stop` is raised.
 ///
 /// # Errors
-/// Where a source is not there, or the far end cannot be asked.
-pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<(), CopyError> {
+/// Where the far end cannot be asked.
+pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<Foretold, CopyError> {
+    let mut foretold = Foretold::default();
+    let mut count = |event: &FileEvent| {
+        match event.what {
+            Became::Copied | Became::Same => foretold.entries += 1,
+            Became::Skipped(_) => {}
+            Became::Failed(_) | Became::Abandoned(_) => foretold.failed += 1,
+        }
+        name(event);
+    };
+    let whole = ask(plan, stop, &mut count)?;
+    foretold.interrupted = !whole;
+    Ok(foretold)
+}
+
+/// The names, as above; false where it was ended before the last.
+fn ask(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<bool, CopyError> {
     let attempt = Attempt { plan, rules: &plan.rules, key: [0; 16], resume: false, stop };
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
-            walk(&sources, &filter, |event| name(&event));
+            return Ok(walk(&sources, &filter, plan.length, |event| {
+                name(&event);
+                !stop.is_raised()
+            }));
         }
-        return Ok(());
+        return Ok(!stop.is_raised());
     }
     let random = || super::client::random();
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
-    let Some(opened) = plan.far.open(&request, attempt.this_end(), stop)? else { return Ok(()) };
+    let Some(opened) = plan.far.open(&request, attempt.this_end(), stop)? else { return Ok(false) };
     let mut control = opened.control;
     loop {
         let until = monotonic().after(plan.patience.get());
@@ -46,7 +77,8 @@ pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> R
                 let what = Became::not_sent(reason.to_string(), failed, again);
                 name(&FileEvent { path: path.to_string(), bytes: 0, digest: None, what });
             }
-            Some(Message::Copy(Copy::Total { .. })) | None => return Ok(()),
+            Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
+            None => return Ok(false),
             Some(Message::Alive | Message::Copy(Copy::Accept(_))) => {}
             Some(Message::Failed(reason) | Message::Refuse(reason)) => {
                 return Err(CopyError::FarEnd { reason });
@@ -61,20 +93,20 @@ pub(super) fn tell(
     control: &mut Control,
     sources: &[(Arc<Directory>, SourcePath)],
     filter: &Filter,
+    length: Option<Bytes>,
     patience: Nanos,
 ) -> Result<(), CopyError> {
     let mut failure = None;
     let (mut entries, mut total) = (0, 0);
-    walk(sources, filter, |event| {
-        let Ok(path) = Place::new(bytes_of(&event.path)) else { return };
+    walk(sources, filter, length, |event| {
+        let Ok(path) = Place::new(bytes_of(&event.path)) else { return true };
         let message = event.message().unwrap_or_else(|| {
             entries += 1;
             total += event.bytes;
             Copy::Foretold { path, bytes: event.bytes }
         });
-        if failure.is_none() {
-            failure = control.send_patiently(&Message::Copy(message), patience).err();
-        }
+        failure = control.send_patiently(&Message::Copy(message), patience).err();
+        failure.is_none()
     });
     if let Some(error) = failure {
         return Err(error.into());
@@ -86,15 +118,29 @@ pub(super) fn tell(
     Ok(())
 }
 
-fn walk(sources: &[(Arc<Directory>, SourcePath)], filter: &Filter, mut tell: impl FnMut(FileEvent)) {
-    for (base, source) in sources {
-        for found in Walk::new(Arc::clone(base), std::slice::from_ref(source), filter) {
-            let (path, bytes, what) = match found {
-                Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
-                Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
-                Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
+/// Hands what would become of each name to `tell`, until it says that it is enough; false where it did.
+fn walk(
+    sources: &[(Arc<Directory>, SourcePath)],
+    filter: &Filter,
+    length: Option<Bytes>,
+    mut tell: impl FnMut(FileEvent) -> bool,
+) -> bool {
+    if let Some(Bytes(length)) = length {
+        return sources.iter().all(|(base, source)| {
+            let (path, bytes, what) = match supply::endless(base, source, length) {
+                Ok((entry, _)) => (entry.path.to_string(), size(&entry), Became::Copied),
+                Err(reason) => (source.to_string(), 0, Became::Failed(reason)),
             };
-            tell(FileEvent { path, bytes, digest: None, what });
-        }
+            tell(FileEvent { path, bytes, digest: None, what })
+        });
     }
+    Walk::new(sources, filter).all(|found| {
+        let (path, bytes, what) = match found {
+            Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
+            Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
+            Found::Later(path) => (path.to_string(), 0, Became::later()),
+            Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
+        };
+        tell(FileEvent { path, bytes, digest: None, what })
+    })
 }

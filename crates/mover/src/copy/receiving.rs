@@ -1,6 +1,6 @@
 //! The receiving end of a file transfer: what has come, what is stored, and what is to be said of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -81,6 +81,8 @@ pub(crate) struct Receiving {
 #[derive(Debug, Default)]
 struct State {
     arrivals: Arrivals,
+    /// Packs that a connection has brought and is storing.
+    storing: HashSet<u32>,
     files: HashMap<u32, Arc<Incoming>>,
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,

@@ -228,16 +228,55 @@ impl Standing {
             return Ok(partial);
         }
         let partial = target.partial(&self.entry, self.block_bytes, self.sparse)?;
-        let copied = self.held.content(&mut |offset, piece| {
-            if self.stopped.load(Ordering::Relaxed) {
-                return Err(self.held.interrupted());
-            }
-            partial.write_at(offset, piece)
-        });
+        // A run that takes this one up finds in the journal what is in it from now on.
+        let copied = self.held.blocks(
+            &mut |offset, piece| {
+                if self.stopped.load(Ordering::Relaxed) {
+                    return Err(self.held.interrupted());
+                }
+                partial.write_at(offset, piece)
+            },
+            &mut |index, digest| partial.note(index, digest),
+        );
         if let Err(error) = copied {
             partial.abandon();
             return Err(error);
         }
         Ok(self.instead.get_or_init(|| partial))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use farlink_flow::digest;
+
+    use super::super::target::TargetOptions;
+    use super::super::target::tests::{Scratch, file};
+    use super::*;
+
+    const BLOCK: u64 = 1 << 20;
+
+    #[test]
+    fn a_run_that_takes_up_a_changed_file_finds_what_stood_there() {
+        let scratch = Scratch::new("standing");
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        let content: Vec<u8> = (0..BLOCK * 7 / 2).map(|at| (at / 4096 + at % 251) as u8).collect();
+        fs::write(scratch.0.join("big"), &content).unwrap();
+        let entry = file("big", content.len() as u64);
+        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry.clone(), BLOCK, false);
+        let was = store.proven(&mut |_| true).unwrap();
+        assert_eq!(was.len(), 4);
+        // Of a changed block a part has come, and the run ends.
+        store.write_at(&target, BLOCK, &[1; 4096]).unwrap();
+        drop(store);
+        assert!(target.held(&entry, BLOCK).is_none());
+        let partial = target.partial(&entry, BLOCK, false).unwrap();
+        let mut found = partial.proven(&mut |_| true).unwrap();
+        found.sort_by_key(|(index, _)| *index);
+        assert_eq!(found, [was[0], was[2], was[3]]);
+        assert_eq!(was[2].1, digest::block(content.len() as u64, BLOCK, 2, &content[2 << 20..3 << 20]));
+        assert!(fs::read(scratch.0.join("big")).unwrap() == content, "what stands there stays as it is");
     }
 }

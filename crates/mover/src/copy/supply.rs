@@ -32,10 +32,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
         sending.supply_ends();
         return;
     }
-    let walk = |(base, source): &(Arc<Directory>, SourcePath)| {
-        Walk::new(Arc::clone(base), std::slice::from_ref(source), filter)
-    };
-    for found in sources.iter().flat_map(walk) {
+    for found in Walk::new(sources, filter) {
         match found {
             Found::Entry(entry, handle) => match entry.kind {
                 Kind::File { size } if size > MOST_PACKED => {
@@ -54,6 +51,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
             Found::Skipped { path, what } => {
                 lack(sending, path.to_string(), Became::Skipped(what.to_string()));
             }
+            Found::Later(path) => lack(sending, path.to_string(), Became::later()),
             Found::Failed { path, error } => {
                 lack(sending, path.to_string(), Became::Failed(chain(&error)));
             }
@@ -92,7 +90,11 @@ fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
 }
 
 /// The first `length` bytes of the device that `source` names.
-fn endless(base: &Directory, source: &SourcePath, length: u64) -> Result<(Entry, fs::File), String> {
+pub(super) fn endless(
+    base: &Directory,
+    source: &SourcePath,
+    length: u64,
+) -> Result<(Entry, fs::File), String> {
     let path = bytes_of(&source.to_string());
     let device = base
         .open_endless(&path)

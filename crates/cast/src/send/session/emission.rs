@@ -32,6 +32,18 @@ impl Session<'_> {
                 self.transmit(&packet, OVERHEAD as u16)?;
             }
             Send::Repair { receiver, product, shape, offset, bytes } => {
+                match self.products.prepare(product, offset..offset + bytes) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.later.push_back(Send::Repair { receiver, product, shape, offset, bytes });
+                        return Ok(());
+                    }
+                    Err(reason) => {
+                        self.lacks = true;
+                        self.machine.on_unreadable(product, &Text::from(reason));
+                        return Ok(());
+                    }
+                }
                 let mut content = std::mem::take(&mut self.bytes);
                 content.resize(bytes as usize, 0);
                 match self.products.read(product, offset..offset + bytes, &mut content) {
@@ -45,7 +57,10 @@ impl Session<'_> {
                             self.machine.on_writable(receiver, false);
                         }
                     }
-                    Err(reason) => self.machine.on_unreadable(product, &Text::from(reason)),
+                    Err(reason) => {
+                        self.lacks = true;
+                        self.machine.on_unreadable(product, &Text::from(reason));
+                    }
                 }
                 self.bytes = content;
             }
@@ -58,6 +73,14 @@ impl Session<'_> {
             Send::Released { product } => self.products.release(product),
         }
         Ok(())
+    }
+
+    /// Goes on with a repair that waits for the digest of a file that is read for that: a part of it at a time, as packets do not wait.
+    pub(super) fn send_later(&mut self) -> Result<(), CastError> {
+        match self.later.pop_front() {
+            Some(send) => self.send(send),
+            None => Ok(()),
+        }
     }
 
     fn send_data(&mut self, header: Data, bytes: u64) -> Result<(), CastError> {

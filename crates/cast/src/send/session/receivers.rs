@@ -70,7 +70,7 @@ impl Session<'_> {
             Some(before) => self.forget(now, before),
             None => self.joined += 1,
         }
-        let first = self.machine.oldest();
+        let first = self.machine.first();
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();
         self.tempo.on_join(receiver, number);
@@ -129,7 +129,8 @@ impl Session<'_> {
         self.look_at(receiver);
         self.drop_out(now, receiver);
         let Some(peer) = self.progress.peers.get_mut(&receiver) else { return };
-        let wanted = self.products.count() - peer.first;
+        // What was forgotten before it joined counts as failed.
+        let wanted = self.products.count();
         let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));
         peer.is_there = false;
         peer.leave = leave;

@@ -4,6 +4,7 @@ use farlink_wire::cast::control::{MOST_RUNS, Want};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
+use super::archive::one;
 use super::held::{Held, shape};
 use super::{Send, Sender};
 
@@ -78,13 +79,8 @@ impl Sender {
     /// Tells a receiver of the products that are held no longer.
     pub(super) fn tell_gone(&mut self, receiver: u32) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for product in std::mem::take(&mut peer.gone) {
-            match runs.last_mut() {
-                Some((first, count)) if first.checked_add(*count) == Some(product) => *count += 1,
-                _ => runs.push((product, 1)),
-            }
-        }
+        let gone = std::mem::take(&mut peer.gone);
+        let runs: Vec<_> = gone.iter().map(|run| (run.start as u32, (run.end - run.start) as u32)).collect();
         for runs in runs.chunks(MOST_RUNS) {
             self.pending.push_back(Send::Gone { receiver, runs: runs.to_vec() });
         }
@@ -97,7 +93,7 @@ impl Sender {
         let mut lost = Vec::new();
         for want in wants {
             let product = want.product;
-            let is_owed = peer.owed.contains(&product);
+            let is_owed = peer.owed.contains(product.into());
             if !is_owed && let Some(held) = self.held.get_mut(&product) {
                 if held.is_settled(peer.place) {
                     continue;
@@ -136,7 +132,7 @@ impl Sender {
                         self.waiting += peer.want(product, all.touched(payload, *range));
                     }
                 } else {
-                    peer.gone.insert(product);
+                    peer.gone.insert(one(product));
                 }
             } else if product < self.next_product {
                 lost.push(product);
@@ -148,7 +144,7 @@ impl Sender {
         }
         self.nothing_from = None;
         for product in lost {
-            let reason = Text::from("the sender has forgotten it".to_owned());
+            let reason = Text::from("the sender could not read it, or has forgotten it".to_owned());
             self.pending.push_back(Send::Lost { receiver, product, reason });
         }
         self.tell_gone(receiver);

@@ -145,6 +145,9 @@ impl Sender {
         let until = now.after(self.config.hold.time(multicast, self.longest_rtt()));
         if let Some(held) = self.held.get_mut(&product) {
             held.until = Some(until);
+            for peer in self.peers.values_mut().filter(|peer| !held.is_settled(peer.place)) {
+                peer.behind += 1;
+            }
             self.expiries.insert((until, product));
         }
     }
@@ -215,7 +218,7 @@ impl Sender {
             }
             while let Some((product, packets)) = peer.next(most) {
                 self.waiting -= packets.end - packets.start;
-                let is_owed = peer.owed.contains(&product);
+                let is_owed = peer.owed.contains(product.into());
                 let (shape, packets) = if !is_owed && let Some(held) = self.held.get_mut(&product) {
                     // Sent to the group since, or better sent to it.
                     let count = |packet| held.lacking.count(packet);

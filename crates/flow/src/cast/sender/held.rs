@@ -6,6 +6,7 @@ use std::ops::Range;
 use farlink_wire::cast::{MOST_STREAM, Payload, Shape};
 use farlink_wire::quantity::Nanos;
 
+use super::archive::Archive;
 use super::lacking::Lacking;
 
 /// How long a product is held after its first pass for those who lack something of it. Past that they are told that it is gone, and
@@ -157,12 +158,8 @@ pub(super) fn bytes(shape: Shape, payload: Payload, packets: &Range<u64>) -> (u6
 }
 
 /// The stream of a product that can still be had.
-pub(super) fn shape(
-    archive: &BTreeMap<u32, Shape>,
-    held: &BTreeMap<u32, Held>,
-    product: u32,
-) -> Option<Shape> {
-    archive.get(&product).copied().or_else(|| held.get(&product).map(|held| held.shape))
+pub(super) fn shape(archive: &Archive, held: &BTreeMap<u32, Held>, product: u32) -> Option<Shape> {
+    archive.get(product).or_else(|| held.get(&product).map(|held| held.shape))
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A receiver as the sender knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use farlink_wire::cast::Payload;
 use farlink_wire::cast::control::Report;
 use farlink_wire::quantity::Nanos;
 
+use super::archive::one;
 use super::turns::Round;
 use crate::cast::spans::Spans;
 
@@ -39,15 +40,20 @@ pub(super) struct Peer {
     /// Products whose first packet may wait for it: what came of a product without its name may have to be dropped.
     heads: BTreeSet<u32>,
     runs: usize,
+    waiting: u64,
     /// Most of them, and of those that are on their way.
     most_runs: usize,
     /// What was sent to it alone and is not acknowledged, by product: its connection brings it there.
     sent: BTreeMap<u32, Spans>,
     sent_runs: usize,
     /// Products that were held no longer before it had them.
-    pub(super) owed: BTreeSet<u32>,
+    pub(super) owed: Spans,
     /// Those of them that it is still to be told of.
-    pub(super) gone: BTreeSet<u32>,
+    pub(super) gone: Spans,
+    /// Products that are held, have had their first pass, and that it does not have.
+    pub(super) behind: u64,
+    /// When what it does not hear of was last found to be gone.
+    pub(super) deaf_at: Nanos,
     /// When it said last that more packets of the group could have come.
     pub(super) heard_at: Nanos,
     /// Bytes of first passes before it took part, and those that it asked for, each once.
@@ -70,11 +76,14 @@ impl Peer {
             wanted: BTreeMap::new(),
             heads: BTreeSet::new(),
             runs: 0,
+            waiting: 0,
             most_runs: MOST_RUNS,
             sent: BTreeMap::new(),
             sent_runs: 0,
-            owed: BTreeSet::new(),
-            gone: BTreeSet::new(),
+            owed: Spans::default(),
+            gone: Spans::default(),
+            behind: 0,
+            deaf_at: now,
             heard_at: now,
             before,
             asked: 0,
@@ -114,6 +123,7 @@ impl Peer {
         let (runs, total) = (spans.runs(), spans.total());
         spans.insert(packets);
         self.runs = self.runs + spans.runs() - runs;
+        self.waiting += spans.total() - total;
         spans.total() - total
     }
 
@@ -141,6 +151,7 @@ impl Peer {
         let runs = spans.runs();
         let run = spans.pop(if product == oldest { most } else { 1 })?;
         self.runs = self.runs + spans.runs() - runs;
+        self.waiting -= run.end - run.start;
         if spans.is_empty() {
             self.wanted.remove(&product);
         }
@@ -170,18 +181,33 @@ impl Peer {
         self.sent_runs -= self.sent.remove(&product).map_or(0, |spans| spans.runs());
         let Some(spans) = self.wanted.remove(&product) else { return 0 };
         self.runs -= spans.runs();
+        self.waiting -= spans.total();
         spans.total()
     }
 
+    /// Nothing of some products waits for it any more; says how many packets did.
+    pub(super) fn forget_all(&mut self, products: RangeInclusive<u32>) -> u64 {
+        let mut known: BTreeSet<u32> =
+            self.wanted.range(products.clone()).map(|(product, _)| *product).collect();
+        known.extend(self.sent.range(products).map(|(product, _)| *product));
+        known.into_iter().map(|product| self.forget(product)).sum()
+    }
+
+    /// It was to have a product, which is held no longer.
+    pub(super) fn owe(&mut self, product: u32) {
+        self.owed.insert(one(product));
+        self.gone.insert(one(product));
+    }
+
     /// Packets that wait for it.
-    pub(super) fn waiting(&self) -> u64 {
-        self.wanted.values().map(Spans::total).sum()
+    pub(super) const fn waiting(&self) -> u64 {
+        self.waiting
     }
 
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> u64 {
         size_of::<Self>() as u64
-            + 32 * (self.runs + self.sent_runs + self.owed.len() + self.gone.len()) as u64
+            + 32 * (self.runs + self.sent_runs + self.owed.runs() + self.gone.runs()) as u64
     }
 }
 

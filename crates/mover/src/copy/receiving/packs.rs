@@ -16,14 +16,33 @@ use crate::copy::target::TargetError;
 use crate::copy::timing::Stage;
 
 impl Receiving {
-    /// A pack has come.
+    /// A pack has come. One that another connection has brought and is storing is left to it, however long that takes: what comes of
+    /// it, that it is here or was damaged, is of both.
     pub(crate) fn on_pack(&self, pack: &Pack<'_>) -> Result<(), CopyError> {
         let number = pack.pack;
-        if self.state().arrivals.has_pack(number) {
-            self.state().outbox.acknowledged.push(Unit::Pack(number));
+        let mut state = self.state();
+        if state.arrivals.has_pack(number) {
+            state.outbox.acknowledged.push(Unit::Pack(number));
+            drop(state);
             self.wake.raise();
             return Ok(());
         }
+        if !state.storing.insert(number) {
+            return Ok(());
+        }
+        drop(state);
+        let stored = self.store_pack(pack);
+        self.state().storing.remove(&number);
+        if stored? {
+            self.settle();
+        }
+        self.wake.raise();
+        Ok(())
+    }
+
+    /// Stores a pack that is not here yet; false where it is not here afterwards either, or was brought by somebody else meanwhile.
+    fn store_pack(&self, pack: &Pack<'_>) -> Result<bool, CopyError> {
+        let number = pack.pack;
         let mut rejected = Vec::new();
         let mut stored = Vec::new();
         for (at, item) in pack.items.iter().enumerate() {
@@ -35,8 +54,7 @@ impl Receiving {
                 Ok(None) => {
                     // Damaged on its way: the whole pack again, and what is right in it is written twice.
                     self.state().outbox.damaged.push(Unit::Pack(number));
-                    self.wake.raise();
-                    return Ok(());
+                    return Ok(false);
                 }
                 // Nothing more of such a sender is obeyed.
                 Err(error @ TargetError::Unexpected { .. }) => return Err(error.into()),
@@ -51,11 +69,9 @@ impl Receiving {
         let mut state = self.state();
         self.check_numbers(&state)?;
         if !state.arrivals.on_pack(number) {
-            // Another connection has brought it meanwhile.
+            // An answer to an offer has said meanwhile that it is here.
             state.outbox.acknowledged.push(Unit::Pack(number));
-            drop(state);
-            self.wake.raise();
-            return Ok(());
+            return Ok(false);
         }
         for item in stored {
             let digest = Some(item.digest)
@@ -78,10 +94,7 @@ impl Receiving {
             );
         }
         state.outbox.acknowledged.push(Unit::Pack(number));
-        drop(state);
-        self.settle();
-        self.wake.raise();
-        Ok(())
+        Ok(true)
     }
 
     /// Stores one entry; `None` where its content is damaged.

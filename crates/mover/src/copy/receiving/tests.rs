@@ -241,6 +241,28 @@ fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
 }
 
 #[test]
+fn a_pack_that_is_being_stored_is_not_stored_by_who_brings_it_again() {
+    let first = Spoiled::of("packs", false, false);
+    first.receiving.on_message(Copy::Total { files: 1, packs: 1, entries: 2, bytes: SIZE + 5 }).unwrap();
+    let entry = file("small", 5);
+    let bring = |content: &[u8]| {
+        let item = Item { entry: entry.clone(), digest: digest::whole(b"small"), content };
+        first.receiving.on_pack(&Pack { pack: 0, items: vec![item] }).unwrap();
+        first.scratch.0.join("small").exists()
+    };
+    first.receiving.state().storing.insert(0);
+    assert!(!bring(b"small"), "it is left to who stores it");
+    assert_eq!(first.said(), (vec![], false, false));
+    // Who stored it found it damaged: it comes again, and is stored.
+    first.receiving.state().storing.clear();
+    assert!(!bring(b"smell"));
+    assert!(first.receiving.state().storing.is_empty());
+    assert!(bring(b"small"));
+    assert_eq!(first.said().0, [Unit::Pack(0)]);
+    assert!(first.receiving.state().storing.is_empty());
+}
+
+#[test]
 fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
     let again = Spoiled::begun("proving");
     again.receiving.on_message(Copy::Total { files: 2, packs: 0, entries: 2, bytes: SIZE + 5 }).unwrap();

@@ -30,7 +30,7 @@ impl<'f> Standing<'f> {
         let top = base.open_dir(directory, Links::Follow).map_err(failed)?;
         let prefix = RelativePath::new(name.unwrap_or_default())
             .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidFilename, error)))?;
-        let walk = Walk::new(Arc::clone(base), &[], filter);
+        let walk = Walk::new(&[], filter);
         Ok(Self { walk, tree: Arc::new(Tree::new(top)), prefix })
     }
 

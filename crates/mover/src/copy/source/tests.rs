@@ -33,8 +33,13 @@ fn root() -> Arc<Directory> {
 }
 
 /// A line for each thing that is found.
-fn lines(base: Arc<Directory>, sources: &[SourcePath], filter: &Filter) -> Vec<String> {
-    Walk::new(base, sources, filter).map(|found| line(&found)).collect()
+fn lines(base: &Arc<Directory>, sources: &[SourcePath], filter: &Filter) -> Vec<String> {
+    walk(base, sources, filter).map(|found| line(&found)).collect()
+}
+
+fn walk<'f>(base: &Arc<Directory>, sources: &[SourcePath], filter: &'f Filter) -> Walk<'f> {
+    let sources: Vec<_> = sources.iter().map(|source| (Arc::clone(base), source.clone())).collect();
+    Walk::new(&sources, filter)
 }
 
 fn line(found: &Found) -> String {
@@ -45,6 +50,7 @@ fn line(found: &Found) -> String {
             Kind::Symlink { target } => format!("{} -> {}", entry.path, readable(target)),
         },
         Found::Skipped { path, what } => format!("{path} is {what}"),
+        Found::Later(path) => format!("{path} is later"),
         Found::Failed { path, error } => format!("{path} failed: {}", chain(error)),
     }
 }
@@ -67,17 +73,48 @@ fn a_tree_comes_by_its_name_or_as_its_content() {
     let none = Filter::default();
     let content = ["a%0A 1", "b/", "b/empty/", "b/two 2", "c%FF 0", "etc -> /etc", "socket is a socket"];
     let named = std::iter::once("tree/".into()).chain(content.iter().map(|line| format!("tree/{line}")));
-    assert_eq!(lines(root(), &[scratch.source("/tree")], &none), named.collect::<Vec<_>>());
+    assert_eq!(lines(&root(), &[scratch.source("/tree")], &none), named.collect::<Vec<_>>());
     for contents in ["/tree/", "/tree/.", "/tree/b/..", "/link/"] {
         let expected = std::iter::once(&"./").chain(&content).copied().collect::<Vec<_>>();
-        assert_eq!(lines(root(), &[scratch.source(contents)], &none), expected, "{contents}");
+        assert_eq!(lines(&root(), &[scratch.source(contents)], &none), expected, "{contents}");
     }
-    assert_eq!(lines(root(), &[scratch.source("/link")], &none), ["link -> tree"]);
+    assert_eq!(lines(&root(), &[scratch.source("/link")], &none), ["link -> tree"]);
     let several =
         [scratch.source("/tree/b/two"), scratch.source("/missing"), scratch.source("/tree/b/empty")];
-    let found = lines(root(), &several, &none);
+    let found = lines(&root(), &several, &none);
     assert!(found[1].ends_with("/missing: No such file or directory (os error 2)"), "{found:?}");
     assert_eq!((&found[0][..], &found[2][..], found.len()), ("two 2", "empty/", 3));
+}
+
+#[test]
+fn of_sources_with_the_same_names_the_first_has_them() {
+    let scratch = Scratch::new("same");
+    let at = |name: &str| scratch.0.join(name);
+    for side in ["a", "b"] {
+        fs::create_dir_all(at(side).join("sub/own")).unwrap();
+        fs::create_dir(at(side).join(format!("only-{side}"))).unwrap();
+        fs::write(at(side).join("sub/file"), side.repeat(if side == "a" { 1 } else { 2 })).unwrap();
+    }
+    fs::write(at("a/mixed"), "").unwrap();
+    fs::create_dir(at("b/mixed")).unwrap();
+    fs::write(at("b/mixed/x"), "").unwrap();
+    let none = Filter::default();
+    let both = [scratch.source("/a/"), scratch.source("/b/")];
+    let expected = [
+        "./",
+        "mixed 0",
+        "only-a/",
+        "sub/",
+        "sub/file 1",
+        "sub/own/",
+        "mixed is later",
+        "only-b/",
+        "sub/file is later",
+    ];
+    assert_eq!(lines(&root(), &both, &none), expected);
+    let subs = [scratch.source("/a/sub"), scratch.source("/b/sub"), scratch.source("/b/mixed")];
+    let expected = ["sub/", "sub/file 1", "sub/own/", "sub/file is later", "mixed/", "mixed/x 0"];
+    assert_eq!(lines(&root(), &subs, &none), expected);
 }
 
 #[test]
@@ -86,7 +123,7 @@ fn what_is_left_out_is_not_looked_into() {
     tree(&scratch);
     let rule = |include, pattern: &str| Rule { include, pattern: pattern.into() };
     let filter = Filter::new(&[rule(false, "/tree/b/"), rule(false, "c*"), rule(false, "socket")]).unwrap();
-    let found = lines(root(), &[scratch.source("/tree")], &filter);
+    let found = lines(&root(), &[scratch.source("/tree")], &filter);
     assert_eq!(found, ["tree/", "tree/a%0A 1", "tree/etc -> /etc"]);
 }
 
@@ -99,21 +136,20 @@ fn nothing_outside_of_what_may_be_read_is_found() {
     let granted = Arc::new(Directory::open(&scratch.0.join("granted")).unwrap());
     for out in ["../secret", "..", "up/secret", "up/", "/up/."] {
         let sources = [SourcePath::new(out).unwrap()];
-        let found = lines(Arc::clone(&granted), &sources, &Filter::default());
+        let found = lines(&granted, &sources, &Filter::default());
         assert!(
             found.len() == 1 && found[0].ends_with("it leads out of the directory that may be read"),
             "{out}: {found:?}"
         );
     }
-    assert_eq!(lines(granted, &[SourcePath::new("up").unwrap()], &Filter::default()), ["up -> .."]);
+    assert_eq!(lines(&granted, &[SourcePath::new("up").unwrap()], &Filter::default()), ["up -> .."]);
 }
 
 #[test]
 fn a_directory_that_becomes_a_link_is_not_followed() {
     let scratch = Scratch::new("swap");
     tree(&scratch);
-    let mut walk = Walk::new(root(), &[], &NOTHING);
-    walk.sources.push_back(scratch.source("/tree"));
+    let mut walk = walk(&root(), &[scratch.source("/tree")], &NOTHING);
     let at_b = walk.find(|found| line(found) == "tree/b/");
     assert!(at_b.is_some());
     fs::rename(scratch.0.join("tree/b"), scratch.0.join("moved")).unwrap();
@@ -130,8 +166,7 @@ fn a_file_that_changes_or_goes_is_told() {
     let scratch = Scratch::new("changes");
     let path = scratch.0.join("file");
     fs::write(&path, [7; 100]).unwrap();
-    let Some(Found::Entry(entry, handle)) = Walk::new(root(), &[scratch.source("/file")], &NOTHING).next()
-    else {
+    let Some(Found::Entry(entry, handle)) = walk(&root(), &[scratch.source("/file")], &NOTHING).next() else {
         panic!("no file");
     };
     assert_eq!(entry.kind, Kind::File { size: 100 });
@@ -160,7 +195,7 @@ fn holes_are_found_in_the_walk_and_skipped_in_the_file() {
     file.set_len(1 << 40).unwrap();
     file.write_all_at(&[1; 4096], 1 << 39).unwrap();
     drop(file);
-    let Some(Found::Entry(_, handle)) = Walk::new(root(), &[scratch.source("/file")], &NOTHING).next() else {
+    let Some(Found::Entry(_, handle)) = walk(&root(), &[scratch.source("/file")], &NOTHING).next() else {
         panic!("no file");
     };
     assert!(handle.is_sparse());
@@ -182,14 +217,14 @@ fn listed_names_are_found_with_the_directories_above_them_and_all_that_is_in_the
         let names: Vec<_> = names.iter().map(|each| name(each)).collect();
         Filter::new(&rules).unwrap().only(Some(&names)).unwrap()
     };
-    let found = |names: &[&str]| lines(root(), &[scratch.source("/")], &filter(names));
+    let found = |names: &[&str]| lines(&root(), &[scratch.source("/")], &filter(names));
     assert_eq!(found(&["four", "a/b"]), ["./", "a/", "a/b/", "a/b/c/", "a/b/two 7", "four 4"]);
     assert_eq!(found(&["a/one", "a/one", "link"]), ["./", "a/", "a/one 5", "link -> a"]);
     assert_eq!(found(&[]), ["./"]);
     assert_eq!(found(&["a/b/c/three"]), ["./", "a/", "a/b/", "a/b/c/"]);
     let no_b = Filter::new(&[Rule { include: false, pattern: "b/".to_owned() }]).unwrap();
     let no_b = no_b.only(Some(&[name("a/b/c/three"), name("four")])).unwrap();
-    assert_eq!(lines(root(), &[scratch.source("/")], &no_b), ["./", "a/", "four 4"]);
+    assert_eq!(lines(&root(), &[scratch.source("/")], &no_b), ["./", "a/", "four 4"]);
     let [_, four, gone, through] = &found(&["gone/x", "link/one", "four"])[..] else { panic!("four things") };
     assert!(gone.starts_with("gone/x failed: ") && gone.contains("No such file"), "{gone}");
     assert!(through.starts_with("link/one failed: "), "{through}");

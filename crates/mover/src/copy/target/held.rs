@@ -78,27 +78,38 @@ impl Held {
     /// # Errors
     /// [`TargetError`], also where it does not go on.
     pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
-        let blocks = self.size.div_ceil(self.block_bytes) as u32;
-        let mut buffer = vec![0; READ_BYTES];
-        (0..blocks)
-            .map(|index| {
-                let mut hasher = BlockHasher::new(self.size, self.block_bytes, index);
-                let from = u64::from(index) * self.block_bytes;
-                self.each(from, (self.size - from).min(self.block_bytes), &mut buffer, &mut |_, piece| {
-                    hasher.update(piece);
-                    if progress(piece.len() as u64) { Ok(()) } else { Err(self.interrupted()) }
-                })?;
-                Ok((index, hasher.finish()))
-            })
-            .collect()
+        let mut digests = Vec::new();
+        let mut take = |_, piece: &[u8]| {
+            if progress(piece.len() as u64) { Ok(()) } else { Err(self.interrupted()) }
+        };
+        self.blocks(&mut take, &mut |index, digest| {
+            digests.push((index, digest));
+            Ok(())
+        })?;
+        Ok(digests)
     }
 
-    /// Hands all its content to `write`, from the beginning: offset and bytes.
+    /// Hands all its content to `take`, from the beginning: offset and bytes; and behind each block its number and digest to `end`.
     ///
     /// # Errors
-    /// [`TargetError`], that of `write` included.
-    pub fn content(&self, write: &mut Take<'_>) -> Result<(), TargetError> {
-        self.each(0, self.size, &mut vec![0; READ_BYTES], write)
+    /// [`TargetError`], those of `take` and `end` included.
+    pub fn blocks(
+        &self,
+        take: &mut Take<'_>,
+        end: &mut dyn FnMut(u32, Digest) -> Result<(), TargetError>,
+    ) -> Result<(), TargetError> {
+        let blocks = self.size.div_ceil(self.block_bytes) as u32;
+        let mut buffer = vec![0; READ_BYTES];
+        for index in 0..blocks {
+            let mut hasher = BlockHasher::new(self.size, self.block_bytes, index);
+            let from = u64::from(index) * self.block_bytes;
+            self.each(from, (self.size - from).min(self.block_bytes), &mut buffer, &mut |offset, piece| {
+                hasher.update(piece);
+                take(offset, piece)
+            })?;
+            end(index, hasher.finish())?;
+        }
+        Ok(())
     }
 
     /// What was begun with it was given up.

@@ -1,0 +1,173 @@
+use farlink_wire::cast::control::{BlockPackets, Want};
+use farlink_wire::cast::{Payload, Shape};
+use farlink_wire::quantity::{BitsPerSec, Fraction};
+use proptest::prelude::*;
+
+use super::*;
+use crate::cast::pacer::Rates;
+use crate::cast::sender::{Config, Hold, Send};
+
+const MS: u64 = 1_000_000;
+
+fn sender(most_held: usize) -> Sender {
+    let group = BitsPerSec::new(1_000_000_000).unwrap();
+    let rates = Rates { group, repair: Fraction::new(0.001).unwrap(), beside: Some(group), around: 66 };
+    let config = Config {
+        payload: Payload::try_from(1000).unwrap(),
+        block: BlockPackets::default(),
+        parity: 0,
+        rates,
+        hold: Hold { floor: Nanos(50 * MS), of_multicast: 1.0, of_rtt: 1.0 },
+        most_held,
+    };
+    Sender::new(config, Nanos(MS))
+}
+
+/// Does what is to be done for so long; says what was for single receivers.
+fn drive(sender: &mut Sender, now: &mut Nanos, time: Nanos) -> Vec<Send> {
+    let (end, mut sent) = (now.after(time), Vec::new());
+    while *now < end {
+        while let Some(send) = sender.poll(*now) {
+            sent.push(send);
+        }
+        *now = sender.deadline().unwrap_or(end).max(Nanos(now.0 + 1)).min(end);
+    }
+    sent
+}
+
+fn lost_to(sent: &[Send], who: u32) -> Vec<u32> {
+    let lost = sent.iter().filter_map(|send| match send {
+        Send::Lost { receiver, product, .. } if *receiver == who => Some(*product),
+        _ => None,
+    });
+    lost.collect()
+}
+
+fn all_of(product: u32) -> Want {
+    Want { product, again: false, catch_up: false, ranges: vec![(0, 1)] }
+}
+
+#[test]
+fn who_joins_late_begins_behind_what_was_forgotten_and_hears_of_what_could_not_be_read() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    let shape = Shape::new(20, 500).unwrap();
+    sender.on_join(now, 1, sender.first());
+    for _ in 0..20 {
+        sender.on_product(shape);
+    }
+    sender.on_unreadable(0, &"it was deleted".to_owned().into());
+    sender.on_unreadable(7, &"it was deleted".to_owned().into());
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    assert_eq!((sender.first(), sender.oldest()), (0, 1), "nothing was forgotten yet");
+    sender.on_join(now, 2, sender.first());
+    sender.on_nack(now, 2, [0, 5, 7].map(all_of).into());
+    let sent = drive(&mut sender, &mut now, Nanos(100 * MS));
+    assert_eq!(lost_to(&sent, 2), [0, 7]);
+    // More than are remembered of a feed.
+    for _ in 0..100 {
+        sender.on_product(shape);
+    }
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    assert_eq!((sender.first(), sender.oldest()), (56, 56), "of 120 the last 64");
+    sender.on_join(now, 3, sender.first());
+    assert_eq!(sender.progress(3).unwrap().behind, 64);
+    // Who was cut off asks for what it lacks, also of what was forgotten meanwhile.
+    sender.on_nack(now, 2, (0..100).map(all_of).collect());
+    let sent = drive(&mut sender, &mut now, Nanos(100 * MS));
+    assert_eq!(lost_to(&sent, 2), (0..56).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_asked_for_again_and_again_though_it_is_lost_does_not_pile_up() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, 0);
+    for _ in 0..50 {
+        sender.on_product(Shape::new(20, 500).unwrap());
+    }
+    (0..50).for_each(|product| sender.on_unreadable(product, &"it was deleted".to_owned().into()));
+    drive(&mut sender, &mut now, Nanos(100 * MS));
+    for _ in 0..1000 {
+        sender.on_nack(now, 1, (0..50).cycle().take(1000).map(all_of).collect());
+        for _ in 0..32 {
+            sender.poll(now);
+        }
+        assert!(sender.pending.len() < 200, "{}", sender.pending.len());
+        now = Nanos(now.0 + MS);
+    }
+}
+
+#[test]
+fn a_join_late_in_a_long_feed_is_a_matter_of_runs() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, 0);
+    for _ in 0..60 {
+        sender.on_product(Shape::new(20, 500).unwrap());
+    }
+    sender.on_unreadable(30, &"it was deleted".to_owned().into());
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    sender.on_join(now, 2, 0);
+    let peer = &sender.peers[&2];
+    assert_eq!((peer.owed.total(), peer.owed.runs(), peer.gone.total()), (59, 2, 0));
+    let sent = drive(&mut sender, &mut now, Nanos(MS));
+    let gone = Send::Gone { receiver: 2, runs: vec![(0, 30), (31, 29)] };
+    assert!(sent.contains(&gone), "{sent:?}");
+    sender.on_have(now, 2, &[(0, 10), (20, 1000)]);
+    assert_eq!(sender.progress(2).unwrap().behind, 10);
+    assert_eq!(sender.progress(2).unwrap().products, 49);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Product(u64),
+    Join(u32, u32),
+    Leave(u32),
+    Have(u32, u32, u32),
+    Failed(u32, u32),
+    Unreadable(u32),
+    Nack(u32, u32, bool),
+    Report(u32),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (who, what) = (0u32..4, 0u32..30);
+    prop_oneof![
+        4 => (1u64..20_000).prop_map(Step::Product),
+        1 => (who.clone(), 0u32..3).prop_map(|(who, first)| Step::Join(who, first)),
+        1 => who.clone().prop_map(Step::Leave),
+        4 => (who.clone(), what.clone(), 1u32..6).prop_map(|(who, first, count)| Step::Have(who, first, count)),
+        1 => (who.clone(), what.clone()).prop_map(|(who, what)| Step::Failed(who, what)),
+        1 => what.clone().prop_map(Step::Unreadable),
+        3 => (who.clone(), what, any::<bool>()).prop_map(|(who, what, catch_up)| Step::Nack(who, what, catch_up)),
+        2 => who.prop_map(Step::Report),
+        6 => prop_oneof![Just(1u64), Just(10), Just(100), Just(4000)].prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn how_far_each_receiver_is_behind_is_counted_as_a_walk_finds_it(steps in proptest::collection::vec(step(), 0..120)) {
+        let (mut sender, mut now) = (sender(6), Nanos(MS));
+        for step in steps {
+            match step {
+                Step::Product(content) => drop(sender.on_product(Shape::new(20, content).unwrap())),
+                Step::Join(who, first) => sender.on_join(now, who, first),
+                Step::Leave(who) => sender.on_leave(now, who),
+                Step::Have(who, first, count) => sender.on_have(now, who, &[(first, count)]),
+                Step::Failed(who, product) => sender.on_failed(now, who, product),
+                Step::Unreadable(product) => sender.on_unreadable(product, &"gone".to_owned().into()),
+                Step::Nack(who, product, catch_up) => {
+                    let want = Want { product, again: false, catch_up, ranges: vec![(0, 9000)] };
+                    sender.on_nack(now, who, vec![want]);
+                }
+                Step::Report(who) => sender.on_report(now, who, Report::default()),
+                Step::Wait(ms) => drop(drive(&mut sender, &mut now, Nanos(ms * MS))),
+            }
+            for peer in sender.peers.values() {
+                let lacks = sender.held.values().filter(|held| held.is_passed() && !held.is_settled(peer.place));
+                prop_assert_eq!(peer.behind, lacks.count() as u64);
+                prop_assert_eq!(peer.waiting(), peer.wanted.values().map(|spans| spans.total()).sum::<u64>());
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Receivers that come late, or again: each has everything in the end, or knows what it will not have.
+
+use farlink_flow::cast::receiver::Failure;
+use farlink_wire::quantity::Nanos;
+
+use crate::product::Path;
+use crate::simulation::Simulation;
+use crate::{MS, config};
+
+fn stream(simulation: &mut Simulation, products: u64) {
+    for product in 0..products {
+        simulation.product(&format!("{product}"), 30_000 + product, Some(product));
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_named_to_who_joins_after_that_too() {
+    for unreadable in [vec![0], vec![0, 1, 2], vec![0, 4], vec![9]] {
+        let mut simulation = Simulation::new(config(100_000_000), true);
+        let first = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        stream(&mut simulation, 10);
+        for product in &unreadable {
+            simulation.sender.on_unreadable(*product, &"it was deleted".to_owned().into());
+        }
+        simulation.run_for(Nanos(100 * MS));
+        let late = simulation.join(Path::new(Nanos(5 * MS), 0.02));
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete(), "{unreadable:?}");
+        for host in [first, late] {
+            let host = &simulation.hosts[host];
+            assert!(host.failed.keys().eq(&unreadable), "{unreadable:?}: {:?}", host.failed);
+            assert!(host.failed.values().all(|failure| matches!(failure, Failure::Lost(_))));
+            let tally = host.machine.as_ref().unwrap().tally();
+            // What its account says, and so what both ends end with.
+            assert_eq!((tally.failed, tally.stored), (unreadable.len() as u32, 10 - unreadable.len() as u32));
+        }
+    }
+}
+
+#[test]
+fn what_was_forgotten_before_a_receiver_joined_counts_as_failed() {
+    let mut simulation = Simulation::new(config(100_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 10);
+    simulation.kill(host);
+    // The sender says that it begins with the fourth.
+    simulation.start(host, 3);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    let tally = simulation.hosts[host].machine.as_ref().unwrap().tally();
+    assert_eq!((tally.failed, tally.stored), (3, 7));
+}
+
+#[test]
+fn a_receiver_that_was_cut_off_hears_of_what_was_lost_meanwhile() {
+    let mut simulation = Simulation::new(config(20_000_000), true);
+    let host = simulation.join(Path::new(Nanos(5 * MS), 0.3));
+    let other = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+    stream(&mut simulation, 10);
+    simulation.run_for(Nanos(40 * MS));
+    simulation.sender.on_leave(simulation.now, host as u32);
+    simulation.run_for(Nanos(40 * MS));
+    (2..6).for_each(|product| simulation.sender.on_unreadable(product, &"it was deleted".to_owned().into()));
+    simulation.reconnect(host);
+    simulation.finish();
+    simulation.run(Nanos(60_000 * MS));
+    assert!(simulation.is_complete());
+    for host in [host, other] {
+        let host = &simulation.hosts[host];
+        assert_eq!(host.failed.len() + host.stored.len(), 10, "{:?} {:?}", host.failed, host.stored);
+        assert!(host.failed.keys().all(|product| (2..6).contains(product)));
+    }
+}

@@ -1,0 +1,104 @@
+"""What a receiver will not have is named at both ends, whoever came late: neither ends with 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from casting import RATE, file_of, files, kill, receiver, sender, wait_for
+from copying import leftovers
+from emulation import Emulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module")
+def star() -> Iterator[Emulation]:
+    """Four hosts around a core."""
+    with Emulation(options=("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "7")) as emulation:
+        yield emulation
+
+
+def test_a_file_that_cannot_be_read_is_named_to_who_comes_after_that_too(
+    star: Emulation, tmp_path: Path
+) -> None:
+    top = tmp_path / "source"
+    sizes = {"a": 20_000_000, "b": 5_000, "c": 60_000_000}
+    sources = [file_of(top / name, size) for name, size in sizes.items()]
+    with (
+        receiver(star, "b", tmp_path / "first") as first,
+        sender(star, *sources, options=wait_for(1)) as sending,
+    ):
+        while first.until("progress")["progress"]["bytes"] < 1_000_000:
+            pass
+        sources[1].unlink()
+        # What is not stored is said with its reason.
+        assert first.until("reason")["outcome"] == "failed"
+        with receiver(star, "c", tmp_path / "late") as late:
+            code, record = late.end()
+            assert (code, record["cast"]["failed"]) == (1, 1)
+            assert "not stored" in late.complaints()
+        code, record = first.end()
+        status, _ = sending.end()
+    assert (code, record["cast"]["failed"], status) == (1, 1, 1)
+    for into in ("first", "late"):
+        assert files(tmp_path / into) == files(top)
+        assert leftovers(tmp_path / into) == []
+
+
+def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_short(
+    star: Emulation, tmp_path: Path
+) -> None:
+    top = tmp_path / "source"
+    large, other = file_of(top / "large", 40_000_000), file_of(top / "other", 50_000)
+    into = tmp_path / "b"
+    with receiver(star, "b", into) as receiving:
+        with sender(star, large) as before:
+            while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, "cast send")
+            before.wait()
+        receiving.until("lost")
+        with sender(star, other) as after:
+            # Of the session that is over there is a record, too.
+            broken = receiving.until("tool")
+            code, record = receiving.end()
+            status, _ = after.end()
+        complaints = receiving.complaints()
+    assert "began another session" in broken["error"]
+    assert broken["outcome"] == "failed"
+    # The sender's own session is whole.
+    assert (status, code, record["outcome"]) == (0, 1, "failed")
+    assert "large: not stored" in complaints
+    assert (into / other.name).read_bytes() == other.read_bytes()
+
+
+def test_a_disk_that_is_full_when_small_files_are_whole_leaves_the_others_alone(
+    star: Emulation, tmp_path: Path
+) -> None:
+    # Each is kept in memory until it is whole: what does not fit is found when it is written.
+    # A /dev/shm of the host's own.
+    top, small = tmp_path / "source", "/dev/shm/small"
+    for number in range(30):
+        file_of(top / f"{number:02}", 200_000)
+    star.output("d", "sh", "-c", f"mkdir -p {small} && mount -t tmpfs -o size=2m none {small}")
+    try:
+        with (
+            receiver(star, "d", small) as full,
+            receiver(star, "b", tmp_path / "b") as other,
+            sender(star, f"{top}/", options=wait_for(2), rate=RATE) as sending,
+        ):
+            code, record = full.end()
+            whole, _ = other.end()
+            status, _ = sending.end()
+        assert (code, whole, status) == (1, 0, 1)
+        assert record["cast"]["products"] + record["cast"]["failed"] == 30
+        assert 0 < record["cast"]["products"] < 11
+        assert files(tmp_path / "b") == files(top)
+    finally:
+        star.on("d", "umount", small)
