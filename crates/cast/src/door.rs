@@ -148,7 +148,11 @@ impl Door {
 
     fn tell(&self, receiver: u32, heard: Heard) {
         // Nobody hears it where the sender's thread has ended: then this one is about to.
-        let _ = self.heard.send((receiver, heard));
+        let _ = match heard {
+            // Another comes soon. Those who wait for answers of this thread do not wait until there is room for it.
+            Heard::Report(_) => self.heard.try_send((receiver, heard)).is_ok(),
+            _ => self.heard.send((receiver, heard)).is_ok(),
+        };
         self.wake.raise();
     }
 

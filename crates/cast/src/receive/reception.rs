@@ -220,7 +220,7 @@ impl<'a> Reception<'a> {
                             _ => Err(CastError::Superseded { at: joined.at, missing }),
                         };
                         if missing > 0 {
-                            left.add(before.unfinished(), before.known());
+                            left.add(before.unfinished(), missing, before.known());
                         }
                         tell(Notice::Ended(Box::new(self.finished(begun, Some(&before), done, false))));
                         *begun = Begun::now(&self.storage);

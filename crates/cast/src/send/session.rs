@@ -293,6 +293,8 @@ impl<'a> Session<'a> {
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 }
             }
+            // Nobody is silent, or gone for good, of whom a word waits.
+            let all_heard = heard_now < HEARD_AT_ONCE;
             self.hear_rivals(tell)?;
             // Who is there already is heard before anything is sent, and asked whether it is a session.
             let now = monotonic();
@@ -342,7 +344,9 @@ impl<'a> Session<'a> {
             }
             if now >= shown_at {
                 shown_at = now.after(OFTEN);
-                self.dismiss_silent(now, tell);
+                if all_heard {
+                    self.dismiss_silent(now, tell);
+                }
                 self.show(times, tell);
             }
             if self.progress.is_all && self.machine.is_complete() {
@@ -350,10 +354,12 @@ impl<'a> Session<'a> {
             } else {
                 times.last = None;
             }
-            self.lost.retain(|(_, until)| *until > now);
+            if all_heard {
+                self.lost.retain(|(_, until)| *until > now);
+            }
             let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
             let may_come = self.plan.watch.is_some() && !self.products.has_ceased();
-            if self.joined >= self.plan.receivers && !somebody && !may_come {
+            if all_heard && self.joined >= self.plan.receivers && !somebody && !may_come {
                 return Ok(());
             }
             let mut deadline = shown_at;
@@ -365,7 +371,7 @@ impl<'a> Session<'a> {
                     deadline = deadline.min(beacon_at);
                 }
             }
-            is_busy |= heard_now == HEARD_AT_ONCE || !self.later.is_empty();
+            is_busy |= !all_heard || !self.later.is_empty();
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
             // Once it has been heeded, the user's word is not waited for again.
             let heeded = if self.ceased { self.wake.as_fd() } else { stop.as_fd() };

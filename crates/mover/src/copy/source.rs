@@ -147,7 +147,9 @@ impl<'f> Walk<'f> {
                 (Ok(status), Next::Above(_)) if status.node == Node::Directory => {
                     let found = self.found(tree, path.clone(), status);
                     self.levels.clear();
-                    return found;
+                    if found.is_some() {
+                        return found;
+                    }
                 }
                 // What is beneath it fails, and says why.
                 (_, Next::Above(_)) => {}
