@@ -14,7 +14,7 @@ use farlink_host::sparse;
 use farlink_host::watch::Watcher;
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
-use farlink_mover::copy::source::{Found, Handle, SourceFile, SourcePath, Standing, Walk};
+use farlink_mover::copy::source::{Found, Handle, LATER, SourceFile, SourcePath, Standing, Walk};
 use farlink_wire::cast::{Announcement, Part, Shape};
 use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
@@ -261,8 +261,8 @@ impl<'f> Products<'f> {
                 return Some(Step::NotSent(skipped));
             }
             Found::Later(path) => {
-                let reason = "an earlier source has something of this name".to_owned();
-                return Some(Step::NotSent(NotSent { path: path.to_string(), reason, failed: false }));
+                let later = NotSent { path: path.to_string(), reason: LATER.to_owned(), failed: false };
+                return Some(Step::NotSent(later));
             }
             Found::Failed { path, error } => {
                 let failed = NotSent { path: path.to_string(), reason: chain(&error), failed: true };

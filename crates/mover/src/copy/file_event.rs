@@ -6,7 +6,7 @@ use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Copy, Place};
 use farlink_wire::path::bytes_of;
 
-use super::source::SourceError;
+use super::source::{LATER, SourceError};
 use crate::chain;
 
 /// What became of one name.
@@ -66,7 +66,7 @@ impl Became {
     /// What became of something whose name an earlier source has.
     #[must_use]
     pub fn later() -> Self {
-        Self::Skipped("an earlier source has something of this name".to_owned())
+        Self::Skipped(LATER.to_owned())
     }
 
     /// What a file became that could not be read: what is not there, or may not be read, will not be another time.

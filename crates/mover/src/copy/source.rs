@@ -15,6 +15,7 @@ use farlink_wire::path::{RelativePath, readable};
 
 use super::filter::Filter;
 
+pub use once::LATER;
 pub use path::{SourcePath, SourcePathError};
 pub use standing::Standing;
 
