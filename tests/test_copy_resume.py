@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -140,17 +141,43 @@ def patiently(both: Ends, *words: str) -> Copied:
 def test_a_server_that_comes_back_is_found_by_the_command_that_runs(
     both: Ends, source: Path, tmp_path: Path, way: str
 ) -> None:
-    there = tmp_path / "there"
-    with both.copying(*places(both, way, source, there), *SLOWLY[:4], "--retries", "10") as copying:
-        copying.wait_for(SIZE // 3)
+    there, manifest = tmp_path / "there", tmp_path / "manifest"
+    options = (*SLOWLY[:4], "--retries", "10", "--manifest", str(manifest))
+    with both.copying(*places(both, way, source, there), *options) as copying:
+        # Of some names it was told what became of them.
+        copying.wait_for(SIZE * 2 // 3)
         both.restart_server()
         ended = copying.ended()
     assert ended.status == 0, ended
     assert differences(source, there) == []
     assert leftovers(there) == []
     assert "attempt 2" in ended.stderr
-    # One command is one record, of all of its attempts.
+    # One command is one record, of all of its attempts, and what it says of a name last is what became of it.
     assert ended.record["outcome"] == "ok"
+    kept = [json.loads(line) for line in manifest.read_text().splitlines()]
+    assert {line["path"]: line for line in kept} == ended.names
+    assert len(kept) == len(ended.names)
+
+
+def test_two_commands_that_copy_other_parts_of_a_tree_at_once_both_end(
+    both: Ends, source: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    with contextlib.ExitStack() as stack:
+        going = []
+        for name in ("b-large", "d-large"):
+            listed = tmp_path / f"only-{name}"
+            listed.write_text(f"{name}\n")
+            words = (f"{source}/", both.far(there), "--files-from", str(listed), *SLOWLY)
+            going.append(stack.enter_context(both.copying(*words)))
+        # Both at work.
+        for copying in going:
+            copying.wait_for(BLOCK)
+        ended = [copying.ended() for copying in going]
+    assert [each.status for each in ended] == [0, 0], ended
+    for name in ("b-large", "d-large"):
+        assert (there / name).read_bytes() == (source / name).read_bytes()
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])

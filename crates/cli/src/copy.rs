@@ -23,7 +23,8 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use crate::auto;
-use crate::memory::{buffer, circuit, congestion, interval, patience, print, round_trip, streams};
+use crate::memory::{buffer, circuit, congestion, interval, patience, round_trip, streams};
+use crate::output::{print, tell};
 
 mod list;
 mod location;
@@ -178,18 +179,18 @@ impl Copy {
         let unwritten: Vec<_> =
             kept.err().map(anyhow::Error::from).into_iter().chain(written.err()).collect();
         for error in &unwritten {
-            eprintln!("farlink: {error:#}");
+            tell(&format!("farlink: {error:#}"));
         }
         match error {
             Some(error) if error.is_passing() => {
-                eprintln!(
+                tell(&format!(
                     "farlink: {:#} (run the same command again: what is there is not sent again)",
                     anyhow!(error)
-                );
+                ));
                 Ok(ExitCode::from(BROKEN))
             }
             Some(error) if begun => {
-                eprintln!("farlink: {:#}", anyhow!(error));
+                tell(&format!("farlink: {:#}", anyhow!(error)));
                 Ok(ExitCode::from(BROKEN))
             }
             Some(error) => Err(error.into()),

@@ -8,7 +8,7 @@ use farlink_doctor::{Facts, Finding, NetworkPath, examine, root_would_add, scrip
 use farlink_host::{disk, path_mtu};
 use farlink_wire::quantity::BitsPerSec;
 
-use crate::memory::print;
+use crate::output::{print, tell};
 
 /// Find what on this host would keep a transfer from filling a path.
 ///
@@ -51,7 +51,7 @@ impl Doctor {
         }
         if self.json || self.script {
             for note in notes {
-                eprintln!("farlink: note: {note}");
+                tell(&format!("farlink: note: {note}"));
             }
         } else {
             print(&report(&findings, path, &notes));

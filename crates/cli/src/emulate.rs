@@ -12,6 +12,7 @@ use farlink_link::{Conditions, Framing};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::BAD_INPUT;
+use crate::output::tell;
 use crate::path_options::PathOptions;
 
 /// Emulate a long dedicated connection between hosts on this machine.
@@ -62,7 +63,7 @@ impl Emulate {
         let code = contain::run(|events, rights| match self.stand(plan, &socket, &events, rights) {
             Ok(code) => code,
             Err(error) => {
-                eprintln!("farlink: {error:#}");
+                tell(&format!("farlink: {error:#}"));
                 BAD_INPUT
             }
         })?;
@@ -107,7 +108,7 @@ impl Emulate {
         match emulation.spawn(0, &mut command) {
             Ok(child) => Ok(events.wait_for(child.id())),
             Err(error) => {
-                eprintln!("farlink: start {program:?} on host a: {error}");
+                tell(&format!("farlink: start {program:?} on host a: {error}"));
                 Ok(NOT_FOUND)
             }
         }
@@ -131,13 +132,13 @@ fn up(state: &State) -> String {
 /// What could not be had, for those who measure.
 fn say_notes(state: &State) {
     if state.scheduling != "fifo" {
-        eprintln!(
+        tell(&format!(
             "farlink: note: the emulator runs without priority ({}), so packets may leave late",
             state.scheduling
-        );
+        ));
     }
     for note in &state.notes {
-        eprintln!("farlink: note: {note}");
+        tell(&format!("farlink: note: {note}"));
     }
 }
 

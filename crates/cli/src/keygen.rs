@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use farlink_mover::secure::{Identity, Places};
 
-use crate::memory::print;
+use crate::output::print;
 
 /// Make a key by which other hosts know this user, or this server, and print its public half.
 ///

@@ -16,6 +16,7 @@ mod link;
 mod memory;
 mod mpi;
 mod on;
+mod output;
 mod path_options;
 mod serve;
 
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
         Verb::Man(verb) => verb.run(Cli::command()),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("farlink: {error:#}");
+        output::tell(&format!("farlink: {error:#}"));
         ExitCode::from(BAD_INPUT)
     })
 }
@@ -132,7 +133,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let reason = reason.join(" ");
     let reason = reason.split("For more information").next().unwrap_or_default();
     let reason = reason.trim().trim_start_matches("error: ").replace("  ", "; ");
-    eprintln!("farlink: {reason} (see farlink --help)");
+    output::tell(&format!("farlink: {reason} (see farlink --help)"));
     ExitCode::from(BAD_INPUT)
 }
 

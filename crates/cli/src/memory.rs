@@ -1,6 +1,6 @@
 //! `farlink memory HOST`: move memory to, or from, a far end, and measure it.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,6 +19,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::{Ends, Outcome, Record};
 
 use crate::auto;
+use crate::output::{print, tell};
 
 /// Move memory from this process to that of `farlink serve` on another host, and measure it.
 ///
@@ -100,7 +101,7 @@ impl Memory {
         let Some(plan) = self.plan(&stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
         let Finished { record, error } = memory::run(&plan, &stop, &mut |progress| {
             if live {
-                eprintln!("{}", line(&progress));
+                tell(&line(&progress));
             }
         });
         let kept = file.as_mut().map(|file| file.append(&record)).transpose();
@@ -180,12 +181,6 @@ fn credentials(identity: Option<PathBuf>, known_hosts: Option<PathBuf>) -> Optio
             known_hosts: known_hosts.unwrap_or(usual.known_hosts),
         }
     })
-}
-
-/// Whoever closed the pipe has read enough.
-pub(crate) fn print(text: &str) {
-    let mut out = io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// How it goes, once a second.

@@ -17,6 +17,8 @@ use environment::{Mpi as Family, Settings, Variable};
 use launcher::Launcher;
 use proof::Proof;
 
+use crate::output::tell;
+
 /// Run MPI programs over long connections, as they are: Open MPI's and MPICH's load Farlink as their network.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -116,7 +118,7 @@ impl Run {
         // Whoever ended it wants no more of it.
         let judged = if code < ENDED_BY_SIGNAL { proof.map(|proof| proof.judge()) } else { None };
         if let Some(Err(error)) = judged {
-            eprintln!("farlink: {error}");
+            tell(&format!("farlink: {error}"));
             return Ok(ExitCode::from(if code == 0 { UNPROVEN } else { code }));
         }
         Ok(ExitCode::from(code))

@@ -9,6 +9,7 @@ use farlink_emulator::control;
 use farlink_host::contain::Events;
 
 use crate::emulate::{NOT_FOUND, socket, split_target};
+use crate::output::tell;
 
 /// Run a command on a host of a running emulation, as if from here.
 ///
@@ -37,7 +38,7 @@ impl On {
         match namespaces.spawn(&mut program) {
             Ok(child) => Ok(ExitCode::from(events.wait_for(child.id()))),
             Err(error) => {
-                eprintln!("farlink: start {:?} on {}: {error}", command[0], self.target);
+                tell(&format!("farlink: start {:?} on {}: {error}", command[0], self.target));
                 Ok(ExitCode::from(NOT_FOUND))
             }
         }

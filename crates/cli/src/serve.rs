@@ -16,6 +16,8 @@ use farlink_mover::server::{Event, Limits, Server, places};
 use farlink_wire::message::Way;
 use farlink_wire::quantity::{Bytes, Nanos};
 
+use crate::output::tell;
+
 /// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
 ///
 /// With keys it listens on every address, and lets in whoever shows a key that is listed. Without, it listens where nobody
@@ -85,7 +87,7 @@ impl Serve {
             }
             let served = server.run(&stop, &|event| {
                 if self.verbose {
-                    eprintln!("{}", sentence(&event));
+                    tell(&sentence(&event));
                 }
             });
             stop.raise();
@@ -112,8 +114,10 @@ fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
     while let Ok(Waited::Ready | Waited::Over) = wait_for(hung_up, Interest::Read, stop, Nanos::MAX) {
         hung_up.lower();
         match admission.reload() {
-            Ok(count) => eprintln!("farlink: {count} keys are let in"),
-            Err(error) => eprintln!("farlink: {:#}; the keys of before stay", anyhow::Error::from(error)),
+            Ok(count) => tell(&format!("farlink: {count} keys are let in")),
+            Err(error) => {
+                tell(&format!("farlink: {:#}; the keys of before stay", anyhow::Error::from(error)));
+            }
         }
     }
 }

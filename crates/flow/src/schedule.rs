@@ -177,9 +177,14 @@ impl Schedule {
         self.flying.values().map(|flight| flight.since.after(stale)).min()
     }
 
-    /// The receiver has it, or need not get it. False where it was not on its way.
+    /// The receiver has it, or need not get it. False where that was known.
     pub fn on_acknowledged(&mut self, unit: Unit) -> bool {
-        self.flying.remove(&unit).is_some()
+        if self.flying.remove(&unit).is_some() {
+            return true;
+        }
+        // It was given back when its stream was lost, and had arrived.
+        let again = self.again.iter().position(|given| *given == unit);
+        again.is_some_and(|at| self.again.remove(at).is_some())
     }
 
     /// The receiver got it damaged, or had it and has it no longer: then it was acknowledged, and true is returned.

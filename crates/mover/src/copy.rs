@@ -20,6 +20,7 @@ mod foretell;
 mod ledger;
 pub(crate) mod local;
 mod manner;
+mod names;
 mod outgoing;
 mod plan;
 mod receiving;

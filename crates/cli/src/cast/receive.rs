@@ -20,7 +20,8 @@ use serde_json::json;
 
 use super::end::End;
 use super::{BROKEN, INTERRUPTED, SOME};
-use crate::memory::{buffer, print};
+use crate::memory::buffer;
+use crate::output::print;
 
 /// Receive what is sent to a group.
 ///

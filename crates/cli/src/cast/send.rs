@@ -30,7 +30,7 @@ use super::table::Table;
 use super::telling::{Telling, name, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
 use crate::copy::protect;
-use crate::memory::print;
+use crate::output::print;
 
 /// Send files and trees to the receivers of a group.
 ///
@@ -75,7 +75,7 @@ pub(super) struct Send {
     /// The name of what comes by standard input
     #[arg(long, value_name = "NAME", default_value = "stdin")]
     name: String,
-    /// Begin when so many receivers are there
+    /// Begin when so many receivers are there; those that have left again do not count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     receivers: u32,
     /// Routers that packets may cross, and one
@@ -103,14 +103,15 @@ impl Send {
         // The worst of them is the answer.
         let mut worst = ExitCode::SUCCESS;
         let mut rank = 0;
-        let mut error = None;
+        let (mut error, mut unkept) = (None, None);
         for (plan, finished) in plans.iter().zip(finished) {
             let kept = file.as_mut().map(|file| file.append(&finished.record)).transpose();
             if json || kept.is_err() {
                 // Nothing that was measured is lost.
                 print(&finished.record.line());
             }
-            kept?;
+            // Of the other classes there are records, too.
+            unkept = unkept.or(kept.err());
             self.conclude(plan, &finished, plans.len() > 1);
             // A refusal is where nothing was begun.
             let is_broken = |error: &CastError| error.is_passing() || finished.progress.totals.first_pass > 0;
@@ -130,7 +131,11 @@ impl Send {
                 None => {}
             }
         }
-        error.map_or(Ok(worst), |error| Err(error.into()))
+        let Some(unkept) = unkept else { return error.map_or(Ok(worst), |error| Err(error.into())) };
+        if let Some(error) = error {
+            eprintln!("farlink: {:#}", anyhow::Error::from(error));
+        }
+        Err(unkept.into())
     }
 
     /// Says what came of a session.
@@ -188,6 +193,7 @@ impl Send {
                 hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
                 protect: self.protect,
                 receivers: self.receivers,
+                sessions: classes.len() as u32,
                 realtime: self.end.realtime,
                 piped: piped.clone(),
                 sources: sources.clone(),

@@ -8,7 +8,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
 
 use super::table::Table;
-use crate::memory::print;
+use crate::output::print;
 
 /// Says it on standard error, or as objects on standard output.
 pub(super) struct Telling {
@@ -45,6 +45,12 @@ impl Telling {
             Notice::Refused { from, reason } => {
                 self.table.say(&format!("farlink: {from} was not let in: {reason}"));
             }
+            Notice::Full { connections } => {
+                self.table.say(&format!(
+                    "farlink: {connections} connections are there, and this process may have no more files open: others \
+                     are let in when one has ended; raise the limit (ulimit -Hn)"
+                ));
+            }
             Notice::Others { by } => {
                 self.table.say(&format!(
                     "farlink: {by} sends to {group} too, and did not prove to have a session there: going on"
@@ -74,13 +80,14 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
         Notice::Joined(peer) => json!({"joined": peer_of(peer)}),
         Notice::Left(peer) => {
             let mut object = peer_of(peer);
-            object["complete"] = (!peer.is_short && peer.failed == 0).into();
+            object["complete"] = peer.is_whole().into();
             object["lost"] = peer.leave.is_none().into();
             json!({"left": object})
         }
         Notice::Refused { from, reason } => {
             json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
         }
+        Notice::Full { connections } => json!({"full": {"connections": connections}}),
         Notice::Others { by } => json!({"others": {"address": by.to_string()}}),
         Notice::Begun { path, at } => {
             json!({"begun": {"path": path, "at": rfc3339_before(monotonic().since(*at))}})
@@ -94,7 +101,8 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
         }
         Notice::Ceased => json!({"ceased": true}),
         Notice::Progress(progress) => {
-            let receivers = progress.peers.values().map(|peer| {
+            // Of who has left nothing changes any more: it was said when that was.
+            let receivers = progress.peers.values().filter(|peer| peer.is_there).map(|peer| {
                 let mut object = peer_of(peer);
                 object["products"] = peer.products.into();
                 object["failed"] = peer.failed.into();
@@ -103,7 +111,6 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
                 object["lost_packets"] = peer.report.lost.into();
                 object["repaired_bytes"] = peer.report.repaired.into();
                 object["unicast_repair_bytes"] = peer.repaired.into();
-                object["there"] = peer.is_there.into();
                 object
             });
             json!({"progress": {
@@ -127,12 +134,13 @@ pub(super) fn name(peer: &Peer) -> String {
 /// What came of it.
 pub(super) fn summary(finished: &Finished) -> String {
     let progress = &finished.progress;
-    let whole = progress.peers.values().filter(|peer| !peer.is_short && peer.failed == 0).count();
+    let (known, gone) = (progress.peers.len() as u64, progress.gone);
+    let whole = progress.peers.values().filter(|peer| peer.is_whole()).count() as u64 + gone.whole;
     let mut text = format!(
         "{} products, {} to {whole} of {} receivers",
         progress.products,
         Bytes(progress.bytes),
-        progress.peers.len()
+        known + gone.receivers
     );
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
         let rate = progress.bytes as f64 * 8.0 / seconds / 1e6;

@@ -1,7 +1,7 @@
 //! What a copy tells a person, a program and a manifest.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use farlink_wire::record::{Outcome, Record};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
-use crate::memory::{of_circuit, print};
+use crate::memory::of_circuit;
+use crate::output::{print, tell};
 
 /// Where it is told.
 #[derive(Debug)]
@@ -75,6 +76,17 @@ impl Report {
             Notice::Progress(progress) => self.progress(progress),
             Notice::File(event) => self.file(event),
             Notice::Warning(text) => self.say(&format!("farlink: {text}")),
+            Notice::Again => self.begin_again(),
+        }
+    }
+
+    /// What the manifest says is told anew.
+    fn begin_again(&mut self) {
+        if let Some((manifest, _)) = &mut self.manifest {
+            // Of a pipe nothing is taken back; what fails otherwise fails again when it is closed.
+            let _ = manifest.flush();
+            let file = manifest.get_mut();
+            let _ = file.set_len(0).and_then(|()| file.rewind());
         }
     }
 
@@ -140,7 +152,7 @@ impl Report {
                     bar.set_position(progress.bytes.min(progress.of_bytes));
                     bar.set_message(text);
                 }
-                None => eprintln!("{text}"),
+                None => tell(&text),
             }
         }
     }
@@ -160,8 +172,8 @@ impl Report {
 
     fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| tell(text)),
+            None => tell(text),
         }
     }
 

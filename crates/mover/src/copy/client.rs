@@ -22,6 +22,7 @@ use super::conversation::{End, Party, talk};
 use super::filter::Filter;
 use super::ledger::Ledger;
 use super::manner::Manner;
+use super::names::Names;
 use super::plan::{Finished, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::redial::{Redial, Redialled};
@@ -39,15 +40,14 @@ use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
 pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
-    let key = key_of(plan);
-    let mark = Mark::of(key);
+    let names = Names::of(plan);
+    let mark = Mark::of(names.command);
     let mut resume = plan.resume.unwrap_or_else(|| mark.is_set());
     mark.set();
     let mut ledger = Ledger::new(plan, notice);
     let mut attempt = 0;
     let outcome = loop {
-        ledger.begin();
-        let outcome = Attempt { plan, rules: &plan.rules, key, resume, stop }.run(&mut ledger);
+        let outcome = Attempt { plan, rules: &plan.rules, names, resume, stop }.run(&mut ledger);
         match outcome {
             Err(error)
                 // That nobody is there, or nobody has room, is told at once to who has just begun.
@@ -59,6 +59,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
                 ledger.warn(format!("{}; attempt {} of {}", chain(&error), attempt + 1, plan.retries + 1));
                 resume = true;
                 pause(attempt, stop);
+                ledger.begin_again();
             }
             other => break other,
         }
@@ -71,7 +72,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     };
     let mut interrupted = matches!(outcome, Ok(true));
     if plan.retries > 0 && matches!(outcome, Ok(false)) && !stop.is_raised() {
-        interrupted = try_again(plan, key, stop, &mut ledger);
+        interrupted = try_again(plan, names, stop, &mut ledger);
     }
     ledger.tell_what_failed();
     let error = outcome.err();
@@ -94,12 +95,12 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
 }
 
 /// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
-fn try_again(plan: &Plan, key: [u8; 16], stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
-    let Some((names, rules)) = ledger.again.begin() else { return false };
-    let what = if names == 1 { "a file that was".to_owned() } else { format!("{names} files that were") };
+fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
+    let Some((count, rules)) = ledger.again.begin() else { return false };
+    let what = if count == 1 { "a file that was".to_owned() } else { format!("{count} files that were") };
     ledger.warn(format!("trying once more {what} not read to the end"));
     let (record, bottleneck) = (ledger.record.clone(), ledger.summary.bottleneck);
-    let outcome = Attempt { plan, rules: &rules, key, resume: true, stop }.run(ledger);
+    let outcome = Attempt { plan, rules: &rules, names, resume: true, stop }.run(ledger);
     if let Err(error) = &outcome {
         ledger.warn(chain(error));
     }
@@ -117,31 +118,12 @@ fn pause(attempt: u32, stop: &Wake) {
     }
 }
 
-/// Names partial files: the same for the same copy by the same user of the same host.
-fn key_of(plan: &Plan) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new_derive_key("farlink 2026-11-21 name of a copy");
-    let mut add = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_be_bytes());
-        hasher.update(bytes);
-    };
-    add(process::host_name().as_bytes());
-    add(plan.far.to_string().as_bytes());
-    add(if plan.way == Way::Forward { b"to" } else { b"from" });
-    for source in &plan.sources {
-        add(source.as_bytes());
-    }
-    add(plan.destination.as_bytes());
-    let mut key = [0; 16];
-    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    key
-}
-
 /// One attempt at a plan.
 pub(super) struct Attempt<'a> {
     pub(super) plan: &'a Plan,
     /// What is copied of its sources.
     pub(super) rules: &'a [Rule],
-    pub(super) key: [u8; 16],
+    pub(super) names: Names,
     pub(super) resume: bool,
     pub(super) stop: &'a Wake,
 }
@@ -284,9 +266,12 @@ impl Attempt<'_> {
         let plan = self.plan;
         let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
         let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
-        let filter = Filter::new(self.rules)?.only(plan.names.as_deref())?;
+        let mut filter = Filter::new(self.rules)?.only(plan.names.as_deref())?;
         match plan.way {
             Way::Forward => {
+                if plan.far.is_local() {
+                    filter = filter.without(&root, absolute(plan.destination.as_bytes())?);
+                }
                 let mut sources = Vec::new();
                 for place in &plan.sources {
                     sources.push((Arc::clone(&root), SourcePath::new(absolute(place.as_bytes())?)?));
@@ -303,7 +288,7 @@ impl Attempt<'_> {
                 let destination =
                     Destination { path: absolute(plan.destination.as_bytes())?, several: self.several() };
                 let sink = root.open_sink(&destination.path).ok();
-                let target = Target::open(&root, &destination, self.key, options)?;
+                let target = Target::open(&root, &destination, self.names.key, options)?;
                 Ok(Prepared::Target(target, sink))
             }
         }
@@ -334,7 +319,8 @@ impl Attempt<'_> {
             sources: if forward { Vec::new() } else { plan.sources.clone() },
             destination: forward.then(|| plan.destination.clone()),
             several: self.several(),
-            key: Token(self.key),
+            key: Token(self.names.key),
+            command: Some(Token(self.names.command)),
             resume: self.resume,
             dry_run: false,
             rules: if forward { Vec::new() } else { self.rules.to_vec() },

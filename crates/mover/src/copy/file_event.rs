@@ -6,7 +6,7 @@ use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Copy, Place};
 use farlink_wire::path::bytes_of;
 
-use super::source::{LATER, SourceError};
+use super::source::SourceError;
 use crate::chain;
 
 /// What became of one name.
@@ -61,12 +61,6 @@ impl Became {
             (true, false) => Self::Failed(reason),
             (true, true) => Self::Abandoned(reason),
         }
-    }
-
-    /// What became of something whose name an earlier source has.
-    #[must_use]
-    pub fn later() -> Self {
-        Self::Skipped(LATER.to_owned())
     }
 
     /// What a file became that could not be read: what is not there, or may not be read, will not be another time.

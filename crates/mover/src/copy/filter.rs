@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use farlink_host::beneath::{Directory, Links, Status};
 use farlink_wire::message::copy::{Place, Rule};
 use farlink_wire::path::{PathError, RelativePath};
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -20,6 +21,8 @@ pub struct Filter {
     rules: Vec<Compiled>,
     /// The names that are looked at, where those are listed.
     names: Option<Arc<[RelativePath]>>,
+    /// What is copied to, beneath which directory, where that is on this host.
+    destination: Option<(Arc<Directory>, Vec<u8>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +67,7 @@ impl Filter {
         }
         let globs =
             globs.build().map_err(|error| FilterError::TooComplex { reason: error.kind().to_string() })?;
-        Ok(Self { globs, rules: compiled, names: None })
+        Ok(Self { globs, rules: compiled, names: None, destination: None })
     }
 
     /// The same, where only `names` and what is in them are looked at; all where those are absent.
@@ -76,6 +79,22 @@ impl Filter {
         let paths = names.map(|names| names.iter().map(path).collect::<Result<Arc<[_]>, _>>());
         self.names = paths.transpose()?;
         Ok(self)
+    }
+
+    /// The same, but for the directory `path` beneath `root`, which is what is copied to: it may be in what is copied.
+    pub(super) fn without(mut self, root: &Arc<Directory>, path: Vec<u8>) -> Self {
+        self.destination = Some((Arc::clone(root), path));
+        self
+    }
+
+    /// Whether this is what is copied to. It may have been made since the copy began.
+    pub(super) fn is_destination(&self, status: &Status) -> bool {
+        self.destination.as_ref().is_some_and(|(root, path)| {
+            let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
+            root.open_dir(&path[start..], Links::Follow)
+                .and_then(|directory| directory.own_status())
+                .is_ok_and(|found| found.is_same_file(status))
+        })
     }
 
     /// The names that alone are looked at, where those are listed.

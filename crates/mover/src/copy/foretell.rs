@@ -11,9 +11,10 @@ use farlink_wire::path::bytes_of;
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::CopyError;
-use super::client::{Attempt, Prepared};
+use super::client::{Attempt, Prepared, random};
 use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
+use super::names::Names;
 use super::outgoing::size;
 use super::plan::Plan;
 use super::source::{Found, SourcePath, Walk};
@@ -53,7 +54,9 @@ pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> R
 
 /// The names, as above; false where it was ended before the last.
 fn ask(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<bool, CopyError> {
-    let attempt = Attempt { plan, rules: &plan.rules, key: [0; 16], resume: false, stop };
+    // It is nobody's to take over.
+    let names = Names { command: random()?, ..Names::default() };
+    let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
             return Ok(walk(&sources, &filter, plan.length, |event| {
@@ -63,7 +66,6 @@ fn ask(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<boo
         }
         return Ok(!stop.is_raised());
     }
-    let random = || super::client::random();
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
     let Some(opened) = plan.far.open(&request, attempt.this_end(), stop)? else { return Ok(false) };
     let mut control = opened.control;
@@ -138,7 +140,7 @@ fn walk(
         let (path, bytes, what) = match found {
             Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
             Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
-            Found::Later(path) => (path.to_string(), 0, Became::later()),
+            Found::LeftOut { path, why } => (path.to_string(), 0, Became::Skipped(why.to_owned())),
             Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
         };
         tell(FileEvent { path, bytes, digest: None, what })

@@ -37,8 +37,9 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// An attempt begins, which tells of every name anew.
-    pub(super) fn begin(&mut self) {
+    /// Another attempt begins, which tells of every name anew.
+    pub(super) fn begin_again(&mut self) {
+        (self.notice)(Notice::Again);
         self.summary = Summary::default();
         self.again = Again::default();
     }

@@ -89,6 +89,16 @@ impl Outgoing {
         if unchanged { Ok(()) } else { Err(Became::Abandoned("it was changed while it was read".to_owned())) }
     }
 
+    /// Whether it is no longer what the walk found, as far as that can be told.
+    pub(crate) fn is_changed(&self) -> bool {
+        match &self.origin {
+            Origin::File { handle, open } => {
+                source(handle, open).is_ok_and(|source| matches!(source.is_unchanged(), Ok(false)))
+            }
+            Origin::Endless(_) => false,
+        }
+    }
+
     /// Bytes of a block.
     pub(crate) fn block_bytes(&self) -> u64 {
         block_bytes(self.frame.size())

@@ -78,6 +78,8 @@ pub enum Notice {
     File(FileEvent),
     /// What a person should know, though it goes on.
     Warning(String),
+    /// It is begun anew: what became of each name is told again.
+    Again,
 }
 
 /// How it goes.

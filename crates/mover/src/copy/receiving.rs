@@ -10,7 +10,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::entry::{Digest, Entry};
 use farlink_wire::frame::{File, block_bytes};
-use farlink_wire::message::copy::{Copy, Finished, Rejected, Rejection};
+use farlink_wire::message::copy::{Copy, Finished, Place, Rejected, Rejection};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
@@ -140,6 +140,11 @@ impl Incoming {
     fn writers(&self) -> MutexGuard<'_, Writers> {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Block `index` is no longer, or need no longer be known as, what was there from before; its digest, where it was.
+    fn forget(&self, index: u32) -> Option<Digest> {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner).proven.remove(&index)
+    }
 }
 
 /// What became of a block's payload.
@@ -250,10 +255,10 @@ impl Receiving {
         let mut state = self.state();
         for (path, error) in failed {
             let reason = chain(&error);
-            state
-                .outbox
-                .rejected
-                .push(Rejection { of: Rejected::Directory, reason: reason.as_str().to_owned().into() });
+            if let Ok(place) = Place::new(if path.is_root() { b"." } else { path.as_bytes() }) {
+                let of = Rejected::Directory(place);
+                state.outbox.rejected.push(Rejection { of, reason: reason.as_str().to_owned().into() });
+            }
             state.failed += 1;
             if self.manner.report {
                 let path = path.to_string();

@@ -316,6 +316,7 @@ impl Sending {
 
     /// A file cannot be read to its end.
     pub(crate) fn abandon(&self, file: &Outgoing, what: Became) {
+        let keep = !file.is_changed();
         let mut state = self.state();
         let number = file.frame.file;
         if state.files.remove(&number).is_none() {
@@ -328,7 +329,7 @@ impl Sending {
             // Of what it is the receiver may not know yet: its name comes with the data, and news of it by another way.
             state.outbox.extend(event.message());
         }
-        state.outbox.push(Copy::Abandon { file: number, reason: reason.into() });
+        state.outbox.push(Copy::Abandon { file: number, reason: reason.into(), keep });
         state.close_name(self.manner.report, event);
         drop(state);
         self.changed.notify_all();

@@ -27,6 +27,9 @@ mod standing;
 use listed::{Listed, Next};
 use once::{Once, Turn};
 
+/// Why a directory is not copied into itself.
+const ITSELF: &str = "it is the destination";
+
 /// What a walk comes upon.
 #[derive(Debug)]
 pub enum Found {
@@ -39,8 +42,13 @@ pub enum Found {
         /// What it is.
         what: Node,
     },
-    /// What is not copied, as an earlier source has something of the same name.
-    Later(RelativePath),
+    /// What is not copied although it could be.
+    LeftOut {
+        /// Its name, as the receiver would have it.
+        path: RelativePath,
+        /// Why.
+        why: &'static str,
+    },
     /// What could not be looked at. The walk goes on behind it.
     Failed {
         /// Its name, as the receiver would have it; of what has none, of what it is in.
@@ -116,6 +124,9 @@ impl<'f> Walk<'f> {
             Err(error) => return Some(failed(io::Error::new(io::ErrorKind::InvalidFilename, error))),
         };
         match tree.top().status(name) {
+            Ok(status) if status.node == Node::Directory && self.filter.is_destination(&status) => {
+                Some(self.failed("copy", path, io::Error::other(ITSELF)))
+            }
             Ok(status) => self
                 .filter
                 .admits(&path, status.node == Node::Directory)
@@ -180,9 +191,13 @@ impl<'f> Walk<'f> {
 
     /// What has this status; `None` for a directory that is merged with one of an earlier source.
     fn found(&mut self, tree: &Arc<Tree>, path: RelativePath, status: Status) -> Option<Found> {
-        let turn = self.once.turn(&path, status.node == Node::Directory);
+        let is_dir = status.node == Node::Directory;
+        if is_dir && !path.is_root() && self.filter.is_destination(&status) {
+            return Some(Found::LeftOut { path, why: ITSELF });
+        }
+        let turn = self.once.turn(&path, is_dir);
         if turn == Turn::Later {
-            return Some(Found::Later(path));
+            return Some(Found::LeftOut { path, why: LATER });
         }
         let kind = match status.node {
             Node::File => Kind::File { size: status.size },

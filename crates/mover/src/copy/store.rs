@@ -32,14 +32,24 @@ pub struct Standing {
     making: Mutex<()>,
     /// Nobody waits any more for it to be made.
     stopped: AtomicBool,
+    /// What stands there could not be read: nothing of it is taken over.
+    unreadable: AtomicBool,
 }
 
 impl Store {
     /// For `held`, which may be the file that comes.
     #[must_use]
     pub fn standing(held: Held, entry: Entry, block_bytes: u64, sparse: bool) -> Self {
-        let (instead, making, stopped) = (OnceLock::new(), Mutex::default(), AtomicBool::new(false));
-        Self::Held(Box::new(Standing { held, entry, block_bytes, sparse, instead, making, stopped }))
+        Self::Held(Box::new(Standing {
+            held,
+            entry,
+            block_bytes,
+            sparse,
+            instead: OnceLock::new(),
+            making: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            unreadable: AtomicBool::new(false),
+        }))
     }
 
     /// Whether all or much of it must be read to know what is there already.
@@ -59,7 +69,7 @@ impl Store {
     pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
         match self {
             Self::Partial(partial) => partial.proven(progress),
-            Self::Held(standing) => standing.held.proven(progress),
+            Self::Held(standing) => standing.proven(progress),
             Self::Sink(_) => Ok(Vec::new()),
         }
     }
@@ -180,7 +190,10 @@ impl Store {
             Self::Partial(partial) => partial.finish(entry),
             Self::Held(standing) => match standing.instead.get() {
                 Some(partial) => partial.finish(entry),
-                None => target.keep(&standing.held, entry),
+                // Another's file, say, whose time is another: one of our own takes its place.
+                None => {
+                    target.keep(&standing.held, entry).or_else(|_| standing.instead(target)?.finish(entry))
+                }
             },
             Self::Sink(_) => Ok(()),
         }
@@ -221,6 +234,20 @@ impl Store {
 }
 
 impl Standing {
+    /// The blocks that it has. A disk that fails where it stands has none of it: all of the file comes again, and is put elsewhere.
+    fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
+        let mut goes_on = true;
+        let proven = self.held.proven(&mut |bytes| {
+            goes_on = progress(bytes);
+            goes_on
+        });
+        if proven.is_err() && goes_on {
+            self.unreadable.store(true, Ordering::Relaxed);
+            return Ok(Vec::new());
+        }
+        proven
+    }
+
     /// The partial file in place of what stands there, with its content: made when it is first needed.
     fn instead(&self, target: &Target) -> Result<&Partial, TargetError> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,6 +255,9 @@ impl Standing {
             return Ok(partial);
         }
         let partial = target.partial(&self.entry, self.block_bytes, self.sparse)?;
+        if self.unreadable.load(Ordering::Relaxed) {
+            return Ok(self.instead.get_or_init(|| partial));
+        }
         // A run that takes this one up finds in the journal what is in it from now on.
         let copied = self.held.blocks(
             &mut |offset, piece| {
@@ -257,6 +287,26 @@ mod tests {
     use super::*;
 
     const BLOCK: u64 = 1 << 20;
+
+    #[test]
+    fn what_stands_there_and_cannot_be_read_is_replaced() {
+        let scratch = Scratch::new("unreadable");
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        let content: Vec<u8> = (0..BLOCK * 5 / 2).map(|at| (at / 4096 + at % 251) as u8).collect();
+        let big = scratch.0.join("big");
+        fs::write(&big, &content).unwrap();
+        let entry = file("big", content.len() as u64);
+        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry.clone(), BLOCK, false);
+        // It ends before its end: that is an error as one of the disk is.
+        File::options().write(true).open(&big).unwrap().set_len(BLOCK + 5).unwrap();
+        assert_eq!(store.proven(&mut |_| true).unwrap(), []);
+        for (at, block) in (0..).zip(content.chunks(BLOCK as usize)) {
+            store.write_at(&target, at * BLOCK, block).unwrap();
+        }
+        store.finish(&target, &entry).unwrap();
+        assert!(fs::read(&big).unwrap() == content);
+        assert_eq!(scratch.names(), ["big"]);
+    }
 
     #[test]
     fn a_run_that_takes_up_a_changed_file_finds_what_stood_there() {

@@ -51,7 +51,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
             Found::Skipped { path, what } => {
                 lack(sending, path.to_string(), Became::Skipped(what.to_string()));
             }
-            Found::Later(path) => lack(sending, path.to_string(), Became::later()),
+            Found::LeftOut { path, why } => lack(sending, path.to_string(), Became::Skipped(why.to_owned())),
             Found::Failed { path, error } => {
                 lack(sending, path.to_string(), Became::Failed(chain(&error)));
             }

@@ -85,16 +85,23 @@ impl Target {
         Ok(Self { placing, options, key, directories: Mutex::default(), prefix, numbers })
     }
 
-    /// Does `attempt` where `entry` belongs, and once more where a directory that was held open turned out to be gone.
+    /// Does `attempt` where `entry` belongs, and once more where a directory that was held open turned out to be gone, or one that is ours
+    /// was for reading only: as an earlier run left it, whose source's is.
     fn placed<T>(
         &self,
         entry: &Entry,
         attempt: impl Fn(Place) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
-        match attempt(self.placing.place(entry)?) {
+        let tried = || attempt(self.placing.place(entry)?);
+        match tried() {
             Err(TargetError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 self.placing.forget();
-                attempt(self.placing.place(entry)?)
+                tried()
+            }
+            Err(TargetError::System { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied && self.open_up_to(&entry.path) =>
+            {
+                tried()
             }
             other => other,
         }
@@ -154,7 +161,11 @@ impl Target {
 /// Removes a temporary file or link, unless somebody is writing it.
 fn remove_unused(directory: &Directory, name: &[u8]) -> bool {
     let unused = match directory.status(name).map(|status| status.node) {
-        Ok(Node::File) => directory.open_write(name).is_ok_and(|file| file.try_lock().is_ok()),
+        // One that got its mode already may be for reading only.
+        Ok(Node::File) => directory
+            .open_write(name)
+            .or_else(|_| directory.open_read(name))
+            .is_ok_and(|file| file.try_lock().is_ok()),
         // A link is made and renamed at once: that it is still there means that nobody will.
         Ok(Node::Symlink) => true,
         _ => false,

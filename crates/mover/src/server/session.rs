@@ -139,7 +139,7 @@ impl House {
             }
             _ => Kind::Clear,
         };
-        let name = (guest.known.as_ref().map(|(key, _)| *key), request.key);
+        let name = (guest.known.as_ref().map(|(key, _)| *key), request.command.unwrap_or(request.key));
         let until = monotonic().after(self.limits.patience.min(request.patience.get()));
         let turn = self.copies.enter(name, until).map_err(|error| SessionError::refused(chain(&error)))?;
         // After the turn: the session that had it before gave its own back.

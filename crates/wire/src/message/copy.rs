@@ -129,6 +129,9 @@ pub struct Request {
     pub several: bool,
     /// Names partial files: the same for the same copy.
     pub key: Token,
+    /// Names the command, by what it selects of that, too: who begins it again takes it over. `key` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Token>,
     /// Whether an earlier attempt of this copy did not end well: ask what is there before sending it.
     pub resume: bool,
     /// Say what would be copied, and copy nothing: of [`Way::Reverse`].
@@ -226,15 +229,15 @@ pub struct Rejection {
 }
 
 /// What was not copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejected {
     /// A file that comes in blocks.
     File(u32),
     /// An entry of a pack.
     Item(u32, u32),
-    /// A directory's mode or times, at the end.
-    Directory,
+    /// The mode or times of this directory, at the end.
+    Directory(Place),
 }
 
 /// Time that an end's threads spent, all together.
@@ -328,6 +331,9 @@ pub enum Copy {
         file: u32,
         /// Why.
         reason: Text,
+        /// Whether it is as it was, so that what came of it is worth keeping.
+        #[serde(default)]
+        keep: bool,
     },
     /// Sender, where it is the server: a name that it does not copy, and why.
     Skipped {

@@ -45,6 +45,8 @@ impl Receiving {
             if *closed || !self.wants(incoming.frame.file, index) {
                 return Ok(());
             }
+            // What was there of it from before is so no longer, as a whole.
+            incoming.forget(index);
             if writers.on_write(index, stream) {
                 incoming.store.write_at(&self.manner.target, offset, piece)
             } else {

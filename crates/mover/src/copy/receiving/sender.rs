@@ -14,7 +14,7 @@ impl Receiving {
     pub(crate) fn on_message(self: &Arc<Self>, message: Copy) -> Result<bool, CopyError> {
         match message {
             // What it is called, and why, comes by itself where that is of interest here.
-            Copy::Abandon { file, .. } => self.on_abandon(file)?,
+            Copy::Abandon { file, keep, .. } => self.on_abandon(file, keep)?,
             Copy::Same(units) => {
                 for unit in units {
                     self.on_same(unit)?;
@@ -45,7 +45,7 @@ impl Receiving {
         Ok(false)
     }
 
-    fn on_abandon(self: &Arc<Self>, file: u32) -> Result<(), CopyError> {
+    fn on_abandon(self: &Arc<Self>, file: u32, keep: bool) -> Result<(), CopyError> {
         let mut state = self.state();
         self.check_numbers(&state)?;
         let incoming = state.files.remove(&file);
@@ -53,8 +53,11 @@ impl Receiving {
         state.unproven.retain(|waiting| waiting.frame.file != file);
         state.entries += u64::from(state.arrivals.on_closed(file));
         drop(state);
-        if let Some(incoming) = incoming {
-            incoming.store.abandon();
+        match incoming {
+            // What was written of it is the source's as it is still: the next run goes on from there.
+            Some(incoming) if keep => incoming.store.leave(),
+            Some(incoming) => incoming.store.abandon(),
+            None => {}
         }
         self.settle_later();
         Ok(())
@@ -66,16 +69,22 @@ impl Receiving {
             return Err(CopyError::OutOfPlace { what: "a pack that is the same" });
         };
         let Some(incoming) = self.state().files.get(&file).map(Arc::clone) else { return Ok(()) };
-        let proven = incoming.digests.lock().ok().and_then(|mut digests| digests.proven.remove(&index));
-        match proven {
-            Some(digest) => {
-                self.state().done += block_length(&incoming.frame, index);
-                if self.mark_quietly(&incoming, index, digest)? {
-                    self.later(Chore::Store(incoming));
-                }
-                Ok(())
+        // Nobody writes to it meanwhile.
+        let writers = incoming.writers();
+        let Some(digest) = incoming.forget(index) else {
+            if self.wants(file, index) {
+                // Another connection began to bring it, too: what is there is neither the one nor the other.
+                self.state().outbox.damaged.push(unit);
+                self.wake.raise();
             }
-            None => Ok(()),
+            return Ok(());
+        };
+        self.state().done += block_length(&incoming.frame, index);
+        let last = self.mark_quietly(&incoming, index, digest)?;
+        drop(writers);
+        if last {
+            self.later(Chore::Store(incoming));
         }
+        Ok(())
     }
 }

@@ -229,10 +229,10 @@ fn where_one_of_two_connections_breaks_the_other_brings_the_block() {
 #[test]
 fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
     let early = Spoiled::new("early");
-    let path = farlink_wire::message::copy::Place::new(b"late".to_vec()).unwrap();
+    let path = Place::new(b"late".to_vec()).unwrap();
     let reason = || "it was changed while it was read".to_owned().into();
     early.receiving.on_message(Copy::Skipped { path, reason: reason(), failed: true, again: true }).unwrap();
-    early.receiving.on_message(Copy::Abandon { file: 1, reason: reason() }).unwrap();
+    early.receiving.on_message(Copy::Abandon { file: 1, reason: reason(), keep: false }).unwrap();
     let frame = File { file: 1, entry: file("late", SIZE), sparse: false };
     assert!(early.receiving.open(frame).unwrap().is_none());
     let [event] = &early.receiving.take_events()[..] else { panic!("one name") };
@@ -282,12 +282,44 @@ fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
 }
 
 #[test]
+fn a_block_that_is_said_to_be_the_same_while_it_is_written_anew_is_not_taken_for_what_was_there() {
+    let first = Spoiled::of("halved", false, true);
+    (0..2).for_each(|index| first.comes(index));
+    let Spoiled { scratch, receiving, incoming, .. } = first;
+    drop((receiving, incoming));
+    let again = Spoiled::on(scratch, false, true, true);
+    again.receiving.prove();
+    assert_eq!(again.told(), [(0, 2)]);
+    // One connection has compared it, and another begins to bring it.
+    again.piece((0, 1), 0, false);
+    again.receiving.on_message(Copy::Same(vec![Unit::Block(0, 0), Unit::Block(0, 1)])).unwrap();
+    assert_eq!(again.said(), (vec![Unit::Block(0, 0)], false, false), "it is asked for again");
+    (1..4).for_each(|piece| again.piece((0, 1), piece, false));
+    again.whole((0, 1), false);
+    (2..Spoiled::blocks()).for_each(|index| again.comes(index));
+    assert!(again.stored());
+}
+
+#[test]
+fn what_came_of_a_file_stays_where_its_source_is_as_it_was_and_could_not_be_read() {
+    for keep in [true, false] {
+        let first = Spoiled::of(if keep { "kept" } else { "changed" }, false, false);
+        (0..2).for_each(|index| first.comes(index));
+        let reason = "read: Input/output error".to_owned().into();
+        first.receiving.on_message(Copy::Abandon { file: 0, reason, keep }).unwrap();
+        let again = first.again();
+        again.receiving.prove();
+        assert_eq!(again.told(), [(0, if keep { 2 } else { 0 })]);
+    }
+}
+
+#[test]
 fn a_file_that_is_given_up_does_not_wait_to_be_looked_at() {
     let again = Spoiled::begun("unwaited");
     // Here, where it is open, and where it waits.
     assert_eq!(Arc::strong_count(&again.incoming), 3);
     let reason = "it was changed while it was read".to_owned().into();
-    again.receiving.on_message(Copy::Abandon { file: 0, reason }).unwrap();
+    again.receiving.on_message(Copy::Abandon { file: 0, reason, keep: false }).unwrap();
     assert_eq!(Arc::strong_count(&again.incoming), 1);
 }
 
@@ -320,7 +352,8 @@ fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes
 #[test]
 fn numbers_with_gaps_take_memory_that_must_be_there() {
     let gaps = Spoiled::of("gaps", false, false);
-    let abandon = |file| gaps.receiving.on_message(Copy::Abandon { file, reason: String::new().into() });
+    let reason = || String::new().into();
+    let abandon = |file| gaps.receiving.on_message(Copy::Abandon { file, reason: reason(), keep: false });
     (0..=RUNS_AT_ONCE as u32).for_each(|at| assert!(abandon(2 + 2 * at).is_ok()));
     assert!(matches!(abandon(1 << 30), Err(CopyError::Memory)));
 }

@@ -78,8 +78,10 @@ impl State {
     }
 
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
-        self.schedule.on_acknowledged(unit);
+        let is_news = self.schedule.on_acknowledged(unit);
         match unit {
+            // What went twice is said to be there twice.
+            Unit::Block(..) if !is_news => {}
             Unit::Block(file, index) => {
                 let bytes = self.files.get(&file).map_or(0, |file| file.block_length(index));
                 self.tally.acknowledged += bytes;
@@ -143,10 +145,10 @@ impl State {
                     );
                 }
             }
-            Rejected::Directory => {
+            Rejected::Directory(path) => {
                 self.tally.failed += 1;
                 if report {
-                    let path = String::new();
+                    let path = path.to_string();
                     self.events.push(FileEvent {
                         path,
                         bytes: 0,

@@ -69,6 +69,31 @@ fn a_file_for_whose_blocks_there_is_no_memory_is_named_and_another_that_takes_le
 }
 
 #[test]
+fn a_block_that_is_said_to_be_there_twice_is_counted_once() {
+    let sending = sending(manner(None));
+    (0..2).for_each(|stream| sending.on_stream(stream, SocketFacts::of(None)));
+    let device = fs::File::open("/dev/zero").unwrap();
+    let size = 3 << 20;
+    let frame = |number| File { file: number, entry: file("twice", size), sparse: false };
+    sending.supply_file(|number| Outgoing::endless(frame(number), device));
+    let next = |stream| match sending.next_task(stream) {
+        Some(Job::Block { file, index, .. }) => (index, file.block_length(index)),
+        other => panic!("{other:?}"),
+    };
+    let there = |index| sending.on_message(Copy::Acknowledged(vec![Unit::Block(0, index)])).unwrap();
+    let (first, length) = next(0);
+    there(first);
+    there(first);
+    assert_eq!(sending.tally().acknowledged, length);
+    // Its connection is lost, and it had arrived: that is heard before another has it.
+    let (second, more) = next(0);
+    sending.on_lost(0);
+    there(second);
+    assert_eq!(sending.tally().acknowledged, length + more);
+    assert!(next(1).0 != second);
+}
+
+#[test]
 fn that_all_was_sent_is_said_behind_all_that_lacks() {
     let sending = sending(manner(None));
     sending.on_stream(0, SocketFacts::of(None));

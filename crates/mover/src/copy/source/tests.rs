@@ -50,7 +50,7 @@ fn line(found: &Found) -> String {
             Kind::Symlink { target } => format!("{} -> {}", entry.path, readable(target)),
         },
         Found::Skipped { path, what } => format!("{path} is {what}"),
-        Found::Later(path) => format!("{path} is later"),
+        Found::LeftOut { path, .. } => format!("{path} is later"),
         Found::Failed { path, error } => format!("{path} failed: {}", chain(error)),
     }
 }

@@ -30,7 +30,8 @@ struct Row {
 }
 
 impl Directories {
-    /// Keeps what the directory `path` will be; false where there are more than can be kept.
+    /// Keeps what the directory `path` will be, with [`AS_IT_IS`] for nanoseconds but for its time; false where there are more than can be
+    /// kept.
     fn add(&mut self, path: &RelativePath, metadata: &Metadata) -> bool {
         if self.rows.len() >= MANY.max(2 * self.distinct) {
             self.compact();
@@ -90,13 +91,14 @@ impl Target {
         if entry.path.is_root() {
             self.placing.expect(&entry.path)?;
             let tree = self.placing.become_directory()?;
-            open_up(tree.top());
+            let _ = open_up(tree.top());
         } else {
             self.placed(entry, |place| {
                 let failed = |error| TargetError::of("make the directory", place.shown.clone(), error);
                 match place.directory.make_dir(&place.name, mode | OWNERS) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        open_up(&place.directory.open_dir(&place.name, Links::Refuse).map_err(failed)?);
+                        let _ =
+                            open_up(&place.directory.open_dir(&place.name, Links::Refuse).map_err(failed)?);
                         Ok(())
                     }
                     made => made.map_err(failed),
@@ -109,6 +111,30 @@ impl Target {
         } else {
             Err(TargetError::TooManyDirectories { most: MOST })
         }
+    }
+
+    /// Lets us write in the directories that `path` is in, those of the transfer that are ours: they may be said behind what is in them.
+    /// Where they are not said at all they have their modes back at the end. Whether there was anything to let us in by.
+    pub(super) fn open_up_to(&self, path: &RelativePath) -> bool {
+        let Some(tree) = self.placing.tree() else { return false };
+        let mut directories = self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ours = false;
+        let mut above: Vec<_> = std::iter::successors(path.parent(), RelativePath::parent).collect();
+        above.retain(|above| !above.is_root() || self.placing.is_several());
+        for above in above.into_iter().rev() {
+            let Ok(directory) = tree.directory(&above) else { break };
+            match open_up(&directory) {
+                Ok(Some(mode)) => {
+                    ours = true;
+                    let metadata = Metadata { mode, mtime_s: 0, mtime_ns: AS_IT_IS };
+                    let _ = directories.add(&above, &metadata);
+                }
+                // Another thread did it meanwhile.
+                Ok(None) => ours = true,
+                Err(_) => {}
+            }
+        }
+        ours
     }
 
     /// Gives the directories of the transfer their modes and times, the deepest first: nothing may be put in them after this. Returns
@@ -138,7 +164,9 @@ impl Target {
             let finished = || {
                 let directory = tree.directory(&path)?;
                 let syncing = self.options.fsync.then(|| directory.syncing()).transpose()?;
-                directory.set_mtime(row.mtime_s, row.mtime_ns)?;
+                if row.mtime_ns != AS_IT_IS {
+                    directory.set_mtime(row.mtime_s, row.mtime_ns)?;
+                }
                 // Last: it may take away the right to do anything here.
                 directory.set_mode(row.mode)?;
                 syncing.map_or(Ok(()), |syncing| syncing.sync_all())
@@ -152,16 +180,22 @@ impl Target {
     }
 }
 
-/// Lets the owner of a directory that was there write in it, where that is who we are.
-fn open_up(directory: &Directory) {
-    // Best effort: what cannot be written in will be said of what should be put there.
-    if let Ok(status) = directory.own_status()
-        && status.mode & OWNERS != OWNERS
-        && status.owner == namespace::user()
-    {
-        let _ = directory.set_mode(status.mode | OWNERS);
+/// Lets the owner of a directory that was there write in it, where that is who we are: the mode that it had, where it is another now. What
+/// cannot be written in will be said of what should be put there.
+fn open_up(directory: &Directory) -> io::Result<Option<u16>> {
+    let status = directory.own_status()?;
+    if status.owner != namespace::user() {
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
+    if status.mode & OWNERS == OWNERS {
+        return Ok(None);
+    }
+    directory.set_mode(status.mode | OWNERS)?;
+    Ok(Some(status.mode))
 }
+
+/// Instead of nanoseconds: the time stays what it is. No time has as many.
+const AS_IT_IS: u32 = u32::MAX;
 
 /// What the owner needs to put something in a directory.
 const OWNERS: u16 = 0o700;

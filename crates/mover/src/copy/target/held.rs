@@ -43,10 +43,15 @@ impl Target {
     /// beside it.
     ///
     /// # Errors
-    /// [`TargetError`].
+    /// [`TargetError`], as where somebody else owns it and its mode or time is another.
     pub fn keep(&self, held: &Held, entry: &Entry) -> Result<(), TargetError> {
         let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
-        self.set_metadata(&held.file, &entry.metadata).map_err(failed)?;
+        let metadata = &entry.metadata;
+        if status_of(&held.file).map_err(failed)?.mode != metadata.mode & self.options.mode_mask
+            || !held.has_time_of(metadata)
+        {
+            self.set_metadata(&held.file, metadata).map_err(failed)?;
+        }
         if self.options.fsync {
             // An earlier run may not have been asked to, or may have ended before it did.
             held.file.sync_all().and_then(|()| held.place.directory.sync()).map_err(failed)?;

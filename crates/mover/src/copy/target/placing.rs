@@ -24,6 +24,7 @@ pub(super) struct Placing {
     /// What the destination is in, and its name there; `None` where it was found as a directory.
     outer: Option<(Arc<Directory>, Vec<u8>)>,
     inside: OnceLock<Tree>,
+    several: bool,
     shown: String,
     expected: Option<Vec<Vec<u8>>>,
 }
@@ -52,7 +53,9 @@ impl Placing {
         // A name that stands for a directory cannot be given to anything else.
         let directory =
             destination.several || destination.path.ends_with(b"/") || matches!(name, b"" | b"." | b"..");
-        let placing = |outer| Self { outer, inside: OnceLock::new(), shown: shown.clone(), expected };
+        let several = destination.several;
+        let placing =
+            |outer| Self { outer, inside: OnceLock::new(), several, shown: shown.clone(), expected };
         match containment.open_dir(path, Links::Follow) {
             Ok(found) => {
                 let placing = placing(None);
@@ -77,6 +80,16 @@ impl Placing {
             placing.become_directory()?;
         }
         Ok(placing)
+    }
+
+    /// The destination, where it is a directory by now.
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        self.inside.get()
+    }
+
+    /// Whether there are several sources, or what is in a directory is copied: then the destination may be one of those that are said.
+    pub(super) const fn is_several(&self) -> bool {
+        self.several
     }
 
     /// The destination, readable.

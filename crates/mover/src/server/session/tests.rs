@@ -14,6 +14,7 @@ fn request(token: u8) -> copy::Request {
         destination: Some(Place::new(b"/dev/null".to_vec()).unwrap()),
         several: false,
         key: Token([7; 16]),
+        command: None,
         resume: false,
         dry_run: false,
         rules: Vec::new(),

@@ -1,0 +1,173 @@
+"""What an ordinary user may not read, write or change is named, and the rest is copied."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from copying import BLOCK, DONE, SOME_FAILED, differences, leftovers, modified_ns, understood
+from emulation import FARLINK, Ended, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def ordinary() -> Iterator[Path]:
+    """A directory of an ordinary user, with the binary."""
+    directory = Path(tempfile.mkdtemp(prefix="ordinary-user-"))
+    try:
+        directory.chmod(0o755)
+        shutil.copy2(FARLINK, directory / "farlink")
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def as_nobody(place: Path, *words: str) -> Ended:
+    """`farlink WORDS` as an ordinary user: root may read and write everything."""
+    become = []
+    if os.geteuid() == 0:
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return run([*become, "env", f"XDG_STATE_HOME={place}/state", f"{place}/farlink", *words])
+
+
+def given_away(*paths: Path) -> None:
+    """Make `paths` the ordinary user's."""
+    if os.geteuid() == 0:
+        for path in paths:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+def test_an_unreadable_file_is_named_and_the_others_are_copied(ordinary: Path) -> None:
+    source, there = ordinary / "unreadable", ordinary / "unreadable-there"
+    for directory in (source, source / "open", source / "closed", there):
+        directory.mkdir()
+    names = ["a", "open/small", "open/large", "closed/within", "z"]
+    for name in names:
+        (source / name).write_bytes(random.Random(name).randbytes(2 * BLOCK if "large" in name else 99))
+    (source / "secret-small").write_bytes(b"secret")
+    (source / "secret-large").write_bytes(bytes(2 * BLOCK))
+    given_away(there, source, *source.rglob("*"))
+    for name in ("secret-small", "secret-large", "closed"):
+        (source / name).chmod(0)
+    ended = as_nobody(ordinary, "copy", f"{source}/", str(there), "--json")
+    (source / "closed").chmod(0o755)
+    copied = understood(ended)
+    assert copied.status == SOME_FAILED, ended
+    for name in ("secret-small", "secret-large", "closed"):
+        assert copied.outcome(name) == "failed"
+        assert "Permission denied" in copied.names[name]["reason"]
+        assert any(name in line and "Permission denied" in line for line in ended.stderr.splitlines())
+    assert not list(there.glob("secret*"))
+    for name in ("a", "open/small", "open/large", "z"):
+        assert (there / name).read_bytes() == (source / name).read_bytes()
+        assert copied.outcome(name) == "copied"
+    assert leftovers(there) == []
+    # A script can do the failures again, and only these.
+    assert copied.record["outcome"] == "failed"
+    assert copied.record["files"] >= 4
+
+
+def test_a_directory_that_may_not_be_written_to_is_named(ordinary: Path) -> None:
+    source, there = ordinary / "readable", ordinary / "read-only-there"
+    for directory in (source, source / "open", there, there / "locked"):
+        directory.mkdir()
+    (source / "locked").mkdir()
+    (source / "locked" / "file").write_bytes(b"file")
+    (source / "open" / "file").write_bytes(b"file")
+    given_away(source, *source.rglob("*"), there)
+    (there / "locked").chmod(0o555)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json"))
+    if os.geteuid() == 0:
+        # It is root's, and so neither written to nor changed.
+        assert copied.status == SOME_FAILED
+        assert "Permission denied" in copied.names["locked/file"]["reason"]
+    assert (there / "open" / "file").read_bytes() == b"file"
+    assert leftovers(there) == []
+
+
+@pytest.mark.parametrize("options", [(), ("--resume",)], ids=["anew", "resumed"])
+def test_what_is_in_a_directory_for_reading_only_is_copied_again(
+    ordinary: Path, options: tuple[str, ...]
+) -> None:
+    # The source's mode is that of the copy, in which the next command writes.
+    source = ordinary / f"closed-{len(options)}"
+    there = ordinary / f"closed-{len(options)}-there"
+    for directory in (source, source / "in", source / "in" / "it", there):
+        directory.mkdir()
+    for name, size in (("large", BLOCK + 5), ("in/it/large", 2 * BLOCK), ("in/small", 9)):
+        (source / name).write_bytes(random.Random(name).randbytes(size))
+    given_away(there, source, *source.rglob("*"))
+    for directory in (source / "in" / "it", source / "in", source):
+        directory.chmod(0o555)
+    for version in range(2):
+        changed = source / "in" / "it" / "large"
+        changed.write_bytes(random.Random(version).randbytes(2 * BLOCK))
+        copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json", *options))
+        assert copied.status == DONE, copied
+        assert {line["outcome"] for line in copied.names.values()} <= {"copied", "same"}
+        assert differences(source, there) == []
+        assert {path.stat().st_mode & 0o777 for path in (there, there / "in", there / "in" / "it")} == {0o555}
+    assert leftovers(there) == []
+
+
+def test_a_directory_that_its_owner_closed_and_that_is_not_copied_stays_closed(
+    ordinary: Path,
+) -> None:
+    source, there = ordinary / "into-closed", ordinary / "closed-by-its-owner"
+    source.write_bytes(bytes(2 * BLOCK))
+    there.mkdir()
+    given_away(source, there)
+    there.chmod(0o555)
+    ended = as_nobody(ordinary, "copy", str(source), str(there))
+    assert ended.status != DONE
+    assert "Permission denied" in ended.stderr
+    assert there.stat().st_mode & 0o777 == 0o555
+    assert list(there.iterdir()) == []
+
+
+def test_a_file_of_another_that_is_the_same_stays_or_is_replaced(ordinary: Path) -> None:
+    source, there = ordinary / "mine", ordinary / "of-several"
+    content = random.Random(3).randbytes(3 * BLOCK)
+    source.mkdir()
+    there.mkdir()
+    for name in ("as-it-is", "touched"):
+        (source / name).write_bytes(content)
+        shutil.copy2(source / name, there / name)
+    os.utime(there / "touched", (1, 1))
+    stays = (there / "as-it-is").stat().st_ino
+    given_away(source, *source.iterdir(), there)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json", "--resume"))
+    assert copied.status == DONE, copied
+    for name in ("as-it-is", "touched"):
+        assert (there / name).read_bytes() == content
+        assert modified_ns(there / name) == modified_ns(source / name)
+    assert (there / "as-it-is").stat().st_ino == stays
+    assert leftovers(there) == []
+
+
+def test_a_directory_of_another_whose_mode_stays_is_named(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "with-modes", ordinary / "without-modes"
+    for directory in (source, source / "theirs", there, there / "theirs"):
+        directory.mkdir()
+    (source / "theirs" / "file").write_bytes(b"file")
+    (source / "theirs").chmod(0o750)
+    given_away(source, *source.rglob("*"), there)
+    (there / "theirs").chmod(0o777)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json"))
+    assert copied.status == SOME_FAILED, copied
+    assert "" not in copied.names
+    assert copied.outcome("theirs") == "failed"
+    assert "not permitted" in copied.names["theirs"]["reason"]
+    assert (there / "theirs" / "file").read_bytes() == b"file"
