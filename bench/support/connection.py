@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -17,6 +18,8 @@ ROOT = Path(__file__).parents[2]
 # Touching kernel memory beforehand takes seconds.
 START_LIMIT_S = 120.0
 FARLINK = os.environ.get("FARLINK") or str(ROOT / "target" / "release" / "farlink")
+# A bench may have several connections at a time.
+NUMBERS = itertools.count(1)
 
 
 class Connection:
@@ -24,7 +27,7 @@ class Connection:
 
     def __init__(self, *options: str) -> None:
         self.options = options
-        self.name = f"bench-{os.getpid()}"
+        self.name = f"bench-{os.getpid()}-{next(NUMBERS)}"
 
     def __enter__(self) -> Self:
         command = [FARLINK, "emulate", "--name", self.name, "--json", *self.options]
