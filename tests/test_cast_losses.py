@@ -43,12 +43,45 @@ def test_a_file_that_cannot_be_read_is_named_to_who_comes_after_that_too(
             code, record = late.end()
             assert (code, record["cast"]["failed"]) == (1, 1)
             assert "not stored" in late.complaints()
+        # So is what is not sent, once, whoever lacks it.
+        not_sent = sending.until("reason")
         code, record = first.end()
         status, _ = sending.end()
+        complaints = sending.complaints().splitlines()
     assert (code, record["cast"]["failed"], status) == (1, 1, 1)
+    assert (not_sent["path"], not_sent["outcome"]) == ("b", "failed")
+    assert "No such file" in not_sent["reason"]
+    assert [line for line in complaints if "not sent" in line] == [
+        f"farlink: b: not sent, {not_sent['reason']}"
+    ]
     for into in ("first", "late"):
         assert files(tmp_path / into) == files(top)
         assert leftovers(tmp_path / into) == []
+
+
+def test_a_file_that_is_changed_while_it_is_sent_is_named_and_not_stored(
+    star: Emulation, tmp_path: Path
+) -> None:
+    top = tmp_path / "source"
+    sizes = {"a": 20_000_000, "b": 5_000, "c": 3_000_000, "d": 4_000_000}
+    sources = [file_of(top / name, size) for name, size in sizes.items()]
+    with (
+        receiver(star, "b", tmp_path / "b") as receiving,
+        sender(star, *sources, options=wait_for(1)) as sending,
+    ):
+        while receiving.until("progress")["progress"]["bytes"] < 1_000_000:
+            pass
+        for grown in sources[1:3]:
+            with grown.open("ab") as file:
+                file.write(b"and more")
+        told = [sending.until("reason") for _ in range(2)]
+        code, record = receiving.end()
+        status, _ = sending.end()
+    assert [(each["path"], each["outcome"]) for each in told] == [("b", "failed"), ("c", "failed")]
+    assert {each["reason"] for each in told} == {"it was changed while it was sent"}
+    assert (status, code, record["cast"]["failed"]) == (1, 1, 2)
+    assert sorted(files(tmp_path / "b")) == ["a", "d"]
+    assert leftovers(tmp_path / "b") == []
 
 
 def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_short(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from casting import Running, kill, receiver, sender, wait_for
+from casting import Running, file_of, files, kill, receiver, sender, tell, wait_for
 from copying import leftovers
 from emulation import Emulation
 
@@ -116,3 +117,48 @@ def test_one_that_is_started_again_before_the_session_begins_counts_once(
                 codes = [again.end()[0], second.end()[0]]
         status, record = sending.end()
     assert (status, codes, whole(record)) == (0, [0, 0], [True, True])
+
+
+def test_one_that_leaves_before_the_session_begins_is_not_counted(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with sender(star, large, options=wait_for(2)) as sending:
+        with receiver(star, HOST, tmp_path / "left") as first:
+            sending.until("joined")
+            first.until("joined")
+            tell(star, f"--into {tmp_path / 'left'} ", signal.SIGINT)
+            first.wait()
+        assert not sending.until("left")["left"]["lost"]
+        with receiver(star, HOST, one) as second:
+            sending.until("joined")
+            assert [sending.until("progress")["progress"]["products"] for _ in range(4)] == [0] * 4
+            with receiver(star, HOST, two) as third:
+                codes = [second.end()[0], third.end()[0]]
+        status, record = sending.end()
+        said = sending.complaints()
+    # It lacks nothing: there was nothing that it could have.
+    assert (status, codes, whole(record), said) == (0, [0, 0], [True, True], "")
+
+
+def test_more_receivers_than_a_sender_has_descriptors_for_keep_no_file_from_being_read(
+    star: Emulation, tmp_path: Path
+) -> None:
+    top = tmp_path / "source"
+    for number in range(20):
+        file_of(top / f"{number}", 100_000 + number)
+    # Of 64 descriptors a few are for receivers; all of these would take them all.
+    few = ("prlimit", "--nofile=64:64")
+    with contextlib.ExitStack() as stack:
+        sending = stack.enter_context(sender(star, top, options=wait_for(6), through=few, rate="10mbit"))
+        one = stack.enter_context(receiver(star, "c", tmp_path / "c"))
+        sending.until("joined")
+        others = [stack.enter_context(receiver(star, HOST, "null:")) for _ in range(49)]
+        assert sending.until("full")["full"]["receivers"] == 6
+        code, record = one.end()
+        status, sent = sending.end()
+    assert (code, status, sent["outcome"]) == (0, 0, "ok"), sent
+    assert record["cast"]["failed"] == 0
+    assert files(tmp_path / "c" / "source") == files(top)
+    assert len(others) >= len(sent["cast"]["receivers"]) - 1 >= 5
+    assert all(each["complete"] for each in sent["cast"]["receivers"])

@@ -157,6 +157,23 @@ def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path:
     assert fast_record["bytes"] == source.stat().st_size
 
 
+def test_a_record_that_cannot_be_kept_costs_no_other_class_its_own(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 100_000)
+    words = ("--no-auth", "--quiet", "--record", "/dev/full", "--groups", f"{GROUP}=100mbit,{OTHER}=100mbit")
+    with (
+        receiver(star, "b", "null:") as one,
+        receiver(star, "c", "null:", group=OTHER) as another,
+        star.background(SENDER, str(FARLINK), "cast", "send", *words, str(source)) as sending,
+    ):
+        assert (one.end()[0], another.end()[0]) == (0, 0)
+        out, complaint = sending.communicate(timeout=START_LIMIT_S)
+    records = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert [record["destination"] for record in records] == [GROUP, OTHER]
+    assert sending.returncode == REFUSED
+    assert len(complaint.splitlines()) == 1, complaint
+    assert ["/dev/full" in complaint, "No space left" in complaint] == [True, True], complaint
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

@@ -193,9 +193,12 @@ def test_one_session_after_the_other_is_taken_whatever_a_stranger_sends_between(
     assert (into / second.name).read_bytes() == second.read_bytes()
 
 
-def test_connections_that_say_nothing_keep_nobody_out(star: Emulation, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("through", [(), ("prlimit", "--nofile=64:64")])
+def test_connections_that_say_nothing_keep_nobody_out(
+    star: Emulation, source: Path, tmp_path: Path, through: tuple[str, ...]
+) -> None:
     with (
-        sender(star, source) as sending,
+        sender(star, source, through=through) as sending,
         star.background("c", sys.executable, "-I", "-c", SILENT, star.address(SENDER), PORT) as silent,
     ):
         assert silent.stdout is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import Running, file_of, files, receiver, sender, tell, wait_for
+from casting import Running, file_of, files, lossy, receiver, sender, tell, wait_for
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -102,3 +102,77 @@ def test_who_watches_and_has_not_begun_is_ended_at_once(star: Emulation, tmp_pat
         # The receiver waits for it to be started again.
         assert receiving.until("lost")
     assert (status, record["outcome"]) == (INTERRUPTED, "interrupted")
+
+
+def test_a_directory_that_is_renamed_and_made_again_has_what_is_in_it_now(
+    star: Emulation, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    file_of(feed / "day/report", 10)
+    with (
+        sender(star, options=("--watch", str(feed))) as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        file_of(feed / "day/report", 4_000)
+        assert stored(receiving) == "feed/day/report"
+        for size in (5_000, 700_000):
+            (feed / "day").rename(tmp_path / f"before {size}")
+            file_of(feed / "day/report", size)
+            assert stored(receiving) == "feed/day/report"
+            content = (tmp_path / "b/feed/day/report").read_bytes()
+            assert content == (feed / "day/report").read_bytes()
+        # What is written where the others are now is none of the watched.
+        file_of(tmp_path / "before 5000" / "elsewhere", 100)
+        file_of(feed / "last", 200)
+        assert stored(receiving) == "feed/last"
+        tell(star, "--watch", signal.SIGINT)
+        assert (receiving.end()[0], sending.end()[0]) == (0, 0)
+        assert sending.complaints() == ""
+    assert set(files(tmp_path / "b")) == {"feed/day/report", "feed/last"}
+
+
+def test_a_directory_that_is_not_there_any_more_ends_the_watching_and_is_named(
+    star: Emulation, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with (
+        sender(star, options=("--watch", str(feed))) as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        file_of(feed / "one", 2_000)
+        assert stored(receiving) == "feed/one"
+        feed.rename(tmp_path / "elsewhere")
+        feed.mkdir()
+        said = sending.until("reason")
+        assert (receiving.end()[0], sending.end()[0]) == (0, 1)
+    assert (said["path"], said["outcome"]) == (str(feed), "failed")
+    assert "moved or removed" in said["reason"]
+
+
+def test_the_newest_of_a_name_is_kept_whatever_was_lost_of_those_before_it(
+    star: Emulation, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    sizes = (3_000, 900_000)
+    with (
+        lossy(star, "b", "10%"),
+        sender(star, options=("--watch", str(feed)), rate="500mbit") as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        for version in range(10):
+            for size in sizes:
+                whole = file_of(tmp_path / f"{size}.{version}", size + version)
+                whole.rename(feed / f"{size}")
+                assert sending.until("begun")["begun"]["path"] == f"feed/{size}"
+        tell(star, "--watch", signal.SIGINT)
+        code, record = receiving.end()
+        status, _ = sending.end()
+    assert (code, status) == (0, 0)
+    assert record["cast"]["products"] == 20
+    assert {name: whole[0] for name, whole in files(tmp_path / "b").items()} == {
+        f"feed/{size}": (feed / f"{size}").read_bytes() for size in sizes
+    }

@@ -20,6 +20,7 @@ use rustls::ServerConfig;
 use crate::line::{Filled, Line};
 use crate::outbox::Outbox;
 use crate::send::grants::Grants;
+use crate::send::room::Room;
 
 /// What the door tells the sender's thread of a receiver.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) enum Heard {
     Left(Option<Leave>),
     /// Somebody who had not joined was not let in, or went away.
     Refused(SocketAddr, String),
+    /// Somebody was put off: as many receivers are there as may be.
+    Full(usize),
 }
 
 /// What a door needs.
@@ -56,6 +59,8 @@ pub(crate) struct Door {
     pub(crate) heard: SyncSender<(u32, Heard)>,
     /// Raised after something was told.
     pub(crate) wake: Wake,
+    /// How many connections there may be.
+    pub(crate) room: Room,
 }
 
 /// A connection.
@@ -68,6 +73,16 @@ struct Guest {
     interest: Interest,
     /// Whether more of what it said may be there: perhaps beneath TLS, of which the kernel tells nothing.
     has_more: bool,
+}
+
+/// Why a connection is there no longer.
+enum Farewell {
+    /// Its receiver has left, of its own accord.
+    Left(Leave),
+    /// It failed, or may not be.
+    Refused(String),
+    /// There was no room for its receiver.
+    PutOff,
 }
 
 impl Door {
@@ -141,7 +156,8 @@ impl Door {
                 .map(|(number, _)| *number)
                 .collect();
             for number in late {
-                self.show_out(number, &mut guests, &poller, None, "it said nothing".to_owned());
+                let farewell = Farewell::Refused("it said nothing".to_owned());
+                self.show_out(number, &mut guests, &poller, farewell);
             }
         }
     }
@@ -174,9 +190,14 @@ impl Door {
                     _ => return false,
                 },
             };
-            if guests.values().filter(|guest| !guest.has_joined).count() >= MOST_STRANGERS {
+            if guests.values().filter(|guest| !guest.has_joined).count() >= self.room.strangers {
                 let Some(other) = superfluous(guests, from.ip()) else { continue };
-                self.show_out(other, guests, poller, None, "too many came from there".to_owned());
+                self.show_out(
+                    other,
+                    guests,
+                    poller,
+                    Farewell::Refused("too many came from there".to_owned()),
+                );
             }
             let open = || {
                 stream.set_nodelay(true)?;
@@ -204,20 +225,27 @@ impl Door {
 
     /// There is news of a connection.
     fn attend(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
+        let Some(guest) = guests.get(&number) else { return };
+        let is_full = !guest.has_joined
+            && guests.values().filter(|guest| guest.has_joined).count() >= self.room.receivers;
         let Some(guest) = guests.get_mut(&number) else { return };
-        match self.hear(number, guest) {
+        match self.hear(number, guest, is_full) {
             Ok(None) => self.settle(number, guests, poller),
-            Ok(Some(leave)) => self.show_out(number, guests, poller, leave, "it has ended".to_owned()),
-            Err(error) => self.show_out(number, guests, poller, None, error),
+            Ok(Some(farewell)) => self.show_out(number, guests, poller, farewell),
+            Err(error) => self.show_out(number, guests, poller, Farewell::Refused(error)),
         }
     }
 
-    /// Takes a part of what a receiver says; `Some` where it has left.
-    fn hear(&self, number: u32, guest: &mut Guest) -> Result<Option<Option<Leave>>, String> {
+    /// Takes a part of what a receiver says; `Some` where it is there no longer.
+    fn hear(&self, number: u32, guest: &mut Guest, is_full: bool) -> Result<Option<Farewell>, String> {
         if !guest.line.shake_hands().map_err(|error| error.to_string())? {
             return Ok(None);
         }
         let filled = guest.line.fill().map_err(|error| error.to_string())?;
+        if filled == Filled::Ended && !guest.has_joined {
+            // It waited for long, and comes again.
+            return Err("it has ended".to_owned());
+        }
         if guest.has_joined && !self.outbox.is_open(number) {
             // It was given up, and comes back over another connection.
             return Err("it was silent for too long".to_owned());
@@ -233,11 +261,15 @@ impl Door {
                         guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
                         return Err(reason);
                     }
+                    if is_full {
+                        guest.line.push(&Control::Words(Words::Refuse(Text::from(self.room.put_off()))));
+                        return Ok(Some(Farewell::PutOff));
+                    }
                     guest.has_joined = true;
                     self.outbox.open(number);
                     Heard::Join(join, guest.from)
                 }
-                Control::Words(Words::Leave(leave)) => return Ok(Some(Some(leave))),
+                Control::Words(Words::Leave(leave)) => return Ok(Some(Farewell::Left(leave))),
                 Control::Echo { answer: false, stamp } => {
                     answers.push(stamp);
                     continue;
@@ -255,7 +287,7 @@ impl Door {
             guest.line.push(&Control::Echo { answer: true, stamp });
         }
         guest.has_more = filled == Filled::More;
-        Ok((filled == Filled::Ended).then_some(None))
+        Ok((filled == Filled::Ended).then(|| Farewell::Refused("it has ended".to_owned())))
     }
 
     /// Why who showed `key` may not join, where that is so.
@@ -281,11 +313,11 @@ impl Door {
     fn settle(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
         let Some(guest) = guests.get_mut(&number) else { return };
         if let Err(error) = guest.line.flush() {
-            return self.show_out(number, guests, poller, None, error.to_string());
+            return self.show_out(number, guests, poller, Farewell::Refused(error.to_string()));
         }
         if guest.line.unsent() > MOST_UNSENT {
             let reason = "it asks and does not take the answers".to_owned();
-            return self.show_out(number, guests, poller, None, reason);
+            return self.show_out(number, guests, poller, Farewell::Refused(reason));
         }
         if self.outbox.waits(number, guest.line.unsent()) {
             self.tell(number, Heard::Writable);
@@ -297,27 +329,27 @@ impl Door {
             let changed =
                 poller.remove(channel).and_then(|()| poller.add(channel, u64::from(number), interest));
             if let Err(error) = changed {
-                self.show_out(number, guests, poller, None, error.to_string());
+                self.show_out(number, guests, poller, Farewell::Refused(error.to_string()));
             }
         }
     }
 
-    fn show_out(
-        &self,
-        number: u32,
-        guests: &mut BTreeMap<u32, Guest>,
-        poller: &Poller,
-        leave: Option<Leave>,
-        reason: String,
-    ) {
+    fn show_out(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller, farewell: Farewell) {
         let Some(mut guest) = guests.remove(&number) else { return };
         let _ = poller.remove(guest.line.channel());
         // Why it was refused stands in what TLS still has to say.
         let _ = guest.line.flush();
         guest.line.finish();
         self.outbox.close(number);
-        let heard = if guest.has_joined { Heard::Left(leave) } else { Heard::Refused(guest.from, reason) };
-        self.tell(number, heard);
+        self.tell(
+            number,
+            match farewell {
+                Farewell::Left(leave) => Heard::Left(Some(leave)),
+                Farewell::Refused(_) if guest.has_joined => Heard::Left(None),
+                Farewell::Refused(reason) => Heard::Refused(guest.from, reason),
+                Farewell::PutOff => Heard::Full(self.room.receivers),
+            },
+        );
     }
 }
 
@@ -344,9 +376,6 @@ const MOST_UNSENT: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
 
 /// How often those who do not join are looked for.
 const SWEEP: Nanos = Nanos(50_000_000);
-
-/// Connections that have not joined, at a time.
-const MOST_STRANGERS: usize = 256;
 
 /// Keys of what is waited for; connections count from 0.
 const LISTENERS: u64 = 1 << 32;

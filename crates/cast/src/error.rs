@@ -9,6 +9,7 @@ use farlink_mover::secure::CredentialsError;
 use farlink_mover::server::PlaceError;
 use farlink_wire::cast::control::ControlError;
 use farlink_wire::key::PublicKey;
+use farlink_wire::message::LATER;
 use farlink_wire::quantity::{Fraction, Nanos};
 
 use crate::group::Group;
@@ -211,7 +212,11 @@ pub enum CastError {
 impl CastError {
     /// Whether it may go better when it is tried again: the connection or the far end failed.
     #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Talk { .. } | Self::Gone { .. } | Self::Silent { .. })
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Talk { .. } | Self::Gone { .. } | Self::Silent { .. } => true,
+            Self::Refused { reason, .. } => reason.ends_with(LATER),
+            _ => false,
+        }
     }
 }

@@ -4,17 +4,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use blake3::Hasher;
-use farlink_host::beneath::{Directory, status_of};
-use farlink_host::sparse;
-use farlink_host::watch::Watcher;
+use farlink_host::beneath::{Directory, Status, status_of};
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
-use farlink_mover::copy::source::{Found, Handle, LATER, SourceFile, SourcePath, Standing, Walk};
+use farlink_mover::copy::source::{Found, SourcePath, Walk};
 use farlink_wire::cast::{Announcement, Part, Shape};
 use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
@@ -22,34 +19,32 @@ use farlink_wire::quantity::Nanos;
 
 use crate::stopwatch::Stopwatch;
 
+mod feed;
 mod open_files;
+mod source;
 
+use feed::{Feed, Seen};
 use open_files::OpenFiles;
+pub(crate) use source::Unread;
+use source::{Opened, Source};
 
 /// Files, in the order in which they were named and found.
 pub(crate) struct Products<'f> {
     piped: Option<&'f Piped>,
     walk: Walk<'f>,
-    feed: Option<Feed<'f>>,
+    feed: Option<Feed>,
     /// From product `first` on: those before it were forgotten.
     known: VecDeque<Product>,
     first: u32,
     bytes: u64,
-    open: OpenFiles<SourceFile>,
+    open: OpenFiles<Opened>,
     reading: Stopwatch,
-}
-
-/// A directory whose files are sent as they appear.
-struct Feed<'f> {
-    /// None where nothing more is to appear.
-    watcher: Option<Watcher>,
-    standing: Standing<'f>,
-    appeared: VecDeque<PathBuf>,
 }
 
 /// What the next thing is that was found.
 enum Step {
-    Product(Box<Product>),
+    /// And its file, where that is open already.
+    Product(Box<Product>, Option<Opened>),
     NotSent(NotSent),
     /// It needs no word.
     Passed,
@@ -64,12 +59,8 @@ struct Product {
     hasher: Option<Box<Hasher>>,
     hashed: u64,
     digest: Digest,
-}
-
-#[derive(Clone, Debug)]
-enum Source {
-    Found(Handle),
-    Piped(Arc<File>),
+    /// Whether it cannot be sent any more.
+    is_lost: bool,
 }
 
 /// What came through a pipe, and is sent first.
@@ -84,8 +75,8 @@ pub struct Piped {
 impl Piped {
     fn product(&self) -> io::Result<Option<Product>> {
         let status = status_of(&self.file)?;
-        let metadata = Metadata { mode: 0o644, mtime_s: status.mtime_s, mtime_ns: status.mtime_ns };
         let source = Source::Piped(Arc::clone(&self.file));
+        let metadata = Metadata { mode: 0o644, ..metadata(&status) };
         Ok(Product::new(self.path.clone(), metadata, status.size, source))
     }
 }
@@ -96,8 +87,8 @@ impl Product {
         let shown = path.to_string();
         let head = Announcement { path, metadata }.encode();
         let shape = Shape::new(head.len(), size)?;
-        let hasher = Some(Box::default());
-        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest: Digest::default() })
+        let (hasher, digest) = (Some(Box::default()), Digest::default());
+        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest, is_lost: false })
     }
 
     /// Whether content is still to be read for its digest alone.
@@ -109,11 +100,11 @@ impl Product {
     fn hash_more(
         &mut self,
         number: u32,
-        open: &mut OpenFiles<SourceFile>,
+        open: &mut OpenFiles<Opened>,
         reading: &mut Stopwatch,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unread> {
         let mut rest = vec![0; (self.shape.content() - self.hashed).min(READ) as usize];
-        reading.time(|| read_content(open, (number, &self.source), self.hashed, &mut rest))?;
+        reading.time(|| self.source.read(number, open, self.hashed, &mut rest))?;
         self.hash(self.hashed, &rest);
         Ok(())
     }
@@ -146,12 +137,13 @@ impl NotSent {
 }
 
 impl<'f> Products<'f> {
-    /// Of what was `piped`, and `sources`, which are paths beneath `root`.
+    /// Of what was `piped`, and `sources`, which are paths beneath `root`, with so many files open at a time.
     pub(crate) fn new(
         root: &Arc<Directory>,
         piped: Option<&'f Piped>,
         sources: &[SourcePath],
         filter: &'f Filter,
+        most_open: usize,
     ) -> Self {
         let sources: Vec<_> = sources.iter().map(|source| (Arc::clone(root), source.clone())).collect();
         let walk = Walk::new(&sources, filter);
@@ -162,7 +154,7 @@ impl<'f> Products<'f> {
             known: VecDeque::new(),
             first: 0,
             bytes: 0,
-            open: OpenFiles::new(MOST_OPEN),
+            open: OpenFiles::new(most_open),
             reading: Stopwatch::default(),
         }
     }
@@ -171,62 +163,40 @@ impl<'f> Products<'f> {
     ///
     /// # Errors
     /// Why it cannot be watched.
-    pub(crate) fn watch(
-        &mut self,
-        root: &Arc<Directory>,
-        source: &SourcePath,
-        filter: &'f Filter,
-    ) -> Result<(), String> {
-        let standing = Standing::new(root, source, filter).map_err(|error| chain(&error))?;
-        let watcher = Watcher::new(&source.to_path()).map_err(|error| error.to_string())?;
-        self.feed = Some(Feed { watcher: Some(watcher), standing, appeared: VecDeque::new() });
+    pub(crate) fn watch(&mut self, source: &SourcePath) -> Result<(), String> {
+        self.feed = Some(Feed::new(source)?);
         Ok(())
     }
 
     /// What becomes readable when something appears.
     pub(crate) fn watched(&self) -> Option<BorrowedFd<'_>> {
-        self.feed.as_ref()?.watcher.as_ref().map(Watcher::as_fd)
+        self.feed.as_ref()?.watched()
     }
 
     /// Something has appeared.
     pub(crate) fn notice(&mut self, tell: &mut dyn FnMut(NotSent)) {
-        let Some(feed) = &mut self.feed else { return };
-        let Some(watcher) = &mut feed.watcher else { return };
-        let failed = |path: &Path, reason| NotSent { path: path.display().to_string(), reason, failed: true };
-        match watcher.read() {
-            Ok(appeared) => {
-                feed.appeared.extend(appeared.files);
-                for (path, reason) in appeared.missed {
-                    tell(failed(&path, reason));
-                }
-                if appeared.is_over {
-                    self.cease();
-                }
-            }
-            Err(error) => {
-                tell(failed(Path::new("the directory that is watched"), error.to_string()));
-                self.cease();
-            }
+        if let Some(feed) = &mut self.feed {
+            feed.notice(tell);
         }
     }
 
     /// Nothing more is to appear: what has is sent.
     pub(crate) fn cease(&mut self) {
         if let Some(feed) = &mut self.feed {
-            feed.watcher = None;
+            feed.cease();
         }
     }
 
     /// Whether nothing more is to appear.
     pub(crate) fn has_ceased(&self) -> bool {
-        self.feed.as_ref().is_none_or(|feed| feed.watcher.is_none() && feed.appeared.is_empty())
+        self.feed.as_ref().is_none_or(Feed::has_ceased)
     }
 
     /// The stream of the next file; `None` where there is none now. What is not sent is told.
     pub(crate) fn next(&mut self, tell: &mut dyn FnMut(NotSent)) -> Option<Shape> {
         if let Some(piped) = self.piped.take() {
             match piped.product() {
-                Ok(Some(product)) => return Some(self.add(product)),
+                Ok(Some(product)) => return Some(self.add(product, None)),
                 Ok(None) => tell(NotSent::too_large(piped.path.to_string())),
                 Err(error) => {
                     tell(NotSent { path: piped.path.to_string(), reason: error.to_string(), failed: true });
@@ -235,7 +205,7 @@ impl<'f> Products<'f> {
         }
         loop {
             match self.found()? {
-                Step::Product(product) => return Some(self.add(*product)),
+                Step::Product(product, open) => return Some(self.add(*product, open)),
                 Step::NotSent(not_sent) => tell(not_sent),
                 Step::Passed => {}
             }
@@ -244,47 +214,31 @@ impl<'f> Products<'f> {
 
     /// The next thing that was found, where there is one.
     fn found(&mut self) -> Option<Step> {
-        let found = match (self.walk.next(), &mut self.feed) {
-            (Some(found), _) => found,
-            (None, Some(feed)) => {
-                let Some(found) = feed.standing.look(&feed.appeared.pop_front()?) else {
-                    return Some(Step::Passed);
-                };
-                found
-            }
-            (None, None) => return None,
+        let Some(found) = self.walk.next() else {
+            return Some(self.feed.as_mut()?.next()?.into());
+        };
+        let not_sent = |path: RelativePath, reason: String, failed| {
+            Step::NotSent(NotSent { path: path.to_string(), reason, failed })
         };
         let (entry, handle) = match found {
             Found::Entry(entry, handle) => (entry, handle),
-            Found::Skipped { path, what } => {
-                let skipped = NotSent { path: path.to_string(), reason: what.to_string(), failed: false };
-                return Some(Step::NotSent(skipped));
-            }
-            Found::Later(path) => {
-                let later = NotSent { path: path.to_string(), reason: LATER.to_owned(), failed: false };
-                return Some(Step::NotSent(later));
-            }
-            Found::Failed { path, error } => {
-                let failed = NotSent { path: path.to_string(), reason: chain(&error), failed: true };
-                return Some(Step::NotSent(failed));
-            }
+            Found::Skipped { path, what } => return Some(not_sent(path, what.to_string(), false)),
+            Found::LeftOut { path, why } => return Some(not_sent(path, why.to_owned(), false)),
+            Found::Failed { path, error } => return Some(not_sent(path, chain(&error), true)),
         };
-        let path = entry.path.to_string();
         Some(match entry.kind {
             Kind::Directory => Step::Passed,
-            Kind::Symlink { .. } => {
-                Step::NotSent(NotSent { path, reason: "a symbolic link".to_owned(), failed: false })
-            }
+            Kind::Symlink { .. } => not_sent(entry.path, "a symbolic link".to_owned(), false),
             Kind::File { size } => {
-                match Product::new(entry.path, entry.metadata, size, Source::Found(handle)) {
-                    Some(product) => Step::Product(Box::new(product)),
-                    None => Step::NotSent(NotSent::too_large(path)),
-                }
+                Step::product(entry.path, entry.metadata, size, Source::Found(handle), None)
             }
         })
     }
 
-    fn add(&mut self, product: Product) -> Shape {
+    fn add(&mut self, product: Product, open: Option<Opened>) -> Shape {
+        if let Some(file) = open {
+            self.open.keep(self.count(), file);
+        }
         let shape = product.shape;
         self.bytes += shape.content();
         self.known.push_back(product);
@@ -307,6 +261,19 @@ impl<'f> Products<'f> {
         place.and_then(|place| self.known.get(place as usize)).map_or("", |product| &product.path)
     }
 
+    /// A product cannot be sent any more: its name, the first time.
+    pub(crate) fn lose(&mut self, product: u32) -> Option<String> {
+        self.open.close(product);
+        let product = self.known_mut(product).filter(|product| !product.is_lost)?;
+        product.is_lost = true;
+        Some(product.path.clone())
+    }
+
+    /// Closes the files that are open, for now: this process may have no more of them.
+    pub(crate) fn close_all(&mut self) {
+        self.open.close_all();
+    }
+
     /// Nobody can ask any more for products before this one.
     pub(crate) fn forget_before(&mut self, product: u32) {
         while self.first < product && self.known.pop_front().is_some() {
@@ -314,27 +281,34 @@ impl<'f> Products<'f> {
         }
     }
 
+    fn known_mut(&mut self, product: u32) -> Option<&mut Product> {
+        self.known.get_mut(product.checked_sub(self.first)? as usize)
+    }
+
     /// Reads `range` of a product's stream into `out`, which is as long. Ranges that come in order, as in a first pass, make the digest; where
-    /// it is asked for before they did, the rest is read for it.
+    /// it is asked for before they did, the rest is read for it. It is told only of a file that was not changed meanwhile.
     ///
     /// # Errors
-    /// Why the product cannot be sent.
-    pub(crate) fn read(&mut self, number: u32, range: Range<u64>, out: &mut [u8]) -> Result<(), String> {
+    /// Why the product cannot be sent, or not now.
+    pub(crate) fn read(&mut self, number: u32, range: Range<u64>, out: &mut [u8]) -> Result<(), Unread> {
         let place = number.checked_sub(self.first);
         let Some(product) = place.and_then(|place| self.known.get_mut(place as usize)) else {
-            return Err("no such product".to_owned());
+            return Err(Unread::Lost("no such product".to_owned()));
         };
         for (part, within) in product.shape.parts(range) {
             let out = &mut out[within];
             match part {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
-                    self.reading.time(|| read_content(&mut self.open, (number, &product.source), at, out))?;
+                    self.reading.time(|| product.source.read(number, &mut self.open, at, out))?;
                     product.hash(at, out);
                 }
                 Part::Digest(at) => {
                     while product.lacks_digest() {
                         product.hash_more(number, &mut self.open, &mut self.reading)?;
+                    }
+                    if product.hasher.is_some() {
+                        product.source.check(number, &mut self.open)?;
                     }
                     if let Some(hasher) = product.hasher.take() {
                         product.digest = Digest(*hasher.finalize().as_bytes());
@@ -350,8 +324,8 @@ impl<'f> Products<'f> {
     /// and it is to be asked again.
     ///
     /// # Errors
-    /// Why the product cannot be sent.
-    pub(crate) fn prepare(&mut self, number: u32, range: Range<u64>) -> Result<bool, String> {
+    /// As [`Self::read`].
+    pub(crate) fn prepare(&mut self, number: u32, range: Range<u64>) -> Result<bool, Unread> {
         let place = number.checked_sub(self.first);
         let product = place.and_then(|place| self.known.get_mut(place as usize));
         let Some(product) = product.filter(|product| product.lacks_digest()) else { return Ok(true) };
@@ -373,31 +347,47 @@ impl<'f> Products<'f> {
     }
 }
 
-/// Reads content of a product from `at` on.
-fn read_content(
-    open: &mut OpenFiles<SourceFile>,
-    (number, source): (u32, &Source),
-    at: u64,
-    out: &mut [u8],
-) -> Result<(), String> {
-    let read = match source {
-        Source::Found(handle) => {
-            let file = open.get(number, || handle.open().map_err(|error| chain(&error)))?;
-            file.read_at(at, out).map_err(|error| chain(&error))?
+impl Step {
+    fn product(
+        path: RelativePath,
+        metadata: Metadata,
+        size: u64,
+        source: Source,
+        open: Option<Opened>,
+    ) -> Self {
+        let shown = path.to_string();
+        match Product::new(path, metadata, size, source) {
+            Some(product) => Self::Product(Box::new(product), open),
+            None => Self::NotSent(NotSent::too_large(shown)),
         }
-        Source::Piped(file) => sparse::read_at(file, at, out).map_err(|error| error.to_string())?,
-    };
-    if read < out.len() { Err("it became shorter while it was sent".to_owned()) } else { Ok(()) }
+    }
 }
 
-/// Files that are open at a time.
-const MOST_OPEN: usize = 64;
+impl From<Seen> for Step {
+    fn from(seen: Seen) -> Self {
+        match seen {
+            Seen::File { name, place, file, status } => {
+                let source = Source::Appeared(place, status);
+                let open = Some(Opened::Appeared(file, status));
+                Self::product(name, metadata(&status), status.size, source, open)
+            }
+            Seen::NotSent(not_sent) => Self::NotSent(not_sent),
+            Seen::Nothing => Self::Passed,
+        }
+    }
+}
+
+const fn metadata(status: &Status) -> Metadata {
+    Metadata { mode: status.mode, mtime_s: status.mtime_s, mtime_ns: status.mtime_ns }
+}
 
 /// Bytes that are read at a time for a digest alone.
 const READ: u64 = 256 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -415,7 +405,7 @@ mod tests {
             vec![(0, half), (0, half + 9), (half, all - 1)],
             vec![(5, 9), (0, 7), (8, half)],
         ] {
-            let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter);
+            let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
             let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
             let head = u64::from(shape.head());
             for (from, end) in read {
@@ -433,6 +423,49 @@ mod tests {
             products.read(0, head + all..shape.stream(), &mut digest).unwrap();
             assert_eq!(Digest(digest), farlink_flow::digest::whole(&content));
         }
+        std::fs::remove_file(&path).unwrap();
+    }
+    #[test]
+    fn a_file_that_is_changed_while_it_is_sent_has_no_digest() {
+        let path = std::env::temp_dir().join(format!("products-changed-{}", std::process::id()));
+        let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+        let source = SourcePath::new(path.to_str().unwrap()).unwrap();
+        let longer: fn(&Path) = |path| std::fs::write(path, "content and more").unwrap();
+        let same_size: fn(&Path) = |path| {
+            let file = File::options().write(true).open(path).unwrap();
+            std::os::unix::fs::FileExt::write_at(&file, b"C", 0).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        };
+        let to_nothing: fn(&Path) = |path| std::fs::write(path, "").unwrap();
+        for (change, said) in [(longer, "changed"), (same_size, "changed"), (to_nothing, "shorter")] {
+            // Changed before any of it is read, and between content and digest.
+            for begun in [false, true] {
+                std::fs::write(&path, "content").unwrap();
+                let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
+                let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
+                let (head, mut out) = (u64::from(shape.head()), vec![0; shape.stream() as usize]);
+                if begun {
+                    products.read(0, 0..head + 7, &mut out[..shape.head() as usize + 7]).unwrap();
+                }
+                change(&path);
+                match products.read(0, 0..shape.stream(), &mut out) {
+                    Err(Unread::Lost(reason)) => assert!(reason.contains(said), "{reason}"),
+                    other => panic!("{other:?}"),
+                }
+                assert_eq!(products.lose(0), path.file_name().map(|name| name.to_str().unwrap().to_owned()));
+                assert_eq!(products.lose(0), None, "it is told once");
+            }
+        }
+        // What was told stays so: repairs are of what the digest is of, or are found not to be.
+        std::fs::write(&path, "content").unwrap();
+        let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
+        let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
+        let mut out = vec![0; shape.stream() as usize];
+        products.read(0, 0..shape.stream(), &mut out).unwrap();
+        longer(&path);
+        let mut again = vec![0; shape.stream() as usize];
+        products.read(0, 0..shape.stream(), &mut again).unwrap();
+        assert_eq!(again, out);
         std::fs::remove_file(&path).unwrap();
     }
 }

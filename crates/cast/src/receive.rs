@@ -14,6 +14,7 @@ use crate::group::Group;
 
 mod attendance;
 mod left_open;
+mod newest;
 mod recent;
 mod reception;
 mod record;

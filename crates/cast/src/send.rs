@@ -22,6 +22,7 @@ pub use farlink_flow::cast::sender::Hold;
 
 pub(crate) mod grants;
 mod record;
+pub(crate) mod room;
 mod session;
 pub(crate) mod sockets;
 
@@ -48,6 +49,8 @@ pub struct Plan {
     pub protect: Protect,
     /// Nothing is sent before so many receivers are there.
     pub receivers: u32,
+    /// Sessions of this process, which share its descriptors.
+    pub sessions: u32,
     /// Whether the thread that sends goes before ordinary ones.
     pub realtime: bool,
     /// What came through a pipe, which is sent first.
@@ -94,6 +97,11 @@ pub enum Notice<'a> {
         from: SocketAddr,
         /// Why.
         reason: String,
+    },
+    /// As many receivers are there as there are descriptors for: others are let in when one has left. It is told once.
+    Full {
+        /// How many.
+        receivers: usize,
     },
     /// Somebody sends packets like a session's to the group, and no session was proven to be there: this one goes on.
     Others {
@@ -156,6 +164,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Whether it has everything, as far as it is known.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        !self.is_short && self.failed == 0
+    }
+
     /// One that has joined from `at`, and may have everything from product `first` on.
     pub(crate) fn new(join: Join, at: SocketAddr, first: u32) -> Self {
         Self {
@@ -176,11 +190,22 @@ impl Peer {
     }
 }
 
+/// Receivers that left so long ago that they are counted alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gone {
+    /// All of them.
+    pub receivers: u64,
+    /// Those that had everything.
+    pub whole: u64,
+}
+
 /// How it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Every receiver that has joined, by number.
+    /// Every receiver that has joined, by number, but for those that left long ago.
     pub peers: BTreeMap<u32, Peer>,
+    /// How many those are.
+    pub gone: Gone,
     /// What was sent.
     pub totals: Totals,
     /// Products so far.
@@ -214,6 +239,7 @@ impl Finished {
     /// Whether every receiver that joined has everything.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        !self.lacks && self.progress.peers.values().all(|peer| !peer.is_short && peer.failed == 0)
+        let gone = self.progress.gone;
+        !self.lacks && self.progress.peers.values().all(Peer::is_whole) && gone.whole == gone.receivers
     }
 }

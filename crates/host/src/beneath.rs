@@ -272,6 +272,12 @@ pub fn leads_out(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EXDEV)
 }
 
+/// Whether something was not opened because this process, or the host, has as many files open as it may.
+#[must_use]
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 /// What was opened as a file, where it is a regular one.
 fn regular(opened: io::Result<OwnedFd>) -> io::Result<File> {
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));

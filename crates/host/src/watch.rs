@@ -30,7 +30,7 @@ pub struct Appeared {
     pub files: Vec<PathBuf>,
     /// Directories in which files may have appeared that are not among these, and why.
     pub missed: Vec<(PathBuf, String)>,
-    /// Whether the top is no more.
+    /// Whether the top is no more, or is elsewhere: nothing more comes from there.
     pub is_over: bool,
 }
 
@@ -48,6 +48,12 @@ impl Watcher {
         let mut watcher = Self { inotify, top: top.to_owned(), directories: BTreeMap::new() };
         watcher.enter(Path::new(""), &mut |_| {})?;
         Ok(watcher)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn top(&self) -> &Path {
+        &self.top
     }
 
     /// What has appeared; does not wait for anything.
@@ -84,6 +90,11 @@ impl Watcher {
             appeared.is_over |= gone.is_some_and(|path| path.as_os_str().is_empty());
             return;
         }
+        // Of the top alone: what is in it has other paths now.
+        if event.mask.contains(AddWatchFlags::IN_MOVE_SELF) {
+            appeared.is_over = true;
+            return;
+        }
         let (Some(directory), Some(name)) = (self.directories.get(&event.wd), &event.name) else { return };
         if is_hidden(name) {
             return;
@@ -102,15 +113,32 @@ impl Watcher {
                 Err(error) => appeared.missed.push((self.top.join(&path), error.to_string())),
             }
             appeared.files.append(&mut files);
+        } else if event.mask.contains(AddWatchFlags::IN_MOVED_FROM) {
+            self.leave(&path);
+        }
+    }
+
+    /// Watches a directory and those beneath it no longer: they have another path, or are not beneath the top any more.
+    fn leave(&mut self, directory: &Path) {
+        let beneath = |(_, path): &(&WatchDescriptor, &PathBuf)| path.starts_with(directory);
+        let watches: Vec<_> = self.directories.iter().filter(beneath).map(|(watch, _)| *watch).collect();
+        for watch in watches {
+            self.directories.remove(&watch);
+            // It may have been removed since.
+            let _ = self.inotify.rm_watch(watch);
         }
     }
 
     /// Watches a directory and those beneath it, and says which files are complete in them.
     fn enter(&mut self, directory: &Path, tell: &mut dyn FnMut(PathBuf)) -> io::Result<()> {
-        let mask = AddWatchFlags::IN_CLOSE_WRITE
+        let mut mask = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_CREATE
             | AddWatchFlags::IN_ONLYDIR;
+        if directory.as_os_str().is_empty() {
+            mask |= AddWatchFlags::IN_MOVE_SELF;
+        }
         let at = self.top.join(directory);
         let watch = self.inotify.add_watch(&at, mask)?;
         self.directories.insert(watch, directory.to_owned());
@@ -219,5 +247,39 @@ mod tests {
         fs::remove_dir(&inner).unwrap();
         assert!(watcher.read().unwrap().is_over);
         assert!(Watcher::new(&inner).is_err());
+    }
+    #[test]
+    fn it_says_when_the_top_is_elsewhere() {
+        let top = Top::new("elsewhere");
+        let inner = top.0.join("inner");
+        fs::create_dir(&inner).unwrap();
+        let mut watcher = Watcher::new(&inner).unwrap();
+        fs::rename(&inner, top.0.join("moved")).unwrap();
+        fs::create_dir(&inner).unwrap();
+        assert!(watcher.read().unwrap().is_over);
+    }
+
+    #[test]
+    fn what_is_in_a_directory_that_was_moved_has_its_new_path_or_none() {
+        let (top, beside) = (Top::new("moved"), Top::new("beside"));
+        let at = |path: &str| top.0.join(path);
+        fs::create_dir_all(at("a/deep")).unwrap();
+        fs::create_dir_all(at("ab")).unwrap();
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        // Out of the tree, and another in its place.
+        fs::rename(at("a"), beside.0.join("a")).unwrap();
+        fs::create_dir_all(at("a/deep")).unwrap();
+        assert_eq!(read(&mut watcher), [""; 0]);
+        fs::write(beside.0.join("a/deep/theirs"), "").unwrap();
+        fs::write(beside.0.join("a/theirs"), "").unwrap();
+        fs::write(at("a/deep/ours"), "").unwrap();
+        assert_eq!(read(&mut watcher), ["a/deep/ours"]);
+        // Within it: what was there is there under another name.
+        fs::rename(at("a"), at("b")).unwrap();
+        fs::write(at("b/deep/new"), "").unwrap();
+        fs::write(at("ab/one"), "").unwrap();
+        assert_eq!(read(&mut watcher), ["b/deep/new", "b/deep/ours", "ab/one"]);
+        fs::write(at("b/deep/new"), "again").unwrap();
+        assert_eq!(read(&mut watcher), ["b/deep/new"]);
     }
 }

@@ -6,6 +6,7 @@ use std::thread;
 use farlink_mover::facts;
 
 use super::*;
+use crate::error::CastError;
 
 /// A door without keys, what it is opened for, and what is heard of it.
 fn door() -> (Door, SocketAddr, Receiver<(u32, Heard)>) {
@@ -21,6 +22,7 @@ fn door() -> (Door, SocketAddr, Receiver<(u32, Heard)>) {
         outbox: Arc::new(Outbox::new(Wake::new().unwrap())),
         heard,
         wake: Wake::new().unwrap(),
+        room: Room { files: 0, receivers: 100, strangers: 256 },
     };
     (door, at, hearing)
 }
@@ -94,5 +96,62 @@ fn one_that_asks_and_does_not_take_the_answers_is_shown_out() {
         assert!(matches!(hearing.recv().unwrap(), (0, Heard::Left(None))));
         drop(guest.read(&mut [0]));
         stop.raise();
+    });
+}
+
+#[test]
+fn who_finds_no_room_is_told_so_and_is_let_in_when_another_has_left() {
+    let (mut door, at, hearing) = door();
+    door.room.receivers = 2;
+    let stop = Wake::new().unwrap();
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let comes = |receiver| {
+            let mut guest = TcpStream::connect(at).unwrap();
+            guest.write_all(&join(receiver)).unwrap();
+            (guest, hearing.recv().unwrap().1)
+        };
+        let (first, second) = (comes(1), comes(2));
+        let mut full = [3, 4].map(comes);
+        let (again, freed) = match first {
+            (guest, Heard::Join(..)) => {
+                drop(guest);
+                let freed = hearing.recv().unwrap().1;
+                (comes(3), freed)
+            }
+            other => (other, Heard::Full(0)),
+        };
+        // Before anything is looked at: who fails ends the door's thread, too.
+        stop.raise();
+        assert!(matches!((second.1, freed, again.1), (Heard::Join(..), Heard::Left(None), Heard::Join(..))));
+        for (guest, heard) in &mut full {
+            assert!(matches!(heard, Heard::Full(2)));
+            let mut said = Vec::new();
+            guest.read_to_end(&mut said).unwrap();
+            match Control::decode(&said).unwrap() {
+                Some((Control::Words(Words::Refuse(reason)), _)) => {
+                    let refused = CastError::Refused { at, reason: reason.to_string() };
+                    assert!(refused.is_passing() && refused.to_string().contains("2 receivers"), "{refused}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn one_that_has_gone_before_it_was_let_in_has_not_joined() {
+    let (door, at, hearing) = door();
+    let mut gone = TcpStream::connect(at).unwrap();
+    gone.write_all(&join(1)).unwrap();
+    drop(gone);
+    let stop = Wake::new().unwrap();
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let heard = hearing.recv().unwrap().1;
+        stop.raise();
+        assert!(matches!(heard, Heard::Refused(..)));
     });
 }

@@ -21,19 +21,35 @@ impl<F> OpenFiles<F> {
         self.uses += 1;
         let file = match self.files.remove(&product) {
             Some((_, file)) => file,
-            None => open()?,
+            None => {
+                // Before another is opened: there may be no descriptor left for it.
+                if self.files.len() >= self.most
+                    && let Some((&idle, _)) = self.files.iter().min_by_key(|(_, (used, _))| *used)
+                {
+                    self.files.remove(&idle);
+                }
+                open()?
+            }
         };
-        if self.files.len() >= self.most
-            && let Some((&idle, _)) = self.files.iter().min_by_key(|(_, (used, _))| *used)
-        {
-            self.files.remove(&idle);
-        }
         Ok(&self.files.entry(product).insert_entry((self.uses, file)).into_mut().1)
+    }
+
+    /// Keeps the file of a product that comes later, where there is room.
+    pub(super) fn keep(&mut self, product: u32, file: F) {
+        if self.files.len() < self.most {
+            self.uses += 1;
+            self.files.insert(product, (self.uses, file));
+        }
     }
 
     /// A product's is needed no longer.
     pub(super) fn close(&mut self, product: u32) {
         self.files.remove(&product);
+    }
+
+    /// None is, for now.
+    pub(super) fn close_all(&mut self) {
+        self.files.clear();
     }
 }
 
@@ -56,6 +72,16 @@ mod tests {
         assert_eq!(opened, [0, 1, 2, 3, 4, 1]);
         assert_eq!(open.get(9, || Err("gone")), Err("gone"));
         open.close(0);
+        assert_eq!(open.get(0, || Err("closed")), Err("closed"));
+    }
+    #[test]
+    fn what_is_kept_for_later_takes_nobodys_place() {
+        let mut open = OpenFiles::new(2);
+        (0..3).for_each(|product| open.keep(product, product));
+        let found: Vec<_> = (0..3).map(|product| open.files.contains_key(&product)).collect();
+        assert_eq!(found, [true, true, false]);
+        assert_eq!(open.get(0, || Err("it was open")), Ok(&0));
+        open.close_all();
         assert_eq!(open.get(0, || Err("closed")), Err("closed"));
     }
 }

@@ -16,6 +16,7 @@ use farlink_wire::cast::packet::{Data, Header};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
+use super::newest::{Newest, Turn};
 use super::recent::Recent;
 use super::samples::Samples;
 use super::unfinished::Unfinished;
@@ -63,6 +64,7 @@ pub(super) struct Attendance {
     opener: Opener,
     machine: Receiver,
     items: Unfinished,
+    newest: Newest,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -99,6 +101,7 @@ impl Attendance {
             opener,
             machine: Receiver::new(config, joined),
             items: Unfinished::new(descriptors),
+            newest: Newest::from(welcome.first),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -360,6 +363,7 @@ impl Attendance {
                             self.stored_bytes += bytes;
                             self.times.last = Some(now);
                             self.machine.on_checked(now, product, true);
+                            self.newest.on_stored(product, |product| self.machine.is_done(product));
                             tell(Notice::Stored { path, bytes });
                         }
                         Ok(false) => {
@@ -379,6 +383,7 @@ impl Attendance {
                 }
                 Event::Failed { product, failure } => {
                     self.forget_early(product);
+                    self.newest.on_failed(product);
                     let item = self.items.remove(product);
                     if let Some(item) = &item {
                         Storage::abandon(item);
@@ -404,6 +409,11 @@ impl Attendance {
         line: &mut Line,
     ) {
         let early = self.forget_early(product);
+        match self.newest.announce(product, &announcement.path) {
+            Turn::Newest { before: None } => {}
+            Turn::Newest { before: Some(before) } => self.supersede(before),
+            Turn::Superseded => return self.supersede(product),
+        }
         let mut said_at = monotonic();
         // What is there is read and compared, for minutes where it is much: a sender that hears nothing for long gives this end up.
         let mut go_on = || {
@@ -430,6 +440,14 @@ impl Attendance {
             }
             Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
         }
+    }
+
+    /// A newer product has the name of this one: what there is of it is removed, and nothing more of it is asked for.
+    fn supersede(&mut self, product: u32) {
+        if let Some(item) = self.items.remove(product) {
+            Storage::abandon(&item);
+        }
+        self.machine.on_superseded(product);
     }
 
     fn forget_early(&mut self, product: u32) -> Vec<(u64, Vec<u8>)> {

@@ -325,6 +325,9 @@ impl<'a> Reception<'a> {
                 Err(error) if !error.is_passing() && !is_heard => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {
+                    if matches!(error, CastError::Refused { .. }) {
+                        pause = FULL;
+                    }
                     let reason = chain(&error);
                     if again.is_none() && told.len() < MOST_TOLD && told.insert(reason.clone()) {
                         tell(Notice::Waiting { reason });
@@ -352,6 +355,9 @@ const AGAIN: Nanos = Nanos(200_000_000);
 
 /// And where a sender is still busy with the session that has ended for this end.
 const ENDED: Nanos = Nanos(2_000_000_000);
+
+/// And where a sender has no room, or does not want this end.
+const FULL: Nanos = Nanos(1_000_000_000);
 
 /// How long a host that was only heard of may take to let this end in: a few round trips of the longest paths.
 const HEARD: Nanos = Nanos(5_000_000_000);

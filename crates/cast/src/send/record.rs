@@ -76,7 +76,7 @@ impl Course<'_> {
                 "unicast_repair_bytes": peer.repaired,
                 "rtt_s": Some(peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
                 "cpu_s": peer.leave.map(|leave| leave.cpu.as_secs_f64()),
-                "complete": !peer.is_short && peer.failed == 0,
+                "complete": peer.is_whole(),
             })
         });
         let receivers = receivers.collect::<Vec<_>>();
@@ -93,6 +93,7 @@ impl Course<'_> {
             "gone": totals.gone,
             "realtime": self.realtime,
             "receivers": receivers,
+            "receivers_long_gone": Some(self.progress.gone.receivers).filter(|gone| *gone > 0),
         })
     }
 }

@@ -32,12 +32,13 @@ use farlink_wire::record::{Outcome, Record};
 
 use super::grants::Grants;
 use super::record::Course;
+use super::room::Room;
 use super::sockets::Sockets;
 use super::{Finished, Notice, Plan, Progress};
 use crate::door::{Door, Heard};
 use crate::error::CastError;
 use crate::outbox::Outbox;
-use crate::products::Products;
+use crate::products::{NotSent, Products};
 use crate::record::Frame;
 
 mod emission;
@@ -118,18 +119,18 @@ fn carry_out(
     let random = || process::random().map_err(CastError::Wait);
     let [a, b, c, d, e, f, g, h, ..] = random()?;
     let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
-    // Each receiver has a connection; where no more are allowed there are as many as that.
-    let _ = process::raise_descriptor_limit(u64::MAX);
+    // Each receiver has a connection.
+    let room = Room::of(plan, process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS));
     let sockets = Sockets::open(plan, id)?;
     let mtu = sockets.group.mtu();
     let payload = Payload::within(mtu, plan.group.headers()).ok_or(CastError::Mtu { mtu })?;
     times.payload = payload.get();
     let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
     let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
-    let mut products = Products::new(&root, plan.piped.as_ref(), &plan.sources, &filter);
+    let mut products = Products::new(&root, plan.piped.as_ref(), &plan.sources, &filter, room.files);
     if let Some(source) = &plan.watch {
         let watched = |reason| CastError::Watch { directory: source.to_string(), reason };
-        products.watch(&root, source, &filter).map_err(watched)?;
+        products.watch(source).map_err(watched)?;
     }
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
@@ -148,6 +149,7 @@ fn carry_out(
         outbox: Arc::clone(&outbox),
         heard,
         wake: wake.clone(),
+        room,
     };
     thread::scope(|scope| {
         let named = thread::Builder::new().name("farlink-door".to_owned());
@@ -191,11 +193,18 @@ struct Session<'a> {
     heard_at: BTreeMap<u32, Nanos>,
     /// Receivers that were lost, and until when they are waited for.
     lost: Vec<(u32, Nanos)>,
-    joined: u32,
+    /// Whether so many receivers were there as it was to wait for.
+    has_begun: bool,
     /// The pace that receivers were told.
     pace: Nanos,
     /// Repairs that wait until a digest is known.
     later: VecDeque<Send>,
+    /// Until when no file is opened, as there was no descriptor for it.
+    idle_until: Nanos,
+    /// What could not be read, and was not told yet.
+    not_sent: Vec<NotSent>,
+    /// Whether it was told that there is room for no more receivers.
+    is_full_told: bool,
     lacks: bool,
     interrupted: bool,
     /// Whether the user has ended what is watched for.
@@ -257,9 +266,12 @@ impl<'a> Session<'a> {
             progress: Progress::default(),
             heard_at: BTreeMap::new(),
             lost: Vec::new(),
-            joined: 0,
+            has_begun: false,
             pace: Nanos::ZERO,
             later: VecDeque::new(),
+            idle_until: Nanos::ZERO,
+            not_sent: Vec::new(),
+            is_full_told: false,
             lacks: false,
             interrupted: false,
             ceased: false,
@@ -299,18 +311,23 @@ impl<'a> Session<'a> {
             // Who is there already is heard before anything is sent, and asked whether it is a session.
             let now = monotonic();
             let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
-            if self.joined >= self.plan.receivers && !is_quiet {
+            if self.may_begin() && !is_quiet {
+                self.has_begun = true;
                 if times.first.is_none() {
                     times.started = rfc3339_now();
                     times.first = Some(monotonic());
                 }
                 self.supply(tell)?;
             }
-            self.send_later()?;
+            if now >= self.idle_until {
+                self.send_later()?;
+            }
             // What waits on the wake is looked at in between.
             let (mut is_busy, mut repairs) = (true, 0);
             for _ in 0..BETWEEN {
-                let Some(send) = (if is_quiet { None } else { self.machine.poll(monotonic()) }) else {
+                let now = monotonic();
+                let may_send = !is_quiet && now >= self.idle_until;
+                let Some(send) = (if may_send { self.machine.poll(now) } else { None }) else {
                     is_busy = false;
                     break;
                 };
@@ -327,6 +344,9 @@ impl<'a> Session<'a> {
                 if repairs >= REPAIRS_BETWEEN {
                     break;
                 }
+            }
+            for not_sent in self.not_sent.drain(..) {
+                tell(Notice::NotSent(not_sent));
             }
             let now = monotonic();
             let sent = self.machine.totals().group_wire;
@@ -359,19 +379,22 @@ impl<'a> Session<'a> {
             }
             let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
             let may_come = self.plan.watch.is_some() && !self.products.has_ceased();
-            if all_heard && self.joined >= self.plan.receivers && !somebody && !may_come {
+            if all_heard && self.has_begun && !somebody && !may_come {
                 return Ok(());
             }
             let mut deadline = shown_at;
             if is_quiet {
                 deadline = deadline.min(if self.rivals.is_asking() { young_until } else { quiet_until });
             } else {
-                deadline = deadline.min(self.machine.deadline().unwrap_or(Nanos::MAX));
+                let is_idle = now < self.idle_until;
+                let next = if is_idle { Some(self.idle_until) } else { self.machine.deadline() };
+                deadline = deadline.min(next.unwrap_or(Nanos::MAX));
                 if is_alone || now < young_until {
                     deadline = deadline.min(beacon_at);
                 }
+                is_busy |= !is_idle && !self.later.is_empty();
             }
-            is_busy |= !all_heard || !self.later.is_empty();
+            is_busy |= !all_heard;
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
             // Once it has been heeded, the user's word is not waited for again.
             let heeded = if self.ceased { self.wake.as_fd() } else { stop.as_fd() };
@@ -379,7 +402,7 @@ impl<'a> Session<'a> {
             waited.extend(self.products.watched());
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.get(1) == Some(&true) && !self.ceased {
-                if self.plan.watch.is_none() || self.joined < self.plan.receivers {
+                if self.plan.watch.is_none() || !self.has_begun {
                     self.interrupted = true;
                     return Ok(());
                 }
@@ -459,6 +482,9 @@ impl<'a> Session<'a> {
         finished.interrupted = self.interrupted;
     }
 }
+
+/// What a process may have open where nobody said otherwise.
+const USUAL_DESCRIPTORS: u64 = 1024;
 
 /// Of the group's rate, what repairs have while products wait ([`farlink_flow::cast`]'s decision).
 const REPAIR_SHARE: f64 = 0.001;

@@ -21,7 +21,7 @@ use serde_json::json;
 use super::end::End;
 use super::{BROKEN, INTERRUPTED, SOME};
 use crate::memory::buffer;
-use crate::output::print;
+use crate::output::{print, tell};
 
 /// Receive what is sent to a group.
 ///
@@ -71,7 +71,7 @@ impl Receive {
         match finished.error {
             // A refusal is where nothing was begun.
             Some(error) if error.is_passing() || finished.progress.tally.bytes > 0 => {
-                eprintln!("farlink: {:#}", anyhow::Error::from(error));
+                tell(&format!("farlink: {:#}", anyhow::Error::from(error)));
                 Ok(ExitCode::from(BROKEN))
             }
             Some(error) => Err(error.into()),
@@ -195,8 +195,8 @@ impl Telling {
 
     fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| tell(text)),
+            None => tell(text),
         }
     }
 }

@@ -30,7 +30,7 @@ use super::table::Table;
 use super::telling::{Telling, name, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
 use crate::copy::protect;
-use crate::output::print;
+use crate::output::{print, tell};
 
 /// Send files and trees to the receivers of a group.
 ///
@@ -126,14 +126,14 @@ impl Send {
                 (rank, worst) = (this, ExitCode::from(code));
             }
             match finished.error {
-                Some(broken) if this == 3 => eprintln!("farlink: {:#}", anyhow::Error::from(broken)),
+                Some(broken) if this == 3 => tell(&format!("farlink: {:#}", anyhow::Error::from(broken))),
                 Some(refusal) => error = error.or(Some(refusal)),
                 None => {}
             }
         }
         let Some(unkept) = unkept else { return error.map_or(Ok(worst), |error| Err(error.into())) };
         if let Some(error) = error {
-            eprintln!("farlink: {:#}", anyhow::Error::from(error));
+            tell(&format!("farlink: {:#}", anyhow::Error::from(error)));
         }
         Err(unkept.into())
     }
@@ -148,7 +148,7 @@ impl Send {
             print(&(of + &summary(finished)));
         }
         for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
-            eprintln!("farlink: {} left before it had everything", name(peer));
+            tell(&format!("farlink: {} left before it had everything", name(peer)));
         }
     }
 

@@ -9,6 +9,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::telling::name;
 
+use crate::output::tell;
+
 /// The table, where somebody looks.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -43,8 +45,8 @@ impl Table {
     /// Says something above it.
     pub(super) fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| tell(text)),
+            None => tell(text),
         }
     }
 

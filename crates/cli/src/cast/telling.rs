@@ -45,10 +45,10 @@ impl Telling {
             Notice::Refused { from, reason } => {
                 self.table.say(&format!("farlink: {from} was not let in: {reason}"));
             }
-            Notice::Full { connections } => {
+            Notice::Full { receivers } => {
                 self.table.say(&format!(
-                    "farlink: {connections} connections are there, and this process may have no more files open: others \
-                     are let in when one has ended; raise the limit (ulimit -Hn)"
+                    "farlink: {receivers} receivers are there, and this process may have no more files open: others are \
+                     let in when one has left; raise the limit (ulimit -Hn)"
                 ));
             }
             Notice::Others { by } => {
@@ -87,7 +87,7 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
         Notice::Refused { from, reason } => {
             json!({"refused": {"address": from.ip().to_string(), "reason": reason}})
         }
-        Notice::Full { connections } => json!({"full": {"connections": connections}}),
+        Notice::Full { receivers } => json!({"full": {"receivers": receivers}}),
         Notice::Others { by } => json!({"others": {"address": by.to_string()}}),
         Notice::Begun { path, at } => {
             json!({"begun": {"path": path, "at": rfc3339_before(monotonic().since(*at))}})

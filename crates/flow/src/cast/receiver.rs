@@ -326,15 +326,19 @@ impl Receiver {
     pub fn on_checked(&mut self, now: Nanos, product: u32, is_right: bool) {
         let Some(item) = self.items.get_mut(&product) else { return };
         if is_right {
-            self.tally.stored += 1;
-            self.tally.caught_up += u32::from(self.catch_up.contains(&product));
-            self.unsaid.insert(product);
-            self.settle(product);
+            self.store(product);
         } else if item.reset() {
             self.catch_up.insert(product);
             self.gaps.replace(&BTreeSet::from([product]), now);
         } else {
             self.fail(product, Failure::Damaged);
+        }
+    }
+
+    /// A newer product has the name that this one was to have: nobody needs it any more, and it counts as stored.
+    pub fn on_superseded(&mut self, product: u32) {
+        if !self.is_done(product) {
+            self.store(product);
         }
     }
 
@@ -417,6 +421,12 @@ impl Receiver {
         self.events.is_empty()
             && self.unsaid.is_empty()
             && self.products.is_some_and(|products| self.done.count() >= wanted(products))
+    }
+
+    /// Whether a product is stored or never will be.
+    #[must_use]
+    pub fn is_done(&self, product: u32) -> bool {
+        product < self.config.first || self.done.contains(product)
     }
 
     /// Products of the session, as far as it has heard of them.
@@ -511,7 +521,7 @@ impl Receiver {
     }
 
     fn fail(&mut self, product: u32, failure: Failure) {
-        if product < self.config.first || self.done.contains(product) {
+        if self.is_done(product) {
             return;
         }
         self.tally.failed += 1;
@@ -521,6 +531,13 @@ impl Receiver {
             other => self.failed.insert(product, Text::from(other.to_string())),
         }
         self.events.push_back(Event::Failed { product, failure });
+    }
+
+    fn store(&mut self, product: u32) {
+        self.tally.stored += 1;
+        self.tally.caught_up += u32::from(self.catch_up.contains(&product));
+        self.unsaid.insert(product);
+        self.settle(product);
     }
 
     fn settle(&mut self, product: u32) {

@@ -25,6 +25,9 @@ struct Recent {
 }
 
 impl Tree {
+    /// Directories that stay open: more than are worked in at once, far fewer than the 1024 files that a process may have open by default.
+    pub const MOST_OPEN: usize = 48;
+
     /// The tree beneath `top`.
     #[must_use]
     pub fn new(top: Directory) -> Self {
@@ -74,13 +77,10 @@ impl Tree {
         drop(recent);
         let directory = Arc::new(self.top.open_dir(path, Links::Refuse)?);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if recent.len() == MOST_OPEN {
+        if recent.len() == Self::MOST_OPEN {
             recent.remove(0);
         }
         recent.push(Recent { path: path.into(), directory: Arc::clone(&directory) });
         Ok(directory)
     }
 }
-
-/// Directories that stay open: more than are worked in at once, far fewer than the 1024 files that a process may have open by default.
-const MOST_OPEN: usize = 48;

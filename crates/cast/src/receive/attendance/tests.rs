@@ -79,7 +79,12 @@ fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_n
 
 /// A product's stream.
 fn stream(content: &[u8]) -> (Shape, Vec<u8>) {
-    let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns: 5 };
+    version(content, 5)
+}
+
+/// The stream of a product of some time.
+fn version(content: &[u8], mtime_ns: u32) -> (Shape, Vec<u8>) {
+    let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns };
     let head = Announcement { path: RelativePath::new("a").unwrap(), metadata }.encode();
     let shape = Shape::new(head.len(), content.len() as u64).unwrap();
     (shape, [&head, content, &digest::whole(content).0[..]].concat())
@@ -119,6 +124,60 @@ fn frames_that_overlap_are_stored_as_they_are_whatever_their_order() {
             if kept {
                 assert_eq!(std::fs::read(into.join("a")).unwrap(), content);
             }
+            std::fs::remove_dir_all(&into).unwrap();
+        }
+    }
+}
+
+/// A line to a sender that hears nothing, and the sender.
+fn line() -> (Line, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (Line::new(Channel::over_tcp(listener.accept().unwrap().0).unwrap()), sender)
+}
+
+#[test]
+fn of_two_products_of_one_name_the_newer_is_stored_whichever_is_whole_first() {
+    let (mut line, _sender) = line();
+    let into = std::env::temp_dir().join(format!("attendance-newer-{}", std::process::id()));
+    // In one packet, in memory, and in a file.
+    for size in [1000, 100_000, 1_000_000] {
+        let content = |version: usize| (0..size).map(|at| (at / 7 + version * at) as u8).collect::<Vec<_>>();
+        let versions = [1, 2, 3].map(|number| version(&content(number), number as u32));
+        let packets = versions[0].1.len().div_ceil(8000);
+        // Which packets of which version come, in this order. Of the first something is lost: the first packet, or the last.
+        let [first, last] = [0..1, packets - 1..packets];
+        let mut orders = vec![vec![(2, 0..packets), (0, 0..packets), (1, 0..packets)]];
+        if packets > 1 {
+            orders.extend([
+                vec![(0, 0..packets - 1), (1, 0..packets), (0, last.clone()), (2, 0..packets)],
+                vec![(0, 1..packets), (2, 0..packets - 1), (0, first), (1, 0..packets), (2, last.clone())],
+                vec![(0, 0..packets - 1), (1, 0..packets - 1), (2, 0..packets), (1, last.clone()), (0, last)],
+            ]);
+        }
+        for order in orders {
+            std::fs::create_dir_all(&into).unwrap();
+            let group = "239.1.1.1:7000".parse().unwrap();
+            let storage = Storage::open(Some(into.as_os_str().as_bytes()), group).unwrap();
+            let mut attendance = attendance();
+            for (product, range) in order.clone() {
+                let (shape, stream) = &versions[product];
+                for packet in range {
+                    let range = packet * 8000..stream.len().min(packet * 8000 + 8000);
+                    let (product, offset) = (product as u32, range.start as u64);
+                    let repair = Repair { product, shape: *shape, offset, payload: &stream[range] };
+                    attendance.hear_sender(monotonic(), &Control::Repair(repair), &storage);
+                    attendance.do_all(&storage, &mut line, &mut |notice| {
+                        assert!(!matches!(notice, Notice::NotStored { .. }), "{size} {order:?}: {notice:?}");
+                    });
+                }
+            }
+            let stored = std::fs::read(into.join("a")).unwrap();
+            assert!(stored == content(3), "{size} {order:?}: not the newest");
+            // The others count as had: the sender need not send them to this end.
+            let tally = attendance.progress().tally;
+            assert_eq!((tally.stored, tally.failed, attendance.unfinished().count()), (3, 0, 0));
+            assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1, "{size} {order:?}: something is left");
             std::fs::remove_dir_all(&into).unwrap();
         }
     }

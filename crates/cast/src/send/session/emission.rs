@@ -6,9 +6,11 @@ use farlink_host::clock::monotonic;
 use farlink_wire::cast::control::{Control, repair_header};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD, TAG};
 use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
 
 use super::Session;
 use crate::error::CastError;
+use crate::products::{NotSent, Unread};
 use crate::send::sockets::refused;
 
 impl Session<'_> {
@@ -32,15 +34,15 @@ impl Session<'_> {
                 self.transmit(&packet, OVERHEAD as u16)?;
             }
             Send::Repair { receiver, product, shape, offset, bytes } => {
+                let again = Send::Repair { receiver, product, shape, offset, bytes };
                 match self.products.prepare(product, offset..offset + bytes) {
                     Ok(true) => {}
                     Ok(false) => {
-                        self.later.push_back(Send::Repair { receiver, product, shape, offset, bytes });
+                        self.later.push_back(again);
                         return Ok(());
                     }
-                    Err(reason) => {
-                        self.lacks = true;
-                        self.machine.on_unreadable(product, &Text::from(reason));
+                    Err(unread) => {
+                        self.on_unread(product, unread, again);
                         return Ok(());
                     }
                 }
@@ -57,10 +59,7 @@ impl Session<'_> {
                             self.machine.on_writable(receiver, false);
                         }
                     }
-                    Err(reason) => {
-                        self.lacks = true;
-                        self.machine.on_unreadable(product, &Text::from(reason));
-                    }
+                    Err(unread) => self.on_unread(product, unread, again),
                 }
                 self.bytes = content;
             }
@@ -83,13 +82,31 @@ impl Session<'_> {
         }
     }
 
+    /// What `send` was to bring of a product could not be read.
+    fn on_unread(&mut self, product: u32, unread: Unread, send: Send) {
+        match unread {
+            Unread::NoDescriptor => {
+                // Before anything else: packets of a first pass leave in order.
+                self.later.push_front(send);
+                self.products.close_all();
+                self.idle_until = monotonic().after(UNTIL_FREE);
+            }
+            Unread::Lost(reason) => {
+                self.lacks = true;
+                self.machine.on_unreadable(product, &Text::from(reason.clone()));
+                if let Some(path) = self.products.lose(product) {
+                    self.not_sent.push(NotSent { path, reason, failed: true });
+                }
+            }
+        }
+    }
+
     fn send_data(&mut self, header: Data, bytes: u64) -> Result<(), CastError> {
         let mut content = std::mem::take(&mut self.bytes);
         content.resize(bytes as usize, 0);
         let range = header.offset..header.offset + bytes;
-        if let Err(reason) = self.products.read(header.product, range, &mut content) {
-            self.lacks = true;
-            self.machine.on_unreadable(header.product, &Text::from(reason));
+        if let Err(unread) = self.products.read(header.product, range, &mut content) {
+            self.on_unread(header.product, unread, Send::Data { header, bytes });
             self.bytes = content;
             return Ok(());
         }
@@ -124,3 +141,6 @@ impl Session<'_> {
         self.sockets.group.send(run, packet).map_err(|source| refused("send to", group, source))
     }
 }
+
+/// How soon it is tried again whether there is a descriptor for a file: others end, or close some of theirs.
+const UNTIL_FREE: Nanos = Nanos(50_000_000);

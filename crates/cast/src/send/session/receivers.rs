@@ -10,11 +10,17 @@ use farlink_wire::quantity::Nanos;
 
 use super::Session;
 use crate::door::Heard;
-use crate::send::{Notice, Peer};
+use crate::send::{Notice, Peer, Progress};
 
 impl Session<'_> {
     /// The door tells something of a receiver.
     pub(super) fn hear(&mut self, receiver: u32, heard: Heard, tell: &mut dyn FnMut(Notice<'_>)) {
+        if let Heard::Full(receivers) = heard {
+            if !std::mem::replace(&mut self.is_full_told, true) {
+                tell(Notice::Full { receivers });
+            }
+            return;
+        }
         let now = monotonic();
         // What it said before it was given up, or came back under another number, may come after that.
         let is_new = matches!(heard, Heard::Join(..) | Heard::Refused(..));
@@ -50,7 +56,14 @@ impl Session<'_> {
             Heard::Writable => self.machine.on_writable(receiver, true),
             Heard::Left(leave) => self.part(now, receiver, leave, tell),
             Heard::Refused(from, reason) => tell(Notice::Refused { from, reason }),
+            Heard::Full(_) => {}
         }
+    }
+
+    /// Whether as many are there as it waits for, or were.
+    pub(super) fn may_begin(&self) -> bool {
+        let there = self.progress.peers.values().filter(|peer| peer.is_there);
+        self.has_begun || there.count() as u64 >= u64::from(self.plan.receivers)
     }
 
     fn admit(
@@ -66,9 +79,8 @@ impl Session<'_> {
             let may_be_there = peer.is_there && !is_silent(*number);
             is_again(peer, may_be_there, &join, at.ip())
         });
-        match before.map(|(before, _)| *before) {
-            Some(before) => self.forget(now, before),
-            None => self.joined += 1,
+        if let Some(before) = before.map(|(before, _)| *before) {
+            self.forget(now, before);
         }
         let first = self.machine.first();
         self.machine.on_join(now, receiver, first);
@@ -140,6 +152,11 @@ impl Session<'_> {
             self.lost.push((receiver, now.after(self.plan.patience)));
         }
         tell(Notice::Left(peer));
+        if leave.is_some() && !self.has_begun {
+            // There was nothing that it could lack, and another takes its place.
+            self.progress.peers.remove(&receiver);
+        }
+        self.progress.count_long_gone();
     }
 
     /// Has those leave who said nothing for too long: their hosts are gone, though no connection has ended.
@@ -174,6 +191,18 @@ impl Session<'_> {
     }
 }
 
+impl Progress {
+    /// Of receivers that have left only so many are known by name: those of a feed come and go for months.
+    fn count_long_gone(&mut self) {
+        while self.peers.values().filter(|peer| !peer.is_there).count() > MOST_GONE {
+            let oldest = self.peers.iter().find(|(_, peer)| !peer.is_there).map(|(receiver, _)| *receiver);
+            let Some(gone) = oldest.and_then(|receiver| self.peers.remove(&receiver)) else { return };
+            self.gone.receivers += 1;
+            self.gone.whole += u64::from(gone.is_whole());
+        }
+    }
+}
+
 /// Whether who wants to join from `address` is `peer`: it was cut off, or it has ended and was started again for the same directory. As
 /// long as it `may_be_there`, another one has that directory by mistake.
 fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bool {
@@ -185,6 +214,9 @@ fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bo
 /// A receiver whose host has failed is silent for so long before it is started again: others say how they fare ten times a second, or
 /// more seldom in groups of tens of thousands.
 const SILENT: Nanos = Nanos(2_000_000_000);
+
+/// Receivers that are known though they have left: they are in the record, and some of them come back.
+const MOST_GONE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -225,5 +257,19 @@ mod tests {
         assert!(!is_again(&peer(join(1, None)), false, &join(2, None), AT), "nothing was kept");
         assert!(!is_again(&lost, true, &join(2, Some(7)), AT), "the first is still there");
         assert!(!is_again(&lost, false, &join(2, Some(7)), ELSEWHERE), "the same path on another host");
+    }
+    #[test]
+    fn receivers_that_come_and_go_for_months_are_counted_and_not_kept() {
+        let mut progress = Progress::default();
+        for number in 0..MOST_GONE as u32 + 20 {
+            let is_there = number == 3;
+            let peer = Peer { is_there, is_short: number % 2 == 0, ..peer(join(number.into(), None)) };
+            progress.peers.insert(number, peer);
+            progress.count_long_gone();
+        }
+        assert_eq!(progress.peers.len(), MOST_GONE + 1);
+        assert!(progress.peers.contains_key(&3), "it is there");
+        // Nineteen of them, of whom those with odd numbers had everything: 1, and 5 to 19.
+        assert_eq!((progress.gone.receivers, progress.gone.whole), (19, 9));
     }
 }

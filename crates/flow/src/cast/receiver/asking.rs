@@ -124,7 +124,13 @@ impl Receiver {
                 continue;
             }
             let mut missing = self.missing(product, start..end, room);
-            let Some(last) = missing.last().map(|run| run.end) else { continue };
+            let Some(last) = missing.last().map(|run| run.end) else {
+                // Its parity makes up for all of it, once it is rebuilt; that may turn out not to be possible.
+                if self.lacks(product, start..end) {
+                    later.push((self.again_at(now, tries), product, start..end, tries));
+                }
+                continue;
+            };
             if missing.len() == room && last < end {
                 self.gaps.insert_asked(due, product, last..end, tries, asked_at);
             }
@@ -194,6 +200,12 @@ impl Receiver {
         runs
     }
 
+    /// Whether any of some packets of a product did not come, also where its parity makes up for them.
+    fn lacks(&self, product: u32, packets: Range<u64>) -> bool {
+        !self.done.contains(product)
+            && self.items.get(&product).is_some_and(|item| item.packets.missing(packets).is_some())
+    }
+
     /// The sender has nothing to send: what was asked for long enough ago is answered, and asked for again where it did not come.
     pub(super) fn listen_again(&mut self, now: Nanos) {
         self.gaps.answered(now, Nanos(now.0.saturating_sub(self.answer_time().0)));
@@ -243,13 +255,13 @@ const MOST_AGAIN: Nanos = Nanos(4_000_000_000);
 #[cfg(test)]
 mod tests {
     use farlink_wire::cast::control::BlockPackets;
-    use farlink_wire::cast::packet::Data;
+    use farlink_wire::cast::packet::{Data, Parity};
     use farlink_wire::cast::{Announcement, Payload, Position, Shape};
     use farlink_wire::entry::Metadata;
     use farlink_wire::path::RelativePath;
 
     use super::*;
-    use crate::cast::receiver::Config;
+    use crate::cast::receiver::{Config, Event};
 
     #[test]
     fn no_more_products_are_asked_for_than_may_be_begun() {
@@ -282,5 +294,58 @@ mod tests {
         assert!(wanted.len() == 4 && wanted.starts_with(&[0, 1, 2]), "one has begun: {wanted:?}");
         receiver.on_room(2);
         assert_eq!(asked(&mut receiver, 40), wanted);
+    }
+    #[test]
+    fn what_parity_makes_up_for_is_asked_for_where_it_was_not_rebuilt() {
+        let config = Config {
+            payload: Payload::try_from(256).unwrap(),
+            block: BlockPackets::try_from(10).unwrap(),
+            first: 0,
+            position: Position { product: 0, offset: 0 },
+            pace: Nanos(1_000_000),
+            grace: Nanos(1_000_000),
+            seed: 1,
+        };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        let head = Announcement {
+            path: RelativePath::new("x").unwrap(),
+            metadata: Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 },
+        }
+        .encode();
+        let shape = Shape::new(head.len(), 2560 - 32 - head.len() as u64).unwrap();
+        let mut first = head;
+        first.resize(256, 0);
+        let bring = |receiver: &mut Receiver, now: u64, packet: u64, repair: bool| {
+            let data = Data { product: 0, shape, offset: packet * 256, repair };
+            receiver.on_data(Nanos(now), &data, if packet == 0 { &first } else { &[7; 256] });
+        };
+        (0..10).filter(|packet| ![1, 5].contains(packet)).for_each(|packet| {
+            bring(&mut receiver, packet, packet, false);
+        });
+        receiver.on_parity(Nanos(10), &Parity { product: 0, shape, offset: 0, index: 0, of: 1 }, &[9; 256]);
+        // Drives it as far as its own deadlines lead until some second, and says what it asked for.
+        let mut now = 20;
+        let mut asked = |receiver: &mut Receiver, until: u64| {
+            let (mut ranges, mut rebuilds) = (Vec::new(), 0);
+            while now <= until * 1_000_000_000 {
+                while let Some(event) = receiver.poll(Nanos(now)) {
+                    match event {
+                        Event::Nack(wants) => ranges.extend(wants.into_iter().flat_map(|want| want.ranges)),
+                        Event::Rebuild(_) => rebuilds += 1,
+                        _ => {}
+                    }
+                }
+                now = receiver.deadline().0;
+            }
+            ranges.dedup();
+            (ranges, rebuilds)
+        };
+        assert_eq!(asked(&mut receiver, 1), (vec![(5 * 256, 256)], 0), "parity makes up for one of the two");
+        bring(&mut receiver, 1_000_000_001, 5, true);
+        // Too little of the block is kept to rebuild it.
+        assert_eq!(asked(&mut receiver, 20), (vec![(256, 256)], 1));
+        bring(&mut receiver, 20_000_000_001, 1, true);
+        assert_eq!(asked(&mut receiver, 60), (vec![], 0));
+        assert!(receiver.gaps.due.is_empty(), "nothing is looked at again that came");
     }
 }
