@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 from typing import TYPE_CHECKING
 
 import pytest
 
 from casting import RATE, file_of, files, kill, receiver, sender, wait_for
 from copying import leftovers
-from emulation import Emulation
+from emulation import FARLINK, Emulation, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +83,31 @@ def test_a_file_that_is_changed_while_it_is_sent_is_named_and_not_stored(
     assert (status, code, record["cast"]["failed"]) == (1, 1, 2)
     assert sorted(files(tmp_path / "b")) == ["a", "d"]
     assert leftovers(tmp_path / "b") == []
+
+
+def test_a_file_for_which_there_is_no_descriptor_waits_for_one(star: Emulation, tmp_path: Path) -> None:
+    top = tmp_path / "source"
+    sources = [file_of(top / name, size) for name, size in (("a", 20_000_000), ("b", 5_000))]
+    with (
+        receiver(star, "b", tmp_path / "b") as receiving,
+        sender(star, *sources, options=wait_for(1)) as sending,
+    ):
+        while receiving.until("progress")["progress"]["bytes"] < 1_000_000:
+            pass
+        said = marked(star.mark).items()
+        (process,) = [each for each, words in said if words.startswith(f"{FARLINK} cast send")]
+        limit = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        # Fewer than are open, and more than are waited on at a time (poll(2)).
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (12, limit[1]))
+        assert receiving.until("outcome")["path"] == "a"
+        # The other one has its turn, again and again.
+        while sending.until("progress")["progress"]["first_pass_bytes"] < 20_000_000:
+            pass
+        assert all(sending.until("progress") for _ in range(3))
+        resource.prlimit(process, resource.RLIMIT_NOFILE, limit)
+        assert receiving.until("outcome") == {"path": "b", "outcome": "stored", "bytes": 5_000}
+        assert (receiving.end()[0], sending.end()[0]) == (0, 0)
+    assert files(tmp_path / "b") == files(top)
 
 
 def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_short(

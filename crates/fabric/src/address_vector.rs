@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farlink_wire::fabric::address::Address;
@@ -16,7 +17,10 @@ use crate::object::{self, Context, Object};
 
 /// Where endpoints are. Numbers are given once, so that they mean the same for as long as the vector lives.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(Mutex<Known>);
+pub(crate) struct Addresses {
+    known: Mutex<Known>,
+    removed: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -27,24 +31,29 @@ struct Known {
 impl Addresses {
     /// The endpoint of that number.
     pub(crate) fn at(&self, place: fi_addr_t) -> Result<Address, Code> {
-        let known = lock(&self.0)?;
+        let known = lock(&self.known)?;
         let place = usize::try_from(place).map_err(|_| Code::INVALID)?;
         known.places.get(place).copied().flatten().ok_or(Code::INVALID)
     }
 
     /// Numbers that were ever given.
     pub(crate) fn places(&self) -> fi_addr_t {
-        lock(&self.0).map_or(0, |known| known.places.len() as fi_addr_t)
+        lock(&self.known).map_or(0, |known| known.places.len() as fi_addr_t)
     }
 
     /// The number of an endpoint, where the application knows it.
     pub(crate) fn place_of(&self, endpoint: u64) -> Option<fi_addr_t> {
-        lock(&self.0).ok()?.endpoints.get(&endpoint).copied()
+        lock(&self.known).ok()?.endpoints.get(&endpoint).copied()
+    }
+
+    /// How many were ever removed: what was remembered of numbers before may be wrong.
+    pub(crate) fn removed(&self) -> u64 {
+        self.removed.load(Ordering::Acquire)
     }
 
     /// One more: its number.
     pub(crate) fn insert(&self, address: Address) -> Result<fi_addr_t, Code> {
-        let mut known = lock(&self.0)?;
+        let mut known = lock(&self.known)?;
         let place = known.places.len() as fi_addr_t;
         known.places.push(Some(address));
         known.endpoints.insert(address.endpoint, place);
@@ -53,12 +62,13 @@ impl Addresses {
 
     /// One less.
     pub(crate) fn remove(&self, place: fi_addr_t) -> Result<(), Code> {
-        let mut known = lock(&self.0)?;
+        let mut known = lock(&self.known)?;
         let slot = usize::try_from(place).ok().and_then(|place| known.places.get_mut(place));
         let removed = slot.and_then(Option::take).ok_or(Code::INVALID)?;
         if known.endpoints.get(&removed.endpoint) == Some(&place) {
             known.endpoints.remove(&removed.endpoint);
         }
+        self.removed.fetch_add(1, Ordering::Release);
         Ok(())
     }
 }

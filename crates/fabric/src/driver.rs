@@ -134,7 +134,7 @@ impl Driver {
         self.attend();
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
-        engine.progress(now);
+        engine.attend(now);
         self.rouse();
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Driver {
     /// What the progress thread does until it is to stop.
     pub(crate) fn drive(&self) -> Result<(), Code> {
         while !self.stopping.load(Ordering::Acquire) {
-            if self.attended.swap(false, Ordering::Relaxed) {
+            if self.attended.swap(false, Ordering::Relaxed) && !self.owes() {
                 // The application drives. Who would help it now would be in its way.
                 self.sleep(&[], Some(NAP));
                 continue;
@@ -170,6 +170,11 @@ impl Driver {
             lock(&self.engine)?.woken();
         }
         Ok(())
+    }
+
+    /// Whether something is to leave that the application's call did not let out: it may compute with what it was told, and not call again.
+    fn owes(&self) -> bool {
+        self.engine.try_lock().is_ok_and(|engine| engine.owes())
     }
 
     /// Ends [`drive`](Self::drive).
@@ -215,16 +220,19 @@ impl Driver {
         }
     }
 
-    /// Tells all peers that it ends, as soon as the socket takes that.
+    /// Tells all peers that it ends, as soon as the socket takes that, and meanwhile tells them what came.
     fn say_farewell(&self) -> Result<(), Code> {
         let began = monotonic();
         lock(&self.engine)?.endpoint.on_close(began);
         loop {
             let now = monotonic();
-            if lock(&self.engine)?.put_out_words(now) || now.since(began) > LINGER {
-                return Ok(());
-            }
-            self.sleep(&[], Some(NAP));
+            let next = {
+                let mut engine = lock(&self.engine)?;
+                engine.progress(now);
+                engine.put_out_words(now)
+            };
+            let Some(next) = next.filter(|_| now.since(began) <= LINGER) else { return Ok(()) };
+            self.sleep(&self.watched[..1], Some(next.since(now).min(NAP)));
         }
     }
 

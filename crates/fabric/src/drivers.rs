@@ -23,6 +23,22 @@ pub(crate) struct Drivers {
     bell: Condvar,
 }
 
+/// A thread that sleeps, or is about to, until this is dropped.
+struct Asleep<'a>(&'a AtomicUsize);
+
+impl<'a> Asleep<'a> {
+    fn one_more(asleep: &'a AtomicUsize) -> Self {
+        asleep.fetch_add(1, Ordering::SeqCst);
+        Self(asleep)
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Drivers {
     /// One more.
     pub(crate) fn attach(&self, driver: &Arc<Driver>) -> Result<(), Code> {
@@ -61,7 +77,7 @@ impl Drivers {
             if seen.is_some() || time.is_some_and(|time| passed >= time) {
                 return Ok(seen);
             }
-            self.asleep.fetch_add(1, Ordering::SeqCst);
+            let _asleep = Asleep::one_more(&self.asleep);
             let rings = *lock(&self.rings)?;
             // What came before that rang for nobody, or was not heard.
             seen = look();
@@ -73,7 +89,6 @@ impl Drivers {
                 })?;
                 self.sleep(rings, time.map(|time| time.since(passed)))?;
             }
-            self.asleep.fetch_sub(1, Ordering::SeqCst);
             if seen.is_some() {
                 return Ok(seen);
             }
@@ -101,5 +116,25 @@ impl Drivers {
 
     fn each(&self, mut call: impl FnMut(&Driver) -> Result<(), Code>) -> Result<(), Code> {
         lock(&self.attached)?.iter().filter_map(Weak::upgrade).try_for_each(|driver| call(&driver))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn nobody_sleeps_whose_wait_has_failed() {
+        let drivers = Drivers::default();
+        // Somebody panics with the lock.
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _rings = drivers.rings.lock().unwrap();
+            panic!("a fault");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(drivers.wait(-1, || None::<()>), Err(Code::OTHER));
+        assert_eq!(drivers.asleep.load(Ordering::SeqCst), 0);
     }
 }

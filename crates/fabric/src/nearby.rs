@@ -135,6 +135,11 @@ impl Nearby {
         }
     }
 
+    /// Whether it has no neighbours, as far as they have spoken.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.readers.is_empty() && self.writers.is_empty()
+    }
+
     /// Asks neighbours to wake this process; false where it must not sleep.
     pub(crate) fn prepare_sleep(&mut self, endpoint: &Endpoint) -> bool {
         // Whoever waits for room sleeps until there is some.
@@ -180,7 +185,7 @@ impl Nearby {
         match error.kind() {
             // Too many at this moment: again in the next round.
             ErrorKind::WouldBlock | ErrorKind::Interrupted => self.again = true,
-            _ if is_shortage(error) => {
+            _ if is_shortage(error) || error.raw_os_error() == Some(TOO_MANY_UNDER_WAY) => {
                 self.again = true;
                 if !std::mem::replace(&mut self.is_short, true) {
                     complain(format_args!("connect to a process of this host: {error}; it is tried again"));
@@ -209,6 +214,10 @@ fn prove(key: &[u8; 32], from: u64, to: u64) -> blake3::Hash {
     hasher.update(&to.to_be_bytes());
     hasher.finalize()
 }
+
+/// `ETOOMANYREFS`: more descriptors of this user's are on their way through sockets than a process of its may have open (unix(7)), until
+/// others take theirs.
+const TOO_MANY_UNDER_WAY: i32 = 109;
 
 /// How often it is looked who came and who went: a system call, and new neighbours wait so long once.
 const ATTEND_EVERY: Nanos = Nanos(100_000);
@@ -395,8 +404,8 @@ mod tests {
     fn who_cannot_be_connected_to_for_want_of_descriptors_is_tried_again() {
         let mut here = Process::new(9);
         let peer = here.endpoint.peer(identity(10));
-        // EMFILE, ENFILE, EAGAIN.
-        for code in [24, 23, 11] {
+        // EMFILE, ENFILE, EAGAIN, ETOOMANYREFS.
+        for code in [24, 23, 11, 109] {
             here.nearby.again = false;
             here.nearby.mind(peer, &io::Error::from_raw_os_error(code));
             assert!(here.nearby.again && here.nearby.gone.is_empty());

@@ -18,6 +18,8 @@ pub(crate) struct Peers {
     peers: Vec<Option<PeerId>>,
     /// By the machine's.
     places: Vec<Option<fi_addr_t>>,
+    /// How many addresses had been removed when these were remembered.
+    removed: u64,
 }
 
 impl Peers {
@@ -34,6 +36,7 @@ impl Peers {
     /// The peer that the application calls `place`.
     pub(crate) fn peer(&mut self, place: fi_addr_t, endpoint: &mut Endpoint) -> Result<PeerId, Code> {
         let at = usize::try_from(place).map_err(|_| Code::INVALID)?;
+        self.forget_removed();
         if let Some(Some(peer)) = self.peers.get(at) {
             return Ok(*peer);
         }
@@ -42,6 +45,14 @@ impl Peers {
         put(&mut self.peers, at, peer);
         put(&mut self.places, peer.0 as usize, place);
         Ok(peer)
+    }
+
+    /// Numbers that were removed mean nobody any more, and nobody has them.
+    fn forget_removed(&mut self) {
+        let removed = self.addresses.as_ref().map_or(0, |addresses| addresses.removed());
+        if removed != self.removed {
+            (self.removed, self.peers, self.places) = (removed, Vec::new(), Vec::new());
+        }
     }
 
     /// Makes all that the application knows known to the machine; false where that is nobody else, so that anybody may come.
@@ -62,6 +73,7 @@ impl Peers {
     /// What the application calls a peer; no number, where it does not know it yet.
     pub(crate) fn place(&mut self, peer: PeerId, endpoint: &Endpoint) -> fi_addr_t {
         let at = peer.0 as usize;
+        self.forget_removed();
         if let Some(Some(place)) = self.places.get(at) {
             return *place;
         }
@@ -108,8 +120,7 @@ mod tests {
         Address { endpoint, host: endpoint, at: ([127, 0, 0, 1], 7).into(), process: 1 }
     }
 
-    #[test]
-    fn all_that_the_application_knows_are_made_known() {
+    fn endpoint() -> Endpoint {
         let settings = Settings {
             transport: Kind::Ud,
             key: [1; 32],
@@ -122,7 +133,28 @@ mod tests {
             nearby: false,
             seed: 1,
         };
-        let mut endpoint = Endpoint::new(Nanos(1), settings, identity(&address(1)));
+        Endpoint::new(Nanos(1), settings, identity(&address(1)))
+    }
+
+    #[test]
+    fn a_number_that_was_removed_is_nobodys() {
+        let mut endpoint = endpoint();
+        let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
+        peers.bind(Arc::clone(&addresses));
+        let [removed, other] = [2, 3].map(|number| addresses.insert(address(number)).unwrap());
+        let [peer, its] = [removed, other].map(|place| peers.peer(place, &mut endpoint).unwrap());
+        addresses.remove(removed).unwrap();
+        assert_eq!(peers.peer(removed, &mut endpoint), Err(Code::INVALID));
+        assert_eq!(peers.place(peer, &endpoint), NOWHERE);
+        assert_eq!((peers.peer(other, &mut endpoint), peers.place(its, &endpoint)), (Ok(its), other));
+        // It comes back under another number, and is who it was.
+        let again = addresses.insert(address(2)).unwrap();
+        assert_eq!((peers.peer(again, &mut endpoint), peers.place(peer, &endpoint)), (Ok(peer), again));
+    }
+
+    #[test]
+    fn all_that_the_application_knows_are_made_known() {
+        let mut endpoint = endpoint();
         let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
         peers.bind(Arc::clone(&addresses));
         // Nobody, and then itself alone.

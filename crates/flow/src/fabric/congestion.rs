@@ -36,15 +36,18 @@ pub trait Congestion: Debug + Send {
     /// A round ended.
     fn on_round(&mut self, _round: Round) {}
 
+    /// Nothing was answered, and for so long that nobody knows what the path is like now.
+    fn on_silence(&mut self) {}
+
     /// Bytes that may be under way.
     fn window(&self) -> u64;
 
     /// The rate to leave with, for a path of that round-trip time; none where nothing is known of it.
     fn rate(&self, rtt: Option<Nanos>) -> Option<BitsPerSec>;
 
-    /// Bytes that may leave at once after silence, whatever the rate.
-    fn burst(&self) -> u64 {
-        0
+    /// Bytes that may leave at once after silence, where `usual` is what a process that is late is let have.
+    fn burst(&self, usual: u64) -> u64 {
+        usual
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod contexts;
 mod counts;
+mod ending;
 mod neighbours;
 mod peers;
 mod relays;
@@ -28,6 +29,7 @@ use super::operation::{
     Claim, Completion, EndpointId, Failure, HostId, Identity, Memory, Operation, PeerId, Receive, Refused,
     Send, Waiting, Wanted,
 };
+use super::outgoing;
 use super::parity::Piece;
 
 /// All messages of a process.
@@ -55,8 +57,10 @@ pub struct Endpoint {
     next_look: Nanos,
     /// The first whose version is another, until it is told.
     foreign: Option<Foreign>,
-    /// A datagram that is being written.
-    scratch: Vec<u8>,
+    /// Whether acknowledgements go before what else there is: they went behind it last.
+    acknowledges: bool,
+    /// Frames that are being written.
+    page: Vec<u8>,
     counts: Counts,
 }
 
@@ -85,7 +89,8 @@ impl Endpoint {
             spare: None,
             next_look: now.after(look_every(settings.silence)),
             foreign: None,
-            scratch: vec![0; settings.payload],
+            acknowledges: false,
+            page: vec![0; outgoing::room(settings.payload)],
             counts: Counts::default(),
             settings,
             me,
@@ -167,7 +172,8 @@ impl Endpoint {
         self.listen(now, memory);
     }
 
-    /// Takes a receive back that has not begun; false where there is none such. Its completion is a failure.
+    /// Takes a receive back that has not begun, whose completion is then a failure, or has a region take no more messages, which ends with
+    /// the last that it took; false where there is none such.
     pub fn cancel(&mut self, operation: Operation) -> bool {
         self.messages.cancel(operation)
     }
@@ -368,7 +374,7 @@ impl Endpoint {
     /// Tells a peer that was given up, if it lives, that nothing that it says is heard any more.
     fn dismiss(&mut self, now: Nanos, peer: PeerId) {
         if self.peers.begin_dismissal(peer, now) {
-            self.contexts.dismiss(now, peer, self.peers.identity(peer), 0);
+            self.contexts.dismiss(now, peer, self.peers.identity(peer));
         }
     }
 
@@ -523,6 +529,12 @@ impl Endpoint {
         self.messages.on_all_known();
     }
 
+    /// Whether an operation ended.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        self.messages.has_completions()
+    }
+
     /// An operation that ended.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.messages.poll_completion()
@@ -532,37 +544,6 @@ impl Endpoint {
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         [self.contexts.deadline(), self.relays.deadline(), Some(self.next_look)].into_iter().flatten().min()
-    }
-
-    /// The process ends as soon as it [is quiet](Self::is_quiet).
-    pub fn on_ending(&mut self) {
-        self.relays.on_ending();
-    }
-
-    /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        let all_left = self.messages.is_quiet() && !self.relays.repeats();
-        all_left && self.contexts.is_drained() && !self.neighbours.has_talking()
-    }
-
-    /// Whether something is under way to other hosts, and they have said nothing of any of it for so long.
-    #[must_use]
-    pub fn is_mute(&self, now: Nanos, silence: Nanos) -> bool {
-        self.contexts.are_mute(now, silence)
-    }
-
-    /// Says farewell to peers far away: one datagram each, best effort. Those that were given up may live.
-    pub fn on_close(&mut self, now: Nanos) {
-        let ended = |peer| self.messages.failure(peer) == Some(Failure::Ended);
-        let known = self.peers.acquaintances().filter(|(peer, _)| !ended(*peer));
-        self.contexts.say_farewell(now, known, |peer| self.relays.sent(peer));
-    }
-
-    /// Whether a farewell has not left yet.
-    #[must_use]
-    pub fn has_words(&self) -> bool {
-        self.contexts.has_words()
     }
 
     /// Figures for whoever wants to know what was done, by name.

@@ -124,7 +124,7 @@ impl Incoming {
 
     /// A piece came: whether it is the next one, so that its frames may be taken at once, and [`Self::on_taken`] called.
     pub fn on_data(&mut self, data: Data, frames: &[u8]) -> bool {
-        if data.group == NO_GROUP && data.piece == self.next {
+        if data.piece == self.next {
             return true;
         }
         if !self.is_wanted(data.piece) {
@@ -138,11 +138,23 @@ impl Incoming {
         false
     }
 
-    /// The piece that was next was taken.
-    pub fn on_taken(&mut self) {
+    /// The piece that was next was taken: it is kept where parity may come that is about it and others.
+    pub fn on_taken(&mut self, data: Data, frames: &[u8]) {
         self.next = self.next.wrapping_add(1);
-        self.kept.clear();
-        self.kept_group = NO_GROUP;
+        self.keep_taken(data.group, || Piece { to: EndpointId(data.to), frames: frames.to_vec() });
+        if data.group != NO_GROUP {
+            self.rebuild(data.group);
+        }
+    }
+
+    fn keep_taken(&mut self, group: u32, piece: impl FnOnce() -> Piece) {
+        if group != self.kept_group {
+            self.kept.clear();
+            self.kept_group = group;
+        }
+        if group != NO_GROUP {
+            self.kept.push_back(piece());
+        }
     }
 
     /// A shard of parity came.
@@ -212,13 +224,7 @@ impl Incoming {
         let (group, piece) = self.early.remove(&self.next)?;
         self.early_bytes -= piece.frames.capacity();
         self.next = self.next.wrapping_add(1);
-        if group != self.kept_group {
-            self.kept.clear();
-            self.kept_group = group;
-        }
-        if group != NO_GROUP {
-            self.kept.push_back(piece.clone());
-        }
+        self.keep_taken(group, || piece.clone());
         Some(piece)
     }
 

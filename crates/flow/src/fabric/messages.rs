@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, VecDeque};
 use farlink_wire::fabric::frame::{Envelope, Frame, FrameError, cost};
 
 use self::inbox::{Arriving, Inbox, To};
-use self::matching::{Body, Landing, Matching};
+use self::matching::{Body, Cancelled, Landing, Matching};
 use self::outbox::{Control, Outbox, Source};
 pub use self::pool::Pool;
 use super::operation::{
@@ -257,18 +257,13 @@ impl Messages {
         self.grant(waiting.from);
     }
 
-    /// Takes a receive back that has not begun.
+    /// Takes a receive back that has not begun, or the rest of a region that takes message after message.
     pub fn cancel(&mut self, operation: Operation) -> bool {
-        let found = self.matching.cancel(operation);
-        if found {
-            self.completions.push_back(Completion::Failed {
-                operation,
-                peer: None,
-                why: Failure::Cancelled,
-                sending: false,
-            });
+        let cancelled = self.matching.cancel(operation);
+        if cancelled == Cancelled::Whole {
+            self.fail_receive(operation, None, Failure::Cancelled);
         }
-        found
+        cancelled != Cancelled::Nothing
     }
 
     /// Whether there is something to say to a peer.
@@ -527,6 +522,12 @@ impl Messages {
 
     fn fail_receive(&mut self, operation: Operation, peer: Option<PeerId>, why: Failure) {
         self.completions.push_back(Completion::Failed { operation, peer, why, sending: false });
+    }
+
+    /// Whether an operation ended.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
     }
 
     /// An operation that ended.

@@ -1,5 +1,8 @@
 //! A sending context: what a queue pair is for the adapters that these transports come from.
 
+mod counts;
+mod guard;
+
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,9 +10,11 @@ use std::sync::Arc;
 use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, OVERHEAD, Parity, TAG};
 use farlink_wire::quantity::Nanos;
 
+pub use self::counts::Counts;
+use self::guard::Guard;
 use super::congestion::MOST_WINDOW;
 use super::operation::{EndpointId, HostId, PeerId};
-use super::parity::{self, Piece};
+use super::parity::{FRONT, Piece};
 use super::path::Path;
 use super::seal::{Cipher, Direction};
 
@@ -54,8 +59,7 @@ pub struct Outgoing {
     /// Those that were lost: to be sent again, and such as parity on its way may bring back.
     again: VecDeque<u32>,
     guarded: Vec<u32>,
-    group: Option<u32>,
-    parities: VecDeque<(Parity, Vec<u8>)>,
+    guard: Guard,
     highest: Option<u64>,
     /// How many acknowledgements there were, by the number of the last: an earlier one tells nothing of now.
     answers: u64,
@@ -66,31 +70,6 @@ pub struct Outgoing {
     last_heard: Nanos,
     opened: Nanos,
     counts: Counts,
-}
-
-/// What a context did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Pieces.
-    pub pieces: u64,
-    /// Pieces that were sent again.
-    pub retransmits: u64,
-    /// Shards of parity.
-    pub parities: u64,
-    /// Datagrams that were lost.
-    pub lost: u64,
-    /// Times that nothing was heard in time.
-    pub timeouts: u64,
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.pieces += other.pieces;
-        self.retransmits += other.retransmits;
-        self.parities += other.parities;
-        self.lost += other.lost;
-        self.timeouts += other.timeouts;
-    }
 }
 
 #[derive(Debug)]
@@ -139,8 +118,7 @@ impl Outgoing {
             unsent: VecDeque::new(),
             again: VecDeque::new(),
             guarded: Vec::new(),
-            group: None,
-            parities: VecDeque::new(),
+            guard: Guard::default(),
             highest: None,
             answers: 0,
             unheard: 0,
@@ -178,7 +156,7 @@ impl Outgoing {
     /// Whether it takes a piece. Those behind one that is lost are kept at both ends, and so no more than so many.
     #[must_use]
     pub fn may_push(&self) -> bool {
-        let waits = !self.unsent.is_empty() || !self.again.is_empty() || !self.parities.is_empty();
+        let waits = self.has_pieces() || self.guard.has_parity();
         self.open && !waits && self.pieces.len() < MOST_PIECES && self.kept < MOST_KEPT
     }
 
@@ -192,58 +170,56 @@ impl Outgoing {
     pub fn push(&mut self, now: Nanos, piece: impl Into<Arc<Piece>>, path: &Path) {
         let piece = piece.into();
         if !self.owes() {
-            self.last_heard = now;
+            (self.last_heard, self.unheard) = (now, 0);
         }
         let number = self.first_piece.wrapping_add(self.pieces.len() as u32);
-        let guards = path.parity(1) > 0;
-        let group = match self.group {
-            Some(group) => group,
-            None if guards => *self.group.insert(number),
-            None => NO_GROUP,
-        };
+        let group = self.guard.group_of(number, path.is_lossy());
         self.counts.pieces += 1;
         self.kept += piece.frames.capacity();
         self.pieces.push_back(Held { piece, group, flight: None, parity: None, settled: false });
         self.unsent.push_back(number);
-        if self.group.is_some_and(|group| number.wrapping_sub(group) + 1 >= GROUP) {
+        if group != NO_GROUP && number.wrapping_sub(group) + 1 >= GROUP {
             self.flush(path);
         }
     }
 
     /// Ends a group of pieces: its parity follows.
     pub fn flush(&mut self, path: &Path) {
-        let Some(group) = self.group.take() else { return };
-        let held = self.held_from(group);
-        let count = held.len() as u16;
-        let of = path.parity(count);
-        if of == 0 {
-            return;
-        }
-        let pieces: Vec<Arc<Piece>> = held.map(|held| Arc::clone(&held.piece)).collect();
-        let shards = parity::shards(pieces.iter().map(|piece| &**piece), of);
-        let begun = shards
-            .into_iter()
-            .enumerate()
-            .map(|(index, shard)| (Parity { group, pieces: count, index: index as u16, of }, shard));
-        self.parities.extend(begun);
-        self.counts.parities += u64::from(of);
+        let Some(group) = self.guard.begun() else { return };
+        let pieces = (self.pieces.len() - self.place(group)) as u16;
+        self.guard.end(pieces, path.parity(pieces));
     }
 
-    /// Pieces from number `first` on. Those of a group that has not ended are all there.
-    fn held_from(&self, first: u32) -> impl ExactSizeIterator<Item = &Held> {
-        self.pieces.range(first.wrapping_sub(self.first_piece) as usize..)
+    /// The place of a piece among those that are kept. Those of a group whose parity is to be made are all there.
+    const fn place(&self, piece: u32) -> usize {
+        piece.wrapping_sub(self.first_piece) as usize
     }
 
     /// Whether something that was sent is not answered, or something is still to be sent.
     fn owes(&self) -> bool {
-        !self.pieces.is_empty() || self.flights.iter().any(|flight| flight.flies) || (self.full && !self.open)
+        self.owes_pieces() || self.flights.iter().any(|flight| flight.flies)
+    }
+
+    /// Whether pieces are missing, or it waits to be admitted.
+    fn owes_pieces(&self) -> bool {
+        !self.pieces.is_empty() || (self.full && !self.open)
     }
 
     /// Whether [`poll`](Self::poll) has something, were it allowed.
     #[must_use]
     pub fn wants_to_send(&self) -> bool {
-        self.asks
-            || (self.open && (!self.again.is_empty() || !self.unsent.is_empty() || !self.parities.is_empty()))
+        self.asks || (self.open && (self.has_pieces() || self.guard.has_parity()))
+    }
+
+    /// Whether pieces are to be sent, for the first time or again.
+    fn has_pieces(&self) -> bool {
+        !self.again.is_empty() || !self.unsent.is_empty()
+    }
+
+    /// Whether it has nothing to send but parity.
+    #[must_use]
+    pub fn has_parity_alone(&self) -> bool {
+        !self.asks && !self.has_pieces() && self.guard.has_parity()
     }
 
     /// Writes the next datagram: how many bytes.
@@ -265,7 +241,7 @@ impl Outgoing {
                 return self.emit_piece(now, path, number, into);
             }
         }
-        let Some((parity, shard)) = self.parities.pop_front() else { return 0 };
+        let Some((parity, shard)) = self.next_parity() else { return 0 };
         let written = self.emit(now, path, What::Parity, About::Parity, &[&parity.encode(), &shard], into);
         let last = self.next_number() - 1;
         if parity.index + 1 == parity.of {
@@ -279,13 +255,25 @@ impl Outgoing {
         written
     }
 
+    fn next_parity(&mut self) -> Option<(Parity, Vec<u8>)> {
+        let next = self.guard.next();
+        if next.is_some() {
+            return next;
+        }
+        let group = self.guard.next_group()?;
+        let first = self.place(group.first);
+        let pieces = self.pieces.range(first..first + usize::from(group.pieces));
+        self.counts.parities += self.guard.make(group, pieces.map(|held| &*held.piece)) as u64;
+        self.guard.next()
+    }
+
     /// What was lost goes again, where no parity on its way may bring it back.
     fn find_unguarded(&mut self) {
         let mut guarded = std::mem::take(&mut self.guarded);
         guarded.retain(|number| {
             let Some(held) = self.held(*number).filter(|held| !held.settled) else { return false };
             let comes = held.parity.is_some_and(|last| self.highest < Some(last) && self.flies(last));
-            let to_come = self.parities.iter().any(|(parity, _)| parity.group == held.group);
+            let to_come = self.guard.has_parity_of(held.group);
             if !comes && !to_come {
                 self.again.push_back(*number);
             }
@@ -357,11 +345,12 @@ impl Outgoing {
     }
 
     fn held(&self, number: u32) -> Option<&Held> {
-        self.pieces.get(number.wrapping_sub(self.first_piece) as usize)
+        self.pieces.get(self.place(number))
     }
 
     fn held_mut(&mut self, number: u32) -> Option<&mut Held> {
-        self.pieces.get_mut(number.wrapping_sub(self.first_piece) as usize)
+        let place = self.place(number);
+        self.pieces.get_mut(place)
     }
 
     /// An acknowledgement came: sealed, and not opened yet. False where it is none of this context's.
@@ -371,6 +360,7 @@ impl Outgoing {
         if clear.number >= self.answers {
             self.answers = clear.number.saturating_add(1);
             self.last_heard = now;
+            path.on_heard(now);
             self.unheard = 0;
         }
         self.open = true;
@@ -415,19 +405,20 @@ impl Outgoing {
         let Some(highest) = self.highest else { return };
         let until = (highest + 1).saturating_sub(REORDERED).saturating_sub(self.first_flight) as usize;
         for index in 0..until.min(self.flights.len()) {
-            self.lose(index, path);
+            if let Some(bytes) = self.give_up(index) {
+                path.on_lost(bytes);
+                self.counts.lost += 1;
+            }
         }
     }
 
-    fn lose(&mut self, index: usize, path: &mut Path) {
+    /// A datagram is not waited for any more: its bytes, where it was.
+    fn give_up(&mut self, index: usize) -> Option<u32> {
         let flight = &mut self.flights[index];
-        if !flight.flies {
-            return;
+        if !std::mem::take(&mut flight.flies) {
+            return None;
         }
-        flight.flies = false;
-        let what = flight.what;
-        path.on_lost(flight.bytes);
-        self.counts.lost += 1;
+        let (what, bytes) = (flight.what, flight.bytes);
         let number = self.first_flight + index as u64;
         match what {
             What::Piece(piece)
@@ -438,18 +429,19 @@ impl Outgoing {
             What::Connect if self.full && !self.open => self.asks = true,
             _ => {}
         }
+        Some(bytes)
     }
 
     fn forget_settled(&mut self) {
         // A group of which all is there needs no parity, whatever would have been in it.
-        if let Some(group) = self.group
-            && self.unsent.is_empty()
-            && self.held_from(group).all(|held| held.settled)
-        {
-            self.group = None;
-        }
-        // Those of a group that has not ended are needed for its parity.
-        let keep = self.group.map_or(usize::MAX, |group| group.wrapping_sub(self.first_piece) as usize);
+        let (pieces, begin) = (&self.pieces, self.first_piece);
+        self.guard.forget(|first, count| {
+            let first = first.wrapping_sub(begin) as usize;
+            let end = count.map_or(pieces.len(), |count| first + usize::from(count));
+            pieces.range(first..end).all(|held| held.settled)
+        });
+        // Those of a group whose parity is to be made are needed for that.
+        let keep = self.guard.first().map_or(usize::MAX, |group| self.place(group));
         let settled = self.pieces.iter().take(keep).take_while(|held| held.settled).count();
         self.kept -= self.pieces.drain(..settled).map(|held| held.piece.frames.capacity()).sum::<usize>();
         self.first_piece = self.first_piece.wrapping_add(settled as u32);
@@ -473,14 +465,15 @@ impl Outgoing {
         }
         self.unheard += 1;
         self.counts.timeouts += 1;
-        self.last_sent = now;
+        let asked = std::mem::replace(&mut self.last_sent, now);
         if self.full && !self.open {
             self.asks = true;
         }
         // At first only what is oldest goes again, to hear of the rest; then all of it, since the window is not to stay shut.
-        if self.unheard > path.patience() {
-            for index in 0..self.flights.len() {
-                self.lose(index, path);
+        if self.is_silent(path) {
+            self.give_all_up(path);
+            if self.owes_pieces() {
+                path.on_silence(now, asked);
             }
         }
         let oldest: Vec<u32> = (0..self.pieces.len() as u32)
@@ -488,6 +481,7 @@ impl Outgoing {
             .filter(|number| self.held(*number).is_some_and(|held| !held.settled && held.flight.is_some()))
             .take(PROBES)
             .collect();
+        path.on_probe(oldest.len() as u32);
         self.find_unguarded();
         for number in oldest.into_iter().rev() {
             self.guarded.retain(|each| *each != number);
@@ -498,6 +492,27 @@ impl Outgoing {
             }
         }
         self.forget_settled();
+    }
+
+    /// Whether it has asked as often as the path is patient, and was not answered.
+    #[must_use]
+    pub fn is_silent(&self, path: &Path) -> bool {
+        self.unheard > path.patience()
+    }
+
+    /// Nothing is waited for any more. Where pieces are missing nobody knows whether anything was lost, for the other end may be late, or the
+    /// path cut; what follows the last piece was lost as any other.
+    fn give_all_up(&mut self, path: &mut Path) {
+        let (answered, missing) = (self.highest, self.owes_pieces());
+        for index in 0..self.flights.len() {
+            let Some(bytes) = self.give_up(index) else { continue };
+            if missing && answered < Some(self.first_flight + index as u64) {
+                path.on_forgotten(bytes);
+            } else {
+                path.on_lost(bytes);
+                self.counts.lost += 1;
+            }
+        }
     }
 
     /// How long something has been owed and nothing heard.
@@ -532,7 +547,7 @@ impl Outgoing {
 /// The most frames of a datagram of so many bytes: parity of such pieces fits, too.
 #[must_use]
 pub const fn room(datagram: usize) -> usize {
-    let parity = Clear::LEN + Parity::LEN + parity::FRONT + 1 + TAG;
+    let parity = Clear::LEN + Parity::LEN + FRONT + 1 + TAG;
     datagram - if parity > OVERHEAD { parity } else { OVERHEAD }
 }
 

@@ -17,6 +17,10 @@ pub struct Path {
     loss: Loss,
     round: Round,
     round_began: Nanos,
+    /// When something was last answered.
+    heard: Nanos,
+    /// Datagrams that may leave whatever is under way.
+    probes: u32,
 }
 
 /// Datagrams of late, and how many of them were lost: the old are forgotten bit by bit.
@@ -47,9 +51,8 @@ impl Pacer {
         self.free_at
     }
 
-    /// At least `at_once` bytes of what comes after silence are not held back.
-    fn set_rate(&mut self, rate: BitsPerSec, at_once: u64, now: Nanos) {
-        let burst = burst(rate).max(at_once);
+    /// Goes on at another rate, of which so many bytes are not held back after silence.
+    fn set_rate(&mut self, rate: BitsPerSec, burst: u64, now: Nanos) {
         match &mut self.bucket {
             Some(bucket) => bucket.set_rate(rate, burst),
             None => self.bucket = Some(TokenBucket::with_burst(rate, burst, now)),
@@ -85,6 +88,8 @@ impl Path {
             loss: Loss::default(),
             round: NO_ROUND,
             round_began: now,
+            heard: now,
+            probes: 0,
         }
     }
 
@@ -92,7 +97,12 @@ impl Path {
     pub fn has_room(&mut self) -> bool {
         let room = self.flying < self.congestion.window();
         self.round.limited |= !room;
-        room
+        room || self.probes > 0
+    }
+
+    /// So many datagrams are to ask whether anything arrives: a full window does not hold them (RFC 9002, 7.5).
+    pub const fn on_probe(&mut self, datagrams: u32) {
+        self.probes = datagrams;
     }
 
     /// Something is kept by the rate.
@@ -139,6 +149,12 @@ impl Path {
         (self.loss.lost + PRIOR_LOST) / (self.loss.known + PRIOR)
     }
 
+    /// Whether so many are that something is done before they are known to be.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.parity(1) > 0
+    }
+
     /// Shards of parity that so many pieces are worth.
     #[must_use]
     pub fn parity(&self, pieces: u16) -> u16 {
@@ -148,6 +164,7 @@ impl Path {
     /// A datagram left.
     pub fn on_sent(&mut self, now: Nanos, bytes: u32) {
         self.flying += u64::from(bytes);
+        self.probes = self.probes.saturating_sub(1);
         self.pacer.on_sent(now, u64::from(bytes) + HEADERS);
     }
 
@@ -161,6 +178,20 @@ impl Path {
     pub fn on_lost(&mut self, bytes: u32) {
         self.on_known(bytes, 1.0);
         self.round.lost += 1;
+    }
+
+    /// Somebody there answered.
+    pub const fn on_heard(&mut self, now: Nanos) {
+        self.heard = now;
+    }
+
+    /// Something was asked several times and not answered: where nothing else was either `since` it last left, all that is under way to the
+    /// host may be lost, of which nothing is learnt but that (RFC 9002, 7.6; RFC 8085, 3.1).
+    pub fn on_silence(&mut self, now: Nanos, since: Nanos) {
+        if self.heard <= since {
+            self.congestion.on_silence();
+            (self.round, self.round_began) = (NO_ROUND, now);
+        }
     }
 
     /// It does not matter any more what became of a datagram.
@@ -194,7 +225,7 @@ impl Path {
             self.round_began = now;
         }
         if let Some(rate) = self.congestion.rate(Some(rtt)) {
-            self.pacer.set_rate(rate, self.congestion.burst(), now);
+            self.pacer.set_rate(rate, self.congestion.burst(burst(rate)), now);
         }
     }
 }

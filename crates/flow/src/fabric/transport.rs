@@ -65,6 +65,8 @@ pub struct Counts {
     pub disconnects: u64,
     /// Times that something had to wait for a context.
     pub waits: u64,
+    /// Initiators that were lent in place of silent ones.
+    pub lent: u64,
 }
 
 /// One transport.
@@ -88,6 +90,14 @@ pub trait Transport: Debug + Send {
 
     /// All that a context took has arrived.
     fn on_drained(&mut self, _context: ContextId) {}
+
+    /// What a context took is not answered, however often that was asked.
+    fn on_silent(&mut self, _context: ContextId) {}
+
+    /// A context that it needs no more: it is closed before another is opened.
+    fn poll_retired(&mut self) -> Option<ContextId> {
+        None
+    }
 
     /// Whether one process receives for others of its host: then what it took may never reach them.
     fn relays(&self) -> bool {

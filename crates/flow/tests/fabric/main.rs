@@ -6,6 +6,7 @@ mod initiators;
 mod latency;
 mod relays;
 mod sharing;
+mod silence;
 mod simulation;
 
 use farlink_flow::fabric::endpoint::Settings;

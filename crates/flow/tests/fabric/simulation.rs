@@ -1,5 +1,7 @@
 //! Processes of a parallel program in virtual time: their datagrams go over links, or from hand to hand within a host.
 
+mod wakes;
+
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -12,6 +14,8 @@ use farlink_flow::fabric::operation::{
 use farlink_link::{Conditions, Delivery, Link, Segments};
 use farlink_wire::fabric::datagram::{About, Clear};
 use farlink_wire::quantity::Nanos;
+
+use self::wakes::{Wakes, Who};
 
 /// Processes, numbered from 0, and what lies between their hosts.
 pub(crate) struct Simulation {
@@ -33,6 +37,9 @@ pub(crate) struct Simulation {
     pub(crate) datagrams: u64,
     /// Processes that do not read what their neighbours write.
     stalled: BTreeSet<usize>,
+    /// One that does not run, and what has come for it.
+    frozen: Option<usize>,
+    unread: Vec<(SocketAddr, Vec<u8>)>,
     /// The last sending context of each endpoint that led to each process.
     newest: HashMap<(u64, usize), u64>,
     /// How often another context than before led to a process.
@@ -87,31 +94,6 @@ impl Memory for Regions {
 
     fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) {
         self.0.get_mut(&region).unwrap()[offset..][..bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-/// When whom something is due for.
-#[derive(Default)]
-struct Wakes {
-    by_time: BTreeSet<(Nanos, Who)>,
-    times: HashMap<Who, Nanos>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Who {
-    Link(u64, u64),
-    Process(usize),
-}
-
-impl Wakes {
-    fn set(&mut self, who: Who, time: Option<Nanos>) {
-        if let Some(before) = self.times.remove(&who) {
-            self.by_time.remove(&(before, who));
-        }
-        if let Some(time) = time {
-            self.times.insert(who, time);
-            self.by_time.insert((time, who));
-        }
     }
 }
 
@@ -188,6 +170,8 @@ impl Simulation {
             room: vec![0; 1 << 16],
             datagrams: 0,
             stalled: BTreeSet::new(),
+            frozen: None,
+            unread: Vec::new(),
             newest: HashMap::new(),
             moves: 0,
         }
@@ -257,6 +241,12 @@ impl Simulation {
         self.send(from, to, len);
     }
 
+    /// Operations that have not ended between processes that are all among `these`.
+    pub(crate) fn pending_among(&self, these: impl Fn(usize) -> bool) -> usize {
+        let pending = self.processes.iter().flat_map(|process| process.operations.values());
+        pending.filter(|each| these(each.from) && these(each.to)).count()
+    }
+
     /// Until all that was begun has ended: how long it took. No more than `limit`.
     pub(crate) fn finish(&mut self, limit: Nanos) -> Nanos {
         let begun = self.now;
@@ -313,6 +303,21 @@ impl Simulation {
             self.stalled.remove(&process);
             self.drive_all((0..self.processes.len()).collect());
         }
+    }
+
+    /// A process does not run for so long.
+    pub(crate) fn freeze(&mut self, process: usize, time: Nanos) {
+        self.frozen = Some(process);
+        self.wakes.set(Who::Process(process), None);
+        self.run(time);
+        self.frozen = None;
+        let Process { endpoint, memory, .. } = &mut self.processes[process];
+        for (from, mut datagram) in self.unread.drain(..) {
+            endpoint.on_datagram(self.now, from, &mut datagram, memory);
+        }
+        endpoint.on_datagrams_end(self.now);
+        endpoint.on_time(self.now);
+        self.drive_all([process].into());
     }
 
     /// A process ends, and says so.
@@ -400,9 +405,13 @@ impl Simulation {
             if let Some(bit) = delivery.flipped.and_then(|bit| bit.checked_sub(HEADERS * 8)) {
                 datagram[bit as usize / 8] ^= 1 << (bit % 8);
             }
-            process.endpoint.on_datagram(self.now, *from, &mut datagram, &mut process.memory);
+            if self.frozen == Some(*to) {
+                self.unread.push((*from, datagram));
+            } else {
+                process.endpoint.on_datagram(self.now, *from, &mut datagram, &mut process.memory);
+            }
         }
-        Some(*to)
+        (self.frozen != Some(*to)).then_some(*to)
     }
 
     /// Does what processes say, until they say nothing.

@@ -11,11 +11,14 @@ use super::{Congestion, MOST_WINDOW, Round};
 /// The window doubles each round until there is a queue or packets are lost; then it backs off by a sixth for the former, by a third for
 /// the latter, and goes on by the root of its packets, faster and faster. The root is between what is the same for all, by which they come
 /// to share evenly (AIMD), and what is in proportion, by which a long path is filled at all (Bansal and Balakrishnan, Binomial Congestion
-/// Control Algorithms, INFOCOM 2001). A message that fits the window leaves at once, up to `MOST_AT_ONCE`; only what is longer is paced.
+/// Control Algorithms, INFOCOM 2001). After silence it begins with next to nothing, and doubles up to what it had. A message that fits the
+/// window leaves at once, up to `MOST_AT_ONCE`; only what is longer is paced.
 #[derive(Clone, Debug)]
 pub struct Sought {
     window: u64,
+    /// Whether it doubles each round, and until which window at most.
     begins: bool,
+    aim: u64,
     /// Rounds of growth since it last backed off.
     calm: u32,
     /// It backed off in the last round, of which this one tells nothing yet.
@@ -27,7 +30,7 @@ pub struct Sought {
 impl Default for Sought {
     fn default() -> Self {
         let (base, loss) = (Base::default(), OwnLoss::default());
-        Self { window: FIRST_WINDOW, begins: true, calm: 0, waits: false, base, loss }
+        Self { window: FIRST_WINDOW, begins: true, aim: MOST_WINDOW, calm: 0, waits: false, base, loss }
     }
 }
 
@@ -46,10 +49,11 @@ impl Sought {
 
     fn grow(&mut self, round: &Round) {
         self.calm += 1;
+        self.begins &= self.window < self.aim;
         let step = match self.begins {
             // What leaves now is not known to have room: no faster than what is known to.
-            true if round.limited => self.window.min(round.arrived),
-            true => self.window,
+            true if round.limited => self.window.min(round.arrived).min(self.aim - self.window),
+            true => self.window.min(self.aim - self.window),
             false => {
                 let root = (self.window * PACKET).isqrt();
                 (root << (self.calm / CALM).min(MOST_DOUBLED)).min(self.window / 4)
@@ -69,7 +73,7 @@ impl Congestion for Sought {
         }
         let too_lossy = self.loss.on_round(&round, queue >= FELT_QUEUE);
         if self.loss.was_its_own() {
-            self.begins = true;
+            (self.begins, self.aim) = (true, MOST_WINDOW);
         }
         if too_lossy {
             self.back_off(self.window / 3 * 2);
@@ -79,6 +83,13 @@ impl Congestion for Sought {
             self.grow(&round);
         }
         self.window = self.window.clamp(LEAST_WINDOW, MOST_WINDOW);
+    }
+
+    fn on_silence(&mut self) {
+        if !self.begins {
+            self.aim = self.window;
+        }
+        (self.window, self.begins, self.calm, self.waits) = (LEAST_WINDOW, true, 0, false);
     }
 
     fn window(&self) -> u64 {
@@ -91,8 +102,8 @@ impl Congestion for Sought {
         BitsPerSec::new(u64::try_from(u128::from(self.window) * 10_000_000_000 / u128::from(rtt)).ok()?)
     }
 
-    fn burst(&self) -> u64 {
-        self.window.min(MOST_AT_ONCE)
+    fn burst(&self, usual: u64) -> u64 {
+        usual.max(self.window.min(MOST_AT_ONCE))
     }
 }
 
@@ -194,5 +205,23 @@ mod tests {
             most = most.max(if at > 20 { controller.window() } else { 0 });
         }
         assert!(most < 1_400_000, "{most}");
+    }
+
+    #[test]
+    fn after_silence_it_begins_with_next_to_nothing_and_is_soon_where_it_was() {
+        let mut controller = Sought::default();
+        (0..4).for_each(|_| controller.on_round(round(controller.window(), 500, 0, 0)));
+        controller.on_round(round(controller.window(), 500, 0, 20_000_000));
+        let before = controller.window();
+        for _ in 0..3 {
+            controller.on_silence();
+            assert_eq!(controller.window(), LEAST_WINDOW);
+        }
+        let rounds = (0..100).take_while(|_| {
+            controller.on_round(round(controller.window(), 50, 0, 0));
+            controller.window() < before
+        });
+        assert!((10..14).contains(&rounds.count()));
+        assert_eq!(controller.window(), before);
     }
 }

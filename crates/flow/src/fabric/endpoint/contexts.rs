@@ -56,6 +56,20 @@ struct Word {
     /// How many pieces its peer was ever sent, of a farewell.
     pieces: u64,
     of: Of,
+    /// Not before.
+    at: Nanos,
+    /// Whether it is said once more where datagrams are lost: nobody answers it.
+    twice: bool,
+}
+
+impl Word {
+    const fn new(about: About, pieces: u64, of: Of) -> Self {
+        Self { about, pieces, of, at: Nanos::ZERO, twice: false }
+    }
+
+    fn twice(self) -> Self {
+        Self { twice: true, ..self }
+    }
 }
 
 #[derive(Debug)]
@@ -140,6 +154,8 @@ impl Contexts {
         identity: &Identity,
         handshake: Handshake,
     ) -> Option<ContextId> {
+        // What is retired has a place that this one may have.
+        self.close_retired();
         let mut context = self.make(now, peer, identity, handshake)?;
         if let Some(silence) = self.silences.remove(&context.path) {
             context.outgoing.take_over(silence);
@@ -160,11 +176,13 @@ impl Contexts {
     /// Ends a context that has drained, or that another takes over from: it says so, as its last word.
     pub(super) fn close(&mut self, id: ContextId) {
         if let Some(context) = self.take(id) {
-            self.words.push_back(Word {
-                about: About::Disconnect,
-                pieces: 0,
-                of: Of::Closed(Box::new(context)),
-            });
+            self.words.push_back(Word::new(About::Disconnect, 0, Of::Closed(Box::new(context))));
+        }
+    }
+
+    fn close_retired(&mut self) {
+        while let Some(id) = self.transport.poll_retired() {
+            self.close(id);
         }
     }
 
@@ -235,42 +253,53 @@ impl Contexts {
         let open = || (0..).map(ContextId).zip(&self.places);
         let routes = || open().filter_map(|(id, place)| Some((id, place.as_ref()?.outgoing.route())));
         let reached: HashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
-        let farewell = |(id, route): (ContextId, &Route)| Word {
-            about: About::Farewell,
-            pieces: pieces(route.peer),
-            of: Of::Open(id),
+        let farewell = |(id, route): (ContextId, &Route)| {
+            Word::new(About::Farewell, pieces(route.peer), Of::Open(id)).twice()
         };
-        self.words.extend(routes().map(farewell));
+        let farewells: Vec<Word> = routes().map(farewell).collect();
+        self.words.extend(farewells);
         for (peer, identity) in peers.filter(|(_, identity)| !reached.contains(&identity.endpoint)) {
-            self.dismiss(now, peer, identity, pieces(peer));
+            let word = self.farewell(now, peer, identity, pieces(peer));
+            self.words.extend(word.map(Word::twice));
         }
     }
 
-    /// Says farewell to a peer to whom no context leads.
-    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity, pieces: u64) {
-        if let Some(context) = self.make(now, peer, identity, Handshake::None) {
-            self.words.push_back(Word { about: About::Farewell, pieces, of: Of::Closed(Box::new(context)) });
-        }
+    /// Says farewell to a peer that was given up; to whoever does not hear it, it is said again.
+    pub(super) fn dismiss(&mut self, now: Nanos, peer: PeerId, identity: &Identity) {
+        let word = self.farewell(now, peer, identity, 0);
+        self.words.extend(word);
     }
 
-    pub(super) fn has_words(&self) -> bool {
-        !self.words.is_empty()
+    /// A farewell to a peer to whom no context leads.
+    fn farewell(&mut self, now: Nanos, peer: PeerId, identity: &Identity, pieces: u64) -> Option<Word> {
+        let context = self.make(now, peer, identity, Handshake::None)?;
+        Some(Word::new(About::Farewell, pieces, Of::Closed(Box::new(context))))
+    }
+
+    /// When the next of the last words may leave; none where all have left.
+    pub(super) fn next_word(&self) -> Option<Nanos> {
+        self.words.iter().map(|word| word.at).min()
     }
 
     /// A last word: where it goes, and how many bytes.
     pub(super) fn poll_word(&mut self, now: Nanos, into: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        while let Some(Word { about, pieces, mut of }) = self.words.pop_front() {
-            let farewell = Farewell { pieces }.encode();
-            let body = if about == About::Farewell { &farewell[..] } else { &[] };
-            let (outgoing, path) = match &mut of {
+        while let Some(due) = self.words.iter().position(|word| word.at <= now) {
+            let mut word = self.words.remove(due)?;
+            let farewell = Farewell { pieces: word.pieces }.encode();
+            let body = if word.about == About::Farewell { &farewell[..] } else { &[] };
+            let (outgoing, path) = match &mut word.of {
                 Of::Closed(context) => (&mut context.outgoing, &mut self.paths[context.path]),
                 Of::Open(id) => match self.context(*id) {
                     Some(open) => open,
                     None => continue,
                 },
             };
-            let written = outgoing.word(now, path, about, body, into);
-            return Some((outgoing.route().address, written));
+            let written = outgoing.word(now, path, word.about, body, into);
+            let to = outgoing.route().address;
+            let again = word.twice && path.is_lossy();
+            let at = now.after(path.timeout().min(LONGEST_PAUSE));
+            self.words.extend(again.then_some(Word { at, twice: false, ..word }));
+            return Some((to, written));
         }
         None
     }
@@ -289,8 +318,9 @@ impl Contexts {
     }
 
     /// Asks anew what may leave.
-    pub(super) const fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.held_until = None;
+        self.close_retired();
     }
 
     /// Whether the rates let something leave on a path; otherwise it is held until they do.
@@ -381,6 +411,12 @@ impl Contexts {
         written
     }
 
+    /// Whether a context has nothing to send but parity.
+    pub(super) fn has_parity_alone(&self, id: ContextId) -> bool {
+        let context = self.places.get(id.0 as usize).and_then(Option::as_ref);
+        context.is_some_and(|context| context.outgoing.has_parity_alone())
+    }
+
     /// An acknowledgement came: whether it is of one of these.
     pub(super) fn on_ack(&mut self, now: Nanos, clear: Clear, datagram: &mut [u8]) -> bool {
         let Some(id) = self.by_number.get(&clear.context).copied() else { return false };
@@ -409,11 +445,15 @@ impl Contexts {
             let before = outgoing.kept_bytes();
             outgoing.on_time(now, path);
             let released = before - outgoing.kept_bytes();
+            let is_silent = outgoing.is_silent(path);
             if outgoing.silence(now) >= silence {
                 let why = if outgoing.was_heard() { Failure::Silent } else { Failure::Unreachable };
                 failed.push((id, why));
             }
             self.kept -= released as u64;
+            if is_silent {
+                self.transport.on_silent(id);
+            }
             self.look_at(id);
         }
         debug_assert_eq!(
@@ -428,7 +468,8 @@ impl Contexts {
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let contexts = self.places.iter().flatten();
         let asked = contexts.filter_map(|context| context.outgoing.deadline(&self.paths[context.path])).min();
-        [asked, self.held_until].into_iter().flatten().min()
+        let word = self.next_word().filter(|at| *at > Nanos::ZERO);
+        [asked, self.held_until, word].into_iter().flatten().min()
     }
 
     pub(super) fn is_drained(&self) -> bool {
@@ -453,6 +494,7 @@ impl Contexts {
             ("connects", transport.connects),
             ("disconnects", transport.disconnects),
             ("waits", transport.waits),
+            ("initiators_lent", transport.lent),
             ("contexts", open().count() as u64),
             ("contexts_most", self.most),
             ("bytes_of_contexts", open().count() as u64 * size_of::<Context>() as u64),
@@ -468,6 +510,9 @@ impl Contexts {
 
 /// IP's and UDP's headers.
 const HEADERS: u64 = 28;
+
+/// Between a farewell and the same once more: longer than losses that come together, and not so long that a program's end is seen to wait.
+const LONGEST_PAUSE: Nanos = Nanos(100_000_000);
 
 /// For so many times as long as an answer may take a process has the time to give one, before another is tried in its place.
 const ANSWERS: u64 = 3;

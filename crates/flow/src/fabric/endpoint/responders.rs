@@ -113,7 +113,7 @@ impl Responders {
         let Some(incoming) = self.open.get_mut(&source) else { return false };
         let next = incoming.on_data(data, frames);
         if next {
-            incoming.on_taken();
+            incoming.on_taken(data, frames);
         }
         next
     }

@@ -243,6 +243,31 @@ fn a_peer_is_mute_when_nothing_of_what_is_under_way_was_answered_for_long() {
 }
 
 #[test]
+fn nobody_waits_for_whoever_ended_though_its_last_words_were_lost() {
+    for transport in [Kind::Rc, Kind::Ud, Kind::Dc(dc::Settings::default())] {
+        let mut pair = Pair::new(transport, 0.0);
+        mean(&mut pair, 8);
+        pair.post(1, 8);
+        pair.drive(1);
+        // What it says comes; that it came is lost, and so is the farewell.
+        pair.loss = 1.0;
+        pair.step();
+        let closed = pair.now;
+        pair.ends[0].on_close(closed);
+        pair.drive(0);
+        pair.loss = 0.0;
+        while pair.ends[0].next_word().is_some() {
+            pair.step();
+        }
+        pair.loss = 1.0;
+        while !pair.ends[1].is_quiet() {
+            pair.step();
+            assert!(pair.now.since(closed) < Nanos(300_000_000), "{transport:?}");
+        }
+    }
+}
+
+#[test]
 fn a_peer_of_which_something_is_missing_has_failed() {
     let mut pair = Pair::new(Kind::Xrc, 0.0);
     pair.exchange(8);

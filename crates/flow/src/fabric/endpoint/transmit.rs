@@ -7,7 +7,6 @@ use farlink_wire::quantity::Nanos;
 
 use super::{Endpoint, relays};
 use crate::fabric::operation::{Memory, PeerId};
-use crate::fabric::outgoing;
 use crate::fabric::parity::Piece;
 use crate::fabric::transport::{ContextId, Routing};
 
@@ -34,13 +33,35 @@ impl Endpoint {
             into[..datagram.len()].copy_from_slice(&datagram);
             return self.transmit(to, datagram.len(), datagram.len(), 1);
         }
-        if let Some((source, written)) = self.responders.acknowledge(now, into) {
-            let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
-            return self.transmit(to, written, written, 1);
+        // What is said goes first, for somebody may wait for it, and what came is acknowledged behind it; but not behind last words.
+        let ends = self.contexts.next_word().is_some();
+        if (std::mem::take(&mut self.acknowledges) || ends)
+            && let Some(acknowledgement) = self.acknowledge(now, into)
+        {
+            self.acknowledges = true;
+            return Some(acknowledgement);
         }
         if let Some((to, written)) = self.contexts.poll_word(now, into) {
             return self.transmit(to, written, written, 1);
         }
+        let run = self.next_run(now, into, memory);
+        self.acknowledges = run.is_some();
+        run.or_else(|| self.acknowledge(now, into))
+    }
+
+    fn acknowledge(&mut self, now: Nanos, into: &mut [u8]) -> Option<(Transmit, usize)> {
+        let (source, written) = self.responders.acknowledge(now, into)?;
+        let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
+        self.transmit(to, written, written, 1)
+    }
+
+    /// The next run of what is said to other hosts.
+    fn next_run(
+        &mut self,
+        now: Nanos,
+        into: &mut [u8],
+        memory: &mut dyn Memory,
+    ) -> Option<(Transmit, usize)> {
         if let Some(context) = self.contexts.next_active(now)
             && let Some(run) = self.run_of(now, context, None, into, memory)
         {
@@ -103,25 +124,29 @@ impl Endpoint {
     ) -> Option<(Transmit, usize)> {
         let to = self.contexts.address(context)?;
         let (mut written, mut segment, mut datagrams) = (0, 0, 0);
-        let mut scratch = std::mem::take(&mut self.scratch);
+        let guards = self.contexts.has_parity_alone(context);
         while datagrams < MOST_DATAGRAMS && written + self.settings.payload <= into.len().min(MOST_RUN) {
-            let mut bytes = self.contexts.poll(now, context, &mut scratch);
+            // What parity is about leaves before that is made.
+            if datagrams > 0 && !guards && self.contexts.has_parity_alone(context) {
+                break;
+            }
+            let room = &mut into[written..];
+            let mut bytes = self.contexts.poll(now, context, room);
             if bytes == 0
                 && let Some(peer) = talker
                 && self.contexts.transport.route(peer) == Routing::Take(context)
                 && self.contexts.takes(now, context)
             {
                 self.refill(now, context, peer, memory);
-                bytes = self.contexts.poll(now, context, &mut scratch);
+                bytes = self.contexts.poll(now, context, room);
             }
             if bytes == 0 {
                 break;
             }
             if datagrams > 0 && bytes > segment {
-                self.spare = Some((to, scratch[..bytes].to_vec()));
+                self.spare = Some((to, room[..bytes].to_vec()));
                 break;
             }
-            into[written..written + bytes].copy_from_slice(&scratch[..bytes]);
             written += bytes;
             datagrams += 1;
             if datagrams == 1 {
@@ -130,7 +155,6 @@ impl Endpoint {
                 break;
             }
         }
-        self.scratch = scratch;
         if written == 0 {
             return None;
         }
@@ -153,17 +177,14 @@ impl Endpoint {
 
     /// The next piece for a peer, where there is something to say to it.
     fn next_piece(&mut self, peer: PeerId, memory: &mut dyn Memory) -> Option<Arc<Piece>> {
-        let mut frames = vec![0; outgoing::room(self.settings.payload)];
         let relays = self.contexts.transport.relays();
         let head = if relays { relays::HEAD } else { 0 };
-        let said = self.messages.fill(peer, &mut frames[head..], memory);
-        if said == 0 && !relays || relays && !self.relays.begin(peer, said, &mut frames) {
+        let said = self.messages.fill(peer, &mut self.page[head..], memory);
+        if said == 0 && !relays || relays && !self.relays.begin(peer, said, &mut self.page) {
             return None;
         }
-        frames.truncate(head + said);
-        if frames.len() < frames.capacity() / 2 {
-            frames.shrink_to_fit();
-        }
+        // Most pieces are short, and kept until they are acknowledged.
+        let frames = self.page[..head + said].to_vec();
         let piece = Arc::new(Piece { to: self.peers.identity(peer).endpoint, frames });
         if relays && said > 0 {
             self.relays.keep(peer, &piece);

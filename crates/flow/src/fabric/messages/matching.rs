@@ -79,6 +79,17 @@ struct Multi {
     closed: bool,
 }
 
+/// What became of a receive that was to be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// It had begun, or is none.
+    Nothing,
+    /// It is no more.
+    Whole,
+    /// It takes no more messages, and ends with the last of those that it took.
+    Closed,
+}
+
 impl Waiting {
     fn is_for(&self, from: Option<PeerId>, wanted: Wanted) -> bool {
         !self.claimed && accepts(from, wanted, self.from, &self.envelope)
@@ -257,18 +268,19 @@ impl Matching {
         its.filter(|each| matches!(each.body, Body::Bytes(_))).map(|each| cost(each.envelope.len)).sum()
     }
 
-    /// Takes a receive back that has not begun.
-    pub(super) fn cancel(&mut self, operation: Operation) -> bool {
+    /// Takes a receive back that is posted.
+    pub(super) fn cancel(&mut self, operation: Operation) -> Cancelled {
         let Some(index) = self.posted.iter().position(|each| each.receive.operation == operation) else {
-            return false;
+            return Cancelled::Nothing;
         };
-        // A region in which messages are under way is not the program's yet.
-        if self.multi.get(&operation).is_some_and(|multi| multi.under_way > 0) {
-            return false;
-        }
         self.posted.remove(index);
+        // A region in which messages are under way is not the program's before they are there.
+        if let Some(multi) = self.multi.get_mut(&operation).filter(|multi| multi.under_way > 0) {
+            multi.closed = true;
+            return Cancelled::Closed;
+        }
         self.multi.remove(&operation);
-        true
+        Cancelled::Whole
     }
 
     /// Whether a receive waits for that peer alone, or one of its messages is on its way.
@@ -327,6 +339,29 @@ impl Matching {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_region_that_is_cancelled_takes_no_more_and_ends_with_what_it_took() {
+        let (mut matching, from, operation) = (Matching::default(), PeerId(4), Operation(7));
+        let (wanted, region) = (Wanted::Untagged, Region(1));
+        let envelope = Envelope { tag: None, data: None, len: 10 };
+        struct Nowhere;
+        impl Memory for Nowhere {
+            fn read(&self, _: Region, _: usize, _: &mut [u8]) {}
+            fn write(&mut self, _: Region, _: usize, _: &[u8]) {}
+        }
+        matching.post(Receive { from: None, wanted, region, len: 100, operation, multi: Some(1) });
+        let slots = [0, 1].map(|_| {
+            let landing = matching.match_arriving(from, envelope).unwrap();
+            matching.begin(landing, from, envelope, 10)
+        });
+        assert_eq!(matching.cancel(operation), Cancelled::Closed);
+        assert_eq!(matching.cancel(operation), Cancelled::Nothing);
+        assert!(matching.match_arriving(from, envelope).is_none());
+        let ends = slots.map(|slot| matching.write_part(slot, from, 0, &[7; 10], &mut Nowhere).unwrap().last);
+        assert_eq!(ends, [false, true]);
+        assert!(matching.multi.is_empty() && matching.landings.is_empty());
+    }
 
     #[test]
     fn nothing_is_remembered_of_a_region_whose_peer_failed() {

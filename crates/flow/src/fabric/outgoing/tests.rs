@@ -90,7 +90,7 @@ impl Pair {
             About::Data => {
                 let (data, frames) = Data::decode(body)?;
                 if self.incoming.on_data(data, frames) {
-                    self.incoming.on_taken();
+                    self.incoming.on_taken(data, frames);
                     self.came.push(frames.to_vec());
                 }
             }

@@ -6,11 +6,13 @@
 //!
 //! A peer never has anything under way on two initiators: that alone keeps its order. So an initiator belongs to a peer from when it is
 //! given to it until all that it took has arrived; then it is idle, and still leads there. Peers that find none wait in one line, or in one
-//! for each initiator, as the [`Policy`] says. A peer that is silent has neither an initiator nor a place in a line: it cannot wait for
-//! another's word and keep others from speaking.
+//! for each initiator, as the [`Policy`] says. A peer that has nothing to say has neither an initiator nor a place in a line: it cannot wait
+//! for another's word and keep others from speaking. Nor does one that does not answer: whoever waits for its initiator is
+//! [lent](stand_ins) one in its place.
 
 pub mod policy;
 mod queue;
+mod stand_ins;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use self::policy::{Ask, Choice, Had, Initiator, Policy, PolicyKind, Setup};
 use self::queue::Queue;
+use self::stand_ins::StandIns;
 use super::{ContextId, Counts, Handshake, Routing, Transport};
 use crate::fabric::operation::PeerId;
 
@@ -77,7 +80,9 @@ impl Initiators {
 pub struct Dc {
     handshake: Handshake,
     policy: Box<dyn Policy>,
+    /// The policy's, and stand-ins behind them.
     pool: Vec<State>,
+    stand_ins: StandIns,
     contexts: BTreeMap<ContextId, Initiator>,
     /// Which initiator was connected to a peer last. An earlier connection is not used again: it has a number that the peer takes for old.
     connected: BTreeMap<PeerId, Initiator>,
@@ -111,6 +116,7 @@ impl Dc {
             handshake: if full_handshake { Handshake::Full } else { Handshake::Half },
             policy: policy.make(Setup { initiators, quota, seed }),
             pool: vec![State::default(); initiators.count().into()],
+            stand_ins: StandIns::new(initiators),
             contexts: BTreeMap::new(),
             connected: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -125,8 +131,13 @@ impl Dc {
 
     fn had(&self, peer: PeerId) -> Option<Had> {
         let initiator = *self.given.get(&peer)?;
-        let wanted = self.queue.first(initiator).is_some();
+        let wanted = self.is_wanted(initiator);
         Some(Had { initiator, pieces: self.pool[usize::from(initiator.0)].pieces, wanted })
+    }
+
+    /// Whether somebody waits for it, or for what it stands in for.
+    fn is_wanted(&self, initiator: Initiator) -> bool {
+        self.queue.first(self.stand_ins.line(initiator)).is_some()
     }
 
     fn give(&mut self, initiator: Initiator, peer: PeerId) {
@@ -143,6 +154,15 @@ impl Dc {
         *state = State { context: state.context, ..State::default() };
         let leads_to = state.context.map_or(owner, |(_, peer)| peer);
         self.given.remove(&owner);
+        self.on_answered(initiator);
+        if self.stand_ins.contains(initiator) {
+            if self.stand_ins.is_needed(initiator) {
+                self.lend();
+            } else {
+                self.retire(initiator);
+            }
+            return;
+        }
         self.policy.on_idle(initiator, leads_to);
         if let Some(peer) = self.queue.first(initiator)
             && let Choice::Use(initiator) = self.policy.choose(Ask { peer, has: None })
@@ -150,6 +170,43 @@ impl Dc {
             self.queue.remove(peer);
             self.give(initiator, peer);
         }
+    }
+
+    /// Whoever waits for a silent initiator is given its stand-in.
+    fn lend(&mut self) {
+        for silent in self.stand_ins.silent() {
+            let Some(peer) = self.queue.first(self.stand_ins.line(silent)) else { continue };
+            let stand_in = match self.stand_ins.of(silent) {
+                Some(stand_in) if self.state(stand_in).owner.is_some() => continue,
+                Some(stand_in) => stand_in,
+                None => {
+                    let Some(stand_in) = self.stand_ins.begin(silent) else { continue };
+                    self.pool.resize(self.pool.len().max(usize::from(stand_in.0) + 1), State::default());
+                    self.counts.lent += 1;
+                    stand_in
+                }
+            };
+            self.queue.remove(peer);
+            self.give(stand_in, peer);
+        }
+    }
+
+    /// An initiator is not silent, or has nothing under way any more.
+    fn on_answered(&mut self, initiator: Initiator) {
+        if let Some(stand_in) = self.stand_ins.end(initiator)
+            && self.state(stand_in).owner.is_none()
+        {
+            self.retire(stand_in);
+        }
+    }
+
+    /// A stand-in that nobody has is needed no more.
+    fn retire(&mut self, stand_in: Initiator) {
+        let context = self.state(stand_in).context.map(|(context, _)| context);
+        if self.disconnect(stand_in).is_some() {
+            self.counts.disconnects += 1;
+        }
+        self.stand_ins.retire(stand_in, context);
     }
 
     /// An initiator leads nowhere any more: where it led.
@@ -194,7 +251,9 @@ impl Transport for Dc {
             (Choice::Wait { of }, None) => {
                 self.queue.push(peer, of);
                 self.counts.waits += 1;
-                return Routing::Wait;
+                self.lend();
+                let Some(stand_in) = self.given.get(&peer) else { return Routing::Wait };
+                *stand_in
             }
             (Choice::Wait { .. }, Some(had)) => {
                 let state = self.state(had.initiator);
@@ -251,7 +310,8 @@ impl Transport for Dc {
 
     fn on_drained(&mut self, context: ContextId) {
         let Some(initiator) = self.contexts.get(&context).copied() else { return };
-        let wanted = self.queue.first(initiator).is_some();
+        self.on_answered(initiator);
+        let wanted = self.is_wanted(initiator);
         let state = self.state(initiator);
         let drained = std::mem::take(&mut state.pieces) > 0;
         // What was given to another since then, and did not yet take anything, is that one's.
@@ -259,6 +319,20 @@ impl Transport for Dc {
             self.take_back(initiator);
         }
         self.check();
+    }
+
+    fn on_silent(&mut self, context: ContextId) {
+        let Some(initiator) = self.contexts.get(&context).copied() else { return };
+        let State { context, owner, .. } = *self.state(initiator);
+        if owner.is_some() && owner == context.map(|(_, peer)| peer) {
+            self.stand_ins.on_silent(initiator);
+            self.lend();
+        }
+        self.check();
+    }
+
+    fn poll_retired(&mut self) -> Option<ContextId> {
+        self.stand_ins.poll_retired()
     }
 
     fn on_failed(&mut self, context: ContextId) -> Vec<PeerId> {

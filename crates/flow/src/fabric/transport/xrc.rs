@@ -51,7 +51,7 @@ impl Xrc {
     /// Of endpoint `me`.
     #[must_use]
     pub const fn new(me: EndpointId) -> Self {
-        let counts = Counts { connects: 0, disconnects: 0, waits: 0 };
+        let counts = Counts { connects: 0, disconnects: 0, waits: 0, lent: 0 };
         Self { me, hosts: BTreeMap::new(), peers: BTreeMap::new(), counts }
     }
 

@@ -49,11 +49,21 @@ impl Model {
         }
     }
 
+    /// Closes what is needed no more.
+    fn close_retired(&mut self) {
+        while let Some(context) = self.dc.poll_retired() {
+            let closed = self.contexts.remove(&context);
+            assert!(closed.is_none_or(|each| each.under_way.is_empty() || self.peers[&each.peer].is_gone));
+        }
+    }
+
     /// Sends what a peer's initiator takes: whether that was anything.
     fn serve(&mut self, peer: PeerId) -> bool {
         let mut sent = false;
         while self.peers[&peer].unsent > 0 {
-            match self.dc.route(peer) {
+            let routing = self.dc.route(peer);
+            self.close_retired();
+            match routing {
                 Routing::Wait => return sent,
                 Routing::Yield(context) => {
                     assert_eq!(self.peers[&peer].last, Some(context));
@@ -67,7 +77,7 @@ impl Model {
                     let context = ContextId(self.next_context);
                     self.next_context += 1;
                     self.contexts.insert(context, Context { peer, under_way: VecDeque::new() });
-                    assert!(self.contexts.len() <= self.most);
+                    assert!(self.contexts.len() <= self.most + self.dc.counts().lent as usize);
                     self.peers.get_mut(&peer).unwrap().last = Some(context);
                     self.dc.on_opened(context, peer);
                 }
@@ -90,11 +100,13 @@ impl Model {
             }
         }
         self.dc.on_said(peer);
+        self.close_retired();
         sent
     }
 
     /// Peers whose pieces wait are asked again.
     fn serve_all(&mut self) -> bool {
+        self.close_retired();
         let waiting: Vec<PeerId> =
             self.peers.iter().filter(|(_, peer)| peer.unsent > 0).map(|(peer, _)| *peer).collect();
         // Not in the order of the line.
@@ -136,6 +148,12 @@ impl Model {
         }
     }
 
+    /// What a context has under way is not answered.
+    fn silence(&mut self, context: ContextId) {
+        self.dc.on_silent(context);
+        self.serve_all();
+    }
+
     fn forget(&mut self, peer: PeerId) {
         self.gone(peer);
         self.dc.on_gone(peer);
@@ -174,6 +192,8 @@ impl Model {
         }
         assert!(self.dc.given.is_empty(), "whoever is silent has no initiator: {:?}", self.dc.given);
         assert!(self.dc.pool.iter().all(|state| state.owner.is_none() && state.pieces == 0));
+        self.close_retired();
+        assert!(self.contexts.len() <= self.most, "a stand-in goes when its silent one drains");
         for state in 0..self.most {
             assert_eq!(self.dc.queue.first(Initiator(state as u16)), None);
         }
@@ -195,6 +215,7 @@ fn named(policy: &str) -> PolicyKind {
 enum Event {
     Say(u32, u32),
     Arrive(usize, usize),
+    Silent(usize),
     Fail(usize),
     Gone(u32),
     Withdraw(u32),
@@ -204,6 +225,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (0..8_u32, 1..12_u32).prop_map(|(peer, pieces)| Event::Say(peer, pieces)),
         8 => (0..8_usize, 1..9_usize).prop_map(|(context, pieces)| Event::Arrive(context, pieces)),
+        2 => (0..8_usize).prop_map(Event::Silent),
         1 => (0..8_usize).prop_map(Event::Fail),
         1 => (0..8_u32).prop_map(Event::Gone),
         1 => (0..8_u32).prop_map(Event::Withdraw),
@@ -226,6 +248,7 @@ proptest! {
             match event {
                 Event::Say(peer, pieces) => model.say(peer, pieces),
                 Event::Arrive(at, pieces) => nth(at).into_iter().for_each(|each| model.arrive(each, pieces)),
+                Event::Silent(at) => nth(at).into_iter().for_each(|each| model.silence(each)),
                 Event::Fail(at) => nth(at).into_iter().for_each(|each| drop(model.fail(each))),
                 Event::Gone(peer) => model.forget(PeerId(peer)),
                 Event::Withdraw(peer) => model.withdraw(PeerId(peer)),
@@ -261,7 +284,7 @@ fn more_initiators_than_a_byte_has_numbers() {
         }
         let contexts: BTreeSet<ContextId> = (0..count).map(|peer| model.of(peer.into())).collect();
         assert_eq!((contexts.len(), model.contexts.len()), (count.into(), count.into()));
-        assert_eq!(model.dc.counts(), Counts { connects: count.into(), disconnects: 0, waits: 1 });
+        assert_eq!(model.dc.counts(), Counts { connects: count.into(), waits: 1, ..Counts::default() });
         model.arrive(model.of(u32::from(count) - 1), 1);
         assert_eq!(model.of(count.into()).0, u32::from(count));
         model.finish();
@@ -369,6 +392,35 @@ fn one_peers_failure_is_not_that_of_others_that_share_its_initiator() {
 }
 
 #[test]
+fn in_place_of_a_silent_initiator_another_is_lent_while_somebody_waits() {
+    for kind in PolicyKind::all() {
+        let mut model = Model::new(settings(1, kind, 4));
+        (0..3).for_each(|peer| model.say(peer, 3));
+        let silent = model.of(0);
+        model.silence(silent);
+        assert_eq!((model.contexts.len(), model.dc.counts().lent), (2, 1), "{kind}");
+        // One after another, and the first of them is silent, too.
+        let first = model.of(1);
+        model.silence(first);
+        model.arrive(model.of(2), 3);
+        assert_eq!([0, 1, 2].map(|peer| model.came(peer)), [0, 0, 3], "{kind}");
+        model.say(3, 3);
+        model.arrive(model.of(3), 3);
+        assert_eq!((model.came(3), model.dc.counts().lent), (3, 2), "{kind}");
+        // What drains, or fails, has nobody stand in for it any more.
+        model.arrive(first, 3);
+        model.say(4, 1);
+        model.arrive(model.of(4), 1);
+        model.fail(silent);
+        model.close_retired();
+        assert!(model.contexts.len() <= 1, "{kind}");
+        model.say(5, 3);
+        assert_eq!((model.contexts.len(), model.dc.counts().lent), (1, 2), "{kind}");
+        model.finish();
+    }
+}
+
+#[test]
 fn a_peer_that_is_gone_gives_back_what_never_arrived() {
     let mut model = Model::new(settings(1, named("lru"), 4));
     model.say(0, 3);
@@ -377,7 +429,7 @@ fn a_peer_that_is_gone_gives_back_what_never_arrived() {
     model.forget(PeerId(0));
     assert!(!model.contexts.contains_key(&before));
     model.finish();
-    assert_eq!(model.dc.counts(), Counts { connects: 2, disconnects: 1, waits: 1 });
+    assert_eq!(model.dc.counts(), Counts { connects: 2, disconnects: 1, waits: 1, lent: 0 });
 }
 
 #[test]
