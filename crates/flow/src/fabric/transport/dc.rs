@@ -8,7 +8,7 @@
 //! given to it until all that it took has arrived; then it is idle, and still leads there. Peers that find none wait in one line, or in one
 //! for each initiator, as the [`Policy`] says. A peer that has nothing to say has neither an initiator nor a place in a line: it cannot wait
 //! for another's word and keep others from speaking. Nor does one that does not answer: whoever waits for its initiator is
-//! [lent](stand_ins) one in its place.
+//! lent one in its place.
 
 pub mod policy;
 mod queue;
