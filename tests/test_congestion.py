@@ -217,14 +217,17 @@ def cycles(record: dict[str, Any]) -> list[Cycle]:
     ]
     losses = [at for at in range(1, len(rows)) if rows[at][2] > rows[at - 1][2]]
     found = []
+    last = -1.0
     for at, following in pairwise(losses):
+        # What is sent again while an earlier loss is mended finds the window on its way down.
+        alone, last = rows[at][0] - last > 2 * record["rtt_s"], rows[at][0]
         # What was lost is sent again as the loss is noticed, and acknowledged a round trip later.
         recovered = rows[at][0] + record["rtt_s"]
         samples = [
             (t - recovered, window) for t, window, _ in rows[at:following] if t > recovered + SETTLED_S
         ]
         # At the end of slow start several are lost in one round trip.
-        if len(samples) >= 50:
+        if alone and len(samples) >= 50:
             found.append(Cycle(before=rows[at - 1][1], samples=samples))
     return found
 
