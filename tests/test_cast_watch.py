@@ -176,3 +176,24 @@ def test_the_newest_of_a_name_is_kept_whatever_was_lost_of_those_before_it(
     assert {name: whole[0] for name, whole in files(tmp_path / "b").items()} == {
         f"feed/{size}": (feed / f"{size}").read_bytes() for size in sizes
     }
+
+
+def test_who_comes_late_has_the_newest_of_a_name_and_lacks_nothing(star: Emulation, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with (
+        sender(star, options=("--watch", str(feed))) as sending,
+        receiver(star, "b", tmp_path / "b") as first,
+    ):
+        sending.until("joined")
+        for version in range(3):
+            file_of(tmp_path / "whole", 3_000 + version).rename(feed / "x")
+            assert stored(first) == "feed/x"
+        with receiver(star, "c", tmp_path / "c") as second:
+            said = sending.until("reason")
+            assert stored(second) == "feed/x"
+            tell(star, "--watch", signal.SIGINT)
+            assert second.end()[0] == 0
+        assert (first.end()[0], sending.end()[0]) == (0, 0)
+    assert (said["path"], said["outcome"]) == ("feed/x", "skipped")
+    assert files(tmp_path / "c")["feed/x"][0] == (feed / "x").read_bytes()

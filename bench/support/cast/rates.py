@@ -219,6 +219,8 @@ class Groups:
             make_file(star, self.size)
             for host in star.receivers[: self.receivers // 2]:
                 star.access(host, "--rate", "100mbit")
+            # The sender's own link carries both classes.
+            star.access(star.sender, "--rate", "2gbit")
             for repetition, case in left:
                 classes = case.caster.name == "two classes"
                 run = self.session(star, case) if classes else measure(star, case, job)

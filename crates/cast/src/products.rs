@@ -61,6 +61,8 @@ struct Product {
     digest: Digest,
     /// Whether it cannot be sent any more.
     is_lost: bool,
+    /// And whether that is nobody's loss, as a later one has its name.
+    is_superseded: bool,
 }
 
 /// What came through a pipe, and is sent first.
@@ -88,7 +90,14 @@ impl Product {
         let head = Announcement { path, metadata }.encode();
         let shape = Shape::new(head.len(), size)?;
         let (hasher, digest) = (Some(Box::default()), Digest::default());
-        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest, is_lost: false })
+        let (is_lost, is_superseded) = (false, false);
+        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest, is_lost, is_superseded })
+    }
+
+    /// Whether it has the name of `other`, which is shown alike where it is no text.
+    fn has_name_of(&self, other: &Self) -> bool {
+        let name = |of: &Self| Announcement::decode(&of.head).map(|announcement| announcement.path).ok();
+        self.path == other.path && name(self) == name(other)
     }
 
     /// Whether content is still to be read for its digest alone.
@@ -181,9 +190,9 @@ impl<'f> Products<'f> {
     }
 
     /// Nothing more is to appear: what has is sent.
-    pub(crate) fn cease(&mut self) {
+    pub(crate) fn cease(&mut self, tell: &mut dyn FnMut(NotSent)) {
         if let Some(feed) = &mut self.feed {
-            feed.cease();
+            feed.cease(tell);
         }
     }
 
@@ -269,6 +278,24 @@ impl<'f> Products<'f> {
         Some(product.path.clone())
     }
 
+    /// Whether a later product has the name of one that cannot be sent, or will have it: the newest is what counts.
+    pub(crate) fn supersede(&mut self, product: u32) -> bool {
+        let Some(place) = product.checked_sub(self.first).map(|place| place as usize) else { return false };
+        let Some(lost) = self.known.get(place) else { return false };
+        if !lost.is_lost {
+            let is_waiting = match (&lost.source, &self.feed) {
+                (Source::Appeared(place, _), Some(feed)) => feed.waits_for(place),
+                _ => false,
+            };
+            // One that was superseded itself has a later one.
+            let counts = |later: &&Product| !later.is_lost || later.is_superseded;
+            let mut later = self.known.range(place + 1..).filter(counts);
+            let is_superseded = is_waiting || later.any(|later| later.has_name_of(lost));
+            self.known[place].is_superseded = is_superseded;
+        }
+        self.known[place].is_superseded
+    }
+
     /// Closes the files that are open, for now: this process may have no more of them.
     pub(crate) fn close_all(&mut self) {
         self.open.close_all();
@@ -301,7 +328,12 @@ impl<'f> Products<'f> {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
                     self.reading.time(|| product.source.read(number, &mut self.open, at, out))?;
-                    product.hash(at, out);
+                    if product.hasher.is_some() {
+                        product.hash(at, out);
+                    } else {
+                        // Its digest was told: other content does not fit that.
+                        product.source.check(number, &mut self.open)?;
+                    }
                 }
                 Part::Digest(at) => {
                     while product.lacks_digest() {
@@ -456,16 +488,58 @@ mod tests {
                 assert_eq!(products.lose(0), None, "it is told once");
             }
         }
-        // What was told stays so: repairs are of what the digest is of, or are found not to be.
-        std::fs::write(&path, "content").unwrap();
-        let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
-        let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
-        let mut out = vec![0; shape.stream() as usize];
-        products.read(0, 0..shape.stream(), &mut out).unwrap();
-        longer(&path);
-        let mut again = vec![0; shape.stream() as usize];
-        products.read(0, 0..shape.stream(), &mut again).unwrap();
-        assert_eq!(again, out);
+        // What was told stays so: repairs are of what the digest is of.
+        for (change, said) in [(longer, "changed"), (same_size, "changed"), (to_nothing, "shorter")] {
+            std::fs::write(&path, "content").unwrap();
+            let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
+            let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
+            let mut out = vec![0; shape.stream() as usize];
+            products.read(0, 0..shape.stream(), &mut out).unwrap();
+            let mut again = vec![0; shape.stream() as usize];
+            products.read(0, 0..shape.stream(), &mut again).unwrap();
+            assert_eq!(again, out);
+            change(&path);
+            match products.read(0, 0..shape.stream(), &mut again) {
+                Err(Unread::Lost(reason)) => assert!(reason.contains(said), "{reason}"),
+                other => panic!("{other:?}"),
+            }
+        }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn one_that_was_replaced_before_it_could_be_read_is_superseded() {
+        let top = std::env::temp_dir().join(format!("products-replaced-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+        // No file is kept open for later.
+        let mut products = Products::new(&root, None, &[], &filter, 0);
+        products.watch(&SourcePath::new(top.to_str().unwrap()).unwrap()).unwrap();
+        let panics = &mut |not: NotSent| panic!("{not:?}");
+        for (version, name) in ["x", "x", "y", "x"].into_iter().enumerate() {
+            std::fs::write(top.join(".part"), "version".repeat(version + 1)).unwrap();
+            std::fs::rename(top.join(".part"), top.join(name)).unwrap();
+            products.notice(panics);
+            if version < 3 {
+                assert!(products.next(panics).is_some());
+            }
+        }
+        std::fs::remove_file(top.join("y")).unwrap();
+        let lost = |products: &mut Products<'_>, product| {
+            let range = 0..products.known[product as usize].shape.stream();
+            let mut out = vec![0; range.end as usize];
+            assert!(matches!(products.read(product, range, &mut out), Err(Unread::Lost(_))));
+            let is_superseded = products.supersede(product);
+            assert!(products.lose(product).is_some());
+            assert_eq!(products.supersede(product), is_superseded);
+            is_superseded
+        };
+        // By one whose turn has not come; by one that was superseded so; and by none.
+        assert_eq!([1, 0, 2].map(|product| lost(&mut products, product)), [true, true, false]);
+        let shape = products.next(panics).unwrap();
+        let mut out = vec![0; shape.stream() as usize];
+        products.read(3, 0..shape.stream(), &mut out).unwrap();
+        assert!(!products.supersede(3), "it is the newest");
+        std::fs::remove_dir_all(top).unwrap();
     }
 }

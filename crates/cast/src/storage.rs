@@ -102,8 +102,9 @@ impl Storage {
         let item = |entry, block, content| Item { entry, size, block, content };
         let target = match self {
             Self::Nowhere => {
-                let content = Content::Large(Large::new(None, Blocks::new(size, HASHED_BLOCK)));
-                return Ok((item(entry, HASHED_BLOCK, content), Vec::new()));
+                let block = hashed_block_bytes(size);
+                let content = Content::Large(Large::new(None, Blocks::new(size, block)));
+                return Ok((item(entry, block, content), Vec::new()));
             }
             Self::Beneath(target, directories, _) => {
                 let mut directories = directories.borrow_mut();
@@ -212,6 +213,11 @@ impl Item {
         self.size
     }
 
+    /// Whether it has the partial file of its name, or may come to have it.
+    pub(crate) const fn has_file(&self) -> bool {
+        self.kept().is_none()
+    }
+
     /// Bytes that are kept in memory for it; `None` where it has a file.
     pub(crate) const fn kept(&self) -> Option<u64> {
         match &self.content {
@@ -242,13 +248,18 @@ fn block_bytes(size: u64) -> u64 {
     (size >> 20).next_power_of_two().max(1 << 20)
 }
 
+/// Where nothing is kept: bytes of a block with a hole that came behind it wait in memory, and a block takes 33 bytes from the beginning.
+fn hashed_block_bytes(size: u64) -> u64 {
+    (size >> 20).next_power_of_two().max(HASHED_BLOCK)
+}
+
 /// Products that are kept in memory until they are whole, bytes: most of those of a feed.
 pub(crate) const MOST_SMALL: u64 = 256 * 1024;
 
 /// Directories that are looked through at the end of a session.
 const MOST_DIRECTORIES: usize = 65_536;
 
-/// Bytes of a block where nothing is kept: of those with a hole, what came behind it waits in memory.
+/// Bytes of a block where nothing is kept, at least.
 const HASHED_BLOCK: u64 = 8 * 1024;
 
 #[cfg(test)]
@@ -429,6 +440,22 @@ mod tests {
         assert!(!there("in") && !there("in/a/b"));
         assert!(there("in/a/b/d"), "nothing was stored there");
         assert!(scratch.at("in/a/b/.farlink-0123456700000000.tmp").exists());
+    }
+
+    #[test]
+    fn what_goes_nowhere_takes_little_memory_however_large_it_is() {
+        for size in [1, HASHED_BLOCK + 1, 1 << 33, (1 << 33) + 1, 1 << 40, (1 << 47) - 1] {
+            let (mut item, found) =
+                Storage::Nowhere.begin(announcement("x"), size, InMemory::Yes, &mut || ()).unwrap();
+            assert!(found.is_empty() && size.div_ceil(item.block) <= 2 << 20, "{size}");
+            // The last byte's block is not the first one's.
+            Storage::Nowhere.write(&mut item, size - 1, &[7]).unwrap();
+            let Content::Large(large) = &item.content else { panic!("it is not kept") };
+            assert_eq!(large.blocks.is_whole(0), size == 1);
+        }
+        let content = content(3 * HASHED_BLOCK as usize + 5);
+        let digest = farlink_flow::digest::whole(&content);
+        assert!(store(&Storage::Nowhere, "x", &content, digest).unwrap());
     }
 
     #[test]

@@ -16,7 +16,7 @@
 //!   it ended, or is silent                 on_leave
 //!   it takes no more, or more again        on_writable
 //! a product is there                     on_product, while Sender::wants_products; on_no_more after the last, and Words::End to all
-//! a product cannot be read               on_unreadable
+//! a product cannot be read               on_unreadable; on_superseded where a later one has its name
 //!
 //! Sender::poll says …                    the driver …
 //!   Data                                   reads the bytes (announcement, content and digest by Shape::parts) into packets of Payload,

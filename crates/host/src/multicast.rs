@@ -1,7 +1,7 @@
 //! UDP sockets of a multicast group: one that sends to it in runs of packets, and one that has joined it.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
@@ -36,21 +36,24 @@ impl GroupSender {
     /// # Errors
     /// The kernel's: `ENETUNREACH` where no route leads to the group, `EADDRINUSE` where the port is taken.
     pub fn open(group: SocketAddr, interface: Option<u32>, ttl: u8, port: u16) -> io::Result<Self> {
+        let group = scoped(group, interface);
         let probe = sender(group, interface, ttl)?;
         probe.connect(&group.into())?;
-        let source = local(&probe)?.ip();
+        let mut from = local(&probe)?;
+        from.set_port(port);
         let (level, name) = match group {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
         };
         let mtu = path_mtu::get(&probe, level, name)?;
         let socket = sender(group, interface, ttl)?;
-        socket.bind(&SocketAddr::new(source, port).into())?;
+        // With its scope, where it is link-local.
+        socket.bind(&from.into())?;
         // A run of packets is one buffer of the kernel's: several fit, so that nobody waits for the device.
         set_buffer(&socket, Buffer::Send, SEND_BUFFER)?;
         let socket = UdpSocket::from(socket);
         let runs = Runs::of(&socket);
-        Ok(Self { socket, group, source, mtu, runs })
+        Ok(Self { socket, group, source: from.ip(), mtu, runs })
     }
 
     /// The address of this host that packets come from.
@@ -94,21 +97,22 @@ impl GroupReceiver {
     /// # Errors
     /// The kernel's: `ENODEV` where no route leads to the group.
     pub fn join(group: SocketAddr, interface: Option<u32>, buffer: u32) -> io::Result<Self> {
+        let group = scoped(group, interface);
         let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         let granted = set_buffer(&socket, Buffer::Receive, buffer)?;
         // The group's address: what comes to this port otherwise is not for us.
         socket.bind(&group.into())?;
-        match group.ip() {
-            IpAddr::V4(address) => {
+        match group {
+            SocketAddr::V4(group) => {
                 let on = interface.map_or(
                     InterfaceIndexOrAddress::Address(Ipv4Addr::UNSPECIFIED),
                     InterfaceIndexOrAddress::Index,
                 );
-                socket.join_multicast_v4_n(&address, &on)?;
+                socket.join_multicast_v4_n(group.ip(), &on)?;
             }
-            IpAddr::V6(address) => socket.join_multicast_v6(&address, interface.unwrap_or(0))?,
+            SocketAddr::V6(group) => socket.join_multicast_v6(group.ip(), group.scope_id())?,
         }
         // Kernels before 5.0 have it not: then packets come one by one.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
@@ -143,6 +147,16 @@ impl GroupReceiver {
 impl AsFd for GroupReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// `group` on the interface of that index: the same link-local address is of another group on each (RFC 4007, 5).
+const fn scoped(group: SocketAddr, interface: Option<u32>) -> SocketAddr {
+    match (group, interface) {
+        (SocketAddr::V6(of), Some(index)) => {
+            SocketAddr::V6(SocketAddrV6::new(*of.ip(), of.port(), of.flowinfo(), index))
+        }
+        _ => group,
     }
 }
 
@@ -192,6 +206,28 @@ const SEND_BUFFER: u32 = 1 << 20;
 mod tests {
     use super::*;
     use crate::datagram::MOST_AT_ONCE;
+    use nix::ifaddrs::getifaddrs;
+
+    #[test]
+    fn a_link_local_group_is_of_the_interface() {
+        let group: SocketAddr = "[ff02::1234]:7000".parse().unwrap();
+        assert_eq!(scoped(group, Some(7)).to_string(), "[ff02::1234%7]:7000");
+        assert_eq!(scoped(group, None), group);
+        assert_eq!(scoped("[ff02::1234%3]:7000".parse().unwrap(), None).to_string(), "[ff02::1234%3]:7000");
+        let of_ipv4: SocketAddr = "239.1.1.1:7000".parse().unwrap();
+        assert_eq!(scoped(of_ipv4, Some(7)), of_ipv4);
+        // Where an interface here has a link-local address: both ends of a group.
+        let addresses = getifaddrs().unwrap().filter_map(|each| each.address);
+        let ours = addresses.filter_map(|address| address.as_sockaddr_in6().copied());
+        let Some(ours) = ours.into_iter().find(|at| at.ip().is_unicast_link_local()) else { return };
+        for index in [Some(ours.scope_id()), None] {
+            let group = scoped(group, Some(ours.scope_id()));
+            let sender = GroupSender::open(group, index, 1, 0).unwrap();
+            assert!(matches!(sender.source(), IpAddr::V6(from) if from.is_unicast_link_local()));
+            GroupReceiver::join(group, index, 65_536).unwrap();
+            sender.send(b"hello", 5).unwrap();
+        }
+    }
 
     #[test]
     fn a_run_arrives_as_the_packets_that_it_is() {

@@ -20,6 +20,8 @@ pub struct Watcher {
     top: PathBuf,
     /// Directories, from the top's own path on.
     directories: BTreeMap<WatchDescriptor, PathBuf>,
+    /// Those that could not be watched from the beginning, until that is said.
+    refused: Vec<(PathBuf, String)>,
 }
 
 /// What has appeared since it was asked before.
@@ -35,7 +37,8 @@ pub struct Appeared {
 }
 
 impl Watcher {
-    /// Watches `top`. Names that begin with a dot are passed over, as those of files that are not complete often do.
+    /// Watches `top`. Names that begin with a dot are passed over, as those of files that are not complete often do. Directories beneath it
+    /// that cannot be watched are among what is [missed](Appeared::missed) first.
     ///
     /// # Errors
     /// The kernel's: no such directory, no right to read it, or more directories than one user may watch
@@ -45,8 +48,14 @@ impl Watcher {
         // SAFETY: to ignore a signal runs no code of ours.
         unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let mut watcher = Self { inotify, top: top.to_owned(), directories: BTreeMap::new() };
-        watcher.enter(Path::new(""), &mut |_| {})?;
+        let (directories, refused) = (BTreeMap::new(), Vec::new());
+        let mut watcher = Self { inotify, top: top.to_owned(), directories, refused };
+        let mut missed = Vec::new();
+        watcher.enter(Path::new(""), &mut |_| {}, &mut missed)?;
+        if let Some(none_left) = missed.iter().position(|(_, error)| is_out_of_watches(error)) {
+            return Err(missed.swap_remove(none_left).1);
+        }
+        watcher.refused = missed.into_iter().map(named).collect();
         Ok(watcher)
     }
 
@@ -61,7 +70,7 @@ impl Watcher {
     /// # Errors
     /// The kernel's.
     pub fn read(&mut self) -> io::Result<Appeared> {
-        let mut appeared = Appeared::default();
+        let mut appeared = Appeared { missed: std::mem::take(&mut self.refused), ..Appeared::default() };
         let mut seen = BTreeSet::new();
         loop {
             let events = match self.inotify.read_events() {
@@ -105,14 +114,10 @@ impl Watcher {
                 appeared.files.push(path);
             }
         } else if event.mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
-            let mut files = Vec::new();
-            match self.enter(&path, &mut |file| files.push(file)) {
-                Ok(()) => {}
-                // It was there for a moment.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => appeared.missed.push((self.top.join(&path), error.to_string())),
-            }
+            let (mut files, mut missed) = (Vec::new(), Vec::new());
+            self.enter_child(&path, &mut |file| files.push(file), &mut missed);
             appeared.files.append(&mut files);
+            appeared.missed.extend(missed.into_iter().map(named));
         } else if event.mask.contains(AddWatchFlags::IN_MOVED_FROM) {
             self.leave(&path);
         }
@@ -129,8 +134,22 @@ impl Watcher {
         }
     }
 
-    /// Watches a directory and those beneath it, and says which files are complete in them.
-    fn enter(&mut self, directory: &Path, tell: &mut dyn FnMut(PathBuf)) -> io::Result<()> {
+    /// As [`Self::enter`], of a directory that may be gone, or refused, while those beside it are not.
+    fn enter_child(&mut self, directory: &Path, tell: &mut dyn FnMut(PathBuf), missed: &mut Vec<Missed>) {
+        if let Err(error) = self.enter(directory, tell, missed)
+            && !is_gone(&error)
+        {
+            missed.push((self.top.join(directory), error));
+        }
+    }
+
+    /// Watches a directory and those beneath it, and says which files are complete in them, and of what beneath it that cannot be said.
+    fn enter(
+        &mut self,
+        directory: &Path,
+        tell: &mut dyn FnMut(PathBuf),
+        missed: &mut Vec<Missed>,
+    ) -> io::Result<()> {
         let mut mask = AddWatchFlags::IN_CLOSE_WRITE
             | AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
@@ -143,12 +162,27 @@ impl Watcher {
         let watch = self.inotify.add_watch(&at, mask)?;
         self.directories.insert(watch, directory.to_owned());
         // What comes from now on is told by the kernel.
-        let mut entries = fs::read_dir(&at)?.collect::<Result<Vec<_>, _>>()?;
+        let (mut entries, mut unread) = (Vec::new(), None);
+        for entry in fs::read_dir(&at)? {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(error) => unread = Some(error),
+            }
+        }
+        missed.extend(unread.map(|error| (at, error)));
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries.iter().filter(|entry| !is_hidden(&entry.file_name())) {
-            let (path, kind) = (directory.join(entry.file_name()), entry.file_type()?);
+            let path = directory.join(entry.file_name());
+            let kind = match entry.file_type() {
+                Ok(kind) => kind,
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => {
+                    missed.push((self.top.join(path), error));
+                    continue;
+                }
+            };
             if kind.is_dir() {
-                self.enter(&path, tell)?;
+                self.enter_child(&path, tell, missed);
             } else if kind.is_file() && !is_written(&entry.path()) {
                 tell(path);
             }
@@ -161,6 +195,23 @@ impl AsFd for Watcher {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
+}
+
+/// A directory beneath the top that is not watched, or a file of which it is not known whether it is one, and why.
+type Missed = (PathBuf, io::Error);
+
+fn named((path, error): Missed) -> (PathBuf, String) {
+    (path, error.to_string())
+}
+
+/// Whether a directory was there for a moment; what has its name now the kernel tells.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether there are more directories than one user may watch: then the next one is refused as well.
+fn is_out_of_watches(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOSPC)
 }
 
 fn is_hidden(name: &OsStr) -> bool {
@@ -236,6 +287,59 @@ mod tests {
         drop(half);
         fs::write(top.0.join("a/b/one"), "again").unwrap();
         assert_eq!(read(&mut watcher), ["a/half", "a/b/one"]);
+    }
+
+    #[test]
+    fn a_directory_that_vanishes_while_its_parent_is_looked_through_hides_nothing_beside_it() {
+        let top = Top::new("vanishes");
+        let at = |path: &str| top.0.join(path);
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        fs::create_dir_all(at("new/b")).unwrap();
+        fs::create_dir_all(at("new/d")).unwrap();
+        for file in ["new/a", "new/c", "new/d/e"] {
+            fs::write(at(file), "whole").unwrap();
+        }
+        let (mut told, mut missed) = (Vec::new(), Vec::new());
+        let mut tell = |file: PathBuf| {
+            let _ = fs::remove_dir(at("new/b"));
+            told.push(file);
+        };
+        watcher.enter(Path::new("new"), &mut tell, &mut missed).unwrap();
+        assert_eq!(told, ["new/a", "new/c", "new/d/e"].map(PathBuf::from));
+        assert!(missed.is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_watched_is_named_and_the_others_are_watched() {
+        let top = Top::new("refused");
+        let at = |path: &str| top.0.join(path);
+        // The superuser may read everything, but no path of more than 4095 bytes.
+        let (long, mut deep) = ("n".repeat(250), at("tree/deep"));
+        while deep.as_os_str().len() < 3700 {
+            deep.push(&long);
+        }
+        fs::create_dir_all(&deep).unwrap();
+        fs::create_dir_all(at("b").join(&long).join(&long)).unwrap();
+        fs::rename(at("b"), deep.join("b")).unwrap();
+        fs::create_dir(at("tree/z")).unwrap();
+        fs::write(at("tree/y"), "whole").unwrap();
+        for is_there in [true, false] {
+            if !is_there {
+                fs::rename(at("tree"), at(".tree")).unwrap();
+            }
+            let mut watcher = Watcher::new(&top.0).unwrap();
+            if !is_there {
+                fs::rename(at(".tree"), at("tree")).unwrap();
+            }
+            let appeared = watcher.read().unwrap();
+            let [(path, _)] = &appeared.missed[..] else { panic!("{:?}", appeared.missed) };
+            assert!(path.starts_with(deep.join("b")));
+            let expected: &[PathBuf] = if is_there { &[] } else { &[PathBuf::from("tree/y")] };
+            assert_eq!(appeared.files, expected);
+            fs::write(at("tree/z/later"), "whole").unwrap();
+            assert_eq!(read(&mut watcher), ["tree/z/later"]);
+            fs::remove_file(at("tree/z/later")).unwrap();
+        }
     }
 
     #[test]

@@ -98,24 +98,30 @@ impl Feed {
                 }
                 if appeared.is_over {
                     tell(failed(watcher.top(), OVER.to_owned()));
-                    self.cease();
+                    self.watcher = None;
                 }
             }
             Err(error) => {
                 tell(failed(watcher.top(), format!("watch it: {error}")));
-                self.cease();
+                self.watcher = None;
             }
         }
     }
 
-    /// Nothing more is to appear.
-    pub(super) fn cease(&mut self) {
+    /// Nothing more is to appear than what has by now.
+    pub(super) fn cease(&mut self, tell: &mut dyn FnMut(NotSent)) {
+        self.notice(tell);
         self.watcher = None;
     }
 
     /// Whether nothing more is to appear, and everything that has was looked at.
     pub(super) fn has_ceased(&self) -> bool {
         self.watcher.is_none() && self.appeared.is_empty()
+    }
+
+    /// Whether what is under the name of a file now has still its turn to come.
+    pub(super) fn waits_for(&self, place: &Place) -> bool {
+        self.waiting.contains(&place.path)
     }
 
     /// What there is under the next name that appeared; `None` where there is none now, or no descriptor to look at it.
@@ -275,6 +281,18 @@ mod tests {
             seen(&mut feed),
             [pair("top/b/x", "content"), pair("top/b/y", "more"), pair("top/a", "a file")]
         );
+    }
+
+    #[test]
+    fn what_was_finished_before_the_watching_was_ended_is_sent() {
+        let scratch = Scratch::new("ended");
+        let mut feed = scratch.feed("top");
+        fs::write(scratch.at("top/x"), "content").unwrap();
+        feed.cease(&mut |not_sent| panic!("{not_sent:?}"));
+        fs::write(scratch.at("top/y"), "too late").unwrap();
+        assert!(feed.watched().is_none() && !feed.has_ceased());
+        assert_eq!(seen(&mut feed), [pair("top/x", "content")]);
+        assert!(feed.has_ceased());
     }
 
     #[test]

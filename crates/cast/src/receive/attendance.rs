@@ -1,6 +1,6 @@
 //! A receiver's part in one session: its machine, what it hears, and what it stores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver};
@@ -13,10 +13,11 @@ use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::cast::Announcement;
 use farlink_wire::cast::control::{Control, Leave, Repair, Welcome, Words};
 use farlink_wire::cast::packet::{Data, Header};
+use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
-use super::newest::{Newest, Turn};
+use super::newest::Newest;
 use super::recent::Recent;
 use super::samples::Samples;
 use super::unfinished::Unfinished;
@@ -25,6 +26,10 @@ use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
 use crate::storage::{Storage, reason};
+
+mod versions;
+
+use versions::GIVEN_UP;
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,10 @@ pub(super) struct Attendance {
     machine: Receiver,
     items: Unfinished,
     newest: Newest,
+    /// Products that are whole, and whose names newer ones are to have that are not: their digests.
+    whole: BTreeMap<u32, Digest>,
+    /// Products for which older ones of their names were given up.
+    given_up: BTreeSet<u32>,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -102,6 +111,8 @@ impl Attendance {
             machine: Receiver::new(config, joined),
             items: Unfinished::new(descriptors),
             newest: Newest::from(welcome.first),
+            whole: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -286,6 +297,13 @@ impl Attendance {
                 self.take(now, &data, payload, storage);
             }
             Control::Gone(runs) => self.machine.on_gone(now, runs),
+            // What is whole waits for a newer one alone.
+            Control::Lost { product, .. } | Control::Superseded { product }
+                if self.whole.contains_key(product) => {}
+            Control::Superseded { product } => {
+                self.forget_early(*product);
+                self.supersede(*product);
+            }
             Control::Lost { product, reason } => self.machine.on_lost(*product, reason.clone()),
             Control::Words(Words::End { products }) => {
                 self.products = Some(*products);
@@ -342,7 +360,12 @@ impl Attendance {
         loop {
             let now = monotonic();
             self.machine.on_room(self.items.room());
-            let Some(event) = self.machine.poll(now) else { return };
+            let Some(event) = self.machine.poll(now) else {
+                if self.finish_next(now, storage, tell) {
+                    continue;
+                }
+                return;
+            };
             match event {
                 Event::Nack(wants) => line.push(&Control::Nack(wants)),
                 Event::Have(runs) => line.push(&Control::Have(runs)),
@@ -355,22 +378,15 @@ impl Attendance {
                     self.begin(product, announcement, content, storage, line);
                 }
                 Event::Complete { product, digest, .. } => {
-                    let Some(item) = self.items.get_mut(product) else { continue };
-                    match storage.finish(item, digest) {
-                        Ok(true) => {
-                            let (path, bytes) = (item.path(), item.size());
-                            self.items.remove(product);
-                            self.stored_bytes += bytes;
-                            self.times.last = Some(now);
-                            self.machine.on_checked(now, product, true);
-                            self.newest.on_stored(product, |product| self.machine.is_done(product));
-                            tell(Notice::Stored { path, bytes });
-                        }
-                        Ok(false) => {
-                            Storage::begin_again(item);
-                            self.machine.on_checked(now, product, false);
-                        }
-                        Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
+                    // The last write may have failed.
+                    if self.machine.is_done(product) {
+                        continue;
+                    }
+                    if self.newest.has_newer(product) {
+                        // That one decides.
+                        self.whole.insert(product, digest);
+                    } else {
+                        self.finish(now, product, digest, storage, tell);
                     }
                 }
                 Event::Rebuild(block) => {
@@ -389,6 +405,10 @@ impl Attendance {
                         Storage::abandon(item);
                     }
                     let path = item.map_or_else(|| format!("product {product}"), |item| item.path());
+                    self.whole.remove(&product);
+                    if self.given_up.remove(&product) {
+                        tell(Notice::NotStored { path: path.clone(), reason: GIVEN_UP.to_owned() });
+                    }
                     tell(Notice::NotStored { path, reason: failure.to_string() });
                     if !matches!(failure, Failure::Lost(_)) {
                         let reason = Text::from(failure.to_string());
@@ -409,10 +429,8 @@ impl Attendance {
         line: &mut Line,
     ) {
         let early = self.forget_early(product);
-        match self.newest.announce(product, &announcement.path) {
-            Turn::Newest { before: None } => {}
-            Turn::Newest { before: Some(before) } => self.supersede(before),
-            Turn::Superseded => return self.supersede(product),
+        if !self.newest.announce(product, &announcement.path) || !self.gives_way(product, content) {
+            return self.supersede(product);
         }
         let mut said_at = monotonic();
         // What is there is read and compared, for minutes where it is much: a sender that hears nothing for long gives this end up.
@@ -440,14 +458,6 @@ impl Attendance {
             }
             Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
         }
-    }
-
-    /// A newer product has the name of this one: what there is of it is removed, and nothing more of it is asked for.
-    fn supersede(&mut self, product: u32) {
-        if let Some(item) = self.items.remove(product) {
-            Storage::abandon(&item);
-        }
-        self.machine.on_superseded(product);
     }
 
     fn forget_early(&mut self, product: u32) -> Vec<(u64, Vec<u8>)> {

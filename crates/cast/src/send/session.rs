@@ -131,6 +131,11 @@ fn carry_out(
     if let Some(source) = &plan.watch {
         let watched = |reason| CastError::Watch { directory: source.to_string(), reason };
         products.watch(source).map_err(watched)?;
+        // Directories that cannot be watched.
+        products.notice(&mut |not_sent| {
+            finished.lacks |= not_sent.failed;
+            tell(Notice::NotSent(not_sent));
+        });
     }
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
@@ -407,7 +412,11 @@ impl<'a> Session<'a> {
                     return Ok(());
                 }
                 self.ceased = true;
-                self.products.cease();
+                let lacks = &mut self.lacks;
+                self.products.cease(&mut |not_sent| {
+                    *lacks |= not_sent.failed;
+                    tell(Notice::NotSent(not_sent));
+                });
                 tell(Notice::Ceased);
             }
             if ready.get(3) == Some(&true) {
@@ -478,7 +487,7 @@ impl<'a> Session<'a> {
         self.progress.totals = self.machine.totals();
         self.progress.rate = Some(self.tempo.rate());
         finished.progress = std::mem::take(&mut self.progress);
-        finished.lacks = self.lacks;
+        finished.lacks |= self.lacks;
         finished.interrupted = self.interrupted;
     }
 }

@@ -337,9 +337,12 @@ impl Receiver {
 
     /// A newer product has the name that this one was to have: nobody needs it any more, and it counts as stored.
     pub fn on_superseded(&mut self, product: u32) {
-        if !self.is_done(product) {
-            self.store(product);
+        if self.is_done(product) {
+            return;
         }
+        let is_of = |of: u32| of == product;
+        self.events.retain(|event| !matches!(event, Event::Announced { product, .. } if is_of(*product)));
+        self.store(product);
     }
 
     /// There are so many products, though not all may have been sent yet.

@@ -19,6 +19,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::pacer::{Lane, Pacer, Rates};
 use super::repair_policy::{Adaptive, RepairPolicy, View};
+use super::spans::Spans;
 
 mod archive;
 mod asked;
@@ -38,7 +39,7 @@ pub use held::Hold;
 use peer::Peer;
 pub use peer::Progress;
 use tail::Tail;
-use turns::Turns;
+use turns::{Round, Turns};
 
 /// What a session is to be like.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,6 +102,13 @@ pub enum Send {
         /// Why.
         reason: Text,
     },
+    /// To one receiver: this product cannot be had any more, and a later one has its name.
+    Superseded {
+        /// Who.
+        receiver: u32,
+        /// What.
+        product: u32,
+    },
     /// Nothing is sent: this product is with everybody, or gone, and what was kept in memory for it can be dropped. A receiver that catches
     /// up may still ask for it, if it can be read again.
     Released {
@@ -126,6 +134,8 @@ pub struct Sender {
     no_more: bool,
     /// Products that are held no longer.
     archive: Archive,
+    /// Products that could not be read any more when others had their names.
+    superseded: Spans,
     /// Products before this one were forgotten, as there have been too many since.
     first: u32,
     /// When products are gone.
@@ -152,6 +162,8 @@ pub struct Sender {
     /// When there was time to spare last, and whether nothing has been to be sent for the first time since.
     idle_at: Nanos,
     is_idle: bool,
+    /// Until when those who seldom lose anything are to have what was sent before others catch up.
+    few_until: Nanos,
     status_at: Nanos,
     status_after: Nanos,
     totals: Totals,
@@ -202,6 +214,7 @@ impl Sender {
             next_product: 0,
             no_more: false,
             archive: Archive::default(),
+            superseded: Spans::default(),
             first: 0,
             expiries: BTreeSet::new(),
             needy: BTreeSet::new(),
@@ -218,6 +231,7 @@ impl Sender {
             pending: VecDeque::new(),
             idle_at: now,
             is_idle: true,
+            few_until: Nanos::ZERO,
             status_at: now,
             status_after: FIRST_STATUS,
             totals: Totals::default(),
@@ -274,6 +288,24 @@ impl Sender {
 
     /// A product cannot be read (any more): nobody who lacks something of it will get it.
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
+        self.lose(product, |receiver, progress| {
+            progress.failed += 1;
+            Send::Lost { receiver, product, reason: reason.clone() }
+        });
+    }
+
+    /// As [`Self::on_unreadable`], where a later product has the name of this one: nobody needs it, and whoever lacks it is told so.
+    pub fn on_superseded(&mut self, product: u32) {
+        if self.held.contains_key(&product) || self.archive.get(product).is_some() {
+            self.superseded.insert(one(product));
+        }
+        self.lose(product, |receiver, progress| {
+            progress.products += 1;
+            Send::Superseded { receiver, product }
+        });
+    }
+
+    fn lose(&mut self, product: u32, tell: impl Fn(u32, &mut Progress) -> Send) {
         let held = self.held.remove(&product);
         if held.is_none() && !self.archive.remove(product) {
             return;
@@ -287,9 +319,7 @@ impl Sender {
             peer.gone.remove(one(product));
             waiting += peer.forget(product);
             if lacks {
-                peer.progress.failed += 1;
-                let lost = Send::Lost { receiver: *receiver, product, reason: reason.clone() };
-                self.pending.push_back(lost);
+                self.pending.push_back(tell(*receiver, &mut peer.progress));
             }
         }
         self.waiting -= waiting;
@@ -329,15 +359,17 @@ impl Sender {
         if self.peers.is_empty() {
             return expiry;
         }
-        let unicast = self.turns.iter().any(|receiver| self.is_writable(receiver));
+        let waits = |round| self.turns.each(round).any(|receiver| self.is_writable(receiver));
+        let (few, many) = (waits(Round::Few), waits(Round::Many));
         let group = if !self.queue.is_empty() {
             self.pacer.free_at(Lane::Group)
-        } else if unicast || self.has_multicast_repair() {
+        } else if few || self.has_multicast_repair() {
             self.pacer.free_at(Lane::Spare)
         } else {
-            self.pacer.free_at(Lane::Spare).map(|at| at.max(self.status_at))
+            let next = |at: Nanos| if many { self.status_at.min(self.many_at(at)) } else { self.status_at };
+            self.pacer.free_at(Lane::Spare).map(|at| at.max(next(at)))
         };
-        let beside = if unicast { self.pacer.free_at(Lane::Beside) } else { None };
+        let beside = if few || many { self.pacer.free_at(Lane::Beside) } else { None };
         [expiry, group, beside].into_iter().flatten().min()
     }
 

@@ -166,6 +166,7 @@ impl Simulation {
             }
             Control::Gone(runs) => machine.on_gone(now, &runs),
             Control::Lost { product, reason } => machine.on_lost(product, reason),
+            Control::Superseded { product } => machine.on_superseded(product),
             Control::Words(Words::End { products }) => {
                 machine.on_end(products);
             }

@@ -39,6 +39,28 @@ fn what_could_not_be_read_is_named_to_who_joins_after_that_too() {
 }
 
 #[test]
+fn what_a_later_product_has_the_name_of_is_no_failure_for_anybody_late_or_not() {
+    for superseded in [vec![0], vec![0, 1, 2], vec![0, 4]] {
+        let mut simulation = Simulation::new(config(100_000_000), true);
+        let first = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        stream(&mut simulation, 10);
+        superseded.iter().for_each(|product| simulation.sender.on_superseded(*product));
+        simulation.run_for(Nanos(100 * MS));
+        let late = simulation.join(Path::new(Nanos(5 * MS), 0.02));
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete(), "{superseded:?}");
+        for host in [first, late] {
+            let told = simulation.sender.progress(host as u32).unwrap().failed;
+            let host = &simulation.hosts[host];
+            let tally = host.machine.as_ref().unwrap().tally();
+            assert_eq!((tally.failed, tally.stored, told), (0, 10, 0), "{:?}", host.failed);
+            assert_eq!(host.stored.len(), 10 - superseded.len());
+        }
+    }
+}
+
+#[test]
 fn what_was_forgotten_before_a_receiver_joined_counts_as_failed() {
     let mut simulation = Simulation::new(config(100_000_000), true);
     let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));

@@ -373,6 +373,9 @@ impl Simulation {
                     self.at(at, Happening::ToReceiver { session, host, frame });
                 }
                 Send::Gone { receiver, runs } => self.tell(receiver as usize, &Control::Gone(runs)),
+                Send::Superseded { receiver, product } => {
+                    self.tell(receiver as usize, &Control::Superseded { product });
+                }
                 Send::Lost { receiver, product, reason } => {
                     self.tell(receiver as usize, &Control::Lost { product, reason });
                 }

@@ -65,6 +65,11 @@ pub enum Control<'a> {
         /// Why.
         reason: Text,
     },
+    /// Sender: this product cannot be had any more, and a later one has its name: nobody lacks anything.
+    Superseded {
+        /// The product.
+        product: u32,
+    },
 }
 
 /// What a receiver lacks of a product.
@@ -272,6 +277,10 @@ impl Control<'_> {
                 put_reason(*product, reason, out);
                 LOST
             }
+            Self::Superseded { product } => {
+                out.extend(product.to_be_bytes());
+                SUPERSEDED
+            }
         };
         let length = out.len() - from - HEAD;
         debug_assert!(length <= MOST_BODY, "a frame of {length} bytes");
@@ -284,7 +293,7 @@ impl Control<'_> {
     /// [`ControlError::Kind`], [`ControlError::TooLong`].
     pub fn length(bytes: &[u8]) -> Result<Option<usize>, ControlError> {
         let Some(&[kind, a, b, c, d]) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
-        if !(WORDS..=LOST).contains(&kind) {
+        if !(WORDS..=SUPERSEDED).contains(&kind) {
             return Err(ControlError::Kind { kind });
         }
         let length = u32::from_be_bytes([a, b, c, d]);
@@ -330,6 +339,7 @@ impl<'a> Control<'a> {
             }
             REPAIR_KIND => Self::Repair(repair(&mut rest)?),
             GONE => Self::Gone(runs(&mut rest)?),
+            SUPERSEDED => Self::Superseded { product: rest.u32()? },
             _ => {
                 let (product, reason) = reason(&mut rest)?;
                 Self::Lost { product, reason }
@@ -483,6 +493,7 @@ const FAILED: u8 = 6;
 const REPAIR_KIND: u8 = 7;
 const GONE: u8 = 8;
 const LOST: u8 = 9;
+const SUPERSEDED: u8 = 10;
 /// Bytes of a repair's body before its payload.
 const REPAIR: usize = 18;
 

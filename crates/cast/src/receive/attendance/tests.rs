@@ -182,3 +182,72 @@ fn of_two_products_of_one_name_the_newer_is_stored_whichever_is_whole_first() {
         }
     }
 }
+
+#[test]
+fn what_could_not_be_written_is_not_told_to_be_stored_as_well() {
+    let (mut line, _sender) = line();
+    let (shape, stream) = stream(&[7; 100]);
+    let mut attendance = attendance();
+    let repair = Repair { product: 0, shape, offset: 0, payload: &stream };
+    attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
+    // As where the last write, which found the disk full, was followed by one that did not.
+    attendance.machine.on_unwanted(0, Text::from("the disk is full".to_owned()));
+    let (mut stored, mut not_stored) = (0, 0);
+    attendance.do_all(&Storage::Nowhere, &mut line, &mut |notice| {
+        stored += u32::from(matches!(notice, Notice::Stored { .. }));
+        not_stored += u32::from(matches!(notice, Notice::NotStored { .. }));
+    });
+    assert_eq!((stored, not_stored), (0, 1));
+    assert_eq!((attendance.progress().tally.stored, attendance.unfinished().count()), (0, 0));
+}
+
+#[test]
+fn an_older_one_of_a_name_is_stored_where_the_newer_is_lost() {
+    let (mut line, _sender) = line();
+    let into = std::env::temp_dir().join(format!("attendance-older-{}", std::process::id()));
+    for size in [20_000, 100_000, 1_000_000] {
+        // What is left of the older one comes before the newer is lost, or after that.
+        for is_whole_first in [true, false] {
+            std::fs::create_dir_all(&into).unwrap();
+            let group = "239.1.1.1:7000".parse().unwrap();
+            let storage = Storage::open(Some(into.as_os_str().as_bytes()), group).unwrap();
+            let mut attendance = attendance();
+            let versions = [1, 2].map(|number| version(&vec![number; size], number.into()));
+            let packets = versions[0].1.len().div_ceil(8000);
+            let (mut stored, mut reasons) = (0, Vec::new());
+            let mut hear = |attendance: &mut Attendance, control: &Control<'_>| {
+                attendance.hear_sender(monotonic(), control, &storage);
+                attendance.do_all(&storage, &mut line, &mut |notice| match notice {
+                    Notice::Stored { .. } => stored += 1,
+                    Notice::NotStored { reason, .. } => reasons.push(reason),
+                    _ => {}
+                });
+            };
+            let lost = Control::Lost { product: 1, reason: Text::from("it is gone".to_owned()) };
+            for (product, range) in [(0, 0..packets - 1), (1, 0..packets - 1), (0, packets - 1..packets)] {
+                if product == 0 && range.start > 0 && !is_whole_first {
+                    hear(&mut attendance, &lost);
+                }
+                let (shape, stream) = &versions[product];
+                for packet in range {
+                    let range = packet * 8000..stream.len().min(packet * 8000 + 8000);
+                    let (product, offset) = (product as u32, range.start as u64);
+                    hear(
+                        &mut attendance,
+                        &Control::Repair(Repair { product, shape: *shape, offset, payload: &stream[range] }),
+                    );
+                }
+            }
+            hear(&mut attendance, &lost);
+            let is_small = size < 1_000_000;
+            assert_eq!((stored, reasons.len()), if is_small { (1, 1) } else { (0, 2) }, "{size} {reasons:?}");
+            // Of two that are too large for memory it is named that the older one was given up.
+            assert_eq!(reasons.iter().any(|reason| reason == GIVEN_UP), !is_small);
+            assert_eq!(attendance.unfinished().count(), 0);
+            if is_small {
+                assert_eq!(std::fs::read(into.join("a")).unwrap(), vec![1; size]);
+            }
+            std::fs::remove_dir_all(&into).unwrap();
+        }
+    }
+}

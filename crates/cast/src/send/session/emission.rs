@@ -69,6 +69,9 @@ impl Session<'_> {
             Send::Lost { receiver, product, reason } => {
                 self.outbox.say(receiver, &Control::Lost { product, reason });
             }
+            Send::Superseded { receiver, product } => {
+                self.outbox.say(receiver, &Control::Superseded { product });
+            }
             Send::Released { product } => self.products.release(product),
         }
         Ok(())
@@ -92,10 +95,23 @@ impl Session<'_> {
                 self.idle_until = monotonic().after(UNTIL_FREE);
             }
             Unread::Lost(reason) => {
-                self.lacks = true;
-                self.machine.on_unreadable(product, &Text::from(reason.clone()));
+                // What took its place may have done so just now.
+                let (lacks, not_sent) = (&mut self.lacks, &mut self.not_sent);
+                self.products.notice(&mut |other| {
+                    *lacks |= other.failed;
+                    not_sent.push(other);
+                });
+                let is_superseded = self.products.supersede(product);
+                let reason = if is_superseded {
+                    self.machine.on_superseded(product);
+                    SUPERSEDED.to_owned()
+                } else {
+                    self.lacks = true;
+                    self.machine.on_unreadable(product, &Text::from(reason.clone()));
+                    reason
+                };
                 if let Some(path) = self.products.lose(product) {
-                    self.not_sent.push(NotSent { path, reason, failed: true });
+                    self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
                 }
             }
         }
@@ -144,3 +160,6 @@ impl Session<'_> {
 
 /// How soon it is tried again whether there is a descriptor for a file: others end, or close some of theirs.
 const UNTIL_FREE: Nanos = Nanos(50_000_000);
+
+/// What is said of a file that could not be read any more where a later one has its name.
+const SUPERSEDED: &str = "another file has its name now, and is sent in its place";

@@ -144,8 +144,12 @@ impl Sender {
         }
         self.nothing_from = None;
         for product in lost {
-            let reason = Text::from("the sender could not read it, or has forgotten it".to_owned());
-            self.pending.push_back(Send::Lost { receiver, product, reason });
+            let is_superseded = self.superseded.contains(product.into());
+            self.pending.push_back(if is_superseded {
+                Send::Superseded { receiver, product }
+            } else {
+                Send::Lost { receiver, product, reason: Text::from(NOT_READ.to_owned()) }
+            });
         }
         self.tell_gone(receiver);
         self.wake_status(now);
@@ -155,6 +159,8 @@ impl Sender {
 /// How long NACKs are collected at least: receivers that lost the same packet say so within a millisecond or two of each other (a large
 /// group within its pace), or are so far apart that repairing it twice costs less than waiting.
 const LISTEN: Nanos = Nanos(2_000_000);
+
+const NOT_READ: &str = "the sender could not read it, or has forgotten it";
 
 /// Frames of one receiver that are collected: it sends one a millisecond at most.
 const MOST_UNHEARD: u32 = 4;

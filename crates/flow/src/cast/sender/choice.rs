@@ -6,6 +6,7 @@ use farlink_wire::cast::control::MOST_REPAIR;
 use farlink_wire::quantity::Nanos;
 
 use super::held::{bytes, shape};
+use super::peer::Peer;
 use super::turns::Round;
 use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
 
@@ -69,7 +70,12 @@ impl Sender {
             return Some(send);
         }
         // The group needs nothing: unicast may have its rate as well.
-        if let Some(send) = self.unicast_any(now, &lanes, least) {
+        if let Some(send) = self.unicast(now, Round::Few, &lanes, least) {
+            return Some(send);
+        }
+        if now >= self.many_at(now)
+            && let Some(send) = self.unicast(now, Round::Many, &lanes, least)
+        {
             return Some(send);
         }
         let once_more = if now >= self.status_at { self.once_more(now) } else { None };
@@ -94,6 +100,21 @@ impl Sender {
         }
         let least = self.least_lacking(lane == Lane::Group);
         self.unicast(now, Round::Few, &[lane, Lane::Rare], least)
+    }
+
+    /// When those who lose much may have the group's rate to catch up, at `now` at the earliest: they often share a host or a line with
+    /// those who are about to have everything, and would take it from them.
+    pub(super) fn many_at(&self, now: Nanos) -> Nanos {
+        if now >= self.few_until {
+            return now;
+        }
+        if self.few().any(|peer| peer.behind > 0) { self.few_until } else { now }
+    }
+
+    /// Receivers that seldom lose anything.
+    fn few(&self) -> impl Iterator<Item = &Peer> {
+        let (sent, payload) = (self.totals.first_pass, self.config.payload);
+        self.peers.values().filter(move |peer| peer.round(sent, payload) == Round::Few)
     }
 
     fn unicast_any(&mut self, now: Nanos, lanes: &[Lane], least: u32) -> Option<Send> {
@@ -134,6 +155,14 @@ impl Sender {
         if held.is_passed() {
             self.queue.pop_front();
             self.hold(now, product, now.since(begun));
+            if self.queue.is_empty() {
+                let rtt = self.few().map(|peer| peer.progress.report.rtt).max().unwrap_or_default();
+                let wait = LEAST_FOR_FEW.max(Nanos(2 * rtt.0));
+                // Of products that follow each other not each makes the others wait anew: they have half of the time.
+                if now.since(self.few_until) >= wait {
+                    self.few_until = now.after(wait);
+                }
+            }
         }
         self.status_after = FIRST_STATUS;
         self.status_at = now.after(FIRST_STATUS);
@@ -282,3 +311,120 @@ impl Sender {
 
 /// Most packets of one run for one receiver, so that the others have their turns.
 const UNICAST_RUN: u64 = 16;
+
+/// How long after the last packet of a first pass those who seldom lose anything have at least to say that they have it, or what they
+/// lack: they collect what they say for some milliseconds, and store what came.
+const LEAST_FOR_FEW: Nanos = Nanos(15_000_000);
+
+#[cfg(test)]
+mod tests {
+    use farlink_wire::cast::control::{BlockPackets, Report, Want};
+    use farlink_wire::cast::{Payload, Shape};
+    use farlink_wire::quantity::{BitsPerSec, Fraction};
+
+    use super::*;
+    use crate::cast::pacer::Rates;
+    use crate::cast::repair_policy::{RepairPolicy, View};
+    use crate::cast::sender::{Config, Hold};
+
+    #[derive(Debug)]
+    struct NothingToTheGroup;
+
+    impl RepairPolicy for NothingToTheGroup {
+        fn least_lacking(&self, _view: &View) -> u32 {
+            u32::MAX
+        }
+    }
+
+    /// A sender that has just sent a product to three receivers, of whom the first lost half of it, and when it had.
+    fn passed(rtt: Nanos) -> (Sender, Nanos) {
+        let config = Config {
+            payload: Payload::try_from(1000).unwrap(),
+            block: BlockPackets::default(),
+            parity: 0,
+            rates: Rates {
+                group: BitsPerSec::new(1_000_000_000).unwrap(),
+                repair: Fraction::new(0.001).unwrap(),
+                beside: None,
+                around: 66,
+            },
+            hold: Hold::default(),
+            most_held: 64,
+        };
+        let mut now = Nanos(1_000_000_000);
+        let mut sender = Sender::with_policy(config, Box::new(NothingToTheGroup), now);
+        for receiver in 0..3 {
+            sender.on_join(now, receiver, 0);
+            sender.on_report(now, receiver, Report { rtt, ..Report::default() });
+        }
+        sender.on_product(Shape::new(100, 400_000).unwrap());
+        while !sender.queue.is_empty() {
+            while sender.poll(now).is_some() {}
+            now = now.max(sender.deadline().unwrap());
+        }
+        let want = Want { product: 0, again: false, catch_up: false, ranges: vec![(0, 200_000)] };
+        sender.on_nack(now, 0, vec![want]);
+        (sender, now)
+    }
+
+    /// When the first repair leaves, where the caller comes when it is told to.
+    fn repaired(sender: &mut Sender, mut now: Nanos) -> Nanos {
+        for _ in 0..1000 {
+            while let Some(send) = sender.poll(now) {
+                if matches!(send, Send::Repair { receiver: 0, .. }) {
+                    return now;
+                }
+            }
+            now = now.max(sender.deadline().unwrap());
+        }
+        panic!("nothing at {now}");
+    }
+
+    #[test]
+    fn who_lost_much_catches_up_as_soon_as_all_others_have_everything() {
+        let (mut sender, now) = passed(Nanos(1_000_000));
+        let all = now.after(Nanos(4_000_000));
+        while sender.deadline().is_some_and(|deadline| deadline < all) {
+            let at = now.max(sender.deadline().unwrap());
+            while let Some(send) = sender.poll(at) {
+                assert!(!matches!(send, Send::Repair { .. }), "{at}: {send:?}");
+            }
+        }
+        (1..3).for_each(|receiver| sender.on_have(all, receiver, &[(0, 1)]));
+        assert_eq!(repaired(&mut sender, all), all);
+    }
+
+    #[test]
+    fn products_that_follow_each_other_leave_half_of_the_time_to_those_who_lost_much() {
+        let (mut sender, mut now) = passed(Nanos(50_000_000));
+        let (until, wait) = (sender.few_until, Nanos(100_000_000));
+        // The next is passed in their time, and one more behind it.
+        for (at, expected) in [
+            (until.after(Nanos(wait.0 / 2)), until),
+            (until.after(Nanos(2 * wait.0)), until.after(Nanos(3 * wait.0))),
+        ] {
+            now = now.max(at);
+            sender.on_product(Shape::new(100, 1000).unwrap());
+            while !sender.queue.is_empty() {
+                while sender.poll(now).is_some() {}
+                if !sender.queue.is_empty() {
+                    now = now.max(sender.deadline().unwrap());
+                }
+            }
+            let late = sender.few_until.since(expected);
+            assert!(sender.few_until >= expected && late < Nanos(5_000_000), "{late}");
+            assert_eq!(sender.many_at(now) == now, expected == until);
+        }
+    }
+
+    #[test]
+    fn and_after_two_round_trips_at_the_latest() {
+        for (rtt, most) in [(Nanos(1_000_000), LEAST_FOR_FEW), (Nanos(50_000_000), Nanos(100_000_000))] {
+            let (mut sender, now) = passed(rtt);
+            sender.on_have(now, 1, &[(0, 1)]);
+            let until = sender.few_until;
+            assert!(until <= now.after(most) && until.after(Nanos(4_000_000)) > now.after(most));
+            assert_eq!(repaired(&mut sender, now), until);
+        }
+    }
+}

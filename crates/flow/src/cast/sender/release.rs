@@ -76,6 +76,7 @@ impl Sender {
         {
             self.on_unreadable(oldest, &Text::from("the sender has forgotten it".to_owned()));
             self.first = self.oldest();
+            self.superseded.remove(0..self.first.into());
         }
         self.pending.push_back(Send::Released { product });
         self.wake_status(now);

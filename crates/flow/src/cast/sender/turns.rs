@@ -37,9 +37,13 @@ impl Turns {
         }
     }
 
-    /// All that wait.
-    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.few.iter().chain(&self.many).copied()
+    /// Those that wait in a round.
+    pub(super) fn each(&self, round: Round) -> impl Iterator<Item = u32> {
+        let receivers = match round {
+            Round::Few => &self.few,
+            Round::Many => &self.many,
+        };
+        receivers.iter().copied()
     }
 
     const fn of(&mut self, round: Round) -> &mut VecDeque<u32> {

@@ -46,6 +46,7 @@ fn frames() -> Vec<Control<'static>> {
         }),
         Control::Gone(vec![(4, 4)]),
         Control::Lost { product: 9, reason: Text::default() },
+        Control::Superseded { product: 8 },
     ]
 }
 
