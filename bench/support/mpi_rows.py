@@ -78,7 +78,11 @@ class Exchange:
     title: str
     rtts_ms: Sequence[float]
     losses: Sequence[int]
+    sizes: Sequence[int] = SIZES
     exchanges: int = 20
+    # Times that it is measured, at least.
+    turns: int = 1
+    digits: int = 2
 
     def ways(self) -> list[Way]:
         """Who takes part."""
@@ -88,8 +92,8 @@ class Exchange:
     def run(self, results: Results, repetitions: int) -> None:
         """Measures what is not measured yet of it."""
         program = compiled(PROGRAMS / "mpi_exchange.c")
-        sizes = [str(size) for size in SIZES]
-        for repetition in range(1, repetitions + 1):
+        sizes = [str(size) for size in self.sizes]
+        for repetition in range(1, max(repetitions, self.turns) + 1):
             for rtt in self.rtts_ms:
                 for loss in self.losses:
                     with emulated(rtt, loss, 2, seed=repetition) as place:
@@ -112,12 +116,14 @@ class Exchange:
             found[float(rtt.split()[0]), int(loss.rstrip("%")), name].append(run)
         lines: dict[tuple[float, int, str], list[str]] = {}
         for key, runs in found.items():
-            means = [[statistics.mean(run[str(size)]) for run in runs if str(size) in run] for size in SIZES]
-            lines[key] = [shown(sorted(each), 1e3, 2) for each in means]
+            means = [
+                [statistics.mean(run[str(size)]) for run in runs if str(size) in run] for size in self.sizes
+            ]
+            lines[key] = [shown(sorted(each), 1e3, self.digits) for each in means]
         for rtt in {rtt for rtt, _, _ in found}:
-            limits = (rtt / 2 + size * 8 / RATE_BPS / GOODPUT * 1e3 for size in SIZES)
-            lines[rtt, 0, "*the limit, τ/2 + B/C*"] = [f"{each:.2f}" for each in limits]
-        head = ["RTT", "loss", "over", *(f"{size:,} B" for size in SIZES)]
+            limits = (rtt / 2 + size * 8 / RATE_BPS / GOODPUT * 1e3 for size in self.sizes)
+            lines[rtt, 0, "*the limit, τ/2 + B/C*"] = [f"{each:.{self.digits}f}" for each in limits]
+        head = ["RTT", "loss", "over", *(f"{size:,} B" for size in self.sizes)]
         words = (
             f"Mean of {self.exchanges} exchanges after one to warm up, ms; with several runs their median "
             "and range."

@@ -110,12 +110,22 @@ impl Driver {
 
     /// Does something of the application's, and lets out what comes of it.
     pub(crate) fn call<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
+        self.act(act, |_, _| true)
+    }
+
+    fn act<T>(
+        &self,
+        act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>,
+        lets_out: impl FnOnce(&Engine, Nanos) -> bool,
+    ) -> Result<T, Code> {
         self.attend();
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
         let done = act(&mut engine, now);
         if self.enabled.load(Ordering::Relaxed) {
-            engine.put_out(now);
+            if lets_out(&engine, now) {
+                engine.go_on(now);
+            }
             self.rouse();
         }
         done
@@ -124,6 +134,14 @@ impl Driver {
     /// As [`call`](Self::call), of what an endpoint must be enabled for.
     pub(crate) fn post<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
         if self.enabled.load(Ordering::Relaxed) { self.call(act) } else { Err(Code::NOT_ENABLED) }
+    }
+
+    /// As [`post`](Self::post), of a wish for a message: programs say something behind it, which acknowledgements are not to hold up.
+    pub(crate) fn want<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Err(Code::NOT_ENABLED);
+        }
+        self.act(act, |engine, now| !engine.may_wait(now))
     }
 
     /// Goes on, for the application.

@@ -133,7 +133,7 @@ impl Endpoint {
             several: flags & fi::FI_MULTI_RECV != 0,
         };
         let least = self.least.load(Ordering::Relaxed);
-        self.driver.post(|engine, now| engine.receive(now, incoming, least))
+        self.driver.want(|engine, now| engine.receive(now, incoming, least))
     }
 
     /// Looks for a message that waits.

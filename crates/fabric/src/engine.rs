@@ -46,8 +46,10 @@ pub(crate) struct Engine {
     held: Option<(Transmit, usize)>,
     /// Whether it let out as much as it does at once, so that there may be more.
     goes_on: bool,
-    /// Whether the application was told something, and nothing was let out since.
-    owes: bool,
+    /// Until when acknowledgements wait for what the application says next, for it was told something, and nothing was let out since.
+    owes_until: Option<Nanos>,
+    /// When what came was taken in.
+    taken: Nanos,
     /// When the socket was looked at, and whether there was something.
     looked: Nanos,
     busy: bool,
@@ -71,7 +73,8 @@ impl Engine {
             outgoing: vec![0; MOST_AT_ONCE],
             held: None,
             goes_on: false,
-            owes: false,
+            owes_until: None,
+            taken: Nanos::ZERO,
             looked: Nanos::ZERO,
             busy: false,
             heard: now,
@@ -220,24 +223,36 @@ impl Engine {
         self.put_out(now);
     }
 
-    /// As [`progress`](Self::progress), for an application that looks for what is done. Where something is, it goes on with that at once: what
-    /// is to leave does so with its next call, behind what it says by then, or after a nap of the progress thread.
+    /// As [`progress`](Self::progress), for an application that looks for what is done. Where something is, it goes on with that, and most
+    /// often has something to say at once: acknowledgements leave behind that, or when it said nothing for a moment, in which it looks on,
+    /// or after a nap of the progress thread where it does not.
     pub(crate) fn attend(&mut self, now: Nanos) {
         self.take_in(now);
-        if self.tell_all() && !self.owes {
-            self.owes = true;
-        } else {
+        if self.tell_all() && self.owes_until.is_none() {
+            self.owes_until = Some(now.after(MOMENT));
+        }
+        if !self.may_wait(now) {
             self.put_out(now);
         }
     }
 
+    /// Whether nothing but acknowledgements is to leave, and these not yet.
+    pub(crate) fn may_wait(&self, now: Nanos) -> bool {
+        self.owes_until.is_some_and(|until| now < until)
+            && self.held.is_none()
+            && !self.goes_on
+            && !self.endpoint.has_to_say()
+            && self.endpoint.deadline().is_none_or(|deadline| deadline > now)
+    }
+
     /// Whether something is to leave that was not let out, for the application was told something.
     pub(crate) const fn owes(&self) -> bool {
-        self.owes
+        self.owes_until.is_some()
     }
 
     fn take_in(&mut self, now: Nanos) {
         self.counts.rounds += 1;
+        self.taken = now;
         // A look at the socket is a system call: where nothing comes, it must not slow what comes through memory.
         let is_alone = self.nearby.as_ref().is_none_or(Nearby::is_alone);
         if self.busy || is_alone || now.since(self.looked) >= LOOK_EVERY {
@@ -252,9 +267,18 @@ impl Engine {
         }
     }
 
+    /// As [`progress`](Self::progress), behind something that the application did: whoever says one thing after another, and asks for nothing,
+    /// is to hear what comes all the same.
+    pub(crate) fn go_on(&mut self, now: Nanos) {
+        if now.since(self.taken) >= TAKE_EVERY {
+            self.take_in(now);
+        }
+        self.put_out(now);
+    }
+
     /// Lets out what the machine wants out.
     pub(crate) fn put_out(&mut self, now: Nanos) {
-        self.owes = false;
+        self.owes_until = None;
         self.tell_all();
         self.transmit();
         if let Some(nearby) = &mut self.nearby {
@@ -295,7 +319,7 @@ impl Engine {
         // The socket is only watched for what comes.
         let waits = self.held.is_some() || self.nearby.as_ref().is_some_and(|nearby| nearby.again);
         let again = waits.then(|| now.after(SEND_AGAIN));
-        let again = if self.goes_on || self.owes { Some(now) } else { again };
+        let again = if self.goes_on || self.owes() { Some(now) } else { again };
         [again, self.endpoint.deadline()].into_iter().flatten().min()
     }
 
@@ -423,8 +447,15 @@ impl Engine {
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);
 
+/// How long acknowledgements wait for what the application says behind what it was told: little beside any round trip between hosts, and
+/// they say how long they waited.
+const MOMENT: Nanos = Nanos(20_000);
+
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.
 const SHORT_RUN: usize = 16 << 10;
+
+/// How often what comes is taken in while the application only says something: well below any round trip between hosts.
+const TAKE_EVERY: Nanos = Nanos(100_000);
 
 /// When a full socket is tried again, and a neighbour that could not be connected to: at 10 Gb/s, 600 KB have left by then.
 const SEND_AGAIN: Nanos = Nanos(500_000);
@@ -433,128 +464,4 @@ const SEND_AGAIN: Nanos = Nanos(500_000);
 const RUNS_AT_ONCE: usize = 32;
 
 #[cfg(test)]
-mod tests {
-    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-    use farlink_flow::fabric::endpoint::Settings;
-    use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
-    use farlink_flow::fabric::transport;
-    use farlink_wire::fabric::address::Address;
-    use farlink_wire::fabric::datagram::About;
-    use farlink_wire::quantity::BitsPerSec;
-
-    use super::*;
-    use crate::completion::Queue;
-    use crate::memory::Parts;
-
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-    /// An endpoint, and a socket that its messages go to.
-    fn engine() -> (Engine, Datagrams) {
-        let [here, there] = [1, 2].map(|_| Datagrams::open(HERE, 1 << 20).unwrap());
-        let settings = Settings {
-            transport: transport::Kind::Ud,
-            key: [1; 32],
-            payload: 1400,
-            rate: BitsPerSec::new(100_000_000_000),
-            eager: 4 << 20,
-            most: 1 << 30,
-            processes: None,
-            silence: Nanos(20_000_000_000),
-            nearby: false,
-            seed: 1,
-        };
-        let endpoint = Endpoint::new(monotonic(), settings, identity(0, here.address()));
-        (Engine::new(monotonic(), endpoint, here, None), there)
-    }
-
-    fn identity(number: u64, address: SocketAddr) -> Identity {
-        Identity { endpoint: EndpointId(number + 1), host: HostId(number + 1), address }
-    }
-
-    fn send(engine: &mut Engine, to: Identity, bytes: &[u8]) {
-        // SAFETY: they outlive the engine.
-        let parts = unsafe { Parts::one(bytes.as_ptr().cast(), bytes.len()) }.unwrap();
-        let context = Context(std::ptr::null_mut());
-        let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
-        let operation = engine.operations.add(pending);
-        let (region, len) = (Region(operation.0), bytes.len());
-        let to = engine.endpoint.peer(to);
-        let send = Send { to, kind: Kind::Untagged, data: None, region, len, ends: Ends::Said(operation) };
-        engine.endpoint.send(monotonic(), send, &mut engine.operations).unwrap();
-    }
-
-    #[test]
-    fn nobody_sleeps_on_what_may_leave() {
-        let bytes = vec![7; 1 << 20];
-        let (mut engine, there) = engine();
-        (0..2).for_each(|_| send(&mut engine, identity(1, there.address()), &bytes));
-        let now = monotonic();
-        engine.put_out(now);
-        assert_eq!((engine.counts.runs_out, engine.deadline(now)), (RUNS_AT_ONCE as u64, Some(now)));
-        // Until all has left.
-        while engine.deadline(now) == Some(now) {
-            engine.put_out(now);
-        }
-        assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
-    }
-
-    #[test]
-    fn nobody_sleeps_on_a_neighbour_that_could_not_be_connected_to() {
-        let (mut engine, _there) = engine();
-        let me = EndpointId(u64::from(std::process::id()) << 32 | 100);
-        let mut nearby = Nearby::open(me, [1; 32]).unwrap();
-        nearby.again = true;
-        engine.nearby = Some(nearby);
-        let now = monotonic();
-        assert_eq!(engine.deadline(now), Some(now.after(SEND_AGAIN)));
-        engine.put_out(now);
-        assert!(engine.deadline(now) > Some(now.after(SEND_AGAIN)));
-    }
-
-    #[test]
-    fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
-        let (mut engine, there) = engine();
-        let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
-        engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
-        engine.bind_addresses(Arc::clone(&addresses)).unwrap();
-        for number in 1..=3 {
-            let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
-            addresses.insert(address).unwrap();
-        }
-        let context = Context(std::ptr::without_provenance_mut(1));
-        let look = Look { from: None, wanted: Wanted::Untagged, context, then: Then::Leave };
-        let answer = |engine: &mut Engine| {
-            engine.peek(monotonic(), &look).unwrap();
-            queue.read_failed().unwrap().fault.unwrap().code
-        };
-        assert_eq!(answer(&mut engine), Code::NO_MESSAGE);
-        for (number, code) in [(1, Code::NO_MESSAGE), (2, Code::from(Failure::Ended))] {
-            let peer = engine.endpoint.peer(identity(number, there.address()));
-            engine.endpoint.on_gone(monotonic(), peer);
-            assert_eq!(answer(&mut engine), code);
-        }
-    }
-
-    #[test]
-    fn all_peers_are_told_farewell() {
-        let (mut engine, there) = engine();
-        let count = 3 * RUNS_AT_ONCE;
-        for number in 0..count {
-            send(&mut engine, identity(1 + number as u64, there.address()), &[7]);
-            engine.put_out(monotonic());
-        }
-        let mut buffer = vec![0; MOST_AT_ONCE];
-        while there.receive(&mut buffer).unwrap().is_some() {}
-        engine.endpoint.on_close(monotonic());
-        // Of a path of which little is known: once more, after a while.
-        let now = monotonic();
-        assert!(engine.put_out_words(now) > Some(now));
-        let mut told = 0;
-        while let Some(received) = there.receive(&mut buffer).unwrap() {
-            let datagrams = buffer[..received.bytes].chunks(received.packet);
-            told += datagrams.filter(|datagram| datagram[1] == About::Farewell as u8).count();
-        }
-        assert_eq!(told, count);
-    }
-}
+mod tests;

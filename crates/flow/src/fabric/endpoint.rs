@@ -529,6 +529,12 @@ impl Endpoint {
         self.messages.on_all_known();
     }
 
+    /// Whether there is something to say to anybody besides acknowledgements.
+    #[must_use]
+    pub fn has_to_say(&self) -> bool {
+        !self.talking.is_empty() || self.contexts.has_active() || self.neighbours.has_talking()
+    }
+
     /// Whether an operation ended.
     #[must_use]
     pub fn has_completions(&self) -> bool {

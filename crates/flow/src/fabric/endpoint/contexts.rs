@@ -336,6 +336,11 @@ impl Contexts {
         at <= now
     }
 
+    /// Whether some context may have something to send.
+    pub(super) fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// The next context that has something to send and may.
     pub(super) fn next_active(&mut self, now: Nanos) -> Option<ContextId> {
         for _ in 0..self.active.len() {

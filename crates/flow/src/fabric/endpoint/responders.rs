@@ -134,6 +134,11 @@ impl Responders {
         self.due.extend(self.owing.drain(..));
     }
 
+    /// Who is acknowledged next.
+    pub(super) fn next_due(&self) -> Option<EndpointId> {
+        self.due.front().copied()
+    }
+
     /// Writes an acknowledgement that is owed: to whom, and how many bytes.
     pub(super) fn acknowledge(&mut self, now: Nanos, into: &mut [u8]) -> Option<(EndpointId, usize)> {
         while let Some(source) = self.due.pop_front() {

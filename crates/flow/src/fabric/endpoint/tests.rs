@@ -281,3 +281,50 @@ fn a_peer_of_which_something_is_missing_has_failed() {
     let failed = |each: Completion| matches!(each, Completion::Failed { why: Failure::Lost, .. });
     assert!(std::iter::from_fn(|| pair.ends[1].poll_completion()).all(failed));
 }
+
+#[test]
+fn an_acknowledgement_leaves_with_what_is_said_to_the_same_host() {
+    // Where another host is to be answered first, each has its own.
+    for with_third in [false, true] {
+        let mut pair = Pair::new(Kind::Rc, 0.0);
+        pair.exchange(8);
+        while !pair.flying.is_empty() {
+            pair.step();
+        }
+        let mut run = vec![0; 65_536];
+        if with_third {
+            let settings = Settings { seed: 2, ..pair.ends[0].settings.clone() };
+            let mut third = Endpoint::new(pair.now, settings, identity(3));
+            let peer = third.peer(identity(2));
+            third.messages.nudge(peer);
+            while let Some((transmit, bytes)) = third.poll_transmit(pair.now, &mut run, &mut pair.heaps[0]) {
+                for datagram in run[..bytes].chunks_mut(transmit.segment) {
+                    pair.ends[1].on_datagram(pair.now, identity(3).address, datagram, &mut pair.heaps[1]);
+                }
+            }
+        }
+        pair.post(0, 8);
+        pair.drive(0);
+        while let Some(Reverse((at, .., mut datagram))) = pair.flying.pop() {
+            pair.now = at;
+            pair.ends[1].on_datagram(at, identity(1).address, &mut datagram, &mut pair.heaps[1]);
+        }
+        pair.ends[1].on_datagrams_end(pair.now);
+        pair.post(1, 8);
+        let mut said = Vec::new();
+        while let Some((transmit, bytes)) = pair.ends[1].poll_transmit(pair.now, &mut run, &mut pair.heaps[1])
+        {
+            let about = |datagram| Clear::decode(datagram).unwrap().about;
+            said.push((transmit.to, run[..bytes].chunks(transmit.segment).map(about).collect::<Vec<_>>()));
+        }
+        let (first, third) = (identity(1).address, identity(3).address);
+        if with_third {
+            assert!(said.contains(&(first, vec![About::Data])), "{said:?}");
+            assert!(said.contains(&(third, vec![About::Ack])), "{said:?}");
+            assert!(said.contains(&(first, vec![About::Ack])), "{said:?}");
+        } else {
+            assert_eq!(said[0], (first, vec![About::Data, About::Ack]));
+            assert!(!said.contains(&(first, vec![About::Ack])), "{said:?}");
+        }
+    }
+}

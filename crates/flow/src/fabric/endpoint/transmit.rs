@@ -6,7 +6,7 @@ use std::sync::Arc;
 use farlink_wire::quantity::Nanos;
 
 use super::{Endpoint, relays};
-use crate::fabric::operation::{Memory, PeerId};
+use crate::fabric::operation::{EndpointId, Memory, PeerId};
 use crate::fabric::parity::Piece;
 use crate::fabric::transport::{ContextId, Routing};
 
@@ -44,15 +44,43 @@ impl Endpoint {
         if let Some((to, written)) = self.contexts.poll_word(now, into) {
             return self.transmit(to, written, written, 1);
         }
-        let run = self.next_run(now, into, memory);
-        self.acknowledges = run.is_some();
-        run.or_else(|| self.acknowledge(now, into))
+        let Some((transmit, written)) = self.next_run(now, into, memory) else {
+            return self.acknowledge(now, into);
+        };
+        self.acknowledges = true;
+        let joined = self.join_acknowledgement(now, transmit, into, written);
+        Some((transmit, joined))
+    }
+
+    /// Has an acknowledgement for the same address leave with a run, for a system call costs more than it: the bytes of both.
+    fn join_acknowledgement(&mut self, now: Nanos, run: Transmit, into: &mut [u8], written: usize) -> usize {
+        let is_whole = written.is_multiple_of(run.segment) && written / run.segment < MOST_DATAGRAMS;
+        let has_room = written + self.settings.payload <= into.len().min(MOST_RUN);
+        let goes_there =
+            self.responders.next_due().and_then(|source| self.address_of(source)) == Some(run.to);
+        if !(is_whole && has_room && goes_there && self.spare.is_none()) {
+            return written;
+        }
+        let room = &mut into[written..];
+        let Some((source, bytes)) = self.responders.acknowledge(now, room) else { return written };
+        let Some(to) = self.address_of(source) else { return written };
+        // It may be longer, or nothing is owed to that one any more and this is the next one's.
+        if bytes > run.segment || to != run.to {
+            self.spare = Some((to, room[..bytes].to_vec()));
+            return written;
+        }
+        self.counts.datagrams_sent += 1;
+        written + bytes
     }
 
     fn acknowledge(&mut self, now: Nanos, into: &mut [u8]) -> Option<(Transmit, usize)> {
         let (source, written) = self.responders.acknowledge(now, into)?;
-        let to = self.peers.find(source).map(|peer| self.peers.identity(peer).address)?;
+        let to = self.address_of(source)?;
         self.transmit(to, written, written, 1)
+    }
+
+    fn address_of(&self, endpoint: EndpointId) -> Option<SocketAddr> {
+        self.peers.find(endpoint).map(|peer| self.peers.identity(peer).address)
     }
 
     /// The next run of what is said to other hosts.

@@ -1,0 +1,191 @@
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use farlink_flow::fabric::endpoint::Settings;
+use farlink_flow::fabric::operation::{EndpointId, HostId, Identity, Kind};
+use farlink_flow::fabric::transport;
+use farlink_wire::fabric::address::Address;
+use farlink_wire::fabric::datagram::About;
+use farlink_wire::quantity::BitsPerSec;
+
+use super::*;
+use crate::completion::Queue;
+use crate::memory::Parts;
+use crate::post::Notice;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// An endpoint, and a socket that its messages go to.
+fn engine() -> (Engine, Datagrams) {
+    let [here, there] = [1, 2].map(|_| Datagrams::open(HERE, 1 << 20).unwrap());
+    (engine_of(0, here), there)
+}
+
+fn engine_of(number: u64, here: Datagrams) -> Engine {
+    let settings = Settings {
+        transport: transport::Kind::Ud,
+        key: [1; 32],
+        payload: 1400,
+        rate: BitsPerSec::new(100_000_000_000),
+        eager: 4 << 20,
+        most: 1 << 30,
+        processes: None,
+        silence: Nanos(20_000_000_000),
+        nearby: false,
+        seed: number,
+    };
+    let endpoint = Endpoint::new(monotonic(), settings, identity(number, here.address()));
+    Engine::new(monotonic(), endpoint, here, None)
+}
+
+fn identity(number: u64, address: SocketAddr) -> Identity {
+    Identity { endpoint: EndpointId(number + 1), host: HostId(number + 1), address }
+}
+
+fn send(engine: &mut Engine, to: Identity, bytes: &[u8]) {
+    // SAFETY: they outlive the engine.
+    let parts = unsafe { Parts::one(bytes.as_ptr().cast(), bytes.len()) }.unwrap();
+    let context = Context(std::ptr::null_mut());
+    let pending = Pending { parts, context, flags: 0, told: false, several: false, receives: false };
+    let operation = engine.operations.add(pending);
+    let (region, len) = (Region(operation.0), bytes.len());
+    let to = engine.endpoint.peer(to);
+    let send = Send { to, kind: Kind::Untagged, data: None, region, len, ends: Ends::Said(operation) };
+    engine.endpoint.send(monotonic(), send, &mut engine.operations).unwrap();
+}
+
+#[test]
+fn nobody_sleeps_on_what_may_leave() {
+    let bytes = vec![7; 1 << 20];
+    let (mut engine, there) = engine();
+    (0..2).for_each(|_| send(&mut engine, identity(1, there.address()), &bytes));
+    let now = monotonic();
+    engine.put_out(now);
+    assert_eq!((engine.counts.runs_out, engine.deadline(now)), (RUNS_AT_ONCE as u64, Some(now)));
+    // Until all has left.
+    while engine.deadline(now) == Some(now) {
+        engine.put_out(now);
+    }
+    assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
+}
+
+fn want(engine: &mut Engine, into: &mut [u8]) {
+    // SAFETY: they outlive the engine.
+    let parts = unsafe { Parts::one(into.as_mut_ptr().cast(), into.len()) }.unwrap();
+    let (context, notice) = (Context(std::ptr::null_mut()), Notice::Never);
+    let wanted = Wanted::Untagged;
+    engine
+        .receive(monotonic(), Incoming { from: None, wanted, parts, context, notice, several: false }, 0)
+        .unwrap();
+}
+
+#[test]
+fn acknowledgements_wait_a_moment_for_what_is_said_next() {
+    let (bytes, mut room) = ([7; 8], [[0; 8]; 6]);
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let [here, there] = [&engine, &other].map(|each| each.datagrams.address());
+    // Before anything was sent, so that nothing is late.
+    let now = monotonic();
+    for (number, room) in room.iter_mut().enumerate() {
+        want(&mut engine, room);
+        send(&mut other, identity(0, here), &bytes);
+        other.put_out(monotonic());
+        while !engine.owes() {
+            other.progress(monotonic());
+            engine.attend(now);
+        }
+        let (runs, datagrams) = (engine.counts.runs_out, engine.counts.datagrams_out);
+        engine.owes_until = Some(now.after(MOMENT));
+        engine.attend(now);
+        assert!(engine.may_wait(now) && engine.counts.runs_out == runs);
+        if number % 2 == 0 {
+            engine.attend(now.after(MOMENT));
+            assert_eq!(engine.counts.runs_out, runs + 1);
+        } else {
+            send(&mut engine, identity(1, there), &bytes);
+            assert!(!engine.may_wait(now));
+            engine.put_out(now);
+            assert!(engine.counts.datagrams_out - datagrams > engine.counts.runs_out - runs);
+        }
+        assert!(!engine.owes());
+    }
+}
+
+#[test]
+fn who_only_ever_says_something_hears_what_comes() {
+    let bytes = [7; 8];
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let [here, there] = [&engine, &other].map(|each| each.datagrams.address());
+    send(&mut other, identity(0, here), &bytes);
+    other.put_out(monotonic());
+    let mut now = monotonic();
+    engine.taken = now;
+    while engine.counts.datagrams_in == 0 {
+        send(&mut engine, identity(1, there), &bytes);
+        engine.go_on(now);
+        // It is looked now and then alone.
+        assert!(engine.counts.datagrams_in == 0 || now.since(engine.taken) == Nanos::ZERO);
+        now = now.after(Nanos(TAKE_EVERY.0 / 4));
+    }
+    assert!(engine.counts.rounds > 0);
+}
+
+#[test]
+fn nobody_sleeps_on_a_neighbour_that_could_not_be_connected_to() {
+    let (mut engine, _there) = engine();
+    let me = EndpointId(u64::from(std::process::id()) << 32 | 100);
+    let mut nearby = Nearby::open(me, [1; 32]).unwrap();
+    nearby.again = true;
+    engine.nearby = Some(nearby);
+    let now = monotonic();
+    assert_eq!(engine.deadline(now), Some(now.after(SEND_AGAIN)));
+    engine.put_out(now);
+    assert!(engine.deadline(now) > Some(now.after(SEND_AGAIN)));
+}
+
+#[test]
+fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
+    let (mut engine, there) = engine();
+    let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
+    engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
+    engine.bind_addresses(Arc::clone(&addresses)).unwrap();
+    for number in 1..=3 {
+        let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
+        addresses.insert(address).unwrap();
+    }
+    let context = Context(std::ptr::without_provenance_mut(1));
+    let look = Look { from: None, wanted: Wanted::Untagged, context, then: Then::Leave };
+    let answer = |engine: &mut Engine| {
+        engine.peek(monotonic(), &look).unwrap();
+        queue.read_failed().unwrap().fault.unwrap().code
+    };
+    assert_eq!(answer(&mut engine), Code::NO_MESSAGE);
+    for (number, code) in [(1, Code::NO_MESSAGE), (2, Code::from(Failure::Ended))] {
+        let peer = engine.endpoint.peer(identity(number, there.address()));
+        engine.endpoint.on_gone(monotonic(), peer);
+        assert_eq!(answer(&mut engine), code);
+    }
+}
+
+#[test]
+fn all_peers_are_told_farewell() {
+    let (mut engine, there) = engine();
+    let count = 3 * RUNS_AT_ONCE;
+    for number in 0..count {
+        send(&mut engine, identity(1 + number as u64, there.address()), &[7]);
+        engine.put_out(monotonic());
+    }
+    let mut buffer = vec![0; MOST_AT_ONCE];
+    while there.receive(&mut buffer).unwrap().is_some() {}
+    engine.endpoint.on_close(monotonic());
+    // Of a path of which little is known: once more, after a while.
+    let now = monotonic();
+    assert!(engine.put_out_words(now) > Some(now));
+    let mut told = 0;
+    while let Some(received) = there.receive(&mut buffer).unwrap() {
+        let datagrams = buffer[..received.bytes].chunks(received.packet);
+        told += datagrams.filter(|datagram| datagram[1] == About::Farewell as u8).count();
+    }
+    assert_eq!(told, count);
+}
