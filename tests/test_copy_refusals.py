@@ -8,6 +8,7 @@ import random
 import socket
 import stat
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,6 +132,41 @@ def test_a_far_side_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert ended.status == REFUSED
     assert str(port) in ended.complaint
     assert "farlink serve" in ended.complaint
+
+
+def test_where_nothing_is_begun_nothing_is_left_and_nothing_lost(tmp_path: Path) -> None:
+    manifest, new, state = tmp_path / "manifest", tmp_path / "new", tmp_path / "state"
+    manifest.write_text("earlier\n")
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        far = f"farlink://127.0.0.1:{nobody.getsockname()[1]}{tmp_path}/"
+        for options in [(), ("--dry-run",)]:
+            words = [str(FARLINK), "copy", far, str(new), *CLEAR, "--manifest", str(manifest), *options]
+            ended = run(words, env=os.environ | {"XDG_STATE_HOME": str(state)})
+            assert ended.status == REFUSED, ended
+    assert not new.exists()
+    assert manifest.read_text() == "earlier\n"
+    assert [path for path in state.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_that_is_too_large_is_named_and_the_others_are_copied(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    # Too large for most file systems.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        (source / "small").write_text("small")
+        huge = Path(memory) / "huge"
+        with huge.open("wb") as file:
+            file.truncate((1 << 47) + 1)
+        copied = copy(huge, source / "small", tmp_path / "new", status=SOME_FAILED)
+    assert "128TiB" in copied.names["huge"]["reason"].replace(" ", "")
+    assert copied.outcome("small") == "copied"
+
+
+def test_as_many_streams_as_there_may_be_fit_the_usual_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(5 * BLOCK))
+    copy(tmp_path / "file", tmp_path / "new", "--streams", "512", through=("prlimit", "--nofile=1024:4096"))
+    assert (tmp_path / "new").stat().st_size == 5 * BLOCK
 
 
 def test_a_copy_of_a_file_onto_itself_leaves_it_whole(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ use crate::output::{print, tell};
 
 mod list;
 mod location;
+mod manifest;
 mod report;
 
 use location::{Location, Reach};
@@ -156,20 +157,22 @@ impl Copy {
         let manifest = self.manifest.clone();
         let stop = signal::on_termination().context("catch signals")?;
         let Some(mut plan) = self.plan(rules, &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
-        // An older one stays where nothing is begun.
         let mut report = Report::new(json, verbose, live, manifest.as_deref())?;
         plan.report = report.wants_names();
         if dry_run {
-            let foretold = copy::foretell(&plan, &stop, &mut |event| report.foretold(event))?;
-            report.close()?;
-            return Ok(match foretold {
+            let foretold = copy::foretell(&plan, &stop, &mut |notice| match notice {
+                Notice::File(event) => report.foretold(&event),
+                other => report.on(&other),
+            });
+            report.close(foretold.is_ok())?;
+            return Ok(match foretold? {
                 Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
                 Foretold { failed, entries, .. } => of_names(failed, entries),
             });
         }
         let Finished { record, summary, error, begun } =
             copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
-        let written = report.close();
+        let written = report.close(begun || error.is_none());
         let kept = file.as_mut().map(|file| file.append(&record)).transpose();
         if json || kept.is_err() {
             // Nothing that was measured is lost.

@@ -10,6 +10,8 @@ use nix::libc::{self, socklen_t};
 /// The part of `struct tcp_info` that the movers record. A field that the kernel is too old to have is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// Segments that left and are not acknowledged.
+    pub unacknowledged: u32,
     /// Largest segment that is sent, bytes of payload.
     pub send_mss: u32,
     /// Largest IP packet of the path, bytes.
@@ -34,6 +36,10 @@ pub struct TcpInfo {
     pub buffer_limited: Nanos,
     /// Segments that have arrived, in whatever order; counted modulo 2^32.
     pub delivered: u32,
+    /// How long ago the far kernel last answered.
+    pub answered: Nanos,
+    /// Bytes that the far end has room for, as it last said.
+    pub window: u32,
 }
 
 impl TcpInfo {
@@ -77,6 +83,7 @@ impl TcpInfo {
         let pacing = long(104);
         Self {
             send_mss: word(16),
+            unacknowledged: word(24),
             path_mtu: word(60),
             srtt: micros(68),
             // The kernel says "never measured" with all bits set.
@@ -89,12 +96,14 @@ impl TcpInfo {
             receiver_limited: Nanos(long(176).saturating_mul(1000)),
             buffer_limited: Nanos(long(184).saturating_mul(1000)),
             delivered: word(192),
+            answered: Nanos(u64::from(word(56)) * 1_000_000),
+            window: word(228),
         }
     }
 }
 
-/// Bytes up to and including `tcpi_delivered_ce`.
-const LEN: usize = 200;
+/// Bytes up to and including `tcpi_snd_wnd`.
+const LEN: usize = 232;
 
 #[cfg(test)]
 mod tests {

@@ -144,7 +144,9 @@ impl FarEnd {
         let started = match Process::start(remote, &identity, shipment, stop) {
             Err(StartError::Missing { host }) => {
                 notice(Notice::Shipping { host: host.clone(), size: shipment.size() });
-                shipment.send(&remote.ssh).map_err(|source| StartError::Ship { host, source })?;
+                if !shipment.send(&remote.ssh, stop).map_err(|source| StartError::Ship { host, source })? {
+                    return Ok(None);
+                }
                 Process::start(remote, &identity, shipment, stop)
             }
             other => other,

@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::PublicKey;
 use farlink_wire::quantity::Nanos;
 use rustls::{ClientConfig, ServerConfig};
@@ -36,6 +37,8 @@ pub struct Wait {
     pub patience: Nanos,
     /// Ends every wait when it is raised.
     pub stop: Wake,
+    /// Whether a far end that lives and takes nothing for now is waited for as long as that is so: whether it does anything is told elsewhere.
+    pub while_full: bool,
 }
 
 /// What is beneath.
@@ -235,6 +238,16 @@ impl Channel {
         }
     }
 
+    /// Whether the far kernel lives, where what is written finds no room: it has answered of late, or the far end had none for what it has, and
+    /// is asked whether it has some at intervals that double, up to two minutes. A process of this host, or ssh, ends its socket when it ends.
+    fn is_alive(&self, patience: Nanos) -> bool {
+        let Some(tcp) = self.tcp() else { return true };
+        TcpInfo::of(tcp).is_ok_and(|info| {
+            let is_full = info.window == 0 || info.unacknowledged == 0;
+            info.answered < if is_full { Nanos(patience.0 / 2 * 5) } else { patience }
+        })
+    }
+
     /// Does `attempt` until it is done, waiting for `interest` where that is asked for.
     fn patiently<T>(
         &self,
@@ -249,6 +262,10 @@ impl Channel {
                     match wait_for(&self.socket, interest, &wait.stop, wait.patience)? {
                         Waited::Ready => {}
                         Waited::Stopped => return Err(ChannelError::Stopped.into()),
+                        Waited::Over
+                            if wait.while_full
+                                && interest == Interest::Write
+                                && self.is_alive(wait.patience) => {}
                         Waited::Over => return Err(ChannelError::Silent { quiet: wait.patience }.into()),
                     }
                 }

@@ -58,17 +58,18 @@ impl Far {
         matches!(self, Self::Local)
     }
 
-    /// Connects, and asks for `request`; `None` where `stop` was raised first.
+    /// Connects, and asks for `request`; `None` where `stop` was raised first. What a person should know of the way, `warn` is told at once.
     pub(crate) fn open(
         &self,
         request: &Request,
         this: ThisEnd,
         stop: &Wake,
+        warn: &mut dyn FnMut(String),
     ) -> Result<Option<Opened>, CopyError> {
         match self {
             Self::Local => crate::copy::local::open(request).map(Some),
             Self::Server(server) => server.open(request, this, stop),
-            Self::Ssh(remote) => through_ssh(remote, request, this, stop),
+            Self::Ssh(remote) => through_ssh(remote, request, this, stop, warn),
         }
     }
 }
@@ -116,7 +117,7 @@ fn dial(
         (Err(DialError::Untrusted { key, .. }), Some(trusted)) => return Err(trusted.complaint(key).into()),
         (Err(error), _) => return Err(error.into()),
     };
-    Ok(Some(opened(dialled, dial, None, Vec::new(), request)))
+    Ok(Some(opened(dialled, dial, None, request)))
 }
 
 /// Starts a far end and opens everything to it.
@@ -125,9 +126,9 @@ fn through_ssh(
     request: &Request,
     this: ThisEnd,
     stop: &Wake,
+    warn: &mut dyn FnMut(String),
 ) -> Result<Option<Opened>, CopyError> {
-    let mut warnings = Vec::new();
-    let mut notice = |notice: bootstrap::Notice| warnings.push(notice.to_string());
+    let mut notice = |notice: bootstrap::Notice| warn(notice.to_string());
     let Some(far_end) = FarEnd::start(remote, stop, &mut notice)? else { return Ok(None) };
     let mut dial = wanted(Route::Tcp(Vec::new()), request, this);
     let first =
@@ -135,7 +136,7 @@ fn through_ssh(
     // From here on: people have typed their passwords.
     let until = monotonic().after(request.patience.get());
     let Some(dialled) = far_end.open(&mut dial, &first, until, stop, &mut notice)? else { return Ok(None) };
-    Ok(Some(opened(dialled, dial, Some(far_end), warnings, request)))
+    Ok(Some(opened(dialled, dial, Some(far_end), request)))
 }
 
 /// What is to be opened for `request`.
@@ -152,20 +153,13 @@ fn wanted(route: Route, request: &Request, this: ThisEnd) -> Dial {
     }
 }
 
-fn opened(
-    dialled: Dialled,
-    dial: Dial,
-    far_end: Option<FarEnd>,
-    warnings: Vec<String>,
-    request: &Request,
-) -> Opened {
+fn opened(dialled: Dialled, dial: Dial, far_end: Option<FarEnd>, request: &Request) -> Opened {
     let Dialled { control, data, early, at, .. } = dialled;
     let line = Dialling { dial, at, patience: request.patience.get(), _far_end: far_end };
     Opened {
         control,
         data: (0..).zip(data).collect(),
         line: Arc::new(line),
-        warnings,
         early: early.into_iter().map(|(message, _)| message).collect(),
     }
 }
@@ -201,8 +195,6 @@ pub(crate) struct Opened {
     pub(crate) data: Vec<(u32, Channel)>,
     /// The way by which more come.
     pub(crate) line: Arc<dyn Line>,
-    /// What a person should know of the way.
-    pub(crate) warnings: Vec<String>,
     /// What the far end has said already.
     pub(crate) early: VecDeque<Message>,
 }

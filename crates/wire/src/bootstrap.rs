@@ -97,7 +97,8 @@ impl Answer {
     /// # Errors
     /// [`BootstrapError`].
     pub fn parse(line: &str) -> Result<Option<Self>, BootstrapError> {
-        let Some(body) = line.strip_prefix(Self::MARK) else { return Ok(None) };
+        // A login shell may have ended what it printed with no line.
+        let Some((_, body)) = line.split_once(Self::MARK) else { return Ok(None) };
         check_version(body)?;
         serde_json::from_str(body).map(Some).map_err(BootstrapError::Malformed)
     }
@@ -262,7 +263,9 @@ mod tests {
         for outcome in [ready, Outcome::Failed("no port\nis free".to_owned().into())] {
             let answer = Answer { version: VERSION, outcome };
             assert_eq!(answer.line().matches('\n').count(), 1);
-            assert_eq!(Answer::parse(&answer.line()).unwrap(), Some(answer));
+            assert_eq!(Answer::parse(&answer.line()).unwrap().as_ref(), Some(&answer));
+            let behind = format!("\u{1b}]0;dtn2\u{7}{}", answer.line());
+            assert_eq!(Answer::parse(&behind).unwrap(), Some(answer));
         }
     }
 

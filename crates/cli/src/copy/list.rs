@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use farlink_wire::message::copy::Place;
 use farlink_wire::path::{RelativePath, readable};
 
-/// The names that `file` lists, `-` being standard input: one a line, or behind each a NUL.
+/// The names that `file` lists, `-` being standard input: one a line, or behind each a NUL. As with rsync, lines end with a carriage return,
+/// too, and those that begin with `#` or `;` are comments: `./#name` is a name.
 pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
     let mut bytes = Vec::new();
     let read = if file.as_os_str() == "-" {
@@ -17,8 +18,13 @@ pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
         fs::read(file).map(|read| bytes = read)
     };
     read.with_context(|| format!("read the list of names {}", file.display()))?;
-    let end = if by_nul { b'\0' } else { b'\n' };
-    bytes.split(|byte| *byte == end).filter(|name| !name.is_empty()).map(place).collect()
+    names(&bytes, by_nul).map(place).collect()
+}
+
+fn names(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
+    let ends = move |byte: &u8| if by_nul { *byte == b'\0' } else { matches!(byte, b'\n' | b'\r') };
+    let is_comment = move |name: &[u8]| !by_nul && matches!(name, [b'#' | b';', ..]);
+    bytes.split(ends).filter(move |name| !name.is_empty() && !is_comment(name))
 }
 
 /// Whether `names` are few enough to be asked for.
@@ -60,6 +66,13 @@ mod tests {
             let refused = format!("{:#}", place(given.as_bytes()).unwrap_err());
             assert!(refused.contains(said), "{refused}");
         }
+    }
+
+    #[test]
+    fn comments_and_carriage_returns_are_as_rsync_has_them() {
+        let read = |by_nul| names(b"# a\r\nb\r\n;c\n\n./#d\0e", by_nul).collect::<Vec<_>>();
+        assert_eq!(read(false), [&b"b"[..], b"./#d\0e"]);
+        assert_eq!(read(true), [&b"# a\r\nb\r\n;c\n\n./#d"[..], b"e"]);
     }
 
     #[test]

@@ -68,9 +68,11 @@ impl Location {
             return Ok(Self::Server { host: utf8(host)?, path: path.to_vec() });
         }
         let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
-        // An IPv6 address has colons of its own, and so stands in brackets.
-        let from = match bytes.iter().position(|byte| *byte == b']') {
-            Some(end) if end < slash && bytes[..end].contains(&b'[') => end,
+        // An IPv6 address has colons of its own, and so stands in brackets: at the beginning, or behind the user's name.
+        let first = bytes[..slash].iter().position(|byte| *byte == b':').unwrap_or(slash);
+        let opens = bytes.starts_with(b"[") || bytes[..first].windows(2).any(|pair| pair == b"@[");
+        let from = match bytes[..slash].iter().position(|byte| *byte == b']') {
+            Some(end) if opens => end,
             _ => 0,
         };
         match bytes[from..slash].iter().position(|byte| *byte == b':') {
@@ -183,6 +185,11 @@ mod tests {
         assert_eq!(parsed("host:~/x"), ssh("host", "x"));
         assert_eq!(parsed("host:./~x"), ssh("host", "./~x"));
         assert_eq!(parsed("me@[2001:db8::1]:x"), ssh("me@2001:db8::1", "x"));
+        assert_eq!(parsed("[2001:db8::1]:a[2]:x"), ssh("2001:db8::1", "a[2]:x"));
+        for path in ["out[2].h5", "run[1]/x", "me@[1]:x", "]"] {
+            assert_eq!(parsed(&format!("host:{path}")), ssh("host", path));
+        }
+        assert_eq!(parsed("out[2].h5"), Location::Here(b"out[2].h5".to_vec()));
         let server = Location::Server { host: "h:7411".to_owned(), path: b"/data".to_vec() };
         assert_eq!(parsed("farlink://h:7411/data"), server);
     }

@@ -1,11 +1,9 @@
 //! What a copy tells a person, a program and a manifest.
 
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use farlink_mover::copy::file_event::{Became, FileEvent};
 use farlink_mover::copy::{Notice, Progress, Summary};
 use farlink_wire::quantity::Bytes;
@@ -13,6 +11,7 @@ use farlink_wire::record::{Outcome, Record};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
+use super::manifest::Manifest;
 use crate::memory::of_circuit;
 use crate::output::{print, tell};
 
@@ -24,7 +23,7 @@ pub(super) struct Report {
     bar: Option<ProgressBar>,
     /// Progress goes to a file or a pipe, a line now and then.
     plain: bool,
-    manifest: Option<(BufWriter<File>, PathBuf)>,
+    manifest: Option<Manifest>,
     shown: Option<Instant>,
     /// When and how many bytes were done, some seconds ago, for the rate.
     past: Vec<(f64, u64)>,
@@ -37,13 +36,7 @@ impl Report {
         live: bool,
         manifest: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        let manifest = manifest
-            .map(|path| {
-                let file =
-                    File::create(path).with_context(|| format!("write the manifest {}", path.display()))?;
-                anyhow::Ok((BufWriter::new(file), path.to_owned()))
-            })
-            .transpose()?;
+        let manifest = manifest.map(Manifest::open).transpose()?;
         let plain = live && !io::stderr().is_terminal();
         let bar = (live && !plain).then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -60,9 +53,8 @@ impl Report {
 
     /// What would be copied.
     pub(super) fn foretold(&mut self, event: &FileEvent) {
-        if let Some((manifest, _)) = &mut self.manifest {
-            // What fails here fails again when it is closed, and is said then.
-            let _ = writeln!(manifest, "{}", line(event));
+        if let Some(manifest) = &mut self.manifest {
+            manifest.write(&line(event));
         }
         if self.json {
             print(&(line(event).to_string() + "\n"));
@@ -76,24 +68,13 @@ impl Report {
             Notice::Progress(progress) => self.progress(progress),
             Notice::File(event) => self.file(event),
             Notice::Warning(text) => self.say(&format!("farlink: {text}")),
-            Notice::Again => self.begin_again(),
-        }
-    }
-
-    /// What the manifest says is told anew.
-    fn begin_again(&mut self) {
-        if let Some((manifest, _)) = &mut self.manifest {
-            // Of a pipe nothing is taken back; what fails otherwise fails again when it is closed.
-            let _ = manifest.flush();
-            let file = manifest.get_mut();
-            let _ = file.set_len(0).and_then(|()| file.rewind());
+            Notice::Again => self.manifest.iter_mut().for_each(Manifest::begin),
         }
     }
 
     fn file(&mut self, event: &FileEvent) {
-        if let Some((manifest, _)) = &mut self.manifest {
-            // What fails here fails again when it is closed, and is said then.
-            let _ = writeln!(manifest, "{}", line(event));
+        if let Some(manifest) = &mut self.manifest {
+            manifest.write(&line(event));
         }
         if self.json {
             print(&(line(event).to_string() + "\n"));
@@ -177,15 +158,12 @@ impl Report {
         }
     }
 
-    /// Nothing more comes.
-    pub(super) fn close(&mut self) -> anyhow::Result<()> {
+    /// Nothing more comes, of a copy that was `begun` or was refused.
+    pub(super) fn close(&mut self, begun: bool) -> anyhow::Result<()> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        if let Some((mut manifest, path)) = self.manifest.take() {
-            manifest.flush().with_context(|| format!("write the manifest {}", path.display()))?;
-        }
-        Ok(())
+        self.manifest.take().map_or(Ok(()), |manifest| manifest.close(begun))
     }
 }
 

@@ -1,11 +1,13 @@
 //! This program, for a host that has none.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, ExitStatus, Stdio};
 
-use farlink_wire::quantity::Bytes;
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::command::Ssh;
 
@@ -50,29 +52,65 @@ impl Shipment {
         )
     }
 
-    /// Sends it, where the host is of the same kind.
-    pub(super) fn send(&self, ssh: &Ssh) -> Result<(), ShipError> {
-        let run = |command: &mut std::process::Command| command.output().map_err(ShipError::Ssh);
-        let there = run(ssh.command("uname -sm").stdin(Stdio::null()))?;
-        let there = String::from_utf8_lossy(&there.stdout).trim().to_owned();
+    /// Sends it, where the host is of the same kind; false where `stop` was raised first.
+    pub(super) fn send(&self, ssh: &Ssh, stop: &Wake) -> Result<bool, ShipError> {
+        let run = |command: &mut Command| run(command, stop).map_err(ShipError::Ssh);
+        let Some((said, _)) = run(ssh.command("uname -sm").stdin(Stdio::null()))? else { return Ok(false) };
+        // A login shell may print more before it, and end no line.
+        let there = String::from_utf8_lossy(&said).trim().lines().last().unwrap_or_default().to_owned();
         let here = farlink_host::process::kind_of_host();
-        if there != here {
+        if !there.ends_with(&here) {
             return Err(ShipError::OtherKind { there, here });
         }
         let program = File::open(&self.program)
             .map_err(|source| ShipError::Read { program: self.program.clone(), source })?;
-        let name = &self.name;
-        // Whole under its name, or not at all; two that send at once do not meet.
+        let (name, size) = (&self.name, self.size.0);
+        // Whole under its name, or not at all, also where the connection ends; two that send at once do not meet.
         let receive = format!(
             "exec sh -c 'umask 077; d=\"$HOME/.cache/farlink\"; t=\"$d/.{name}.$$\"; mkdir -p \"$d\" && cat >\"$t\" && \
-             chmod 700 \"$t\" && mv \"$t\" \"$d/{name}\" || {{ rm -f \"$t\"; exit 1; }}'"
+             [ \"$(wc -c <\"$t\")\" -eq {size} ] && chmod 700 \"$t\" && mv \"$t\" \"$d/{name}\" || {{ rm -f \"$t\"; exit 1; }}'"
         );
-        match run(ssh.command(&receive).stdin(program))?.status.code() {
-            Some(0) => Ok(()),
-            code => Err(ShipError::Refused { code: code.unwrap_or(-1) }),
+        match run(ssh.command(&receive).stdin(program))? {
+            None => Ok(false),
+            Some((_, status)) if status.success() => Ok(true),
+            Some((_, status)) => Err(ShipError::Refused { code: status.code().unwrap_or(-1) }),
         }
     }
 }
+
+/// What `command` prints, the first of it, and how it ends; `None`, and it is ended, where `stop` was raised first.
+fn run(command: &mut Command, stop: &Wake) -> io::Result<Option<(Vec<u8>, ExitStatus)>> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let (mut said, mut chunk) = (Vec::new(), [0; 4096]);
+    let mut stopped = false;
+    if let Some(mut stdout) = child.stdout.take() {
+        loop {
+            match wait_for(stdout.as_fd(), Interest::Read, stop, Nanos::MAX)? {
+                Waited::Stopped => stopped = true,
+                Waited::Over => continue,
+                Waited::Ready => match stdout.read(&mut chunk) {
+                    Ok(0) => {}
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                    Ok(read) => {
+                        said.extend(&chunk[..read.min(MOST_SAID.saturating_sub(said.len()))]);
+                        continue;
+                    }
+                },
+            }
+            break;
+        }
+    }
+    if stopped {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    // Ctrl-C reaches ssh, too, and that may be heard of first.
+    Ok((!stopped && !stop.is_raised()).then_some((said, status)))
+}
+
+/// Bytes of what a command prints that are kept.
+const MOST_SAID: usize = 64 << 10;
 
 /// Why a program could not be sent.
 #[derive(Debug, thiserror::Error)]

@@ -57,12 +57,12 @@ impl Sshd {
         fs::copy(at("user_key.pub"), at("authorized_keys")).unwrap();
         let own = std::env::current_exe().unwrap();
         let script = format!(
-            "#!/bin/sh\necho Welcome\nFAR_END=\"$*\" '{}' bootstrap::tests::the_far_end_of_the_others \
+            "#!/bin/sh\nprintf 'Welcome\\nto '\nFAR_END=\"$*\" '{}' bootstrap::tests::the_far_end_of_the_others \
              --exact --ignored --nocapture 3>&1 >/dev/null | cat\n",
             own.display()
         )
         // Bytes of a channel have nothing before them.
-        .replace("echo Welcome", "[ \"$2\" ] || echo Welcome");
+        .replace("printf", "[ \"$2\" ] || printf");
         let script_at = if has_farlink { at("bin/farlink") } else { at("shipped") };
         fs::write(&script_at, script).unwrap();
         fs::set_permissions(&script_at, fs::Permissions::from_mode(0o755)).unwrap();
@@ -167,7 +167,7 @@ fn move_memory(far: &FarEnd) -> Vec<Notice> {
     };
     let Message::Accept(accept) = next(&mut control) else { panic!("no consent") };
     for mut channel in data {
-        channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone() }));
+        channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false }));
         channel.write_all(&Stamp(accept.sent).encode()).unwrap();
         channel.write_all(&vec![7; 1_000_000]).unwrap();
         channel.flush().unwrap();
@@ -229,6 +229,8 @@ fn where_the_port_is_not_reached_it_connects_to_this_host() {
 #[test]
 fn a_host_without_farlink_is_sent_this_one_once() {
     let sshd = Sshd::start(false);
+    // A shell that says something, and ends no line.
+    fs::write(sshd.path(".bashrc"), "printf 'Hello '\n: >~/said\n").unwrap();
     let remote = sshd.remote("far");
     let shipment = Shipment::of(&sshd.path("shipped")).unwrap();
     let start = || {
@@ -246,6 +248,7 @@ fn a_host_without_farlink_is_sent_this_one_once() {
     assert_eq!(fs::read(kept).unwrap(), fs::read(sshd.path("shipped")).unwrap());
     let (_far, notices) = start();
     assert_eq!(notices, []);
+    assert!(sshd.path("said").exists());
 }
 
 fn refused(remote: &Remote) -> String {

@@ -10,7 +10,7 @@ use crate::secure::{self, Admission, Identity, Trust};
 const PATIENCE: Nanos = Nanos(20_000_000_000);
 
 fn waiting(mut channel: Channel) -> Channel {
-    channel.set_wait(Some(Wait { patience: PATIENCE, stop: Wake::new().unwrap() }));
+    channel.set_wait(Some(Wait { patience: PATIENCE, stop: Wake::new().unwrap(), while_full: false }));
     channel
 }
 
@@ -272,11 +272,43 @@ fn a_flipped_bit_is_found() {
 #[test]
 fn nobody_waits_longer_than_asked() {
     let (mut near, _far) = tcp();
-    near.set_wait(Some(Wait { patience: Nanos(20_000_000), stop: Wake::new().unwrap() }));
+    near.set_wait(Some(Wait { patience: Nanos(20_000_000), stop: Wake::new().unwrap(), while_full: false }));
     let error = near.read(&mut [0]).unwrap_err();
     assert_eq!(error.to_string(), "nothing came or went for 20ms");
     let stop = Wake::new().unwrap();
-    near.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone() }));
+    near.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false }));
     stop.raise();
     assert_eq!(ChannelError::within(&near.read(&mut [0]).unwrap_err()), Some(&ChannelError::Stopped));
+}
+
+#[test]
+fn a_far_end_that_lives_and_has_no_room_is_waited_for() {
+    // The kernel takes up to 40 ms to acknowledge.
+    let (bytes, patience) = (payload(64 << 20), Nanos(400_000_000));
+    for while_full in [false, true] {
+        let (mut near, far) = tcp();
+        near.set_wait(Some(Wait { patience, stop: Wake::new().unwrap(), while_full }));
+        let socket = near.tcp().unwrap().try_clone().unwrap();
+        let (sent, far) = thread::scope(|scope| {
+            let writer = scope.spawn(|| near.write_all(&bytes));
+            // Longer than it would wait.
+            let waits = || TcpInfo::of(&socket).unwrap().receiver_limited < Nanos(2 * patience.0);
+            while !writer.is_finished() && waits() {
+                thread::yield_now();
+            }
+            let reader = scope.spawn(|| {
+                let (mut far, mut got) = (far, vec![0; bytes.len()]);
+                far.read_exact(&mut got).map(|()| got)
+            });
+            let sent = writer.join().unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            (sent, reader.join().unwrap())
+        });
+        if while_full {
+            sent.unwrap();
+            assert!(far.unwrap() == bytes);
+        } else {
+            assert_eq!(sent.unwrap_err().to_string(), "nothing came or went for 400ms");
+        }
+    }
 }

@@ -40,9 +40,12 @@ use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
 pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
+    // Streams, files that are proven, and what asks for them: what is not granted is missed where it is needed.
+    let _ = process::raise_descriptor_limit(u64::MAX);
     let names = Names::of(plan);
     let mark = Mark::of(names.command);
-    let mut resume = plan.resume.unwrap_or_else(|| mark.is_set());
+    let was_begun = mark.is_set();
+    let mut resume = plan.resume.unwrap_or(was_begun);
     mark.set();
     let mut ledger = Ledger::new(plan, notice);
     let mut attempt = 0;
@@ -67,7 +70,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     ledger.summary.retries = attempt;
     let outcome = match outcome {
         // Ctrl-C reaches what carries the connection, too, and that may be heard of first.
-        Err(error) if stop.is_raised() && error.is_passing() => Ok(true),
+        Err(error) if stop.is_raised() && (error.is_passing() || !ledger.begun) => Ok(true),
         other => other,
     };
     let mut interrupted = matches!(outcome, Ok(true));
@@ -80,6 +83,10 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
         mark.clear();
     }
     let Ledger { mut record, summary, begun, .. } = ledger;
+    if !begun && !was_begun && error.as_ref().is_some_and(|error| !error.is_passing()) {
+        // It was refused.
+        mark.clear();
+    }
     record.outcome = match (&error, interrupted) {
         (Some(_), _) => Outcome::Failed,
         (None, true) => Outcome::Interrupted,
@@ -148,12 +155,10 @@ impl Attempt<'_> {
             request.secret = Some(Secret(Digest(secret)));
         }
         let before = Emulated::of_this_host();
-        let Some(opened) = plan.far.open(&request, self.this_end(), self.stop)? else { return Ok(true) };
-        let Opened { control, data, line, warnings, early } = opened;
+        let opened =
+            plan.far.open(&request, self.this_end(), self.stop, &mut |warning| ledger.warn(warning))?;
+        let Some(Opened { control, data, line, early }) = opened else { return Ok(true) };
         let redial = Redial::new(line, wake.clone())?;
-        for warning in warnings {
-            ledger.warn(warning);
-        }
         let mut control = control;
         let start = monotonic();
         let rtt = least_rtt(&control).unwrap_or_default();
@@ -173,6 +178,8 @@ impl Attempt<'_> {
                 End::Sender(sending)
             }
             Prepared::Target(target, sink) => {
+                // Not before: where nobody is reached, nothing is made.
+                target.begin()?;
                 let interval = plan.interval.get();
                 let manner = receiving::Manner {
                     target,
@@ -288,7 +295,7 @@ impl Attempt<'_> {
                 let destination =
                     Destination { path: absolute(plan.destination.as_bytes())?, several: self.several() };
                 let sink = root.open_sink(&destination.path).ok();
-                let target = Target::open(&root, &destination, self.names.key, options)?;
+                let target = Target::find(&root, &destination, self.names.key, options)?;
                 Ok(Prepared::Target(target, sink))
             }
         }

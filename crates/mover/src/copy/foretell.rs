@@ -16,7 +16,7 @@ use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
 use super::names::Names;
 use super::outgoing::size;
-use super::plan::Plan;
+use super::plan::{Notice, Plan};
 use super::source::{Found, SourcePath, Walk};
 use super::supply;
 use crate::chain;
@@ -33,19 +33,21 @@ pub struct Foretold {
     pub interrupted: bool,
 }
 
-/// Each name that `plan` would copy, and each that it would not for a reason; `name` is told one at a time, until `stop` is raised.
+/// Each name that `plan` would copy, and each that it would not for a reason; `notice` is told one at a time, until `stop` is raised.
 ///
 /// # Errors
 /// Where the far end cannot be asked.
-pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<Foretold, CopyError> {
+pub fn foretell(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Result<Foretold, CopyError> {
     let mut foretold = Foretold::default();
-    let mut count = |event: &FileEvent| {
-        match event.what {
-            Became::Copied | Became::Same => foretold.entries += 1,
-            Became::Skipped(_) => {}
-            Became::Failed(_) | Became::Abandoned(_) => foretold.failed += 1,
+    let mut count = |told: Notice| {
+        if let Notice::File(event) = &told {
+            match event.what {
+                Became::Copied | Became::Same => foretold.entries += 1,
+                Became::Skipped(_) => {}
+                Became::Failed(_) | Became::Abandoned(_) => foretold.failed += 1,
+            }
         }
-        name(event);
+        notice(told);
     };
     let whole = ask(plan, stop, &mut count)?;
     foretold.interrupted = !whole;
@@ -53,31 +55,34 @@ pub fn foretell(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> R
 }
 
 /// The names, as above; false where it was ended before the last.
-fn ask(plan: &Plan, stop: &Wake, name: &mut dyn FnMut(&FileEvent)) -> Result<bool, CopyError> {
+fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, CopyError> {
     // It is nobody's to take over.
     let names = Names { command: random()?, ..Names::default() };
     let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
             return Ok(walk(&sources, &filter, plan.length, |event| {
-                name(&event);
+                tell(Notice::File(event));
                 !stop.is_raised()
             }));
         }
         return Ok(!stop.is_raised());
     }
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
-    let Some(opened) = plan.far.open(&request, attempt.this_end(), stop)? else { return Ok(false) };
+    let opened =
+        plan.far.open(&request, attempt.this_end(), stop, &mut |text| tell(Notice::Warning(text)))?;
+    let Some(opened) = opened else { return Ok(false) };
     let mut control = opened.control;
     loop {
         let until = monotonic().after(plan.patience.get());
         match control.next(until, stop)? {
             Some(Message::Copy(Copy::Foretold { path, bytes })) => {
-                name(&FileEvent { path: path.to_string(), bytes, digest: None, what: Became::Copied });
+                let (path, what) = (path.to_string(), Became::Copied);
+                tell(Notice::File(FileEvent { path, bytes, digest: None, what }));
             }
             Some(Message::Copy(Copy::Skipped { path, reason, failed, again })) => {
                 let what = Became::not_sent(reason.to_string(), failed, again);
-                name(&FileEvent { path: path.to_string(), bytes: 0, digest: None, what });
+                tell(Notice::File(FileEvent { path: path.to_string(), bytes: 0, digest: None, what }));
             }
             Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
             None => return Ok(false),

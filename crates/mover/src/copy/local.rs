@@ -43,7 +43,7 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
         theirs.part();
     };
     far_end.spawn(work).map_err(|source| CopyError::System { attempt: "start a thread", source })?;
-    Ok(Opened { control, data, line: Arc::new(line), warnings: Vec::new(), early: VecDeque::new() })
+    Ok(Opened { control, data, line: Arc::new(line), early: VecDeque::new() })
 }
 
 /// Connections within the process.

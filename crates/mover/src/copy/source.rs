@@ -17,12 +17,10 @@ use super::filter::Filter;
 
 pub use once::LATER;
 pub use path::{SourcePath, SourcePathError};
-pub use standing::Standing;
 
 mod listed;
 mod once;
 mod path;
-mod standing;
 
 use listed::{Listed, Next};
 use once::{Once, Turn};
@@ -152,7 +150,7 @@ impl<'f> Walk<'f> {
             });
             match (status, &next) {
                 (Ok(status), _) if !self.filter.admits(path, status.node == Node::Directory) => {
-                    if let Some(listed) = &mut self.listed {
+                    if let (Next::Above(_), Some(listed)) = (&next, &mut self.listed) {
                         listed.leave_out(path);
                     }
                 }

@@ -57,7 +57,7 @@ impl StreamIn {
     pub(crate) fn start(receiving: &Arc<Receiving>, number: u32, channel: Channel) -> io::Result<()> {
         let seal = receiving.manner.seal.map(|secret| Seal::new(&secret, number));
         let mut channel = channel;
-        channel.set_wait(Some(Wait { patience: SILENCE, stop: receiving.halt.clone() }));
+        channel.set_wait(Some(Wait { patience: SILENCE, stop: receiving.halt.clone(), while_full: false }));
         if let Some(tcp) = channel.tcp() {
             socket::keep_alive(tcp, UNASKED, ASKED_EVERY, MOST_ASKED)?;
             socket::offer_window(tcp, FIRST_WINDOW)?;

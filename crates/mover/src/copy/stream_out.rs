@@ -43,7 +43,7 @@ impl StreamOut {
     pub(crate) fn start(sending: &Arc<Sending>, number: u32, channel: Channel) -> io::Result<()> {
         let seal = sending.manner.seal.map(|secret| Seal::new(&secret, number));
         let mut channel = channel;
-        channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone() }));
+        channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone(), while_full: true }));
         let mut reason = None;
         if let Some(tcp) = channel.tcp() {
             steady(tcp, sending.manner.may_pace)?;
@@ -327,8 +327,9 @@ fn absent(entry: &Entry) -> Entry {
     Entry { kind: Kind::File { size: 0 }, ..entry.clone() }
 }
 
-/// How long a connection may take nothing: TCP has given up, or the receiver has. A receiver lets go of one that is dead sooner, so that
-/// there is room for another.
+/// How long a connection may take nothing that is not acknowledged: TCP has given up, or the receiver has. A receiver lets go of one that is
+/// dead sooner, so that there is room for another. One that has no room, as it has a large file to read or to copy first, says that it
+/// lives on the control connection.
 const STALL: Nanos = Nanos(60_000_000_000);
 
 /// Files that a connection remembers to have said.

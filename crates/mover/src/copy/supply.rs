@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farlink_host::beneath::Directory;
 use farlink_wire::entry::{Entry, Kind, Metadata};
-use farlink_wire::frame::{File, MOST_ENTRIES, MOST_PACKED, PACK_BYTES};
+use farlink_wire::frame::{File, MOST_ENTRIES, MOST_FILE, MOST_PACKED, PACK_BYTES};
 use farlink_wire::path::{RelativePath, bytes_of};
 use farlink_wire::quantity::Bytes;
 
@@ -35,8 +35,13 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
     for found in Walk::new(sources, filter) {
         match found {
             Found::Entry(entry, handle) => match entry.kind {
+                Kind::File { size } if size > MOST_FILE => {
+                    let reason = format!("larger than {}, the most that a file may have", Bytes(MOST_FILE));
+                    lack(sending, entry.path.to_string(), Became::Failed(reason));
+                }
                 Kind::File { size } if size > MOST_PACKED => {
-                    if !sending.wait_for_room() {
+                    // The directory that it is in has its mode by then.
+                    if pack.has_directories() && !pack.leave(sending) || !sending.wait_for_room() {
                         return;
                     }
                     supply_file(sending, entry, handle);
@@ -121,6 +126,10 @@ impl Pack {
     fn is_full(&self, entry: &Entry) -> bool {
         self.entries.len() == MOST_ENTRIES
             || !self.entries.is_empty() && self.bytes + weight(entry) > PACK_BYTES as u64
+    }
+
+    fn has_directories(&self) -> bool {
+        self.entries.iter().any(|(entry, _)| entry.kind == Kind::Directory)
     }
 
     fn add(&mut self, entry: Entry, handle: Handle) {

@@ -76,6 +76,21 @@ impl Target {
         key: [u8; 16],
         options: TargetOptions,
     ) -> Result<Self, TargetError> {
+        let target = Self::find(containment, destination, key, options)?;
+        target.begin()?;
+        Ok(target)
+    }
+
+    /// As [`open`](Self::open), and nothing is made before [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// As above.
+    pub fn find(
+        containment: &Arc<Directory>,
+        destination: &Destination,
+        key: [u8; 16],
+        options: TargetOptions,
+    ) -> Result<Self, TargetError> {
         let placing = Placing::open(containment, destination, options.expected.clone())?;
         let random = process::random()
             .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
@@ -83,6 +98,14 @@ impl Target {
         let numbers = AtomicU32::new(u32::from_ne_bytes([a, b, c, d]));
         let prefix = format!("{HIDDEN}{}", &blake3::hash(&key).to_hex()[..8]);
         Ok(Self { placing, options, key, directories: Mutex::default(), prefix, numbers })
+    }
+
+    /// Makes the destination, where it can only be a directory and is not there.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn begin(&self) -> Result<(), TargetError> {
+        self.placing.begin()
     }
 
     /// Does `attempt` where `entry` belongs, and once more where a directory that was held open turned out to be gone, or one that is ours

@@ -338,7 +338,8 @@ mod tests {
         near.seal_as_client(trust.config(), &[]).unwrap();
         far.seal_as_server(server(&theirs, admission).unwrap(), &[]).unwrap();
         for channel in [&mut near, &mut far] {
-            let wait = Wait { patience: Nanos(20_000_000_000), stop: Wake::new().unwrap() };
+            let wait =
+                Wait { patience: Nanos(20_000_000_000), stop: Wake::new().unwrap(), while_full: false };
             channel.set_wait(Some(wait));
         }
         let sent: Vec<u8> = (0..5_000_000).map(|at| (at % 251) as u8).collect();

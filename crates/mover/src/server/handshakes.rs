@@ -312,7 +312,7 @@ mod tests {
         let (dial, at) = ends.dial(&ends.client, ends.identity.public());
         let stop = Wake::new().unwrap();
         let client = move || {
-            let wait = || Some(Wait { patience: PATIENCE, stop: stop.clone() });
+            let wait = || Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false });
             let mut channel = dial.another(&at, 3, monotonic().after(PATIENCE), &stop).unwrap().unwrap();
             channel.set_wait(wait());
             channel.write_all(b"hello").unwrap();
@@ -334,7 +334,7 @@ mod tests {
         let stop = Wake::new().unwrap();
         let client = || {
             let mut channel = dial.another(&at, 0, monotonic().after(PATIENCE), &stop).unwrap().unwrap();
-            channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone() }));
+            channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false }));
             let error = channel.read(&mut [0]).unwrap_err();
             assert_eq!(ChannelError::within(&error), Some(&ChannelError::Cut), "{error}");
         };
@@ -351,7 +351,7 @@ mod tests {
         let client = || {
             // It learns so only when it reads: in TLS 1.3 a client is judged after its handshake is over.
             let mut channel = dial.another(&at, 0, monotonic().after(PATIENCE), &stop).unwrap().unwrap();
-            channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone() }));
+            channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false }));
             let error = channel.read(&mut [0]).unwrap_err();
             assert_eq!(ChannelError::within(&error), Some(&ChannelError::NotAdmitted), "{error}");
             let (dial, at) = ends.dial(&ends.client, stranger.public());

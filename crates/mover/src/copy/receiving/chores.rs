@@ -11,6 +11,8 @@ use crate::copy::worker;
 pub(super) enum Chore {
     /// All blocks of a file are there.
     Store(Arc<Incoming>),
+    /// A block is what was there before, of a file that somebody writes to.
+    Same(Arc<Incoming>, u32),
     /// All files may be.
     Settle,
 }
@@ -43,6 +45,7 @@ impl Receiving {
         while let Some(chore) = self.next_chore() {
             match chore {
                 Chore::Store(incoming) => self.store(&incoming),
+                Chore::Same(incoming, index) => self.on_same_later(&incoming, index),
                 Chore::Settle => self.settle(),
             }
             self.wake.raise();

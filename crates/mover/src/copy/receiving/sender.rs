@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farlink_wire::message::copy::{Copy, Unit};
 
 use super::chores::Chore;
-use super::{Receiving, block_length};
+use super::{Incoming, Receiving, block_length};
 use crate::copy::CopyError;
 use crate::copy::file_event::{Became, FileEvent};
 
@@ -69,22 +69,42 @@ impl Receiving {
             return Err(CopyError::OutOfPlace { what: "a pack that is the same" });
         };
         let Some(incoming) = self.state().files.get(&file).map(Arc::clone) else { return Ok(()) };
-        // Nobody writes to it meanwhile.
-        let writers = incoming.writers();
-        let Some(digest) = incoming.forget(index) else {
-            if self.wants(file, index) {
-                // Another connection began to bring it, too: what is there is neither the one nor the other.
-                self.state().outbox.damaged.push(unit);
-                self.wake.raise();
-            }
+        // Whoever writes to it may first have to copy all that stood there.
+        let Ok(writers) = incoming.turn.try_lock() else {
+            self.later(Chore::Same(Arc::clone(&incoming), index));
             return Ok(());
         };
-        self.state().done += block_length(&incoming.frame, index);
-        let last = self.mark_quietly(&incoming, index, digest)?;
+        let last = self.take_over(&incoming, index)?;
         drop(writers);
         if last {
             self.later(Chore::Store(incoming));
         }
         Ok(())
+    }
+
+    /// The same, when whoever writes to the file has done so.
+    pub(super) fn on_same_later(&self, incoming: &Arc<Incoming>, index: u32) {
+        let writers = incoming.writers();
+        // That there is such a block was known before.
+        let last = self.take_over(incoming, index).unwrap_or(false);
+        drop(writers);
+        if last {
+            self.store(incoming);
+        }
+    }
+
+    /// A block that was there stays: whether it was the last. Nobody writes to the file meanwhile.
+    fn take_over(&self, incoming: &Incoming, index: u32) -> Result<bool, CopyError> {
+        let file = incoming.frame.file;
+        let Some(digest) = incoming.forget(index) else {
+            if self.wants(file, index) {
+                // Another connection began to bring it, too: what is there is neither the one nor the other.
+                self.state().outbox.damaged.push(Unit::Block(file, index));
+                self.wake.raise();
+            }
+            return Ok(false);
+        };
+        self.state().done += block_length(&incoming.frame, index);
+        self.mark_quietly(incoming, index, digest)
     }
 }

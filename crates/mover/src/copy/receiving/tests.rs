@@ -282,6 +282,22 @@ fn while_what_is_there_of_a_file_is_looked_at_others_are_stored() {
 }
 
 #[test]
+fn nobody_who_writes_for_long_holds_up_what_the_sender_says() {
+    let again = Spoiled::begun("patient");
+    again.receiving.prove();
+    let writers = again.incoming.writers();
+    let same = [Unit::Block(0, 0), Unit::Block(0, 1)];
+    again.receiving.on_message(Copy::Same(same.to_vec())).unwrap();
+    assert_eq!(again.incoming.digests.lock().unwrap().proven.len(), 2, "they wait");
+    drop(writers);
+    (2..Spoiled::blocks()).for_each(|index| again.comes(index));
+    while again.receiving.state().at_chores {
+        std::thread::yield_now();
+    }
+    assert!(again.stored());
+}
+
+#[test]
 fn a_block_that_is_said_to_be_the_same_while_it_is_written_anew_is_not_taken_for_what_was_there() {
     let first = Spoiled::of("halved", false, true);
     (0..2).for_each(|index| first.comes(index));

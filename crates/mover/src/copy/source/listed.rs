@@ -42,9 +42,12 @@ impl Listed {
         self.names.pop_front().map(Next::Name)
     }
 
-    /// Nothing that is in `directory` is looked at.
+    /// Nothing that is in `directory`, which was the next above, is looked at.
     pub(super) fn leave_out(&mut self, directory: &RelativePath) {
-        self.names.retain(|name| !ancestors(name).any(|above| above == *directory));
+        // They are in order: those that are in it come next.
+        while self.names.front().is_some_and(|name| ancestors(name).any(|above| above == *directory)) {
+            self.names.pop_front();
+        }
     }
 }
 
@@ -68,6 +71,16 @@ mod tests {
         let above = |text: &str| Next::Above(path(text));
         let name = |text: &str| Next::Name(path(text));
         assert_eq!(found, [above("a"), name("a/b"), name("a/b-c"), above("a/d"), name("a/d/e"), name("x")]);
+        let mut listed = Listed::new(&["a-b", "a/b/c", "a/b/d", "a/b-c", "a/c"].map(path));
+        let found: Vec<_> = std::iter::from_fn(|| {
+            let next = listed.next()?;
+            if next == above("a/b") {
+                listed.leave_out(&path("a/b"));
+            }
+            Some(next)
+        })
+        .collect();
+        assert_eq!(found, [name("a-b"), above("a"), name("a/b-c"), above("a/b"), name("a/c")]);
         // The tree itself is all of it.
         assert_eq!(Listed::new(&[path("a"), RelativePath::root()]).next(), Some(Next::Name(path(""))));
     }

@@ -91,14 +91,14 @@ impl Target {
         if entry.path.is_root() {
             self.placing.expect(&entry.path)?;
             let tree = self.placing.become_directory()?;
-            let _ = open_up(tree.top());
+            let _ = prepare(tree.top(), mode);
         } else {
             self.placed(entry, |place| {
                 let failed = |error| TargetError::of("make the directory", place.shown.clone(), error);
                 match place.directory.make_dir(&place.name, mode | OWNERS) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        let _ =
-                            open_up(&place.directory.open_dir(&place.name, Links::Refuse).map_err(failed)?);
+                        let found = place.directory.open_dir(&place.name, Links::Refuse).map_err(failed)?;
+                        let _ = prepare(&found, mode);
                         Ok(())
                     }
                     made => made.map_err(failed),
@@ -180,6 +180,18 @@ impl Target {
     }
 }
 
+/// Lets the owner of a directory that was there write in it, where that is who we are, and others do no more than its `mode` lets them:
+/// what is put in it is not to be seen by more people while it is copied, nor after a copy that was cut short.
+fn prepare(directory: &Directory, mode: u16) -> io::Result<()> {
+    let status = directory.own_status()?;
+    if status.owner != namespace::user() {
+        return Ok(());
+    }
+    // What is put in it has its group, where that is so.
+    let prepared = status.mode & (mode | BEYOND_RIGHTS) | OWNERS;
+    if status.mode == prepared { Ok(()) } else { directory.set_mode(prepared) }
+}
+
 /// Lets the owner of a directory that was there write in it, where that is who we are: the mode that it had, where it is another now. What
 /// cannot be written in will be said of what should be put there.
 fn open_up(directory: &Directory) -> io::Result<Option<u16>> {
@@ -196,6 +208,9 @@ fn open_up(directory: &Directory) -> io::Result<Option<u16>> {
 
 /// Instead of nanoseconds: the time stays what it is. No time has as many.
 const AS_IT_IS: u32 = u32::MAX;
+
+/// Bits of a mode that are no rights: set-user-ID, set-group-ID and sticky.
+const BEYOND_RIGHTS: u16 = 0o7000;
 
 /// What the owner needs to put something in a directory.
 const OWNERS: u16 = 0o700;

@@ -25,6 +25,8 @@ pub(super) struct Placing {
     outer: Option<(Arc<Directory>, Vec<u8>)>,
     inside: OnceLock<Tree>,
     several: bool,
+    /// Whether it can only be a directory.
+    is_directory: bool,
     shown: String,
     expected: Option<Vec<Vec<u8>>>,
 }
@@ -51,18 +53,24 @@ impl Placing {
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (parent, name) = path.split_at(name);
         // A name that stands for a directory cannot be given to anything else.
-        let directory =
+        let is_directory =
             destination.several || destination.path.ends_with(b"/") || matches!(name, b"" | b"." | b"..");
         let several = destination.several;
-        let placing =
-            |outer| Self { outer, inside: OnceLock::new(), several, shown: shown.clone(), expected };
+        let placing = |outer| Self {
+            outer,
+            inside: OnceLock::new(),
+            several,
+            is_directory,
+            shown: shown.clone(),
+            expected,
+        };
         match containment.open_dir(path, Links::Follow) {
             Ok(found) => {
                 let placing = placing(None);
                 let _ = placing.inside.set(Tree::new(found));
                 return Ok(placing);
             }
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory && directory => {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && is_directory => {
                 return Err(TargetError::FileInTheWay { path: shown });
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
@@ -75,11 +83,12 @@ impl Placing {
             }
             _ => TargetError::of("open", readable(&destination.path[..start + parent.len()]), error),
         })?;
-        let placing = placing(Some((Arc::new(outer), name.to_vec())));
-        if directory {
-            placing.become_directory()?;
-        }
-        Ok(placing)
+        Ok(placing(Some((Arc::new(outer), name.to_vec()))))
+    }
+
+    /// Makes the destination, where it can only be a directory.
+    pub(super) fn begin(&self) -> Result<(), TargetError> {
+        if self.is_directory { self.become_directory().map(drop) } else { Ok(()) }
     }
 
     /// The destination, where it is a directory by now.
@@ -187,14 +196,14 @@ impl Placing {
     }
 }
 
-/// Makes what is missing of the directories that `path` is in. Entries that come later say their modes.
+/// Makes what is missing of the directories that `path` is in, for us alone: entries that come later say their modes.
 fn make_parents(tree: &Tree, path: &RelativePath) -> io::Result<()> {
     tree.forget();
     let mut reached = RelativePath::root();
     let Some(parent) = path.parent() else { return Ok(()) };
     for name in parent.components() {
         let within = tree.directory(&reached)?;
-        match within.make_dir(name, 0o777) {
+        match within.make_dir(name, 0o700) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }

@@ -335,6 +335,32 @@ fn directories_get_their_modes_and_times_when_all_is_in_them() {
 }
 
 #[test]
+fn a_private_directory_is_open_to_nobody_else_meanwhile() {
+    let scratch = Scratch::new("private");
+    let target = scratch.target();
+    let mode = |name: &str| fs::metadata(scratch.0.join(name)).unwrap().mode() & 0o7777;
+    let directory = |path: &str, mode| Entry {
+        metadata: Metadata { mode, ..METADATA },
+        ..entry(path.as_bytes(), Kind::Directory)
+    };
+    fs::create_dir(scratch.0.join("open")).unwrap();
+    fs::set_permissions(scratch.0.join("open"), Permissions::from_mode(0o755)).unwrap();
+    // What is in it comes before it.
+    drop(target.partial(&file("new/below/big", 5), 1 << 20, false).unwrap());
+    assert_eq!([mode("new"), mode("new/below")], [0o700; 2]);
+    fs::create_dir(scratch.0.join("shared")).unwrap();
+    fs::set_permissions(scratch.0.join("shared"), Permissions::from_mode(0o3775)).unwrap();
+    let cases =
+        [("new", 0o750, 0o700), ("open", 0o500, 0o700), ("made", 0o550, 0o750), ("shared", 0o755, 0o3755)];
+    for (name, said, then) in cases {
+        target.directory(&directory(name, said)).unwrap();
+        assert_eq!(mode(name), then, "{name}");
+    }
+    assert!(target.finish_directories().is_empty());
+    assert_eq!(["new", "open", "made", "shared"].map(mode), [0o750, 0o500, 0o550, 0o755]);
+}
+
+#[test]
 fn a_directory_that_is_taken_away_is_made_again() {
     let scratch = Scratch::new("away");
     let target = scratch.target();
