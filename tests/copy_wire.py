@@ -10,9 +10,12 @@ import json
 import socket
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reference_digest import digest
+
+if TYPE_CHECKING:
+    import threading
 
 VERSION = 1
 HELLO = b"farlink\n" + struct.pack(">H", VERSION)
@@ -190,8 +193,18 @@ def push(address: str, port: int, *, destination: str, frames: bytes, messages: 
         return control.heard
 
 
-def serve_one(listener: socket.socket, *, frames: bytes, messages: bytes) -> list[Any]:
-    """Do as a server from which a client pulls by one stream: what it said, after `frames` and `messages`."""
+def serve_one(
+    listener: socket.socket,
+    *,
+    frames: bytes,
+    messages: bytes,
+    endless: bytes = b"",
+    begun: threading.Event | None = None,
+) -> list[Any]:
+    """Do as a server from which a client pulls by one stream: what it said, after `frames` and `messages`.
+
+    Says `endless` again and again behind them, and sets `begun` once it has.
+    """
     peers: dict[bytes, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         while len(peers) < 2:
@@ -211,6 +224,10 @@ def serve_one(listener: socket.socket, *, frames: bytes, messages: bytes) -> lis
             data.sendall(frames)
         with contextlib.suppress(OSError):
             control.peer.sendall(messages)
+            while endless:
+                control.peer.sendall(endless)
+                if begun is not None:
+                    begun.set()
         with contextlib.suppress(OSError):
             data.shutdown(socket.SHUT_WR)
         control.to_the_end()

@@ -262,6 +262,19 @@ def test_a_dry_run_of_a_pull_names_everything_and_copies_nothing(
     assert foretold == {path: line["outcome"] for path, line in copied.names.items()}
 
 
+def test_a_dry_run_over_a_slow_path_says_its_last_name(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    # More than the kernels keep between the ends, so that the walk ends long before the last of it is there.
+    for number in range(6000):
+        (source / f"{number:0100}").touch()
+    with Emulation(options=["--rate", "20mbit", "--rtt", "40ms"]) as slow, ends(slow) as both:
+        words = ["copy", f"{both.far(source)}/", str(tmp_path / "there"), "--dry-run", "--json"]
+        ended = run([*both.on_client, str(FARLINK), *words, *both.copy_options])
+    assert ended.status == 0, ended.complaint
+    assert len(ended.stdout.splitlines()) == 6001
+
+
 def test_a_dry_run_of_a_push_asks_nobody(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     ended = farlink("copy", str(tmp_path / "file"), f"farlink://host.invalid{tmp_path}/new", "--dry-run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # What an end may have in memory at most, whatever its peer says.
 MOST_MEMORY = 512 << 20
+INTERRUPTED = 130
 SEEDS = range(12)
 
 
@@ -139,6 +141,32 @@ def test_what_breaks_off_midway_is_no_refusal(place: Place) -> None:
     pulled = pull(place, (begun + frame(7, b"no frame"), total(packs=2)))
     assert pulled.status == BROKEN
     assert (place.target / "wanted").read_bytes() == b"wanted"
+
+
+def test_a_server_that_never_stops_talking_keeps_nobody_from_ending(place: Place) -> None:
+    begun = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(START_LIMIT_S)
+        talk = hostile.skipped("wanted/x", "it does not please") * 1000
+        said = {"frames": b"", "messages": b"", "endless": talk, "begun": begun}
+        server = threading.Thread(target=serve_one, args=(listener,), kwargs=said, daemon=True)
+        server.start()
+        source = f"farlink://127.0.0.1:{listener.getsockname()[1]}/data/wanted"
+        options = ["--protect", "clear", "--no-auth", "--streams", "1", "--quiet"]
+        with subprocess.Popen(
+            [str(FARLINK), "copy", source, f"{place.target}/", *options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            try:
+                assert begun.wait(START_LIMIT_S)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(START_LIMIT_S) == INTERRUPTED
+            finally:
+                process.kill()
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join(START_LIMIT_S)
 
 
 @pytest.mark.parametrize("path", [b"other", b".bashrc", b"wanted2", b"wanted2/file", b"Wanted", b""])

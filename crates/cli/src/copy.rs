@@ -164,8 +164,13 @@ impl Copy {
                 Notice::File(event) => report.foretold(&event),
                 other => report.on(&other),
             });
-            report.close(foretold.is_ok())?;
-            return Ok(match foretold? {
+            let written = report.close(foretold.is_ok());
+            if let (Err(_), Err(error)) = (&foretold, &written) {
+                tell(&format!("farlink: {error:#}"));
+            }
+            let foretold = foretold?;
+            written?;
+            return Ok(match foretold {
                 Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
                 Foretold { failed, entries, .. } => of_names(failed, entries),
             });

@@ -52,19 +52,31 @@ impl Control {
     /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any. It is for those who
     /// do not listen, and whom nothing else would tell that the far side has closed.
     pub(crate) fn send_patiently(&mut self, message: &Message, patience: Nanos) -> Result<(), ControlError> {
-        let mut poller = Poller::new().map_err(ControlError::Wait)?;
+        self.flush_patiently(MOST_UNSENT / 2, patience)?;
+        self.send(message)?;
+        self.is_heard()
+    }
+
+    /// Waits until no more than `most` bytes wait for the far side, as [`send_patiently`](Self::send_patiently) does.
+    pub(crate) fn flush_patiently(&mut self, most: usize, patience: Nanos) -> Result<(), ControlError> {
         let (mut left, mut since) = (self.unsent.len(), monotonic());
-        while self.unsent.len() > MOST_UNSENT / 2 {
+        while self.unsent.len() > most || most == 0 && self.has_unsent() {
             if self.unsent.len() < left {
                 (left, since) = (self.unsent.len(), monotonic());
             }
             if monotonic().since(since) > patience {
                 return Err(ControlError::NotReading { unsent: left });
             }
-            poller.wait(Nanos(2_000_000), &mut Vec::new()).map_err(ControlError::Wait)?;
+            let mut poller = Poller::new().map_err(ControlError::Wait)?;
+            poller.add(&self.channel, 0, Interest::Write).map_err(ControlError::Wait)?;
+            poller.wait(BREATH, &mut Vec::new()).map_err(ControlError::Wait)?;
             self.flush()?;
         }
-        self.send(message)?;
+        self.is_heard()
+    }
+
+    /// An error where the far side takes nothing more.
+    fn is_heard(&self) -> Result<(), ControlError> {
         if self.is_deaf { Err(self.ended(ControlError::Ended)) } else { Ok(()) }
     }
 
@@ -323,6 +335,9 @@ impl ControlError {
 
 /// How long an end that leaves waits for the far side to leave.
 const PARTING: Nanos = Nanos(2_000_000_000);
+
+/// How long it is waited at once for the far side to take something.
+const BREATH: Nanos = Nanos(2_000_000);
 
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! The client's part of a file transfer: from a plan to its record.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use farlink_flow::streams::Path;
@@ -203,7 +203,8 @@ impl Attempt<'_> {
             redial,
             end: &end,
             next: count as u32,
-            replaced: 0,
+            replaced: VecDeque::new(),
+            most_replaced: MOST_REPLACED.max(2 * count),
             samples: HashMap::new(),
             plan,
             limit: request.limit,
@@ -443,7 +444,9 @@ struct Client<'a, 'l> {
     end: &'a End,
     /// Number of the next connection.
     next: u32,
-    replaced: u32,
+    /// When connections were replaced of late, and how many may be.
+    replaced: VecDeque<Nanos>,
+    most_replaced: usize,
     samples: HashMap<u32, u64>,
     plan: &'a Plan,
     /// What holds now.
@@ -464,7 +467,7 @@ impl Client<'_, '_> {
 
 impl Party for Client<'_, '_> {
     fn observe(&mut self, end: &End, arrivals: &[Arrival]) {
-        for arrival in arrivals {
+        for arrival in arrivals.iter().filter(|arrival| (arrival.index as usize) < record::MOST_SAMPLES) {
             *self.samples.entry(arrival.index).or_default() += arrival.bytes;
         }
         self.drain();
@@ -482,8 +485,10 @@ impl Party for Client<'_, '_> {
 
     fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError> {
         for stream in lost {
-            self.replaced += 1;
-            if self.replaced > MOST_REPLACED {
+            let now = monotonic();
+            self.replaced.retain(|at| now.since(*at) < LATELY);
+            self.replaced.push_back(now);
+            if self.replaced.len() > self.most_replaced {
                 return Err(CopyError::NoStream);
             }
             self.redial.ask(*stream, self.next);
@@ -525,8 +530,9 @@ impl Party for Client<'_, '_> {
     }
 }
 
-/// Connections that are replaced before it is given up.
-const MOST_REPLACED: u32 = 64;
+/// Connections that are replaced within so long before it is given up; all of them twice, where there are more.
+const MOST_REPLACED: usize = 64;
+const LATELY: Nanos = Nanos(600_000_000_000);
 
 /// What the kernel granted a stream, as the sender found it when it joined.
 #[derive(Clone, Debug, Default)]

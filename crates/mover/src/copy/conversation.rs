@@ -224,9 +224,13 @@ pub(crate) fn talk(
             next_look = now.after(LOOK);
         }
         control.flush()?;
-        while let Some(message) =
-            early.pop_front().map_or_else(|| control.poll(), |message| Ok(Some(message)))?
+        // Whoever never stops talking is not to keep this end from anything else.
+        let mut turn = MESSAGES_A_TURN;
+        while turn > 0
+            && let Some(message) =
+                early.pop_front().map_or_else(|| control.poll(), |message| Ok(Some(message)))?
         {
+            turn -= 1;
             match message {
                 Message::Alive => {}
                 Message::Arrived(news) => party.observe(end, &news),
@@ -264,7 +268,13 @@ pub(crate) fn talk(
             return Err(crate::control::ControlError::Silent { quiet: now.since(control.heard()) }.into());
         }
         let waits = control.unsent() > 0 || !pending.is_empty();
-        let longest = if waits { BREATH } else { next_sign.min(next_look).since(monotonic()).min(LOOK) };
+        let longest = if turn == 0 {
+            Nanos::ZERO
+        } else if waits {
+            BREATH
+        } else {
+            next_sign.min(next_look).since(monotonic()).min(LOOK)
+        };
         poller.wait(longest, &mut ready).map_err(CopyError::wait)?;
         if ready.contains(&STOP) {
             talk.interrupted = true;
@@ -306,6 +316,9 @@ const MOST_UNSENT: usize = 256 * 1024;
 
 /// How long after a data connection broke another takes its place.
 const GRACE: Nanos = Nanos(200_000_000);
+
+/// Messages that are taken before everything else has its turn.
+const MESSAGES_A_TURN: u32 = 64;
 
 /// How soon it is tried again to send what waits.
 const BREATH: Nanos = Nanos(2_000_000);

@@ -1,6 +1,10 @@
 //! What a copy would copy, and nothing copied.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
 use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
@@ -61,10 +65,11 @@ fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, C
     let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
-            return Ok(walk(&sources, &filter, plan.length, |event| {
+            let over = || stop.is_raised();
+            walk(&sources, &filter, plan.length, &over, |event| {
                 tell(Notice::File(event));
-                !stop.is_raised()
-            }));
+                true
+            });
         }
         return Ok(!stop.is_raised());
     }
@@ -95,53 +100,89 @@ fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, C
     }
 }
 
-/// The server's part: says what it would send.
+/// The server's part: says what it would send, until one of `stops` is raised. A walk may find nothing for long: that this end lives is said
+/// meanwhile.
 pub(super) fn tell(
     control: &mut Control,
     sources: &[(Arc<Directory>, SourcePath)],
     filter: &Filter,
     length: Option<Bytes>,
     patience: Nanos,
+    stops: &[&Wake],
 ) -> Result<(), CopyError> {
-    let mut failure = None;
-    let (mut entries, mut total) = (0, 0);
-    walk(sources, filter, length, |event| {
-        let Ok(path) = Place::new(bytes_of(&event.path)) else { return true };
-        let message = event.message().unwrap_or_else(|| {
-            entries += 1;
-            total += event.bytes;
-            Copy::Foretold { path, bytes: event.bytes }
-        });
-        failure = control.send_patiently(&Message::Copy(message), patience).err();
-        failure.is_none()
-    });
-    if let Some(error) = failure {
-        return Err(error.into());
-    }
-    control.send_patiently(
-        &Message::Copy(Copy::Total { files: 0, packs: 0, entries, bytes: total }),
-        patience,
-    )?;
-    Ok(())
+    let over = AtomicBool::new(false);
+    let (say, said) = sync_channel(AHEAD);
+    thread::scope(|scope| {
+        let over = &over;
+        let walker = move || {
+            let is_over = || over.load(Ordering::Relaxed);
+            walk(sources, filter, length, &is_over, |event| say.send(event).is_ok());
+        };
+        scope.spawn(walker);
+        let told = hand_on(control, &said, patience, stops);
+        over.store(true, Ordering::Relaxed);
+        drop(said);
+        told
+    })
 }
 
-/// Hands what would become of each name to `tell`, until it says that it is enough; false where it did.
+/// Says what the walk says, to its end.
+fn hand_on(
+    control: &mut Control,
+    said: &Receiver<FileEvent>,
+    patience: Nanos,
+    stops: &[&Wake],
+) -> Result<(), CopyError> {
+    let (mut entries, mut total) = (0, 0);
+    let mut next_sign = monotonic().after(SIGN);
+    loop {
+        let message = match said.recv_timeout(Duration::from_nanos(SIGN.0)) {
+            Ok(event) => {
+                let Ok(path) = Place::new(bytes_of(&event.path)) else { continue };
+                Message::Copy(event.message().unwrap_or_else(|| {
+                    entries += 1;
+                    total += event.bytes;
+                    Copy::Foretold { path, bytes: event.bytes }
+                }))
+            }
+            Err(RecvTimeoutError::Timeout) => Message::Alive,
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
+        control.send_patiently(&message, patience)?;
+        if monotonic() >= next_sign {
+            next_sign = monotonic().after(SIGN);
+            // It has nothing to say, but may have left.
+            while control.poll()?.is_some() {}
+            if stops.iter().any(|stop| stop.is_raised()) {
+                return Ok(());
+            }
+        }
+    }
+    let total = Copy::Total { files: 0, packs: 0, entries, bytes: total };
+    control.send_patiently(&Message::Copy(total), patience)?;
+    // Whoever is done hangs up, and what has not left by then is lost.
+    Ok(control.flush_patiently(0, patience)?)
+}
+
+/// Hands what would become of each name to `tell`, until that says that it is enough, or `over` that nobody listens.
 fn walk(
     sources: &[(Arc<Directory>, SourcePath)],
     filter: &Filter,
     length: Option<Bytes>,
+    over: &dyn Fn() -> bool,
     mut tell: impl FnMut(FileEvent) -> bool,
-) -> bool {
+) {
     if let Some(Bytes(length)) = length {
-        return sources.iter().all(|(base, source)| {
+        sources.iter().all(|(base, source)| {
             let (path, bytes, what) = match supply::endless(base, source, length) {
                 Ok((entry, _)) => (entry.path.to_string(), size(&entry), Became::Copied),
                 Err(reason) => (source.to_string(), 0, Became::Failed(reason)),
             };
-            tell(FileEvent { path, bytes, digest: None, what })
+            tell(FileEvent { path, bytes, digest: None, what }) && !over()
         });
+        return;
     }
-    Walk::new(sources, filter).all(|found| {
+    Walk::new(sources, filter).until(over).all(|found| {
         let (path, bytes, what) = match found {
             Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
             Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
@@ -149,5 +190,11 @@ fn walk(
             Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
         };
         tell(FileEvent { path, bytes, digest: None, what })
-    })
+    });
 }
+
+/// How often it says that it is alive, and looks whether it is to end.
+const SIGN: Nanos = Nanos(200_000_000);
+
+/// Names that a walk is ahead of what is said.
+const AHEAD: usize = 1000;

@@ -1,6 +1,8 @@
 //! What a sender has in hand: files that go in blocks, and packs of what is small.
 
+use std::collections::HashSet;
 use std::fs;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farlink_host::sparse;
@@ -130,12 +132,12 @@ fn source<'a>(handle: &Handle, open: &'a OnceLock<SourceFile>) -> Result<&'a Sou
 }
 
 /// Blocks of a file of `size` bytes that no extent of `data` touches: first and number, ascending.
-pub(crate) fn holes(size: u64, data: &[(u64, u64)]) -> Vec<(u32, u32)> {
+pub(crate) fn holes(size: u64, data: impl Iterator<Item = Range<u64>>) -> Vec<(u32, u32)> {
     let bytes = block_bytes(size);
     let blocks = size.div_ceil(bytes);
     let mut holes = Vec::new();
     let mut free = 0;
-    for &(start, end) in data.iter().filter(|(start, end)| start < end) {
+    for Range { start, end } in data.filter(|extent| !extent.is_empty()) {
         let (first, behind) = (start / bytes, end.div_ceil(bytes));
         if first > free {
             holes.push((free as u32, (first - free) as u32));
@@ -161,6 +163,8 @@ pub(crate) struct Planned {
 struct Read {
     /// Digest of each entry; `None` of what could not be read.
     digests: Vec<Option<Digest>>,
+    /// Those that could not be read, by whoever read them first.
+    failed: HashSet<usize>,
     wanted: Vec<(u32, u32)>,
 }
 
@@ -185,7 +189,9 @@ impl Planned {
 
     /// It was read, and these are the digests of its entries.
     pub(crate) fn on_read(&self, digests: Vec<Option<Digest>>) {
-        self.read().digests = digests;
+        let mut read = self.read();
+        read.failed.extend((0..).zip(&digests).filter(|(_, digest)| digest.is_none()).map(|(at, _)| at));
+        read.digests = digests;
     }
 
     /// Whether it was read: what of it could not be is known.
@@ -193,9 +199,14 @@ impl Planned {
         self.read().digests.len() == self.entries.len()
     }
 
+    /// Entry `at` cannot be read; false where that is known, as of a pack that two connections send.
+    pub(crate) fn fail(&self, at: usize) -> bool {
+        self.read().failed.insert(at)
+    }
+
     /// Whether entry `at` could not be read.
     pub(crate) fn failed(&self, at: usize) -> bool {
-        self.read().digests.get(at).is_some_and(Option::is_none)
+        self.read().failed.contains(&at)
     }
 
     /// What became of its entries, if that is `what` of them all.
@@ -217,9 +228,18 @@ impl Planned {
         Some(FileEvent { path, bytes, digest: None, what: Became::Copied })
     }
 
-    /// The receiver wants these, too.
-    pub(crate) fn want(&self, runs: &[(u32, u32)]) {
-        self.read().wanted.extend(runs);
+    /// The receiver wants these, too; false where they are not of it, or not behind those that it wanted before.
+    pub(crate) fn want(&self, runs: &[(u32, u32)]) -> bool {
+        let mut read = self.read();
+        for (first, count) in runs {
+            let behind = read.wanted.last().map_or(0, |(first, count)| first + count);
+            let end = u64::from(*first) + u64::from(*count);
+            if *count == 0 || *first < behind || end > self.entries.len() as u64 {
+                return false;
+            }
+            read.wanted.push((*first, *count));
+        }
+        true
     }
 
     fn is_wanted(wanted: &[(u32, u32)], at: usize) -> bool {
@@ -264,12 +284,13 @@ mod tests {
 
     #[test]
     fn only_blocks_without_any_data_are_holes() {
-        assert_eq!(holes(10 * MIB, &[]), [(0, 10)]);
-        assert_eq!(holes(10 * MIB, &[(0, 10 * MIB)]), []);
+        let of = |size, data: &[(u64, u64)]| holes(size, data.iter().map(|(start, end)| *start..*end));
+        assert_eq!(of(10 * MIB, &[]), [(0, 10)]);
+        assert_eq!(of(10 * MIB, &[(0, 10 * MIB)]), []);
         assert_eq!(
-            holes(10 * MIB - 5, &[(3 * MIB + 4096, 3 * MIB + 8192), (5 * MIB, 7 * MIB)]),
+            of(10 * MIB - 5, &[(3 * MIB + 4096, 3 * MIB + 8192), (5 * MIB, 7 * MIB)]),
             [(0, 3), (4, 1), (7, 3)]
         );
-        assert_eq!(holes(3 * MIB, &[(MIB - 1, MIB + 1)]), [(2, 1)]);
+        assert_eq!(of(3 * MIB, &[(MIB - 1, MIB + 1)]), [(2, 1)]);
     }
 }

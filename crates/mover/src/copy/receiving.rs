@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farlink_flow::arrivals::Arrivals;
+use farlink_flow::numbers::Numbers;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::entry::{Digest, Entry};
@@ -83,6 +84,8 @@ struct State {
     arrivals: Arrivals,
     /// Packs that a connection has brought and is storing.
     storing: HashSet<u32>,
+    /// Offers that were answered, or are being looked at.
+    offers: Numbers,
     files: HashMap<u32, Arc<Incoming>>,
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,
@@ -123,6 +126,8 @@ pub(crate) struct Incoming {
     turn: Mutex<Writers>,
     /// How often the disk had something else than was written.
     spoiled: AtomicU32,
+    /// Bytes of holes that were hashed.
+    zeros: AtomicU64,
     /// What its digests take.
     _portion: Portion,
 }
@@ -226,7 +231,7 @@ impl Receiving {
     /// Nothing more is taken of a sender whose numbers leave out more than an honest one's, or than there is memory for: each run of them
     /// takes some.
     fn check_numbers(&self, state: &State) -> Result<(), CopyError> {
-        let runs = state.arrivals.runs();
+        let runs = state.arrivals.runs() + state.offers.runs();
         if runs > MOST_RUNS {
             return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
         }

@@ -135,4 +135,4 @@ pub(super) fn columns(samples: &HashMap<u32, u64>) -> Vec<u64> {
 }
 
 /// A day of samples of 100 ms.
-const MOST_SAMPLES: usize = 864_000;
+pub(super) const MOST_SAMPLES: usize = 864_000;

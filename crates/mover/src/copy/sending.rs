@@ -130,11 +130,17 @@ impl Sending {
             state.ahead > MOST_AHEAD
                 || state.files.len() > MOST_OPEN
                 || state.schedule.open_blocks() > MOST_BLOCKS
+                || state.outbox.len() + state.events.len() > MOST_UNHEARD
         };
         while state.ending == Ending::No && full(&state) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.ending == Ending::No
+    }
+
+    /// Whether nothing more is sent.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().ending != Ending::No
     }
 
     /// A file that goes in blocks; it does not where there is no memory for it.
@@ -378,12 +384,23 @@ impl Sending {
 
     /// What is to be said to the receiver.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
-        std::mem::take(&mut self.state().outbox)
+        let said = std::mem::take(&mut self.state().outbox);
+        self.on_taken(said.len());
+        said
     }
 
     /// What became of names since this was asked last.
     pub(crate) fn take_events(&self) -> Vec<FileEvent> {
-        std::mem::take(&mut self.state().events)
+        let events = std::mem::take(&mut self.state().events);
+        self.on_taken(events.len());
+        events
+    }
+
+    /// Of what the walk may wait for, so much is taken.
+    fn on_taken(&self, count: usize) {
+        if count > MOST_UNHEARD / 2 {
+            self.changed.notify_all();
+        }
     }
 
     /// Names and bytes as far as they are known, for a receiver who shows progress; `None` where it knows, or does not show any.
@@ -467,6 +484,9 @@ impl State {
 
 /// Entries of packs that may be ahead of the receiver: 200 bytes each.
 const MOST_AHEAD: usize = 100_000;
+
+/// News of names that wait for who listens before the walk does.
+const MOST_UNHEARD: usize = 10_000;
 
 /// Files that may be open: their digests, 32 bytes a block, are kept while they are.
 const MOST_OPEN: usize = 256;

@@ -71,8 +71,8 @@ pub(crate) fn serve(
     if request.dry_run && request.way == Way::Reverse {
         let (sources, filter) = sources(request, allowed)?;
         control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
-        return foretell::tell(control, &sources, &filter, request.length, request.patience.get())
-            .map(|()| 0);
+        let patience = request.patience.get();
+        return foretell::tell(control, &sources, &filter, request.length, patience, stops).map(|()| 0);
     }
     let wake = Wake::new().map_err(CopyError::wait)?;
     let seal = match request.protect {

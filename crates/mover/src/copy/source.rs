@@ -73,6 +73,16 @@ pub struct Walk<'f> {
     /// What of it is to be looked at, where that is listed.
     listed: Option<Listed>,
     levels: Vec<Level>,
+    over: Option<Over<'f>>,
+}
+
+/// Says whether nobody waits any more for what a walk finds.
+struct Over<'f>(&'f dyn Fn() -> bool);
+
+impl std::fmt::Debug for Over<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Over").finish_non_exhaustive()
+    }
 }
 
 /// A directory that is being walked through.
@@ -89,7 +99,14 @@ impl<'f> Walk<'f> {
     pub fn new(sources: &[(Arc<Directory>, SourcePath)], filter: &'f Filter) -> Self {
         let once = Once::new(sources.iter().map(|(_, source)| source));
         let sources = sources.iter().cloned().collect();
-        Self { sources, once, filter, shown: String::new(), tree: None, listed: None, levels: Vec::new() }
+        let (shown, levels) = (String::new(), Vec::new());
+        Self { sources, once, filter, shown, tree: None, listed: None, levels, over: None }
+    }
+
+    /// Ends when `over` says so, which is asked before each name, also of those that the filter leaves out.
+    #[must_use]
+    pub fn until(self, over: &'f dyn Fn() -> bool) -> Self {
+        Self { over: Some(Over(over)), ..self }
     }
 
     /// The next thing of a source that was not yet looked at.
@@ -229,6 +246,9 @@ impl Iterator for Walk<'_> {
 
     fn next(&mut self) -> Option<Found> {
         loop {
+            if self.over.as_ref().is_some_and(|over| over.0()) {
+                return None;
+            }
             let Some(tree) = self.tree.clone() else {
                 let (base, source) = self.sources.pop_front()?;
                 if let Some(found) = self.begin(&base, &source) {

@@ -27,6 +27,8 @@ pub struct Standing {
     entry: Entry,
     block_bytes: u64,
     sparse: bool,
+    /// What its blocks were when they were compared.
+    compared: OnceLock<Box<[Digest]>>,
     instead: OnceLock<Partial>,
     /// Held while the partial file is made.
     making: Mutex<()>,
@@ -45,6 +47,7 @@ impl Store {
             entry,
             block_bytes,
             sparse,
+            compared: OnceLock::new(),
             instead: OnceLock::new(),
             making: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -245,7 +248,9 @@ impl Standing {
             self.unreadable.store(true, Ordering::Relaxed);
             return Ok(Vec::new());
         }
-        proven
+        let proven = proven?;
+        let _ = self.compared.set(proven.iter().map(|(_, digest)| *digest).collect());
+        Ok(proven)
     }
 
     /// The partial file in place of what stands there, with its content: made when it is first needed.
@@ -266,7 +271,11 @@ impl Standing {
                 }
                 partial.write_at(offset, piece)
             },
-            &mut |index, digest| partial.note(index, digest),
+            // Of blocks that are the same nobody looks again: they are to be what was compared.
+            &mut |index, digest| match self.compared.get() {
+                Some(compared) if compared.get(index as usize) != Some(&digest) => Err(self.held.changed()),
+                _ => partial.note(index, digest),
+            },
         );
         if let Err(error) = copied {
             partial.abandon();
@@ -306,6 +315,21 @@ mod tests {
         store.finish(&target, &entry).unwrap();
         assert!(fs::read(&big).unwrap() == content);
         assert_eq!(scratch.names(), ["big"]);
+    }
+
+    #[test]
+    fn what_changes_where_it_stands_after_it_was_compared_is_not_taken_over() {
+        let scratch = Scratch::new("changing");
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        let big = scratch.0.join("big");
+        fs::write(&big, vec![7; BLOCK as usize * 3]).unwrap();
+        let entry = file("big", BLOCK * 3);
+        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
+        assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+        sparse::write_at(&File::options().write(true).open(&big).unwrap(), BLOCK * 2, &[8]).unwrap();
+        let error = store.write_at(&target, 0, &[9; 4096]).unwrap_err();
+        assert!(error.to_string().contains("big"), "{error}");
+        assert_eq!(scratch.names(), ["big"], "nothing is left of it");
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl StreamIn {
             }
             What::Offer => {
                 let offer = Pack::decode(what, body).map_err(Refused)?;
-                self.receiving.on_offer(&offer);
+                self.receiving.on_offer(&offer).map_err(Break::Hostile)?;
             }
             What::Block | What::End => {}
         }

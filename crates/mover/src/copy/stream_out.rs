@@ -257,7 +257,9 @@ impl StreamOut {
                 Err(what) => {
                     // The place is kept: the receiver counts from the first.
                     Pack::add(&absent(entry), Digest::ABSENT, &[], &mut frame);
-                    lack(&self.sending, entry.path.to_string(), what);
+                    if planned.fail(at) {
+                        lack(&self.sending, entry.path.to_string(), what);
+                    }
                     digests.push(None);
                 }
             }

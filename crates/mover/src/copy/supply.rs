@@ -1,6 +1,7 @@
 //! From the walk over the sources to what there is to send.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farlink_host::beneath::Directory;
@@ -9,11 +10,13 @@ use farlink_wire::frame::{File, MOST_ENTRIES, MOST_FILE, MOST_PACKED, PACK_BYTES
 use farlink_wire::path::{RelativePath, bytes_of};
 use farlink_wire::quantity::Bytes;
 
+use super::CopyError;
 use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
 use super::outgoing::{Outgoing, Planned, holes, size};
 use super::sending::Sending;
 use super::source::{Found, Handle, SourceFile, SourcePath, Walk};
+use super::worker::Shared;
 use crate::chain;
 
 /// Walks to the end, or until the transfer is over.
@@ -32,7 +35,12 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
         sending.supply_ends();
         return;
     }
-    for found in Walk::new(sources, filter) {
+    let over = || sending.is_over();
+    for found in Walk::new(sources, filter).until(&over) {
+        // What is said of names that are not copied waits for who listens, too.
+        if !matches!(found, Found::Entry(..)) && !sending.wait_for_room() {
+            return;
+        }
         match found {
             Found::Entry(entry, handle) => match entry.kind {
                 Kind::File { size } if size > MOST_FILE => {
@@ -41,7 +49,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                 }
                 Kind::File { size } if size > MOST_PACKED => {
                     // The directory that it is in has its mode by then.
-                    if pack.has_directories() && !pack.leave(sending) || !sending.wait_for_room() {
+                    if pack.has_directories && !pack.leave(sending) || !sending.wait_for_room() {
                         return;
                     }
                     supply_file(sending, entry, handle);
@@ -80,13 +88,12 @@ fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
         return;
     }
     let opened = handle.open().map_err(|error| Became::unread(&error));
-    let opened = opened.and_then(|source| match extents(&source) {
-        Ok(data) => Ok((data, source)),
+    let opened = opened.and_then(|source| match holes_of(&source, size(&entry)) {
+        Ok(holes) => Ok((holes, source)),
         Err(error) => Err(Became::Failed(format!("find the holes: {error}"))),
     });
     match opened {
-        Ok((data, source)) => {
-            let holes = holes(size(&entry), &data);
+        Ok((holes, source)) => {
             let frame = |file| File { file, entry, sparse: true };
             sending.supply_file(|file| Outgoing::new(frame(file), handle, Some(source), holes));
         }
@@ -110,8 +117,12 @@ pub(super) fn endless(
     Ok((Entry { path, kind: Kind::File { size: length.max(1) }, metadata }, device))
 }
 
-fn extents(source: &SourceFile) -> std::io::Result<Vec<(u64, u64)>> {
-    source.data_extents().map(|extent| extent.map(|extent| (extent.start, extent.end))).collect()
+/// Blocks of a file of `size` bytes that are holes. Its extents may be very many, and are not kept.
+fn holes_of(source: &SourceFile, size: u64) -> std::io::Result<Vec<(u32, u32)>> {
+    let mut failure = None;
+    let data = source.data_extents().map_while(|extent| extent.map_err(|error| failure = Some(error)).ok());
+    let holes = holes(size, data);
+    failure.map_or(Ok(holes), Err)
 }
 
 /// A pack that is being filled.
@@ -119,6 +130,7 @@ fn extents(source: &SourceFile) -> std::io::Result<Vec<(u64, u64)>> {
 struct Pack {
     entries: Vec<(Entry, Option<Handle>)>,
     bytes: u64,
+    has_directories: bool,
 }
 
 impl Pack {
@@ -128,12 +140,9 @@ impl Pack {
             || !self.entries.is_empty() && self.bytes + weight(entry) > PACK_BYTES as u64
     }
 
-    fn has_directories(&self) -> bool {
-        self.entries.iter().any(|(entry, _)| entry.kind == Kind::Directory)
-    }
-
     fn add(&mut self, entry: Entry, handle: Handle) {
         self.bytes += weight(&entry);
+        self.has_directories |= entry.kind == Kind::Directory;
         let handle = matches!(entry.kind, Kind::File { .. }).then_some(handle);
         self.entries.push((entry, handle));
     }
@@ -169,5 +178,13 @@ pub(crate) fn start(
 ) -> std::io::Result<()> {
     let sending = Arc::clone(sending);
     let walker = std::thread::Builder::new().name("farlink-walk".to_owned());
-    walker.spawn(move || supply(&sending, &sources, &filter, length.map(|length| length.0))).map(drop)
+    let whole = move || {
+        let length = length.map(|length| length.0);
+        // Who waits for the end of a walk that panicked would wait for ever.
+        let walked = catch_unwind(AssertUnwindSafe(|| supply(&sending, &sources, &filter, length)));
+        if walked.is_err() {
+            sending.abort(Some(CopyError::Panicked));
+        }
+    };
+    walker.spawn(whole).map(drop)
 }

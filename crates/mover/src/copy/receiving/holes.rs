@@ -1,5 +1,6 @@
 //! Holes of a file, at the receiver: blocks in which there is nothing.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
@@ -33,7 +34,8 @@ impl Receiving {
         }
         // Hashing nothing takes as long as hashing something, as BLAKE3 numbers its chunks and zeros elsewhere are other zeros: a digest of
         // terabytes of it is not worth minutes.
-        if !self.manner.verify || empty * bytes > MOST_ZEROS {
+        let hashed = incoming.zeros.load(Ordering::Relaxed);
+        if !self.manner.verify || hashed + empty * bytes > MOST_ZEROS {
             return self.arrived(incoming, &holes.runs, None, Unit::Pack(0));
         }
         for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count) {
@@ -41,6 +43,7 @@ impl Receiving {
                 continue;
             }
             let length = (size - u64::from(index) * bytes).min(bytes);
+            incoming.zeros.fetch_add(length, Ordering::Relaxed);
             let digest = self.timing.during(Stage::Digest, || zeros(size, bytes, index, length));
             self.arrived_quietly(incoming, index, digest)?;
         }
@@ -70,5 +73,5 @@ fn zeros(size: u64, bytes: u64, index: u32, length: u64) -> Digest {
 
 static NOTHING: [u8; 65536] = [0; 65536];
 
-/// Bytes of holes that are hashed: about 10 seconds' worth.
+/// Bytes of holes of a file that are hashed: about 10 seconds' worth.
 const MOST_ZEROS: u64 = 64 << 30;

@@ -122,8 +122,14 @@ impl Receiving {
         Ok(Some(()))
     }
 
-    /// An offer has come: which of these are not here?
-    pub(crate) fn on_offer(&self, offer: &Pack<'_>) {
+    /// An offer has come: which of these are not here? One that another connection brought is answered for both.
+    pub(crate) fn on_offer(&self, offer: &Pack<'_>) -> Result<(), CopyError> {
+        let mut state = self.state();
+        self.check_numbers(&state)?;
+        if !state.offers.insert(offer.pack) {
+            return Ok(());
+        }
+        drop(state);
         let mut runs: Vec<(u32, u32)> = Vec::new();
         let mut same = Vec::new();
         for (at, item) in offer.items.iter().enumerate() {
@@ -163,5 +169,6 @@ impl Receiving {
         }
         drop(state);
         self.wake.raise();
+        Ok(())
     }
 }

@@ -375,6 +375,19 @@ fn numbers_with_gaps_take_memory_that_must_be_there() {
 }
 
 #[test]
+fn an_offer_that_comes_twice_is_answered_once() {
+    let twice = Spoiled::of("twice", false, false);
+    fs::write(twice.scratch.0.join("small"), b"there").unwrap();
+    let item = Item { entry: file("small", 5), digest: digest::whole(b"there"), content: &[] };
+    let offer = Pack { pack: 7, items: vec![item] };
+    (0..2).for_each(|_| twice.receiving.on_offer(&offer).unwrap());
+    let [event] = &twice.receiving.take_events()[..] else { panic!("one name, once") };
+    assert!(event.path == "small" && event.what == Became::Same, "{event:?}");
+    let said = twice.receiving.take_messages();
+    assert_eq!(said.iter().filter(|message| matches!(message, Copy::Wanted { .. })).count(), 1);
+}
+
+#[test]
 fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
     let deaf = Spoiled::of("deaf", false, false);
     let wait = || {
@@ -387,9 +400,10 @@ fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
     };
     let waits = |over: &Receiver<()>| over.recv_timeout(Duration::from_millis(50)).is_err();
     let entry = Entry { kind: Kind::Directory, ..file("none", 0) };
-    let offer = Pack { pack: 7, items: vec![Item { entry, digest: Digest::default(), content: &[] }] };
+    let items = vec![Item { entry, digest: Digest::default(), content: &[] }];
     let again = || (0..60_000).for_each(|index| deaf.receiving.on_again(0, index));
-    let offered = || (0..30_000).for_each(|_| deaf.receiving.on_offer(&offer));
+    let offer = |pack| deaf.receiving.on_offer(&Pack { pack, items: items.clone() }).unwrap();
+    let offered = || (0..30_000).for_each(offer);
     wait().recv().unwrap();
     for fill in [&again as &dyn Fn(), &offered] {
         fill();

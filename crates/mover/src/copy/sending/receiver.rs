@@ -29,7 +29,7 @@ impl Sending {
                 state.schedule.on_proven(file, blocks, last);
             }
             Copy::Wanted { pack, runs, last } => {
-                state.on_wanted(pack, &runs, last, self.manner.report);
+                state.on_wanted(pack, &runs, last, self.manner.report)?;
                 state.settle_total();
             }
             Copy::Stored(files) => {
@@ -100,13 +100,21 @@ impl State {
     }
 
     /// The receiver wants these of an offer, and has the others.
-    fn on_wanted(&mut self, offer: u32, runs: &[(u32, u32)], last: bool, report: bool) {
+    fn on_wanted(
+        &mut self,
+        offer: u32,
+        runs: &[(u32, u32)],
+        last: bool,
+        report: bool,
+    ) -> Result<(), CopyError> {
         let Some(planned) = self.packs.get(&offer).filter(|planned| planned.offer).map(Arc::clone) else {
-            return;
+            return Ok(());
         };
-        planned.want(runs);
+        if !planned.want(runs) {
+            return Err(CopyError::OutOfPlace { what: "items of an offer that it has not" });
+        }
         if !last {
-            return;
+            return Ok(());
         }
         self.packs.remove(&offer);
         self.schedule.on_acknowledged(Unit::Pack(offer));
@@ -126,6 +134,7 @@ impl State {
             self.packs.insert(number, Arc::new(wanted));
             self.schedule.on_pack(number);
         }
+        Ok(())
     }
 
     fn on_rejected(&mut self, of: Rejected, reason: String, report: bool) {

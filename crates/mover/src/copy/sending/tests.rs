@@ -115,3 +115,50 @@ fn that_all_was_sent_is_said_behind_all_that_lacks() {
     assert_eq!(sending.take_messages().len(), 1);
     assert!(sending.has_sent_all());
 }
+
+#[test]
+fn what_is_wanted_of_an_offer_is_of_it_and_in_order() {
+    let sending = sending(manner(None));
+    let names = ["a", "b", "c"].map(|name| (file(name, 5), None));
+    let offer = |wanted: &[(u32, u32)]| {
+        sending.supply_pack(Planned::new(names.to_vec()), true);
+        let number = sending.state().supply.pack_numbers - 1;
+        sending.on_message(Copy::Wanted { pack: number, runs: wanted.to_vec(), last: true })
+    };
+    for right in [&[(0, 1), (2, 1)][..], &[(0, 3)], &[]] {
+        offer(right).unwrap();
+    }
+    for wrong in [&[(0, 4)][..], &[(2, u32::MAX)], &[(1, 1), (0, 1)], &[(0, 2), (1, 1)], &[(3, 1)], &[(1, 0)]]
+    {
+        assert!(matches!(offer(wrong), Err(CopyError::OutOfPlace { .. })), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_walk_waits_until_somebody_hears_what_it_says() {
+    let sending = sending(manner(None));
+    let lacks = |number: usize| {
+        let what = Became::Failed("gone".to_owned());
+        sending.supply_lacks(FileEvent { path: number.to_string(), bytes: 0, digest: None, what });
+    };
+    (0..=MOST_UNHEARD).for_each(lacks);
+    let its = Arc::clone(&sending);
+    let waiting = thread::spawn(move || (its.wait_for_room(), its.wait_for_room()));
+    thread::sleep(Duration::from_millis(50));
+    assert!(!waiting.is_finished());
+    assert_eq!(sending.take_messages().len(), MOST_UNHEARD + 1);
+    assert_eq!(waiting.join().unwrap(), (true, true));
+    (0..=MOST_UNHEARD).for_each(lacks);
+    let its = Arc::clone(&sending);
+    let waiting = thread::spawn(move || its.wait_for_room());
+    sending.abort(None);
+    assert!(!waiting.join().unwrap() && sending.is_over());
+}
+
+#[test]
+fn an_item_that_two_connections_cannot_read_fails_once() {
+    let planned = Planned::new(vec![(file("a", 5), None), (file("b", 5), None)]);
+    assert!(planned.fail(1) && !planned.fail(1));
+    planned.on_read(vec![Some(Digest::default()); 2]);
+    assert!(planned.failed(1) && !planned.failed(0), "whoever read it first has said so");
+}

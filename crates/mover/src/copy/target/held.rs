@@ -6,7 +6,7 @@ use std::io;
 
 use farlink_flow::digest::BlockHasher;
 use farlink_host::beneath::{Node, status_of};
-use farlink_host::sparse;
+use farlink_host::{disk, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 
 use super::placing::Place;
@@ -36,6 +36,10 @@ impl Target {
         }
         let file = place.directory.open_read(&place.name).ok()?;
         let same = status_of(&file).is_ok_and(|opened| opened.is_same_file(&status));
+        if self.options.read_back {
+            // What is proven to be the same is what the disk has.
+            disk::forget(&file).ok()?;
+        }
         same.then_some(Held { file, place, size, block_bytes })
     }
 
@@ -115,6 +119,11 @@ impl Held {
             end(index, hasher.finish())?;
         }
         Ok(())
+    }
+
+    /// Somebody else writes it.
+    pub(in crate::copy) fn changed(&self) -> TargetError {
+        TargetError::of("copy", &self.place.shown, io::Error::other("it was changed while it was compared"))
     }
 
     /// What was begun with it was given up.

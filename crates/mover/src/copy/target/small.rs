@@ -74,6 +74,9 @@ impl Target {
                 return Ok(false);
             }
             let file = place.directory.open_read(&place.name)?;
+            if self.options.read_back {
+                disk::forget(&file)?;
+            }
             if !status_of(&file)?.is_same_file(&status) || content_digest(&file)? != digest {
                 return Ok(false);
             }
