@@ -60,14 +60,16 @@ def medians(runs: Sequence[Run], key: str) -> list[float]:
     return sorted(float(run[key]) for run in runs if key in run)
 
 
-def shown(values: Sequence[float], scale: float = 1.0, digits: int = 1) -> str:
-    """A median, and the range where there are several."""
+def shown(values: Sequence[float], scale: float = 1.0, digits: int = 1, runs: int | None = None) -> str:
+    """A median, the range where there are several, and how many of the runs have no value."""
+    runs = len(values) if runs is None else runs
+    failed = f"{runs - len(values)} of {runs} failed"
     if not values:
-        return "failed"
-    middle = f"{statistics.median(values) * scale:.{digits}f}"
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({values[0] * scale:.{digits}f}-{values[-1] * scale:.{digits}f})"
+        return failed if runs > 1 else "failed"
+    said = f"{statistics.median(values) * scale:.{digits}f}"
+    if len(values) > 1:
+        said += f" ({values[0] * scale:.{digits}f}-{values[-1] * scale:.{digits}f})"
+    return said if len(values) == runs else f"{said}, {failed}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class Exchange:
             means = [
                 [statistics.mean(run[str(size)]) for run in runs if str(size) in run] for size in self.sizes
             ]
-            lines[key] = [shown(sorted(each), 1e3, self.digits) for each in means]
+            lines[key] = [shown(sorted(each), 1e3, self.digits, len(runs)) for each in means]
         for rtt in {rtt for rtt, _, _ in found}:
             limits = (rtt / 2 + size * 8 / RATE_BPS / GOODPUT * 1e3 for size in self.sizes)
             lines[rtt, 0, "*the limit, τ/2 + B/C*"] = [f"{each:.{self.digits}f}" for each in limits]
@@ -205,7 +207,8 @@ def compared(runs: Sequence[Run], key: str, unit: str, digits: int) -> str:
                 if values and first and way != ways[0]
                 else ""
             )
-            cells.append(shown(values, 1.0, digits) + ratio if found.get(way) else "–")
+            own = found.get(way, [])
+            cells.append(shown(values, 1.0, digits, len(own)) + ratio if own else "–")
         lines.append([case, *cells])
     return page.table(["case", *(f"{way}, {unit}" if way == ways[0] else way for way in ways)], lines)
 
@@ -239,9 +242,8 @@ class PingPong:
         lines = []
         for way in dict.fromkeys(run["contender"] for run in runs):
             own = [run for run in runs if run["contender"] == way]
-            lines.append(
-                [way, shown(medians(own, "latency"), 1e6, 2), shown(medians(own, "bandwidth"), 1e-9, 2)]
-            )
+            figures = (("latency", 1e6), ("bandwidth", 1e-9))
+            lines.append([way, *(shown(medians(own, key), scale, 2, len(own)) for key, scale in figures)])
         return page.table(["over", "8 B, µs one way", "1 MiB, GB/s"], lines)
 
 

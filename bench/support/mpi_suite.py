@@ -91,11 +91,18 @@ def tried(way: Way, runner: Path, module: str) -> tuple[int, set[str]]:
         )
     except subprocess.TimeoutExpired:
         return 0, {f"{module} (did not end)"}
-    said = done.stdout + done.stderr
+    return judged(module, done.returncode, done.stdout + done.stderr)
+
+
+def judged(module: str, code: int, said: str) -> tuple[int, set[str]]:
+    """As `tried`, of how a module's job ended: a rank may crash behind its last test, or before."""
     counts = [int(each) for each in re.findall(r"Ran (\d+) test", said)]
-    if not counts:
-        return 0, {f"{module} (ended with {done.returncode})"}
-    return sum(counts), set(re.findall(r"^(?:FAIL|ERROR): (\S+ \S+)", said, re.MULTILINE))
+    bad = set(re.findall(r"^(?:FAIL|ERROR): (\S+ \S+)", said, re.MULTILINE))
+    if len(counts) < RANKS:
+        bad.add(f"{module} (of {RANKS} ranks {len(counts)} came to its end)")
+    if code != 0 and not bad:
+        bad.add(f"{module} (ended with {code})")
+    return sum(counts), bad
 
 
 def fetch() -> None:

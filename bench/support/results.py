@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import hashlib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support import page
+from support.connection import FARLINK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 Run = dict[str, Any]
+
+
+@functools.cache
+def build() -> str:
+    """A short digest of the program and of the provider that are measured."""
+    found = hashlib.blake2b(digest_size=8)
+    program = Path(FARLINK)
+    for file in (program, program.with_name("libfarlink_fi.so")):
+        if file.exists():
+            found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +51,10 @@ class Results:
         return any(run["repetition"] == repetition for run in self.of(row, name))
 
     def add(self, run: Run) -> None:
-        """Keeps one more."""
+        """Keeps one more, and of which build it is."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
-            file.write(json.dumps(run) + "\n")
+            file.write(json.dumps(run | {"build": build()}) + "\n")
 
     def forget(self, rows: Sequence[str]) -> None:
         """Drops what was measured of these rows."""
@@ -56,8 +70,15 @@ class Results:
 
     @property
     def machine(self) -> str:
-        """The machine that they were measured on; this one where there are none."""
-        return self._machine.read_text() if self._machine.exists() else page.machine()
+        """The machine that they were measured on, or this one, and which rows are of several builds."""
+        machine = self._machine.read_text() if self._machine.exists() else page.machine()
+        builds: dict[str, set[str]] = {}
+        for run in self.read():
+            builds.setdefault(run["row"], set()).add(run.get("build", ""))
+        mixed = [row for row, found in builds.items() if len(found) > 1]
+        return machine + (
+            f"\n- Rows with runs of several builds of Farlink: {', '.join(mixed)}" if mixed else ""
+        )
 
     @property
     def _machine(self) -> Path:

@@ -141,7 +141,7 @@ unsafe extern "C" fn insert(
             return Err(Code::INVALID);
         }
         let errors = if flags & fi::FI_SYNC_ERR == 0 { ptr::null_mut() } else { context.cast::<c_int>() };
-        let mut refused = false;
+        let mut refused = 0;
         for at in 0..count {
             // SAFETY: the application has `count` addresses there.
             let bytes = unsafe { from.cast::<[u8; Address::LEN]>().add(at) };
@@ -154,7 +154,7 @@ unsafe extern "C" fn insert(
                     Err(Code::INVALID)
                 }
             };
-            refused |= inserted.is_err();
+            refused += usize::from(inserted.is_err());
             if !places.is_null() {
                 // SAFETY: where there are numbers, there are `count`.
                 let place = unsafe { places.add(at) };
@@ -168,7 +168,8 @@ unsafe extern "C" fn insert(
                 unsafe { error.write(inserted.err().map_or(0, |code| code.0)) };
             }
         }
-        if refused { Err(Code::INVALID) } else { Ok(count) }
+        // Open MPI takes 0 for a success.
+        if refused > 0 && refused == count { Err(Code::INVALID) } else { Ok(count - refused) }
     })
 }
 
@@ -311,6 +312,12 @@ mod tests {
         let mut places = [0];
         assert_eq!(insert_into(&mut vector, &bytes, &mut places), -fi::FI_EINVAL);
         assert_eq!(places, [NOWHERE]);
+        // Beside others, of which it is told how many there are.
+        let several = [bytes, address(8).encode()].concat();
+        let mut places = [0; 2];
+        assert_eq!(insert_into(&mut vector, &several, &mut places), 1);
+        assert_eq!(places, [NOWHERE, 0]);
+        assert_eq!(insert_into(&mut vector, &[], &mut []), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::bindings::{fi_addr_t, fi_cq_err_entry, fi_ops, fi_ops_cq, fid, fid_cq
 use crate::completion::{Completion, Queue};
 use crate::entry::{Code, counted, done};
 use crate::object::{self, Context, Object};
+use crate::provider::version;
 
 /// One that the application opened.
 #[repr(C)]
@@ -17,6 +18,8 @@ pub(crate) struct CompletionQueue {
     fid: fid_cq,
     queue: Arc<Queue>,
     format: Format,
+    /// Whether its errors have room for what the application says of its memory for more about them.
+    has_size: bool,
 }
 
 /// What is written of each completion: libfabric's structures have the fields of those before them, and more.
@@ -35,7 +38,8 @@ unsafe impl Object for CompletionQueue {
 }
 
 impl CompletionQueue {
-    pub(crate) fn open(attributes: &fi::fi_cq_attr, context: Context) -> Result<Self, Code> {
+    /// Of an application that was built for `version` of the interface.
+    pub(crate) fn open(attributes: &fi::fi_cq_attr, version: u32, context: Context) -> Result<Self, Code> {
         let format = match attributes.format {
             fi::FI_CQ_FORMAT_CONTEXT => Format::Context,
             fi::FI_CQ_FORMAT_MSG => Format::Message,
@@ -47,7 +51,8 @@ impl CompletionQueue {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        Ok(Self { fid: fid_cq { fid, ops: object::table(&TABLE) }, queue: Arc::default(), format })
+        let fid = fid_cq { fid, ops: object::table(&TABLE) };
+        Ok(Self { fid, queue: Arc::default(), format, has_size: version >= WITH_SIZE })
     }
 
     pub(crate) fn queue(&self) -> Arc<Queue> {
@@ -226,7 +231,10 @@ unsafe extern "C" fn read_error(queue: *mut fid_cq, into: *mut fi_cq_err_entry, 
         into.olen = cut;
         into.err = code;
         into.prov_errno = code;
-        // What follows is the application's, and longer in later versions.
+        // There is nothing more about it (fi_cq(3), err_data_size). What follows is the application's, and longer in later versions.
+        if queue.has_size {
+            into.err_data_size = 0;
+        }
         Ok(1)
     })
 }
@@ -283,9 +291,16 @@ unsafe fn tell(error: c_int, to: *mut c_char, room: usize) -> *const c_char {
     told.as_ptr()
 }
 
+/// The first version whose errors have the size of more about them.
+const WITH_SIZE: u32 = version(1, 5);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn opened(version: u32) -> CompletionQueue {
+        CompletionQueue::open(&fi::fi_cq_attr::default(), version, Context(ptr::null_mut())).unwrap()
+    }
 
     #[test]
     fn each_format_has_what_it_should() {
@@ -293,7 +308,7 @@ mod tests {
             [fi::FI_CQ_FORMAT_CONTEXT, fi::FI_CQ_FORMAT_MSG, fi::FI_CQ_FORMAT_DATA, fi::FI_CQ_FORMAT_TAGGED];
         for (format, words) in formats.into_iter().zip([1, 3, 5, 6]) {
             let attributes = fi::fi_cq_attr { format, ..Default::default() };
-            let queue = CompletionQueue::open(&attributes, Context(ptr::null_mut())).unwrap();
+            let queue = CompletionQueue::open(&attributes, WITH_SIZE, Context(ptr::null_mut())).unwrap();
             let context = Context(ptr::without_provenance_mut(1));
             for _ in 0..2 {
                 queue.queue.push(Completion { len: 3, data: 5, tag: 6, ..Completion::of(context, 2) });
@@ -310,24 +325,26 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_was_cut_and_keeps_what_is_the_application_s() {
-        let queue = CompletionQueue::open(&fi::fi_cq_attr::default(), Context(ptr::null_mut())).unwrap();
+    fn an_error_says_what_was_cut_and_that_there_is_no_more_where_there_is_room_for_that() {
         let completion = Completion { data: 3, tag: 4, ..Completion::of(Context(ptr::null_mut()), 0) };
         let fault = crate::completion::Fault { code: Code::TRUNCATED, cut: 7 };
-        queue.queue.push(Completion { fault: Some(fault), ..completion });
-        let mut entry = fi_cq_err_entry { err_data_size: 11, ..Default::default() };
-        let fid = (&raw const queue).cast_mut().cast();
-        // SAFETY: both are there.
-        assert_eq!(unsafe { read_error(fid, &raw mut entry, 0) }, 1);
-        assert_eq!((entry.err, entry.olen, entry.data, entry.tag), (Code::TRUNCATED.0, 7, 3, 4));
-        assert_eq!(entry.err_data_size, 11);
-        // SAFETY: both are there.
-        assert_eq!(unsafe { read_error(fid, &raw mut entry, 0) }, -(fi::FI_EAGAIN as isize));
+        for (version, size) in [(WITH_SIZE, 0), (WITH_SIZE - 1, 11)] {
+            let queue = opened(version);
+            queue.queue.push(Completion { fault: Some(fault), ..completion });
+            let mut entry = fi_cq_err_entry { err_data_size: 11, ..Default::default() };
+            let fid = (&raw const queue).cast_mut().cast();
+            // SAFETY: both are there.
+            assert_eq!(unsafe { read_error(fid, &raw mut entry, 0) }, 1);
+            assert_eq!((entry.err, entry.olen, entry.data, entry.tag), (Code::TRUNCATED.0, 7, 3, 4));
+            assert_eq!(entry.err_data_size, size);
+            // SAFETY: both are there.
+            assert_eq!(unsafe { read_error(fid, &raw mut entry, 0) }, -(fi::FI_EAGAIN as isize));
+        }
     }
 
     #[test]
     fn a_wait_is_over_in_time_and_when_it_is_interrupted() {
-        let queue = CompletionQueue::open(&fi::fi_cq_attr::default(), Context(ptr::null_mut())).unwrap();
+        let queue = opened(WITH_SIZE);
         let mut room = [0_u64; 6];
         // SAFETY: there is room for one.
         let mut wait = |timeout| unsafe { queue.wait(room.as_mut_ptr().cast(), 1, ptr::null_mut(), timeout) };

@@ -17,6 +17,8 @@ use crate::registration;
 #[repr(C)]
 pub(crate) struct Domain {
     fid: fid_domain,
+    /// The version of the interface that the application was built for.
+    version: u32,
 }
 
 // SAFETY: as the trait wants it.
@@ -26,9 +28,10 @@ unsafe impl Object for Domain {
 }
 
 impl Domain {
-    pub(crate) fn new(context: Context) -> Self {
+    pub(crate) fn new(context: Context, version: u32) -> Self {
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        Self { fid: fid_domain { fid, ops: object::table(&TABLE), mr: object::table(&registration::TABLE) } }
+        let fid = fid_domain { fid, ops: object::table(&TABLE), mr: object::table(&registration::TABLE) };
+        Self { fid, version }
     }
 }
 
@@ -70,15 +73,17 @@ unsafe extern "C" fn address_vector(
 }
 
 unsafe extern "C" fn completion_queue(
-    _domain: *mut fid_domain,
+    domain: *mut fid_domain,
     attributes: *mut fi::fi_cq_attr,
     queue: *mut *mut fi::fid_cq,
     context: *mut c_void,
 ) -> c_int {
     done(|| {
+        // SAFETY: what the application opened and did not close.
+        let version = unsafe { Domain::of(domain) }?.version;
         // SAFETY: the application's, for the call.
         let attributes = unsafe { attributes.as_ref() }.copied().unwrap_or_default();
-        CompletionQueue::open(&attributes, Context(context))?.hand_over(queue)
+        CompletionQueue::open(&attributes, version, Context(context))?.hand_over(queue)
     })
 }
 

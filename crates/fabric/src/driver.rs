@@ -166,33 +166,47 @@ impl Driver {
     /// What the progress thread does until it is to stop.
     pub(crate) fn drive(&self) -> Result<(), Code> {
         while !self.stopping.load(Ordering::Acquire) {
-            if self.attended.swap(false, Ordering::Relaxed) && !self.owes() {
-                // The application drives. Who would help it now would be in its way.
-                self.sleep(&[], Some(NAP));
-                continue;
-            }
-            let time = {
-                let mut engine = lock(&self.engine)?;
-                let now = monotonic();
-                engine.counts.rounds_of_thread += 1;
-                engine.progress(now);
-                let deadline = engine.deadline(now);
-                if deadline.is_some_and(|deadline| deadline <= now) || !engine.prepare_sleep() {
-                    continue;
-                }
-                self.asleep.store(true, Ordering::Relaxed);
-                deadline.map(|deadline| deadline.since(now))
-            };
-            self.sleep(&self.watched, time);
-            self.asleep.store(false, Ordering::Relaxed);
-            lock(&self.engine)?.woken();
+            self.take_turn()?;
         }
         Ok(())
     }
 
-    /// Whether something is to leave that the application's call did not let out: it may compute with what it was told, and not call again.
-    fn owes(&self) -> bool {
-        self.engine.try_lock().is_ok_and(|engine| engine.owes())
+    fn take_turn(&self) -> Result<(), Code> {
+        if self.attended.swap(false, Ordering::Relaxed) {
+            // The application drives. Who would help it now would be in its way.
+            self.let_out_owed();
+            self.sleep(&[], Some(NAP));
+            return Ok(());
+        }
+        let time = {
+            let mut engine = lock(&self.engine)?;
+            let now = monotonic();
+            engine.counts.rounds_of_thread += 1;
+            engine.progress(now);
+            let deadline = engine.deadline(now);
+            if deadline.is_some_and(|deadline| deadline <= now) || !engine.prepare_sleep() {
+                return Ok(());
+            }
+            self.asleep.store(true, Ordering::Relaxed);
+            deadline.map(|deadline| deadline.since(now))
+        };
+        self.sleep(&self.watched, time);
+        self.asleep.store(false, Ordering::Relaxed);
+        lock(&self.engine)?.woken();
+        Ok(())
+    }
+
+    /// Lets out what has waited long enough for the application's next words: it may compute with what it was told, and not call again.
+    fn let_out_owed(&self) {
+        // Who has the lock drives. Behind one that panicked with it, the next turn ends.
+        if let Ok(mut engine) = self.engine.try_lock()
+            && engine.owes()
+        {
+            let now = monotonic();
+            if !engine.may_wait(now) {
+                engine.put_out(now);
+            }
+        }
     }
 
     /// Ends [`drive`](Self::drive).
@@ -317,3 +331,6 @@ const LINGER: Nanos = Nanos(10_000_000_000);
 
 /// Bytes that the kernel is asked to keep, in either direction: what comes at 10 Gb/s in 6 ms, in which somebody looks.
 const SOCKET_BUFFER: u32 = 8 << 20;
+
+#[cfg(test)]
+mod tests;

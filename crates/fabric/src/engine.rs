@@ -53,6 +53,8 @@ pub(crate) struct Engine {
     /// When the socket was looked at, and whether there was something.
     looked: Nanos,
     busy: bool,
+    /// Whether it may have copied so much that time passed meanwhile, of which what leaves is to know: by that round trips are measured.
+    worked: bool,
     /// When something came from another host.
     heard: Nanos,
     pub(crate) counts: Counts,
@@ -77,6 +79,7 @@ impl Engine {
             taken: Nanos::ZERO,
             looked: Nanos::ZERO,
             busy: false,
+            worked: false,
             heard: now,
             counts: Counts::default(),
         }
@@ -134,6 +137,7 @@ impl Engine {
         let multi = incoming.several.then_some(least);
         let receive = self.wish(incoming, multi)?;
         self.endpoint.receive(now, receive, &mut self.operations);
+        self.worked = true;
         Ok(())
     }
 
@@ -142,6 +146,7 @@ impl Engine {
         let claim = self.claims.remove(&incoming.context).ok_or(Code::INVALID)?;
         let receive = self.wish(incoming, None)?;
         self.endpoint.receive_claimed(now, claim, receive, &mut self.operations);
+        self.worked = true;
         Ok(())
     }
 
@@ -236,12 +241,13 @@ impl Engine {
         }
     }
 
-    /// Whether nothing but acknowledgements is to leave, and these not yet.
+    /// Whether nothing but acknowledgements is to leave, and these not yet, for nobody waits for them.
     pub(crate) fn may_wait(&self, now: Nanos) -> bool {
         self.owes_until.is_some_and(|until| now < until)
             && self.held.is_none()
             && !self.goes_on
             && !self.endpoint.has_to_say()
+            && !self.endpoint.must_acknowledge()
             && self.endpoint.deadline().is_none_or(|deadline| deadline > now)
     }
 
@@ -258,9 +264,10 @@ impl Engine {
         if self.busy || is_alone || now.since(self.looked) >= LOOK_EVERY {
             self.looked = now;
             self.busy = self.hear(now);
+            self.worked |= self.busy;
         }
         if let Some(nearby) = &mut self.nearby {
-            nearby.take_in(now, &mut self.endpoint, &mut self.operations);
+            self.worked |= nearby.take_in(now, &mut self.endpoint, &mut self.operations);
         }
         if self.endpoint.deadline().is_some_and(|deadline| deadline <= now) {
             self.endpoint.on_time(now);
@@ -280,7 +287,7 @@ impl Engine {
     pub(crate) fn put_out(&mut self, now: Nanos) {
         self.owes_until = None;
         self.tell_all();
-        self.transmit();
+        self.transmit(now);
         if let Some(nearby) = &mut self.nearby {
             nearby.put_out(now, &mut self.endpoint, &mut self.operations);
         }
@@ -382,7 +389,8 @@ impl Engine {
         came
     }
 
-    fn transmit(&mut self) {
+    fn transmit(&mut self, now: Nanos) {
+        let mut now = if std::mem::take(&mut self.worked) { monotonic() } else { now };
         self.goes_on = false;
         if let Some((transmit, len)) = self.held.take() {
             self.transmit_one(transmit, len);
@@ -391,9 +399,10 @@ impl Engine {
             if self.held.is_some() {
                 return;
             }
-            let next = self.endpoint.poll_transmit(monotonic(), &mut self.outgoing, &mut self.operations);
+            let next = self.endpoint.poll_transmit(now, &mut self.outgoing, &mut self.operations);
             let Some((transmit, len)) = next else { return };
             self.transmit_one(transmit, len);
+            now = monotonic();
         }
         self.goes_on = self.held.is_none();
     }

@@ -50,12 +50,16 @@ unsafe extern "C" fn close(of: *mut fid) -> c_int {
 }
 
 unsafe extern "C" fn domain(
-    _fabric: *mut fid_fabric,
+    fabric: *mut fid_fabric,
     _info: *mut fi_info,
     domain: *mut *mut fid_domain,
     context: *mut c_void,
 ) -> c_int {
-    done(|| Domain::new(Context(context)).hand_over(domain))
+    done(|| {
+        // SAFETY: what the application opened and did not close.
+        let version = unsafe { Fabric::of(fabric) }?.fid.api_version;
+        Domain::new(Context(context), version).hand_over(domain)
+    })
 }
 
 unsafe extern "C" fn event_queue(

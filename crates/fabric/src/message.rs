@@ -12,6 +12,9 @@ use crate::memory::Parts;
 use crate::object::{Context, Object as _};
 use crate::post::{Notice, Outgoing};
 
+/// What is asked of messages with tags alone (fi_tagged(3)): taken for a receive, it would take a message that is to wait.
+const QUESTIONS: u64 = fi::FI_PEEK | fi::FI_CLAIM | fi::FI_DISCARD;
+
 /// What an endpoint has for it.
 pub(crate) static TABLE: fi_ops_msg = fi_ops_msg {
     size: size_of::<fi_ops_msg>(),
@@ -68,6 +71,9 @@ unsafe extern "C" fn receive_described(endpoint: *mut fid_ep, message: *const fi
         let endpoint = unsafe { Endpoint::of(endpoint) }?;
         // SAFETY: the application's, for the call.
         let message = unsafe { message.as_ref() }.ok_or(Code::INVALID)?;
+        if flags & QUESTIONS != 0 {
+            return Err(Code::BAD_FLAGS);
+        }
         // SAFETY: the application lends it until the completion.
         let parts = unsafe { Parts::listed(message.msg_iov, message.iov_count) }?;
         endpoint.receive(message.addr, Wanted::Untagged, parts, Context(message.context), flags)

@@ -57,8 +57,9 @@ impl Nearby {
         self.neighbours.as_fd().try_clone_to_owned()
     }
 
-    /// Hands to the machine what neighbours said.
-    pub(crate) fn take_in(&mut self, now: Nanos, endpoint: &mut Endpoint, memory: &mut Operations) {
+    /// Hands to the machine what neighbours said: whether they said anything.
+    pub(crate) fn take_in(&mut self, now: Nanos, endpoint: &mut Endpoint, memory: &mut Operations) -> bool {
+        let mut came = false;
         // Who is gone may have knocked, and spoken, before.
         if now.since(self.attended) >= ATTEND_EVERY || !self.gone.is_empty() {
             self.attended = now;
@@ -75,6 +76,7 @@ impl Nearby {
                 endpoint.on_frames(now, from, frames, memory);
             }
             if let Some(from) = peer {
+                came = true;
                 reader.release();
                 // It was given up, and lives: it is to know.
                 if endpoint.failure(from).is_some() {
@@ -100,6 +102,7 @@ impl Nearby {
             self.readers.remove(&id);
             endpoint.on_gone(now, peer);
         }
+        came
     }
 
     /// Lets out what the machine has for neighbours.

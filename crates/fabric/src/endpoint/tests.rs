@@ -12,6 +12,8 @@ use crate::bindings::{fi_cq_tagged_entry, fid_av, fid_cq};
 use crate::settings::Settings;
 use crate::tagged;
 
+mod operations;
+
 /// An endpoint, and what is bound to it.
 struct Side {
     endpoint: *mut fid_ep,
@@ -54,7 +56,7 @@ impl Side {
         let flags = fi::FI_COMPLETION | flags;
         Endpoint::over(driver, fi::FI_TAGGED, flags, flags, none).hand_over(&raw mut endpoint).unwrap();
         AddressVector::open(&Default::default(), none).unwrap().hand_over(&raw mut vector).unwrap();
-        CompletionQueue::open(&Default::default(), none).unwrap().hand_over(&raw mut queue).unwrap();
+        CompletionQueue::open(&Default::default(), 0, none).unwrap().hand_over(&raw mut queue).unwrap();
         let ended = (0..=2 * THREADS * EACH).map(|_| AtomicU32::new(0)).collect();
         for (to, flags) in [(vector.cast(), 0), (queue.cast(), fi::FI_TRANSMIT | fi::FI_RECV)] {
             // SAFETY: both were opened just now.

@@ -63,7 +63,7 @@ fn nobody_sleeps_on_what_may_leave() {
     assert_eq!((engine.counts.runs_out, engine.deadline(now)), (RUNS_AT_ONCE as u64, Some(now)));
     // Until all has left.
     while engine.deadline(now) == Some(now) {
-        engine.put_out(now);
+        engine.put_out(monotonic());
     }
     assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
 }
@@ -104,7 +104,7 @@ fn acknowledgements_wait_a_moment_for_what_is_said_next() {
         } else {
             send(&mut engine, identity(1, there), &bytes);
             assert!(!engine.may_wait(now));
-            engine.put_out(now);
+            engine.put_out(monotonic());
             assert!(engine.counts.datagrams_out - datagrams > engine.counts.runs_out - runs);
         }
         assert!(!engine.owes());
@@ -188,4 +188,30 @@ fn all_peers_are_told_farewell() {
         told += datagrams.filter(|datagram| datagram[1] == About::Farewell as u8).count();
     }
     assert_eq!(told, count);
+}
+
+#[test]
+fn an_acknowledgement_that_tells_of_a_gap_does_not_wait() {
+    let (bytes, mut buffer) = ([7; 8], vec![0; MOST_AT_ONCE]);
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let here = engine.datagrams.address();
+    let now = monotonic();
+    for (number, is_lost) in [false, true, false].into_iter().enumerate() {
+        send(&mut other, identity(0, here), &bytes);
+        other.put_out(monotonic());
+        let (runs, datagrams) = (engine.counts.runs_out, engine.counts.datagrams_in);
+        if is_lost {
+            while engine.datagrams.receive(&mut buffer).unwrap().is_none() {}
+            continue;
+        }
+        while engine.counts.datagrams_in == datagrams {
+            // As if it had been told of something.
+            engine.owes_until = Some(monotonic().after(Nanos(60_000_000_000)));
+            engine.looked = Nanos::ZERO;
+            engine.attend(now);
+        }
+        assert_eq!((engine.owes(), engine.counts.runs_out - runs), (number == 0, u64::from(number > 0)));
+        engine.put_out(now);
+    }
 }

@@ -535,6 +535,12 @@ impl Endpoint {
         !self.talking.is_empty() || self.contexts.has_active() || self.neighbours.has_talking()
     }
 
+    /// Whether an acknowledgement is to leave without which its sender does not go on.
+    #[must_use]
+    pub fn must_acknowledge(&self) -> bool {
+        self.responders.must_acknowledge()
+    }
+
     /// Whether an operation ended.
     #[must_use]
     pub fn has_completions(&self) -> bool {

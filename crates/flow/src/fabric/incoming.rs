@@ -6,7 +6,7 @@ use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, Parity, TAG};
 use farlink_wire::quantity::Nanos;
 
 use super::operation::EndpointId;
-use super::outgoing::{MOST_KEPT, MOST_PIECES, NO_GROUP};
+use super::outgoing::{MOST_KEPT, MOST_PIECES, NO_GROUP, REORDERED};
 use super::parity::{self, Piece};
 use super::seal::{Cipher, Direction};
 
@@ -31,6 +31,8 @@ pub struct Incoming {
     kept_group: u32,
     parities: BTreeMap<u32, Vec<(Parity, Vec<u8>)>>,
     owes: bool,
+    /// Whether the peer said that it is there since it was last answered.
+    asked: bool,
     /// What came that an acknowledgement has no room for together with what came later.
     unsaid: VecDeque<Vec<(u64, u64)>>,
     highest_at: Nanos,
@@ -54,6 +56,7 @@ impl Incoming {
             kept_group: NO_GROUP,
             parities: BTreeMap::new(),
             owes: false,
+            asked: false,
             unsaid: VecDeque::new(),
             highest_at: now,
             heard: now,
@@ -120,6 +123,7 @@ impl Incoming {
         }
         self.heard = now;
         self.owes |= !matches!(clear.about, About::Disconnect | About::Farewell);
+        self.asked |= clear.about == About::Connect;
     }
 
     /// A piece came: whether it is the next one, so that its frames may be taken at once, and [`Self::on_taken`] called.
@@ -244,6 +248,7 @@ impl Incoming {
         }
         let unsaid = self.unsaid.pop_front();
         self.owes = unsaid.is_some();
+        self.asked = false;
         let runs = unsaid.unwrap_or_else(|| self.numbers.say());
         self.forget();
         let delay_us = u32::try_from(now.since(self.highest_at).0 / 1000).unwrap_or(u32::MAX);
@@ -267,6 +272,12 @@ impl Incoming {
     pub const fn owes(&self) -> bool {
         self.owes
     }
+
+    /// Whether the sender goes on only when it has the acknowledgement that is owed: it waits to be admitted, or has something to repair.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.owes && (self.asked || self.numbers.tells_of_loss())
+    }
 }
 
 /// Numbers of datagrams that came, as runs: of what is older than the oldest run all is taken to have come.
@@ -277,6 +288,8 @@ struct Numbers {
     forgotten: u64,
     /// Runs that have begun since they were last said.
     begun: usize,
+    /// One past the highest that was said.
+    said: u64,
 }
 
 impl Numbers {
@@ -314,9 +327,16 @@ impl Numbers {
         self.runs.len() >= Ack::RUNS && self.begun >= Ack::RUNS - 1
     }
 
+    /// Whether the sender, told of them, takes something for lost that it did not before: until there are enough behind a gap, each may be
+    /// what it lacks.
+    fn tells_of_loss(&self) -> bool {
+        self.runs.front().is_some_and(|(first, _)| *first > 0 && self.said < *first + REORDERED)
+    }
+
     /// The runs, which are said now.
     fn say(&mut self) -> Vec<(u64, u64)> {
         self.begun = 0;
+        self.said = self.runs.front().map_or(0, |(_, end)| *end);
         self.runs()
     }
 
@@ -351,5 +371,21 @@ mod tests {
             prop_assert_eq!(flat, sorted);
             prop_assert!(numbers.runs().windows(2).all(|pair| pair[0].0 > pair[1].1));
         }
+    }
+
+    #[test]
+    fn a_gap_is_told_of_until_its_repair_has_begun() {
+        let mut numbers = Numbers::default();
+        let mut told = |number| {
+            numbers.insert(number);
+            let told = numbers.tells_of_loss();
+            numbers.say();
+            told
+        };
+        assert_eq!([0, 1, 2].map(&mut told), [false; 3]);
+        // With the third behind it the sender knows; what was lost comes under another number.
+        assert_eq!([4, 5, 6, 7, 8].map(&mut told), [true, true, true, false, false]);
+        // What was late comes after all.
+        assert_eq!([10, 9, 11].map(&mut told), [true, false, false]);
     }
 }

@@ -564,7 +564,7 @@ pub const MOST_KEPT: usize = 4 * MOST_WINDOW as usize;
 const GROUP: u32 = 64;
 
 /// Datagrams that overtake another without its being taken for lost (RFC 9002, 6.1.1).
-const REORDERED: u64 = 3;
+pub(super) const REORDERED: u64 = 3;
 
 /// Pieces that go again where nothing was heard (RFC 9002, 6.2.4).
 const PROBES: usize = 2;

@@ -17,7 +17,12 @@ pub struct Piece {
 /// Shards of parity over `pieces`, `of` of them, numbered from 0; nothing where the code has no such numbers.
 pub fn shards<'a>(pieces: impl ExactSizeIterator<Item = &'a Piece> + Clone, of: u16) -> Vec<Vec<u8>> {
     let count = pieces.len();
+    // Of one piece the code gives as many copies: an answer is most often one, and needs no tables for it.
+    let one = pieces.clone().next().filter(|_| count == 1);
     let size = pieces.clone().map(|piece| FRONT + piece.frames.len()).max().unwrap_or(0).next_multiple_of(2);
+    if let Some(one) = one {
+        return vec![shard(one, size); of.into()];
+    }
     encode(count, of.into(), pieces.map(|piece| shard(piece, size))).unwrap_or_default()
 }
 
@@ -28,6 +33,9 @@ pub fn rebuild<'a>(
     parities: &[(Parity, Vec<u8>)],
 ) -> Vec<(usize, Piece)> {
     let Some((Parity { of, .. }, first)) = parities.first() else { return Vec::new() };
+    if pieces == 1 {
+        return piece(first).map(|piece| (0, piece)).into_iter().collect();
+    }
     let size = first.len();
     let there = there.filter(|(_, piece)| FRONT + piece.frames.len() <= size);
     let originals = there.map(|(index, piece)| (index, shard(piece, size)));
@@ -109,6 +117,18 @@ mod tests {
                 assert!(rebuilt.iter().all(|(at, piece)| *piece == pieces[*at]));
             }
             assert!(count < 3 || rebuild(count, [].into_iter(), &parities).is_empty());
+        }
+    }
+
+    #[test]
+    fn of_one_piece_there_is_what_the_code_gives() {
+        for (len, of) in [(0, 1), (1, 2), (700, 1), (8900, 4)] {
+            let one = Piece { to: EndpointId(9), frames: (0..len).map(|at| at as u8).collect() };
+            let size = (FRONT + len).next_multiple_of(2);
+            let coded = encode(1, of, [shard(&one, size)]).unwrap();
+            assert_eq!(shards([&one].into_iter(), of as u16), coded);
+            let last = Parity { group: 0, pieces: 1, index: of as u16 - 1, of: of as u16 };
+            assert_eq!(rebuild(1, [].into_iter(), &[(last, coded[of - 1].clone())]), [(0, one)]);
         }
     }
 

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -99,11 +98,11 @@ pub struct Received {
 
 /// What has come to `socket`, which does not block; `None` where nothing has.
 pub(crate) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Received>> {
-    let mut ancillary = cmsg_space!(libc::c_int);
+    let mut ancillary = Ancillary([0; ANCILLARY]);
     let mut parts = [IoSliceMut::new(buffer)];
     let fd = socket.as_raw_fd();
     let got = loop {
-        match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut ancillary), MsgFlags::empty()) {
+        match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut ancillary.0), MsgFlags::empty()) {
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => return Ok(None),
             other => break other?,
@@ -126,6 +125,16 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     // With its scope: an address of the link leads nowhere without.
     Some(SocketAddr::V6((*v6).into()))
 }
+
+/// Where the kernel says how long the packets were that it joined: headers lie as its own do.
+#[repr(align(8))]
+struct Ancillary([u8; ANCILLARY]);
+
+/// Bytes of a header and a number behind it.
+// SAFETY: a number's size, of which it computes another.
+const ANCILLARY: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::c_int>() as libc::c_uint) } as usize;
+
+const _: () = assert!(align_of::<libc::cmsghdr>() <= align_of::<Ancillary>());
 
 /// Bytes that one call may receive: what the kernel joins at most.
 pub const MOST_AT_ONCE: usize = 65_536;

@@ -1,5 +1,6 @@
 //! What goes to other hosts: sending contexts, the paths that they share, and the transport that chooses among them.
 
+use core::cell::Cell;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(super) struct Contexts {
     active: VecDeque<ContextId>,
     /// When the first of those may send that wanted to and might not yet, since [`Self::begin`].
     held_until: Option<Nanos>,
+    /// When one is to ask about something, once that was looked for: whoever polls asks far more often than anything changes.
+    asks_at: Cell<Option<Option<Nanos>>>,
     words: VecDeque<Word>,
     /// By path, how long a context was silent in whose place another is to be opened.
     silences: HashMap<usize, Nanos>,
@@ -104,6 +107,7 @@ impl Contexts {
             pacer: Pacer::new(settings.rate, now),
             active: VecDeque::new(),
             held_until: None,
+            asks_at: Cell::default(),
             words: VecDeque::new(),
             silences: HashMap::new(),
             former: outgoing::Counts::default(),
@@ -120,6 +124,7 @@ impl Contexts {
     }
 
     fn context(&mut self, id: ContextId) -> Option<(&mut Outgoing, &mut Path)> {
+        self.asks_at.take();
         let context = self.places.get_mut(id.0 as usize)?.as_mut()?;
         Some((&mut context.outgoing, &mut self.paths[context.path]))
     }
@@ -166,6 +171,7 @@ impl Contexts {
             self.places.len() - 1
         });
         let id = ContextId(place as u32);
+        self.asks_at.take();
         self.places[place] = Some(context);
         self.by_number.insert(number, id);
         self.most = self.most.max(self.places.iter().flatten().count() as u64);
@@ -188,6 +194,7 @@ impl Contexts {
 
     fn take(&mut self, id: ContextId) -> Option<Context> {
         let mut context = self.places.get_mut(id.0 as usize)?.take()?;
+        self.asks_at.take();
         self.active.retain(|each| *each != id);
         self.by_number.remove(&context.outgoing.route().number);
         self.former += context.outgoing.counts();
@@ -368,6 +375,7 @@ impl Contexts {
 
     pub(super) fn push(&mut self, now: Nanos, id: ContextId, peer: PeerId, piece: Arc<Piece>) {
         self.check(id);
+        self.asks_at.take();
         if let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) {
             let (outgoing, path) = (&mut context.outgoing, &self.paths[context.path]);
             let before = outgoing.kept_bytes();
@@ -431,6 +439,7 @@ impl Contexts {
             return false;
         }
         let (drained, before) = (outgoing.is_drained(), outgoing.kept_bytes());
+        self.asks_at.take();
         let genuine = outgoing.on_ack(now, clear, datagram, path);
         let drains = genuine && !drained && outgoing.is_drained();
         self.kept -= (before - outgoing.kept_bytes()) as u64;
@@ -471,10 +480,16 @@ impl Contexts {
 
     /// When something is to be asked about, or to be sent again.
     pub(super) fn deadline(&self) -> Option<Nanos> {
-        let contexts = self.places.iter().flatten();
-        let asked = contexts.filter_map(|context| context.outgoing.deadline(&self.paths[context.path])).min();
+        let asked = self.asks_at.get().unwrap_or_else(|| self.next_to_ask());
+        debug_assert_eq!(asked, self.next_to_ask(), "what changes it has it looked for again");
+        self.asks_at.set(Some(asked));
         let word = self.next_word().filter(|at| *at > Nanos::ZERO);
         [asked, self.held_until, word].into_iter().flatten().min()
+    }
+
+    fn next_to_ask(&self) -> Option<Nanos> {
+        let contexts = self.places.iter().flatten();
+        contexts.filter_map(|context| context.outgoing.deadline(&self.paths[context.path])).min()
     }
 
     pub(super) fn is_drained(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What comes from other hosts: a receiving context for each peer that sends, from its first datagram until it says that it has done, or
 //! begins another.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use farlink_wire::fabric::datagram::{About, Clear, Connect, Data, Parity};
 use farlink_wire::quantity::Nanos;
@@ -18,8 +18,12 @@ pub(super) struct Responders {
     open: HashMap<EndpointId, Incoming>,
     /// The last context of each peer that had one: an earlier one is a replay.
     last: HashMap<EndpointId, u64>,
+    /// Those that had one before: what it leads them by is wanted elsewhere when it is drained.
+    moving: HashSet<EndpointId>,
     owing: Vec<EndpointId>,
     due: VecDeque<EndpointId>,
+    /// Whether somebody waits for what is due.
+    presses: bool,
     counts: Counts,
 }
 
@@ -54,8 +58,10 @@ impl Responders {
             me,
             open: HashMap::new(),
             last: HashMap::new(),
+            moving: HashSet::new(),
             owing: Vec::new(),
             due: VecDeque::new(),
+            presses: false,
             counts,
         }
     }
@@ -84,7 +90,9 @@ impl Responders {
                 let body = incoming.open(clear, datagram)?;
                 incoming.on_number(now, clear);
                 self.close(source);
-                self.last.insert(source, clear.context);
+                if self.last.insert(source, clear.context).is_some() {
+                    self.moving.insert(source);
+                }
                 self.open.insert(source, incoming);
                 self.counts.opened += 1;
                 self.counts.most = self.counts.most.max(self.open.len() as u64);
@@ -131,7 +139,19 @@ impl Responders {
 
     /// All that had come was given.
     pub(super) fn on_end(&mut self) {
+        self.presses = self.must_acknowledge() || self.owing.iter().any(|source| self.is_waited_for(*source));
         self.due.extend(self.owing.drain(..));
+    }
+
+    /// Whether a sender goes on only when it has what is due: to be admitted, to repair something, or to lead its context elsewhere.
+    fn is_waited_for(&self, source: EndpointId) -> bool {
+        let moves = self.moving.contains(&source);
+        self.open.get(&source).is_some_and(|incoming| incoming.is_waited_for() || moves && incoming.owes())
+    }
+
+    /// Whether an acknowledgement is due that somebody waits for.
+    pub(super) fn must_acknowledge(&self) -> bool {
+        self.presses && !self.due.is_empty()
     }
 
     /// Who is acknowledged next.

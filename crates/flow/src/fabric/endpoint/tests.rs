@@ -328,3 +328,39 @@ fn an_acknowledgement_leaves_with_what_is_said_to_the_same_host() {
         }
     }
 }
+
+#[test]
+fn an_acknowledgement_is_pressing_where_its_sender_goes_on_only_with_it() {
+    // What the first end sends, of which some is lost: whether the other must acknowledge it, and has.
+    let said = |pair: &mut Pair, lost: fn(usize) -> bool| {
+        pair.post(0, 8);
+        pair.drive(0);
+        let flying = std::mem::take(&mut pair.flying).into_sorted_vec();
+        let count = flying.len();
+        for (at, Reverse((when, _, _, mut datagram))) in flying.into_iter().rev().enumerate() {
+            pair.now = when;
+            if !lost(at) {
+                pair.ends[1].on_datagram(when, identity(1).address, &mut datagram, &mut pair.heaps[1]);
+            }
+        }
+        assert!(count > 0);
+        pair.ends[1].on_datagrams_end(pair.now);
+        let pressing = pair.ends[1].must_acknowledge();
+        pair.drive(1);
+        assert!(!pair.ends[1].must_acknowledge());
+        pressing
+    };
+    let all = |_| false;
+    // A context that need not be admitted.
+    let mut pair = Pair::new(Kind::Ud, 0.0);
+    assert!((0..3).all(|_| !said(&mut pair, all)));
+    assert!(!said(&mut pair, |_| true) && said(&mut pair, all));
+    // One that asks; then one that stays, and one that led elsewhere in between.
+    let mut pair = Pair::new(Kind::Dc(dc::Settings::default()), 0.0);
+    assert_eq!([0; 3].map(|_| said(&mut pair, all)), [true, false, false]);
+    pair.step();
+    let open = pair.ends[0].contexts.transport.route(pair.peers[0]);
+    let Routing::Take(context) = open else { panic!("{open:?}") };
+    pair.ends[0].contexts.fail(context);
+    assert_eq!([0; 3].map(|_| said(&mut pair, all)), [true; 3]);
+}

@@ -1,0 +1,68 @@
+use farlink_flow::fabric::operation::{Kind, Wanted};
+
+use super::*;
+use crate::address_vector::Addresses;
+use crate::bindings as fi;
+use crate::completion::Queue;
+use crate::memory::Parts;
+use crate::object::Context;
+use crate::post::{Incoming, Notice, Outgoing};
+
+/// Two that know each other, and that no thread drives.
+fn pair() -> [Arc<Driver>; 2] {
+    let variables = [("FARLINK_TRANSPORT", "ud"), ("FARLINK_SHM", "0"), ("FARLINK_INTERFACE", "lo")];
+    let pair = [0, 1].map(|_| Driver::with(Settings::of(&variables).unwrap()).unwrap());
+    for (driver, other) in pair.iter().zip(pair.iter().rev()) {
+        let addresses = Arc::<Addresses>::default();
+        addresses.insert(*other.address()).unwrap();
+        driver.call(|engine, _| engine.bind_addresses(addresses)).unwrap();
+        let queue = Arc::<Queue>::default();
+        driver.call(|engine, _| engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV)).unwrap();
+        driver.enable().unwrap();
+    }
+    pair
+}
+
+/// Has a message of no bytes go from one to the other, whose application is told of it, and calls until it owes the acknowledgement.
+fn owe(from: &Driver, to: &Driver) {
+    let context = Context(std::ptr::null_mut());
+    // SAFETY: no memory is lent.
+    let parts = || unsafe { Parts::one(std::ptr::null(), 0) }.unwrap();
+    let notice = Notice::Flags(0);
+    let (wanted, kind) = (Wanted::Untagged, Kind::Untagged);
+    let incoming = Incoming { from: None, wanted, parts: parts(), context, notice, several: false };
+    to.want(|engine, now| engine.receive(now, incoming, 0)).unwrap();
+    let outgoing = Outgoing { to: 0, kind, data: None, parts: parts(), context, notice, copied: false };
+    from.post(|engine, now| engine.send(now, outgoing)).unwrap();
+    while !to.engine.lock().unwrap().owes() {
+        to.progress().unwrap();
+    }
+}
+
+#[test]
+fn what_is_owed_leaves_after_a_nap_though_the_application_does_not_call() {
+    let [here, there] = pair();
+    let of = |read: fn(&Engine) -> u64| read(&here.engine.lock().unwrap());
+    let (runs, rounds) =
+        (|| of(|engine| engine.counts.runs_out), || of(|engine| engine.counts.rounds_of_thread));
+    for _ in 0..5 {
+        owe(&there, &here);
+        let before = runs();
+        // The application called a moment ago: nobody drives in its stead, or has its next call wake somebody.
+        here.take_turn().unwrap();
+        assert_eq!(rounds(), 0);
+        assert!(!here.asleep.load(Ordering::Relaxed));
+        // It called since then, and not again when it was long over.
+        here.attend();
+        here.take_turn().unwrap();
+        assert_eq!((rounds(), runs() - before), (0, 1));
+        assert!(!here.engine.lock().unwrap().owes());
+    }
+    owe(&there, &here);
+    let before = runs();
+    here.take_turn().unwrap();
+    // It does not call any more: what is left goes, and the thread sleeps until something comes.
+    here.wake.raise();
+    here.take_turn().unwrap();
+    assert!(rounds() == 1 && runs() > before && !here.engine.lock().unwrap().owes());
+}
