@@ -137,6 +137,31 @@ def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_
     assert (into / other.name).read_bytes() == other.read_bytes()
 
 
+@pytest.mark.parametrize("again", ["small large third fourth", "large fifth sixth seventh"])
+def test_files_whose_names_had_not_come_are_counted_when_a_sender_is_started_again(
+    star: Emulation, tmp_path: Path, again: str
+) -> None:
+    top = tmp_path / "source"
+    for size, name in enumerate(("small", "third", "fourth", "fifth", "sixth", "seventh"), start=1000):
+        file_of(top / name, size)
+    file_of(top / "large", 40_000_000)
+    first = [top / name for name in ("small", "large", "third", "fourth")]
+    with receiver(star, "b", tmp_path / "b") as receiving:
+        with sender(star, *first) as before:
+            while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
+                pass
+            kill(star, "cast send")
+            before.wait()
+        receiving.until("lost")
+        with sender(star, *(top / name for name in again.split())) as after:
+            code, _ = receiving.end()
+            assert after.end()[0] == 0
+        complaints = receiving.complaints()
+    is_same = again.startswith("small")
+    assert code == (0 if is_same else 1)
+    assert ("2 products of a session before: not stored" in complaints) == (not is_same), complaints
+
+
 def test_a_disk_that_is_full_when_small_files_are_whole_leaves_the_others_alone(
     star: Emulation, tmp_path: Path
 ) -> None:

@@ -75,6 +75,16 @@ def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(missing) in refused(*SEND, "--no-auth", str(missing))
 
 
+@pytest.mark.parametrize("sources", [["-", "{source}"], ["{source}", "-"], ["-", "--watch", "{source}"]])
+def test_standard_input_may_not_have_the_name_of_another_source(tmp_path: Path, sources: list[str]) -> None:
+    source = tmp_path / "out.nc"
+    source.mkdir()
+    words = [each.format(source=source) for each in sources]
+    said = refused(*SEND, "--no-auth", "--name", "out.nc", *words)
+    assert len(said.splitlines()) == 1, said
+    assert all(word in said for word in ("standard input", str(source), '"out.nc"', "--name")), said
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     said = refused(*RECEIVE, "--no-auth", "--into", str(tmp_path / "no" / "such"))
     assert str(tmp_path / "no") in said

@@ -197,3 +197,26 @@ def test_who_comes_late_has_the_newest_of_a_name_and_lacks_nothing(star: Emulati
         assert (first.end()[0], sending.end()[0]) == (0, 0)
     assert (said["path"], said["outcome"]) == ("feed/x", "skipped")
     assert files(tmp_path / "c")["feed/x"][0] == (feed / "x").read_bytes()
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_what_waits_for_receivers_does_not_keep_a_watch_from_its_end(
+    star: Emulation, tmp_path: Path, count: int
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with sender(star, options=("--watch", str(feed))) as sending:
+        with receiver(star, "b", tmp_path / "b") as only:
+            file_of(feed / "one", 2_000)
+            assert stored(only) == "feed/one"
+            tell(star, str(tmp_path / "b"), signal.SIGINT)
+            only.wait()
+        sending.until("left")
+        for number in range(count):
+            file_of(feed / str(number), 100)
+        tell(star, "--watch", signal.SIGINT)
+        said = sending.until("reason")
+        status, record = sending.end()
+    assert (said["path"], said["outcome"]) == (str(feed), "failed")
+    assert said["reason"].startswith(f"{count} files ")
+    assert (status, record["outcome"]) == (1, "failed")

@@ -6,9 +6,11 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_host::socket::keep_alive;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
@@ -133,6 +135,7 @@ impl Door {
                     MAIL => {
                         self.outbox.wake.lower();
                         self.deliver(&mut guests, &poller);
+                        self.dismiss(&mut guests, &poller);
                     }
                     key if key >= LISTENERS => {
                         let listener = &self.listeners[(key - LISTENERS) as usize];
@@ -201,6 +204,7 @@ impl Door {
             }
             let open = || {
                 stream.set_nodelay(true)?;
+                keep_alive(&stream, UNASKED, ASKED_EVERY, MOST_ASKED)?;
                 let mut channel = Channel::over_tcp(stream)?;
                 if let Some(config) = &self.config {
                     channel.seal_as_server(Arc::clone(config), &[])?;
@@ -248,7 +252,7 @@ impl Door {
         }
         if guest.has_joined && !self.outbox.is_open(number) {
             // It was given up, and comes back over another connection.
-            return Err("it was silent for too long".to_owned());
+            return Err(GIVEN_UP.to_owned());
         }
         let mut answers = Vec::new();
         while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
@@ -309,6 +313,13 @@ impl Door {
         }
     }
 
+    /// Ends the connections of receivers that the sender's thread has given up: of one whose host has failed nothing comes any more.
+    fn dismiss(&self, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
+        for number in self.outbox.closed() {
+            self.show_out(number, guests, poller, Farewell::Refused(GIVEN_UP.to_owned()));
+        }
+    }
+
     /// Sends what a connection takes, and waits for what it waits for.
     fn settle(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
         let Some(guest) = guests.get_mut(&number) else { return };
@@ -364,6 +375,15 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
     let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
     (count > own + 1).then_some(oldest)
 }
+
+/// Why who was given up is shown out.
+const GIVEN_UP: &str = "it was silent for too long";
+
+/// How long a connection may bring nothing before its far kernel is asked whether it is there, how often, and how many answers may be
+/// lost: the host of one that said nothing to the end has failed a minute ago.
+const UNASKED: Duration = Duration::from_secs(20);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const MOST_ASKED: u32 = 3;
 
 /// How long a connection may take to join.
 const PATIENCE: Nanos = Nanos(10_000_000_000);

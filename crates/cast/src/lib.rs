@@ -21,6 +21,7 @@ mod blocks;
 mod contact;
 mod door;
 mod line;
+mod name;
 mod outbox;
 mod products;
 mod record;

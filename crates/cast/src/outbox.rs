@@ -10,6 +10,8 @@ use farlink_wire::cast::control::Control;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     mail: Mutex<BTreeMap<u32, Mail>>,
+    /// Receivers that are there no more, which the door has not heard.
+    closed: Mutex<Vec<u32>>,
     /// Raised when there is something to send.
     pub(crate) wake: Wake,
 }
@@ -26,7 +28,7 @@ struct Mail {
 
 impl Outbox {
     pub(crate) const fn new(wake: Wake) -> Self {
-        Self { mail: Mutex::new(BTreeMap::new()), wake }
+        Self { mail: Mutex::new(BTreeMap::new()), closed: Mutex::new(Vec::new()), wake }
     }
 
     /// Has `write` append frames for `receiver`; false where it takes no more until further notice.
@@ -50,9 +52,18 @@ impl Outbox {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).insert(receiver, Mail::default());
     }
 
-    /// There is none any more.
+    /// There is none any more: its connection is of no use.
     pub(crate) fn close(&self, receiver: u32) {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner).remove(&receiver);
+        let closed = self.mail.lock().unwrap_or_else(PoisonError::into_inner).remove(&receiver);
+        if closed.is_some() {
+            self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+            self.wake.raise();
+        }
+    }
+
+    /// Takes those that were closed since it was asked before.
+    pub(crate) fn closed(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether the sender's thread has a receiver of that number: it may have given it up.
@@ -97,6 +108,10 @@ mod tests {
         assert!(!outbox.is_open(1));
         outbox.open(1);
         assert!(outbox.is_open(1));
+        outbox.wake.lower();
+        [1, 2].into_iter().for_each(|receiver| outbox.close(receiver));
+        assert_eq!((outbox.wake.is_raised(), outbox.closed(), outbox.closed()), (true, vec![1], vec![]));
+        outbox.open(1);
         assert!(outbox.post(1, |out| out.extend(vec![0; MOST_WAITING])));
         assert!(!outbox.post(1, |out| out.push(0)));
         assert_eq!((outbox.addressees(), outbox.wake.is_raised()), (vec![1], true));

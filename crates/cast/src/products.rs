@@ -17,13 +17,16 @@ use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::Nanos;
 
+use crate::name::{Name, name};
 use crate::stopwatch::Stopwatch;
 
 mod feed;
+mod names;
 mod open_files;
 mod source;
 
 use feed::{Feed, Seen};
+use names::Names;
 use open_files::OpenFiles;
 pub(crate) use source::Unread;
 use source::{Opened, Source};
@@ -36,6 +39,7 @@ pub(crate) struct Products<'f> {
     /// From product `first` on: those before it were forgotten.
     known: VecDeque<Product>,
     first: u32,
+    names: Names,
     bytes: u64,
     open: OpenFiles<Opened>,
     reading: Stopwatch,
@@ -55,6 +59,7 @@ struct Product {
     shape: Shape,
     source: Source,
     path: String,
+    name: Name,
     /// Of the first so many bytes of its content, until the digest is known.
     hasher: Option<Box<Hasher>>,
     hashed: u64,
@@ -86,18 +91,23 @@ impl Piped {
 impl Product {
     /// `None` where it is too large.
     fn new(path: RelativePath, metadata: Metadata, size: u64, source: Source) -> Option<Self> {
-        let shown = path.to_string();
+        let (shown, name) = (path.to_string(), name(&path));
         let head = Announcement { path, metadata }.encode();
         let shape = Shape::new(head.len(), size)?;
         let (hasher, digest) = (Some(Box::default()), Digest::default());
         let (is_lost, is_superseded) = (false, false);
-        Some(Self { head, shape, source, path: shown, hasher, hashed: 0, digest, is_lost, is_superseded })
-    }
-
-    /// Whether it has the name of `other`, which is shown alike where it is no text.
-    fn has_name_of(&self, other: &Self) -> bool {
-        let name = |of: &Self| Announcement::decode(&of.head).map(|announcement| announcement.path).ok();
-        self.path == other.path && name(self) == name(other)
+        Some(Self {
+            head,
+            shape,
+            source,
+            path: shown,
+            name,
+            hasher,
+            hashed: 0,
+            digest,
+            is_lost,
+            is_superseded,
+        })
     }
 
     /// Whether content is still to be read for its digest alone.
@@ -162,6 +172,7 @@ impl<'f> Products<'f> {
             feed: None,
             known: VecDeque::new(),
             first: 0,
+            names: Names::default(),
             bytes: 0,
             open: OpenFiles::new(most_open),
             reading: Stopwatch::default(),
@@ -196,7 +207,12 @@ impl<'f> Products<'f> {
         }
     }
 
-    /// Whether nothing more is to appear.
+    /// How much of what has appeared was not looked at.
+    pub(crate) fn waiting(&self) -> usize {
+        self.feed.as_ref().map_or(0, Feed::waiting)
+    }
+
+    /// Whether nothing more is to appear, and everything that has was looked at.
     pub(crate) fn has_ceased(&self) -> bool {
         self.feed.as_ref().is_none_or(Feed::has_ceased)
     }
@@ -249,6 +265,7 @@ impl<'f> Products<'f> {
             self.open.keep(self.count(), file);
         }
         let shape = product.shape;
+        self.names.insert(product.name, self.count());
         self.bytes += shape.content();
         self.known.push_back(product);
         shape
@@ -273,9 +290,14 @@ impl<'f> Products<'f> {
     /// A product cannot be sent any more: its name, the first time.
     pub(crate) fn lose(&mut self, product: u32) -> Option<String> {
         self.open.close(product);
-        let product = self.known_mut(product).filter(|product| !product.is_lost)?;
-        product.is_lost = true;
-        Some(product.path.clone())
+        let lost = self.known_mut(product).filter(|product| !product.is_lost)?;
+        lost.is_lost = true;
+        let (path, name, is_superseded) = (lost.path.clone(), lost.name, lost.is_superseded);
+        // One that was superseded itself has a later one.
+        if !is_superseded {
+            self.names.remove(name, product);
+        }
+        Some(path)
     }
 
     /// Whether a later product has the name of one that cannot be sent, or will have it: the newest is what counts.
@@ -287,10 +309,7 @@ impl<'f> Products<'f> {
                 (Source::Appeared(place, _), Some(feed)) => feed.waits_for(place),
                 _ => false,
             };
-            // One that was superseded itself has a later one.
-            let counts = |later: &&Product| !later.is_lost || later.is_superseded;
-            let mut later = self.known.range(place + 1..).filter(counts);
-            let is_superseded = is_waiting || later.any(|later| later.has_name_of(lost));
+            let is_superseded = is_waiting || self.names.has_later(lost.name, product);
             self.known[place].is_superseded = is_superseded;
         }
         self.known[place].is_superseded
@@ -303,7 +322,10 @@ impl<'f> Products<'f> {
 
     /// Nobody can ask any more for products before this one.
     pub(crate) fn forget_before(&mut self, product: u32) {
-        while self.first < product && self.known.pop_front().is_some() {
+        while self.first < product
+            && let Some(forgotten) = self.known.pop_front()
+        {
+            self.names.remove(forgotten.name, self.first);
             self.first += 1;
         }
     }
@@ -419,6 +441,8 @@ const READ: u64 = 256 * 1024;
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use farlink_host::process::cpu_of_thread;
 
     use super::*;
 
@@ -541,5 +565,25 @@ mod tests {
         products.read(3, 0..shape.stream(), &mut out).unwrap();
         assert!(!products.supersede(3), "it is the newest");
         std::fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn that_very_many_cannot_be_read_holds_nothing_up() {
+        let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+        let mut products = Products::new(&root, None, &[], &filter, 0);
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        for number in 0..20_000 {
+            let path = RelativePath::new(number.to_string()).unwrap();
+            let metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
+            let source = Source::Piped(Arc::clone(&file));
+            products.add(Product::new(path, metadata, 1, source).unwrap(), None);
+        }
+        let begun = cpu_of_thread();
+        for product in 0..20_000 {
+            assert!(!products.supersede(product) && products.lose(product).is_some());
+        }
+        // Looking through all that are later takes seconds.
+        let taken = cpu_of_thread().since(begun);
+        assert!(taken < Nanos(500_000_000), "{taken}");
     }
 }

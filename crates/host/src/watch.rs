@@ -6,7 +6,9 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -22,6 +24,16 @@ pub struct Watcher {
     directories: BTreeMap<WatchDescriptor, PathBuf>,
     /// Those that could not be watched from the beginning, until that is said.
     refused: Vec<(PathBuf, String)>,
+    /// All that happened before has been read.
+    drained: SystemTime,
+}
+
+/// What was known before a directory is looked through again.
+struct Before {
+    /// The directories that were watched.
+    directories: BTreeMap<WatchDescriptor, PathBuf>,
+    /// What was complete in them by then has been told.
+    drained: SystemTime,
 }
 
 /// What has appeared since it was asked before.
@@ -48,10 +60,10 @@ impl Watcher {
         // SAFETY: to ignore a signal runs no code of ours.
         unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-        let (directories, refused) = (BTreeMap::new(), Vec::new());
-        let mut watcher = Self { inotify, top: top.to_owned(), directories, refused };
+        let (directories, refused, drained) = (BTreeMap::new(), Vec::new(), SystemTime::now());
+        let mut watcher = Self { inotify, top: top.to_owned(), directories, refused, drained };
         let mut missed = Vec::new();
-        watcher.enter(Path::new(""), &mut |_| {}, &mut missed)?;
+        watcher.enter(Path::new(""), None, &mut |_| {}, &mut missed)?;
         if let Some(none_left) = missed.iter().position(|(_, error)| is_out_of_watches(error)) {
             return Err(missed.swap_remove(none_left).1);
         }
@@ -73,9 +85,13 @@ impl Watcher {
         let mut appeared = Appeared { missed: std::mem::take(&mut self.refused), ..Appeared::default() };
         let mut seen = BTreeSet::new();
         loop {
+            let now = SystemTime::now();
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
-                Err(Errno::EAGAIN) => return Ok(appeared),
+                Err(Errno::EAGAIN) => {
+                    self.drained = now;
+                    return Ok(appeared);
+                }
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
@@ -90,8 +106,8 @@ impl Watcher {
 
     fn take(&mut self, event: &InotifyEvent, appeared: &mut Appeared) {
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            let reason = "more changed at once than the kernel keeps (fs.inotify.max_queued_events)";
-            appeared.missed.push((self.top.clone(), reason.to_owned()));
+            // More changed at once than the kernel keeps (fs.inotify.max_queued_events).
+            self.look_again(appeared);
             return;
         }
         if event.mask.contains(AddWatchFlags::IN_IGNORED) {
@@ -115,12 +131,39 @@ impl Watcher {
             }
         } else if event.mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
             let (mut files, mut missed) = (Vec::new(), Vec::new());
-            self.enter_child(&path, &mut |file| files.push(file), &mut missed);
+            self.enter_child(&path, None, &mut |file| files.push(file), &mut missed);
             appeared.files.append(&mut files);
             appeared.missed.extend(missed.into_iter().map(named));
         } else if event.mask.contains(AddWatchFlags::IN_MOVED_FROM) {
             self.leave(&path);
         }
+    }
+
+    /// Looks the top through for what the kernel did not tell: directories that are not watched, or have other paths, and files that are
+    /// newer than what was told before.
+    fn look_again(&mut self, appeared: &mut Appeared) {
+        let directories = std::mem::take(&mut self.directories);
+        let before = Before { directories, drained: self.drained };
+        let (mut files, mut missed) = (Vec::new(), Vec::new());
+        if let Err(error) =
+            self.enter(Path::new(""), Some(&before), &mut |file| files.push(file), &mut missed)
+        {
+            appeared.is_over |= is_gone(&error);
+            appeared.missed.push((self.top.clone(), error.to_string()));
+        }
+        for (watch, path) in &before.directories {
+            if !self.directories.contains_key(watch) {
+                // Another directory has the top's path, or none.
+                appeared.is_over |= path.as_os_str().is_empty();
+                let _ = self.inotify.rm_watch(*watch);
+            }
+        }
+        if appeared.is_over {
+            // What was found is not what was watched.
+            return;
+        }
+        appeared.files.append(&mut files);
+        appeared.missed.extend(missed.into_iter().map(named));
     }
 
     /// Watches a directory and those beneath it no longer: they have another path, or are not beneath the top any more.
@@ -135,18 +178,26 @@ impl Watcher {
     }
 
     /// As [`Self::enter`], of a directory that may be gone, or refused, while those beside it are not.
-    fn enter_child(&mut self, directory: &Path, tell: &mut dyn FnMut(PathBuf), missed: &mut Vec<Missed>) {
-        if let Err(error) = self.enter(directory, tell, missed)
+    fn enter_child(
+        &mut self,
+        directory: &Path,
+        before: Option<&Before>,
+        tell: &mut dyn FnMut(PathBuf),
+        missed: &mut Vec<Missed>,
+    ) {
+        if let Err(error) = self.enter(directory, before, tell, missed)
             && !is_gone(&error)
         {
             missed.push((self.top.join(directory), error));
         }
     }
 
-    /// Watches a directory and those beneath it, and says which files are complete in them, and of what beneath it that cannot be said.
+    /// Watches a directory and those beneath it, and says which files are complete in them, and of what beneath it that cannot be said. Of
+    /// directories that were watched `before` it says those that are new.
     fn enter(
         &mut self,
         directory: &Path,
+        before: Option<&Before>,
         tell: &mut dyn FnMut(PathBuf),
         missed: &mut Vec<Missed>,
     ) -> io::Result<()> {
@@ -161,6 +212,9 @@ impl Watcher {
         let at = self.top.join(directory);
         let watch = self.inotify.add_watch(&at, mask)?;
         self.directories.insert(watch, directory.to_owned());
+        let told =
+            before.filter(|before| before.directories.get(&watch).is_some_and(|path| path == directory));
+        let is_new = |entry: &fs::DirEntry| told.is_none_or(|before| is_changed_since(entry, before.drained));
         // What comes from now on is told by the kernel.
         let (mut entries, mut unread) = (Vec::new(), None);
         for entry in fs::read_dir(&at)? {
@@ -182,8 +236,8 @@ impl Watcher {
                 }
             };
             if kind.is_dir() {
-                self.enter_child(&path, tell, missed);
-            } else if kind.is_file() && !is_written(&entry.path()) {
+                self.enter_child(&path, before, tell, missed);
+            } else if kind.is_file() && is_new(entry) && !is_written(&entry.path()) {
                 tell(path);
             }
         }
@@ -213,6 +267,16 @@ fn is_gone(error: &io::Error) -> bool {
 fn is_out_of_watches(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOSPC)
 }
+
+/// Whether a file was written, or moved to where it is, since then. Where that cannot be told it was.
+fn is_changed_since(entry: &fs::DirEntry, time: SystemTime) -> bool {
+    let since = (time - COARSE).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let changed = entry.metadata().map(|metadata| (metadata.ctime(), metadata.ctime_nsec()));
+    changed.map_or(true, |changed| changed >= (since.as_secs() as i64, since.subsec_nanos().into()))
+}
+
+/// How far the time that a file has may be behind the clock: a tick, of 10 ms at most.
+const COARSE: Duration = Duration::from_millis(20);
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
@@ -304,7 +368,7 @@ mod tests {
             let _ = fs::remove_dir(at("new/b"));
             told.push(file);
         };
-        watcher.enter(Path::new("new"), &mut tell, &mut missed).unwrap();
+        watcher.enter(Path::new("new"), None, &mut tell, &mut missed).unwrap();
         assert_eq!(told, ["new/a", "new/c", "new/d/e"].map(PathBuf::from));
         assert!(missed.is_empty());
     }
@@ -339,6 +403,70 @@ mod tests {
             fs::write(at("tree/z/later"), "whole").unwrap();
             assert_eq!(read(&mut watcher), ["tree/z/later"]);
             fs::remove_file(at("tree/z/later")).unwrap();
+        }
+    }
+
+    /// Has more happen in a directory than the kernel keeps.
+    fn overflow(directory: &Path) {
+        let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        let [one, two] = [".one", ".two"].map(|name| directory.join(name));
+        fs::write(&one, "").unwrap();
+        for _ in 0..most.trim().parse::<u32>().unwrap() / 4 + 10 {
+            fs::rename(&one, &two).unwrap();
+            fs::rename(&two, &one).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_happened_after_more_than_the_kernel_keeps_is_found() {
+        let (top, beside) = (Top::new("overflow"), Top::new("overflow-beside"));
+        let at = |path: &str| top.0.join(path);
+        fs::create_dir_all(at("there/deep")).unwrap();
+        for file in ["old", "there/old", "there/deep/old"] {
+            fs::write(at(file), "before").unwrap();
+        }
+        fs::create_dir(at("leaves")).unwrap();
+        std::thread::sleep(2 * COARSE);
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        fs::write(at("told"), "whole").unwrap();
+        overflow(&top.0);
+        fs::write(at("there/new"), "whole").unwrap();
+        fs::write(at("old"), "again").unwrap();
+        fs::create_dir(at("made")).unwrap();
+        fs::write(at("made/inside"), "whole").unwrap();
+        fs::write(beside.0.join("part"), "older").unwrap();
+        fs::rename(beside.0.join("part"), at("moved")).unwrap();
+        fs::rename(at("there/deep"), at("deep")).unwrap();
+        fs::rename(at("leaves"), beside.0.join("leaves")).unwrap();
+        let half = File::create(at("half")).unwrap();
+        let mut found = read(&mut watcher);
+        assert_eq!(found.remove(0), "told");
+        found.sort_unstable();
+        assert_eq!(found, ["deep/old", "made/inside", "moved", "old", "there/new"]);
+        // From now on it is told by the kernel again.
+        drop(half);
+        for path in ["made/later", "deep/later", "there/later"] {
+            fs::write(at(path), "whole").unwrap();
+        }
+        fs::write(beside.0.join("leaves/theirs"), "").unwrap();
+        assert_eq!(read(&mut watcher), ["half", "made/later", "deep/later", "there/later"]);
+    }
+
+    #[test]
+    fn a_top_that_left_unheard_is_over() {
+        for is_made_again in [false, true] {
+            let top = Top::new("unheard");
+            let inner = top.0.join("inner");
+            fs::create_dir(&inner).unwrap();
+            let mut watcher = Watcher::new(&inner).unwrap();
+            overflow(&inner);
+            fs::rename(&inner, top.0.join("elsewhere")).unwrap();
+            if is_made_again {
+                fs::create_dir(&inner).unwrap();
+                fs::write(inner.join("x"), "whole").unwrap();
+            }
+            let appeared = watcher.read().unwrap();
+            assert!(appeared.is_over && appeared.files.is_empty(), "{appeared:?}");
         }
     }
 

@@ -155,3 +155,52 @@ fn one_that_has_gone_before_it_was_let_in_has_not_joined() {
         assert!(matches!(heard, Heard::Refused(..)));
     });
 }
+
+#[test]
+fn one_that_was_given_up_is_shown_out_though_it_says_nothing() {
+    let (door, at, hearing) = door();
+    let stop = Wake::new().unwrap();
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let mut guest = TcpStream::connect(at).unwrap();
+        let mut other = TcpStream::connect(at).unwrap();
+        guest.write_all(&join(1)).unwrap();
+        let joined = hearing.recv().unwrap();
+        other.write_all(&join(2)).unwrap();
+        let also_joined = hearing.recv().unwrap();
+        door.outbox.close(joined.0);
+        guest.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let said = guest.read(&mut [0; 1]);
+        let left = hearing.recv_timeout(Duration::from_secs(1));
+        other.set_nonblocking(true).unwrap();
+        let others = other.read(&mut [0; 1]).map_err(|error| error.kind());
+        // Before anything is looked at: who fails ends the door's thread, too.
+        stop.raise();
+        assert!(matches!((joined.1, also_joined.1), (Heard::Join(..), Heard::Join(..))));
+        assert_eq!((said.unwrap(), others), (0, Err(ErrorKind::WouldBlock)));
+        assert!(matches!(left, Ok((number, Heard::Left(None))) if number == joined.0));
+    });
+}
+
+#[test]
+fn the_kernel_asks_whether_a_host_is_there_that_says_nothing() {
+    let (door, at, hearing) = door();
+    let stop = Wake::new().unwrap();
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let mut guest = TcpStream::connect(at).unwrap();
+        guest.write_all(&join(1)).unwrap();
+        let joined = hearing.recv().unwrap();
+        let (near, far) = (at.port(), guest.local_addr().unwrap().port());
+        let (near, far) = (format!(":{near:04X}"), format!(":{far:04X}"));
+        // The fields of /proc/net/tcp (proc(5)): local and remote address, state, queues, and which timer runs: 2 asks.
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of_door = sockets.lines().map(fields).find(|of| of[1].ends_with(&near) && of[2].ends_with(&far));
+        stop.raise();
+        assert!(matches!(joined.1, Heard::Join(..)));
+        assert!(of_door.as_ref().is_some_and(|fields| fields[5].starts_with("02:")), "{of_door:?}");
+    });
+}

@@ -114,6 +114,11 @@ impl Feed {
         self.watcher = None;
     }
 
+    /// How many names have appeared and were not looked at.
+    pub(super) fn waiting(&self) -> usize {
+        self.appeared.len()
+    }
+
     /// Whether nothing more is to appear, and everything that has was looked at.
     pub(super) fn has_ceased(&self) -> bool {
         self.watcher.is_none() && self.appeared.is_empty()
@@ -290,7 +295,7 @@ mod tests {
         fs::write(scratch.at("top/x"), "content").unwrap();
         feed.cease(&mut |not_sent| panic!("{not_sent:?}"));
         fs::write(scratch.at("top/y"), "too late").unwrap();
-        assert!(feed.watched().is_none() && !feed.has_ceased());
+        assert!(feed.watched().is_none() && !feed.has_ceased() && feed.waiting() == 1);
         assert_eq!(seen(&mut feed), [pair("top/x", "content")]);
         assert!(feed.has_ceased());
     }

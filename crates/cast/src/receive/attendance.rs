@@ -134,12 +134,7 @@ impl Attendance {
         self.items.names()
     }
 
-    /// Products of the session, as far as it has heard of them.
-    pub(super) fn known(&self) -> u32 {
-        self.machine.known()
-    }
-
-    /// Those of them that are not stored.
+    /// Products of the session, as far as it has heard of them, that are not stored.
     pub(super) fn missing(&self) -> u32 {
         self.machine.known().saturating_sub(self.machine.tally().stored)
     }

@@ -2,81 +2,169 @@
 
 use std::collections::BTreeSet;
 
+use crate::name::{Name, of};
+
 /// What the sessions before this one left open.
 #[derive(Debug, Default)]
 pub(super) struct LeftOpen {
     /// Names of products that had begun and were not stored since.
     names: BTreeSet<String>,
-    /// Products of the largest of those sessions of which something was missing that had no name yet.
-    products: u32,
+    nameless: Option<Nameless>,
+    /// What the present session has stored.
+    stored: BTreeSet<Name>,
+    /// Whether that is not all, as it was too much.
+    is_full: bool,
+}
+
+/// Products that had no name yet.
+#[derive(Debug, Default)]
+struct Nameless {
+    /// How many a session lacked at most.
+    missing: u32,
+    /// Names that such a session had at most, those included.
+    all: usize,
+    /// Whether of such a session no name at all is known: any other may be the same.
+    is_blank: bool,
+    /// What those sessions stored: one that sends the same again brings it again.
+    known: BTreeSet<Name>,
+    /// What was stored since, in sessions before the present one.
+    came: BTreeSet<Name>,
 }
 
 impl LeftOpen {
-    /// A session of so many products is over, of which `missing` are not stored; these had begun, and were not whole.
-    pub(super) fn add(&mut self, names: impl Iterator<Item = String>, missing: u32, products: u32) {
-        let mut named = 0;
-        self.names.extend(names.inspect(|_| named += 1));
-        if missing > named {
-            self.products = self.products.max(products);
+    /// A session is over, of whose products `missing` are not stored; these had begun, and were not whole.
+    pub(super) fn add(&mut self, names: impl Iterator<Item = String>, missing: u32) {
+        let stored = std::mem::take(&mut self.stored);
+        let (mut begun, mut all) = (0, stored.len());
+        for name in names {
+            begun += 1;
+            // One of two versions of a file may be stored.
+            all += usize::from(!stored.contains(&of(name.as_bytes())));
+            self.names.insert(name);
         }
+        let missing = missing.saturating_sub(begun);
+        if missing == 0 {
+            if let Some(nameless) = &mut self.nameless {
+                nameless.came.extend(stored);
+            }
+            return;
+        }
+        let nameless = self.nameless.get_or_insert_default();
+        nameless.missing = nameless.missing.max(missing);
+        nameless.all = nameless.all.max(all + missing as usize);
+        nameless.is_blank |= stored.is_empty() && begun == 0;
+        nameless.known.extend(stored);
+        nameless.came.clear();
     }
 
     /// A product is stored.
     pub(super) fn on_stored(&mut self, name: &str) {
         self.names.remove(name);
-    }
-
-    /// Whether something is missing after a session in which so many were stored. One that sends the same again makes up for all.
-    pub(super) fn is_missing(&self, stored: u32) -> bool {
-        !self.names.is_empty() || stored < self.products
+        self.is_full |= self.stored.len() >= MOST_STORED;
+        if !self.is_full {
+            self.stored.insert(of(name.as_bytes()));
+        }
     }
 
     /// Those that are missing and have names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
+
+    /// Of how many more it cannot be told that they came since. Where all that was stored before has come again, other names are those that
+    /// were missing; where not, the present session sends something else, or a part.
+    pub(super) fn nameless(&self) -> u32 {
+        let Some(nameless) = &self.nameless else { return 0 };
+        let has_come = |name: &Name| self.stored.contains(name) || nameless.came.contains(name);
+        if self.is_full || nameless.is_blank || !nameless.known.iter().all(has_come) {
+            return nameless.missing;
+        }
+        let came = nameless.came.union(&self.stored).count();
+        nameless.missing.min(nameless.all.saturating_sub(came) as u32)
+    }
 }
+
+/// Names that are remembered of a session: 32 MB.
+const MOST_STORED: usize = if cfg!(test) { 100 } else { 1 << 20 };
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn left(names: &[&str], missing: u32, products: u32) -> LeftOpen {
+    /// What a session leaves open that stored some, has begun others, and of which so many are missing.
+    fn left(stored: &[&str], begun: &[&str], missing: u32) -> LeftOpen {
         let mut left = LeftOpen::default();
-        left.add(names.iter().map(|name| (*name).to_owned()), missing, products);
+        over(&mut left, stored, begun, missing);
         left
+    }
+
+    fn over(left: &mut LeftOpen, stored: &[&str], begun: &[&str], missing: u32) {
+        stored.iter().for_each(|name| left.on_stored(name));
+        left.add(begun.iter().map(|name| (*name).to_owned()), missing);
+    }
+
+    /// What is missing when another session has stored these.
+    fn missing(mut left: LeftOpen, stored: &[&str]) -> (Vec<String>, u32) {
+        stored.iter().for_each(|name| left.on_stored(name));
+        (left.names().map(str::to_owned).collect(), left.nameless())
     }
 
     #[test]
     fn a_session_that_sends_the_same_again_leaves_nothing_open() {
-        let mut left = left(&["a", "b"], 4, 5);
-        ["a", "b", "c", "d", "e"].into_iter().for_each(|name| left.on_stored(name));
-        assert!(!left.is_missing(5));
-        assert!(!LeftOpen::default().is_missing(0), "there was none before");
+        let none = (vec![], 0);
+        assert_eq!(missing(left(&["a"], &["b"], 4), &["a", "b", "c", "d", "e"]), none);
+        assert_eq!(missing(left(&["a"], &["b"], 4), &["a", "b", "c", "d", "e", "more"]), none);
+        assert_eq!(missing(left(&[], &["a"], 2), &["a", "b"]), none);
+        assert_eq!(missing(LeftOpen::default(), &[]), none, "there was none before");
     }
 
     #[test]
     fn a_session_that_sends_something_else_makes_up_for_nothing() {
-        let mut other = left(&["a"], 1, 1);
-        other.on_stored("b");
-        assert!(other.is_missing(1));
-        assert_eq!(other.names().collect::<Vec<_>>(), ["a"]);
-        // Of most of what it had not a name was known.
-        let mut fewer = left(&["a"], 4, 5);
-        fewer.on_stored("a");
-        assert!(fewer.is_missing(1) && !fewer.is_missing(5));
-        // Where all that was missing had a name, the rest need not come again.
-        let mut one = left(&["a"], 1, 10_000);
-        one.on_stored("a");
-        assert!(!one.is_missing(1));
+        assert_eq!(missing(left(&[], &["a"], 1), &["b"]), (vec!["a".to_owned()], 0));
+        // As many as were missing, and as all, but others.
+        assert_eq!(missing(left(&["a", "b"], &[], 1), &["d", "e", "f"]), (vec![], 1));
+        assert_eq!(missing(left(&["a", "b"], &["c"], 3), &["c", "d", "e", "f", "g"]), (vec![], 2));
+        // What is missing, or something else.
+        assert_eq!(missing(left(&[], &[], 2), &["a", "b"]), (vec![], 2));
+        assert_eq!(missing(left(&["a"], &[], 1), &["b"]), (vec![], 1));
+    }
+
+    #[test]
+    fn what_comes_once_more_makes_up_for_nothing_either() {
+        assert_eq!(missing(left(&["a", "b"], &[], 4), &["a", "b", "a", "b", "a", "b"]), (vec![], 4));
+        assert_eq!(missing(left(&["a", "b"], &[], 4), &["a", "b", "c"]), (vec![], 3));
+        // An older version of a file was stored, and the newer one had begun.
+        assert_eq!(missing(left(&["a", "b"], &["a"], 2), &["a", "b", "c"]), (vec![], 0));
+    }
+
+    #[test]
+    fn where_all_that_was_missing_had_a_name_the_rest_need_not_come_again() {
+        assert_eq!(missing(left(&["x", "y", "z"], &["a"], 1), &["a"]), (vec![], 0));
     }
 
     #[test]
     fn what_several_sessions_left_open_adds_up() {
-        let mut several = left(&["a"], 2, 3);
-        several.on_stored("a");
-        several.add(std::iter::once("b".to_owned()), 1, 2);
-        several.on_stored("b");
-        assert!(several.is_missing(2) && !several.is_missing(3));
+        let several = || {
+            let mut several = left(&[], &["a"], 3);
+            over(&mut several, &["a", "b"], &[], 1);
+            several
+        };
+        assert_eq!(missing(several(), &["a", "b"]), (vec![], 1));
+        assert_eq!(missing(several(), &["b", "c", "d"]), (vec![], 2));
+        assert_eq!(missing(several(), &["a", "b", "c"]), (vec![], 0));
+        // One that was whole is followed by another.
+        let mut whole = several();
+        over(&mut whole, &["a", "b", "c"], &[], 0);
+        assert_eq!(missing(whole, &["other"]), (vec![], 0));
+    }
+
+    #[test]
+    fn of_more_than_is_remembered_nothing_is_said_for_sure() {
+        let mut many = LeftOpen::default();
+        (0..=MOST_STORED).for_each(|name| many.on_stored(&name.to_string()));
+        assert!(many.stored.len() == MOST_STORED && many.nameless() == 0);
+        many.add(std::iter::empty(), 1);
+        (0..MOST_STORED + 2).for_each(|name| many.on_stored(&name.to_string()));
+        assert_eq!(many.nameless(), 1);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use farlink_wire::path::RelativePath;
 
+use crate::name::{Name, name};
+
 /// Names of products of which another may still come, or be unfinished.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
@@ -16,9 +18,6 @@ pub(super) struct Newest {
     /// All products before this one are stored, or never will be.
     open: u32,
 }
-
-/// What stands for a name, in less memory: no two names have the same.
-type Name = [u8; 16];
 
 impl Newest {
     /// Of a session whose products before `first` never come.
@@ -79,11 +78,6 @@ impl Newest {
             self.by_name.remove(&(name, product));
         }
     }
-}
-
-fn name(path: &RelativePath) -> Name {
-    let digest = blake3::hash(path.as_bytes());
-    digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 /// Names of stored products that are remembered for one that is still to come: 20 MB. It may be of gigabytes, and the others small.

@@ -129,11 +129,7 @@ impl<'a> Reception<'a> {
         let mut lacks = false;
         if let (Ok(true), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
-            lacks = left.is_missing(attendance.progress().tally.stored);
-        }
-        for path in left.names().filter(|_| lacks).map(str::to_owned) {
-            let reason = "the sender was started again, and sent it no more".to_owned();
-            tell(Notice::NotStored { path, reason });
+            lacks = tell_left(&left, tell);
         }
         self.finished(&begun, attendance.as_ref(), done, lacks)
     }
@@ -166,7 +162,7 @@ impl<'a> Reception<'a> {
         let words = match &error {
             Some(error) => Some(chain(error)),
             None if outcome == Outcome::Failed && lacks => {
-                Some("products of a session before it are not stored".to_owned())
+                Some("products of a session before it are not stored, as far as is known".to_owned())
             }
             None if outcome == Outcome::Failed => {
                 Some(format!("{} products are not stored", progress.tally.failed))
@@ -219,9 +215,7 @@ impl<'a> Reception<'a> {
                             0 => Ok(true),
                             _ => Err(CastError::Superseded { at: joined.at, missing }),
                         };
-                        if missing > 0 {
-                            left.add(before.unfinished(), missing, before.known());
-                        }
+                        left.add(before.unfinished(), missing);
                         tell(Notice::Ended(Box::new(self.finished(begun, Some(&before), done, false))));
                         *begun = Begun::now(&self.storage);
                     }
@@ -348,6 +342,24 @@ impl<'a> Reception<'a> {
             }
         }
     }
+}
+
+/// Says what sessions before left open; whether there is any of that.
+fn tell_left(left: &LeftOpen, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+    let mut lacks = false;
+    for path in left.names().map(str::to_owned) {
+        lacks = true;
+        let reason = "the sender was started again, and sent it no more".to_owned();
+        tell(Notice::NotStored { path, reason });
+    }
+    let nameless = left.nameless();
+    if nameless > 0 {
+        lacks = true;
+        let path = format!("{nameless} products of a session before");
+        let reason = "their names had not come when the sender was started again, and nothing says that they came since";
+        tell(Notice::NotStored { path, reason: reason.to_owned() });
+    }
+    lacks
 }
 
 /// Between two attempts to reach a sender.

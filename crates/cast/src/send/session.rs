@@ -383,8 +383,10 @@ impl<'a> Session<'a> {
                 self.lost.retain(|(_, until)| *until > now);
             }
             let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
-            let may_come = self.plan.watch.is_some() && !self.products.has_ceased();
+            // What has appeared waits for receivers only as long as more may.
+            let may_come = self.products.watched().is_some();
             if all_heard && self.has_begun && !somebody && !may_come {
+                self.tell_unsent(tell);
                 return Ok(());
             }
             let mut deadline = shown_at;
@@ -467,6 +469,19 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Says how much of what was found in a directory that was watched nobody was there for.
+    fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        let Some(directory) = &self.plan.watch else { return };
+        let count = self.machine.unsent() + self.products.waiting();
+        if count == 0 {
+            return;
+        }
+        self.lacks = true;
+        let (path, failed) = (directory.to_string(), true);
+        let reason = format!("{count} files that wait for their turn: no receiver is there");
+        tell(Notice::NotSent(NotSent { path, reason, failed }));
     }
 
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {

@@ -177,8 +177,8 @@ impl Send {
                 "--protect clear: packets of a group are authenticated at least: write encrypt or integrity"
             );
         }
-        let (sources, piped) = self.sources()?;
         let watch = self.watch.as_deref().map(source).transpose()?;
+        let (sources, piped) = self.sources(watch.as_ref())?;
         let plan = |class: &Class| {
             anyhow::Ok(Plan {
                 group: class.group,
@@ -205,24 +205,26 @@ impl Send {
         classes.iter().map(plan).collect()
     }
 
-    fn sources(&self) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
-        let mut sources = Vec::new();
-        let mut piped = None;
-        for each in &self.sources {
-            if each != "-" {
-                sources.push(source(each)?);
-            } else if piped.is_none() {
-                piped = Some(self.piped()?);
-            }
-        }
+    fn sources(&self, watch: Option<&SourcePath>) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
+        let named = self.sources.iter().filter(|each| *each != "-");
+        let sources = named.map(|each| source(each)).collect::<anyhow::Result<Vec<_>>>()?;
+        let is_piped = self.sources.iter().any(|each| each == "-");
+        let piped = is_piped.then(|| self.piped(sources.iter().chain(watch))).transpose()?;
         Ok((sources, piped))
     }
 
-    /// Standard input, kept in a file without a name: what was lost of it is read again.
-    fn piped(&self) -> anyhow::Result<Piped> {
+    /// Standard input, kept in a file without a name: what was lost of it is read again. Receivers keep the last product of a name, so that
+    /// it may have none of the others'.
+    fn piped<'a>(&self, mut others: impl Iterator<Item = &'a SourcePath>) -> anyhow::Result<Piped> {
         let path = RelativePath::new(self.name.as_bytes()).context("--name")?;
         if path.is_root() {
             bail!("--name is empty: write the name that receivers are to give to standard input");
+        }
+        if let Some(other) = others.find(|other| other.base_name() == Some(path.as_bytes())) {
+            bail!(
+                "standard input and {other} would both be {:?} at receivers: write another --name",
+                self.name
+            );
         }
         let at = std::env::temp_dir().join(format!(".farlink-cast-{}", std::process::id()));
         let kept = || {

@@ -254,6 +254,12 @@ impl Sender {
         self.queue.len() < QUEUE
     }
 
+    /// Products that were given and whose first pass is not over.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.queue.len()
+    }
+
     /// No further product comes.
     pub fn on_no_more(&mut self) {
         self.no_more = true;

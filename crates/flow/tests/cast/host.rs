@@ -39,6 +39,8 @@ pub(crate) struct Host {
     pub(crate) full_for: BTreeSet<u32>,
     /// Has no room for these when they are whole: until then they are kept in memory.
     pub(crate) full_at_last: BTreeSet<u32>,
+    /// Damages these on its disk, once.
+    pub(crate) damages: BTreeSet<u32>,
     /// Bytes of content that had to be received.
     pub(crate) written: u64,
     pub(crate) queued: u64,
@@ -66,6 +68,7 @@ impl Host {
             is_told: false,
             full_for: BTreeSet::new(),
             full_at_last: BTreeSet::new(),
+            damages: BTreeSet::new(),
             written: 0,
             queued: 0,
             until_loss,
@@ -209,8 +212,8 @@ impl Simulation {
                     let reason = "the disk is full".to_owned().into();
                     return each.machine.as_mut().unwrap().on_unwanted(product, reason);
                 }
-                let is_right =
-                    self.products[product as usize].1.is_empty() || digest::whole(&bytes) == expected;
+                let is_right = !each.damages.remove(&product)
+                    && (self.products[product as usize].1.is_empty() || digest::whole(&bytes) == expected);
                 if is_right {
                     each.disk.insert(announcement.path, bytes);
                     each.stored.insert(product, now);

@@ -1,7 +1,7 @@
 //! Receivers that come late, or again: each has everything in the end, or knows what it will not have.
 
 use farlink_flow::cast::receiver::Failure;
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use crate::product::Path;
 use crate::simulation::Simulation;
@@ -93,5 +93,30 @@ fn a_receiver_that_was_cut_off_hears_of_what_was_lost_meanwhile() {
         let host = &simulation.hosts[host];
         assert_eq!(host.failed.len() + host.stored.len(), 10, "{:?} {:?}", host.failed, host.stored);
         assert!(host.failed.keys().all(|product| (2..6).contains(product)));
+    }
+}
+
+#[test]
+fn who_comes_late_over_a_slow_connection_is_sent_each_byte_about_once() {
+    for is_held in [false, true] {
+        let mut simulation = Simulation::new(config(100_000_000), true);
+        simulation.unicast = BitsPerSec::new(10_000_000);
+        simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        stream(&mut simulation, 100);
+        if is_held {
+            // Somebody lacks everything still, so that nothing is gone.
+            simulation.join(Path::new(Nanos(5 * MS), 1.0));
+        }
+        simulation.run_for(Nanos(1_000 * MS));
+        let late = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        // Two are sent once more, though all of them was on its way before.
+        simulation.hosts[late].damages.extend([3, 50]);
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete() && simulation.hosts[late].failed.is_empty());
+        assert!(simulation.has_all(late));
+        let all: u64 = simulation.products.iter().map(|(product, _)| product.shape.stream()).sum();
+        let repaired = simulation.sender.progress(late as u32).unwrap().repaired;
+        assert!(repaired < all * 11 / 10, "{repaired} of {all} bytes");
     }
 }

@@ -120,14 +120,14 @@ impl Receiver {
         {
             let ((due, product, start), (end, tries, asked_at)) = entry.remove_entry();
             if !self.may_ask(product) {
-                later.push((self.again_at(now, tries.max(FULL_TRIES)), product, start..end, tries));
+                later.push((self.again_at(now, tries.max(FULL_TRIES)), product, start..end, tries, asked_at));
                 continue;
             }
             let mut missing = self.missing(product, start..end, room);
             let Some(last) = missing.last().map(|run| run.end) else {
                 // Its parity makes up for all of it, once it is rebuilt; that may turn out not to be possible.
                 if self.lacks(product, start..end) {
-                    later.push((self.again_at(now, tries), product, start..end, tries));
+                    later.push((self.again_at(now, tries), product, start..end, tries, asked_at));
                 }
                 continue;
             };
@@ -137,13 +137,13 @@ impl Receiver {
             let again = self.again_at(now, tries);
             // The whole of a product of which nothing is known stays so.
             let end = if missing.len() == room { last } else { end };
-            later.push((again, product, start..end, tries + 1));
+            later.push((again, product, start..end, tries + 1, now));
             room -= missing.len();
             asked.entry((product, tries > 0)).or_default().append(&mut missing);
         }
-        later
-            .into_iter()
-            .for_each(|(at, product, packets, tries)| self.gaps.insert(at, product, packets, tries));
+        for (at, product, packets, tries, asked_at) in later {
+            self.gaps.insert_asked(at, product, packets, tries, asked_at);
+        }
         let payload = u64::from(self.config.payload.get());
         let wants = asked.into_iter().map(|((product, again), mut runs)| {
             runs.sort_unstable_by_key(|run| run.start);
@@ -295,6 +295,39 @@ mod tests {
         receiver.on_room(2);
         assert_eq!(asked(&mut receiver, 40), wanted);
     }
+
+    #[test]
+    fn who_says_where_it_is_before_it_can_have_answered_is_not_asked_again() {
+        let config = Config {
+            payload: Payload::try_from(256).unwrap(),
+            block: BlockPackets::default(),
+            first: 0,
+            position: Position { product: 1, offset: 0 },
+            pace: Nanos(1_000_000),
+            grace: Nanos(1_000_000),
+            seed: 1,
+        };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        receiver.on_rtt(Nanos(80_000_000));
+        receiver.on_room(1);
+        receiver.scan(Nanos::ZERO);
+        let mut now = receiver.gaps.due().unwrap();
+        for tries in 0..5 {
+            assert_eq!(receiver.ask(now).len(), 1, "{tries}");
+            let answer = receiver.answer_time();
+            for part in [0, 1, 40, 99] {
+                let at = now.after(Nanos(answer.0 * part / 100));
+                receiver.on_status(at, config.position);
+                assert_eq!(receiver.ask(at), [], "{tries}: after {at}");
+            }
+            now = now.after(answer).after(Nanos(1));
+            receiver.on_status(now, config.position);
+        }
+        // It is asked for later each time where nothing is said.
+        receiver.ask(now);
+        assert!(receiver.gaps.due() > Some(now.after(Nanos(16 * receiver.answer_time().0))));
+    }
+
     #[test]
     fn what_parity_makes_up_for_is_asked_for_where_it_was_not_rebuilt() {
         let config = Config {

@@ -48,6 +48,10 @@ impl Sender {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         peer.progress.nacks += 1;
         self.totals.nacks += 1;
+        // Content that was damaged is wanted once more, whatever was sent: also where this frame is not heeded.
+        for want in wants.iter().filter(|want| want.catch_up && !want.again) {
+            want.ranges.iter().for_each(|range| peer.mark_unsent(want.product, self.config.payload, *range));
+        }
         // One that does not keep to its pace has no more to say than the others.
         if peer.unheard < MOST_UNHEARD {
             peer.unheard += 1;
@@ -104,9 +108,7 @@ impl Sender {
                         peer.ask((packets.end - packets.start) * u64::from(payload.get()));
                     }
                     let rtt = peer.progress.report.rtt;
-                    // Content that was damaged is wanted once more, whatever was sent.
-                    let wanted = if want.catch_up { vec![packets] } else { peer.not_sent(product, packets) };
-                    for packets in wanted {
+                    for packets in peer.not_sent(product, packets) {
                         for packets in held.not_repeated(came, packets, rtt) {
                             // What waits for it already is counted already.
                             let counted = want.again && peer.is_full();
@@ -129,7 +131,10 @@ impl Sender {
                     let mut all = Held::new(shape, payload, 0);
                     all.sent = all.packets;
                     for range in &want.ranges {
-                        self.waiting += peer.want(product, all.touched(payload, *range));
+                        let packets = all.touched(payload, *range);
+                        for packets in peer.not_sent(product, packets) {
+                            self.waiting += peer.want(product, packets);
+                        }
                     }
                 } else {
                     peer.gone.insert(one(product));

@@ -168,6 +168,18 @@ impl Peer {
         }
     }
 
+    /// What bytes of a stream touch is to be sent to it once more when it asks.
+    pub(super) fn mark_unsent(&mut self, product: u32, payload: Payload, (offset, length): (u64, u64)) {
+        let payload = u64::from(payload.get());
+        let Some(spans) = self.sent.get_mut(&product) else { return };
+        let runs = spans.runs();
+        spans.remove(offset / payload..offset.saturating_add(length).div_ceil(payload));
+        self.sent_runs = self.sent_runs + spans.runs() - runs;
+        if spans.is_empty() {
+            self.sent.remove(&product);
+        }
+    }
+
     /// Those of some packets that are not on their way to it, as far as that is remembered.
     pub(super) fn not_sent(&self, product: u32, packets: Range<u64>) -> Vec<Range<u64>> {
         match self.sent.get(&product) {
@@ -267,6 +279,12 @@ mod tests {
         assert_eq!((peer.next(9), peer.runs), (None, 0));
         peer.mark_sent(7, 3..6);
         assert_eq!(peer.not_sent(7, 0..9), [0..3, 6..9]);
+        let payload = Payload::try_from(1000).unwrap();
+        peer.mark_unsent(7, payload, (4_500, 1));
+        assert_eq!((peer.not_sent(7, 0..9), peer.sent_runs), (vec![0..3, 4..5, 6..9], 2));
+        peer.mark_unsent(7, payload, (0, u64::MAX));
+        assert_eq!((peer.not_sent(7, 2..7).first(), peer.sent_runs, peer.sent.len()), (Some(&(2..7)), 0, 0));
+        peer.mark_sent(7, 3..6);
         peer.share(5_000);
         let taken: u64 = (0..5000).map(|at| peer.want(7, 2 * at..2 * at + 1)).sum();
         assert_eq!(taken, LEAST_RUNS as u64);

@@ -78,6 +78,35 @@ fn who_joins_late_begins_behind_what_was_forgotten_and_hears_of_what_could_not_b
 }
 
 #[test]
+fn what_is_on_its_way_is_not_sent_again_unless_it_was_damaged() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, 0);
+    let shape = Shape::new(20, 5_000).unwrap();
+    sender.on_product(shape);
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    let frame = |again| vec![Want { again, catch_up: true, ranges: vec![(0, u64::MAX / 2)], ..all_of(0) }];
+    let sent = |sender: &mut Sender, now: &mut Nanos| {
+        let bytes = drive(sender, now, Nanos(500 * MS)).into_iter().map(|send| match send {
+            Send::Repair { bytes, .. } => bytes,
+            _ => 0,
+        });
+        bytes.sum::<u64>()
+    };
+    for is_heeded in [true, true, false] {
+        let mut all = 0;
+        if !is_heeded {
+            (0..4).for_each(|_| sender.on_nack(now, 1, frame(true)));
+        }
+        sender.on_nack(now, 1, frame(false));
+        for _ in 0..3 {
+            all += sent(&mut sender, &mut now);
+            sender.on_nack(now, 1, frame(true));
+        }
+        assert_eq!(all + sent(&mut sender, &mut now), shape.stream(), "{is_heeded}");
+    }
+}
+
+#[test]
 fn what_is_asked_for_again_and_again_though_it_is_lost_does_not_pile_up() {
     let (mut sender, mut now) = (sender(8), Nanos(MS));
     sender.on_join(now, 1, 0);
