@@ -77,7 +77,7 @@ class Scale:
             ranks, name = case.split(", ", 1)
             far = int(ranks.split()[0]) * (len(HOSTS) - 1) // len(HOSTS)
             good = [run for run in found if "seconds" in run]
-            times = shown(sorted(run["seconds"] for run in good), 1e3, 1)
+            times = shown(sorted(run["seconds"] for run in good), 1e3, 1, runs=len(found))
             cells = [
                 f"{statistics.median(run[figure] for run in good):,.0f}" if good else "" for figure in FIGURES
             ]

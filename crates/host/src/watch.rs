@@ -83,12 +83,19 @@ impl Watcher {
     /// The kernel's.
     pub fn read(&mut self) -> io::Result<Appeared> {
         let mut appeared = Appeared { missed: std::mem::take(&mut self.refused), ..Appeared::default() };
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut overflowed) = (BTreeSet::new(), false);
         loop {
             let now = SystemTime::now();
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
                 Err(Errno::EAGAIN) => {
+                    if overflowed {
+                        // Once, however often: what happens meanwhile is read next time.
+                        let before = appeared.files.len();
+                        self.look_again(&mut appeared);
+                        let new = appeared.files.split_off(before);
+                        appeared.files.extend(new.into_iter().filter(|path| seen.insert(path.clone())));
+                    }
                     self.drained = now;
                     return Ok(appeared);
                 }
@@ -96,6 +103,8 @@ impl Watcher {
                 Err(errno) => return Err(errno.into()),
             };
             for event in events {
+                // More changed at once than the kernel keeps (fs.inotify.max_queued_events).
+                overflowed |= event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW);
                 let before = appeared.files.len();
                 self.take(&event, &mut appeared);
                 let new = appeared.files.split_off(before);
@@ -105,11 +114,6 @@ impl Watcher {
     }
 
     fn take(&mut self, event: &InotifyEvent, appeared: &mut Appeared) {
-        if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            // More changed at once than the kernel keeps (fs.inotify.max_queued_events).
-            self.look_again(appeared);
-            return;
-        }
         if event.mask.contains(AddWatchFlags::IN_IGNORED) {
             let gone = self.directories.remove(&event.wd);
             appeared.is_over |= gone.is_some_and(|path| path.as_os_str().is_empty());
@@ -270,13 +274,16 @@ fn is_out_of_watches(error: &io::Error) -> bool {
 
 /// Whether a file was written, or moved to where it is, since then. Where that cannot be told it was.
 fn is_changed_since(entry: &fs::DirEntry, time: SystemTime) -> bool {
-    let since = (time - COARSE).duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // The clock may have been set back.
+    let time = time.min(SystemTime::now()) - COARSE;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let changed = entry.metadata().map(|metadata| (metadata.ctime(), metadata.ctime_nsec()));
     changed.map_or(true, |changed| changed >= (since.as_secs() as i64, since.subsec_nanos().into()))
 }
 
-/// How far the time that a file has may be behind the clock: a tick, of 10 ms at most.
-const COARSE: Duration = Duration::from_millis(20);
+/// How far the time that a file has may be behind the clock: a tick of 10 ms, or two seconds on old file systems. What was told within it is
+/// told again.
+const COARSE: Duration = Duration::from_secs(2);
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")

@@ -114,9 +114,14 @@ impl Feed {
         self.watcher = None;
     }
 
-    /// How many names have appeared and were not looked at.
+    /// How many files have appeared and had no turn.
     pub(super) fn waiting(&self) -> usize {
-        self.appeared.len()
+        let is_lacking = |seen: Option<Seen>| match seen {
+            Some(Seen::Nothing) => false,
+            Some(Seen::NotSent(lack)) => lack.failed,
+            Some(Seen::File { .. }) | None => true,
+        };
+        self.appeared.iter().filter(|path| is_lacking(self.look(path))).count()
     }
 
     /// Whether nothing more is to appear, and everything that has was looked at.

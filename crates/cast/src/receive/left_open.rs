@@ -23,7 +23,7 @@ struct Nameless {
     missing: u32,
     /// Names that such a session had at most, those included.
     all: usize,
-    /// Whether of such a session no name at all is known: any other may be the same.
+    /// Whether of such a session no name at all is known, or were too many: any other may be the same.
     is_blank: bool,
     /// What those sessions stored: one that sends the same again brings it again.
     known: BTreeSet<Name>,
@@ -43,18 +43,26 @@ impl LeftOpen {
             self.names.insert(name);
         }
         let missing = missing.saturating_sub(begun);
-        if missing == 0 {
-            if let Some(nameless) = &mut self.nameless {
-                nameless.came.extend(stored);
-            }
-            return;
+        let is_full = std::mem::take(&mut self.is_full);
+        if missing > 0 {
+            let nameless = self.nameless.get_or_insert_default();
+            nameless.missing = nameless.missing.max(missing);
+            nameless.all = nameless.all.max(all + missing as usize);
+            nameless.is_blank |= stored.is_empty() && begun == 0;
+            nameless.known.extend(stored);
+            nameless.came.clear();
+        } else if let Some(nameless) = &mut self.nameless {
+            nameless.came.extend(stored);
         }
-        let nameless = self.nameless.get_or_insert_default();
-        nameless.missing = nameless.missing.max(missing);
-        nameless.all = nameless.all.max(all + missing as usize);
-        nameless.is_blank |= stored.is_empty() && begun == 0;
-        nameless.known.extend(stored);
-        nameless.came.clear();
+        if let Some(nameless) = &mut self.nameless {
+            nameless.is_blank |= is_full || nameless.known.len() + nameless.came.len() > MOST_STORED;
+            if nameless.is_blank {
+                (nameless.known, nameless.came) = Default::default();
+            }
+        }
+        if self.nameless() == 0 {
+            self.nameless = None;
+        }
     }
 
     /// A product is stored.
@@ -135,6 +143,23 @@ mod tests {
         assert_eq!(missing(left(&["a", "b"], &[], 4), &["a", "b", "c"]), (vec![], 3));
         // An older version of a file was stored, and the newer one had begun.
         assert_eq!(missing(left(&["a", "b"], &["a"], 2), &["a", "b", "c"]), (vec![], 0));
+    }
+
+    #[test]
+    fn what_was_made_up_for_is_forgotten_and_what_is_too_much_is_not_kept() {
+        let mut left = left(&["a"], &["b"], 4);
+        over(&mut left, &["a", "b", "c", "d"], &[], 0);
+        assert_eq!((left.nameless(), left.nameless.is_some()), (1, true));
+        over(&mut left, &["a", "b", "c", "d", "e"], &[], 0);
+        assert!(left.nameless.is_none());
+        over(&mut left, &["x"], &[], 2);
+        let many: Vec<_> = (0..2 * MOST_STORED).map(|number| number.to_string()).collect();
+        over(&mut left, &many.iter().map(String::as_str).collect::<Vec<_>>(), &[], 0);
+        let nameless = left.nameless.as_ref().unwrap();
+        assert_eq!(
+            (nameless.known.len() + nameless.came.len(), left.nameless(), left.is_full),
+            (0, 2, false)
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a copy would copy, and nothing copied.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -116,7 +117,11 @@ pub(super) fn tell(
         let over = &over;
         let walker = move || {
             let is_over = || over.load(Ordering::Relaxed);
-            walk(sources, filter, length, &is_over, |event| say.send(event).is_ok());
+            let whole = || walk(sources, filter, length, &is_over, |event| say.send(Some(event)).is_ok());
+            // That it ended is said: a walk that panicked did not come to its end.
+            if catch_unwind(AssertUnwindSafe(whole)).is_ok() {
+                let _ = say.send(None);
+            }
         };
         scope.spawn(walker);
         let told = hand_on(control, &said, patience, stops);
@@ -129,7 +134,7 @@ pub(super) fn tell(
 /// Says what the walk says, to its end.
 fn hand_on(
     control: &mut Control,
-    said: &Receiver<FileEvent>,
+    said: &Receiver<Option<FileEvent>>,
     patience: Nanos,
     stops: &[&Wake],
 ) -> Result<(), CopyError> {
@@ -137,7 +142,7 @@ fn hand_on(
     let mut next_sign = monotonic().after(SIGN);
     loop {
         let message = match said.recv_timeout(Duration::from_nanos(SIGN.0)) {
-            Ok(event) => {
+            Ok(Some(event)) => {
                 let Ok(path) = Place::new(bytes_of(&event.path)) else { continue };
                 Message::Copy(event.message().unwrap_or_else(|| {
                     entries += 1;
@@ -146,7 +151,8 @@ fn hand_on(
                 }))
             }
             Err(RecvTimeoutError::Timeout) => Message::Alive,
-            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(None) => break,
+            Err(RecvTimeoutError::Disconnected) => return Err(CopyError::Panicked),
         };
         control.send_patiently(&message, patience)?;
         if monotonic() >= next_sign {

@@ -84,8 +84,8 @@ struct State {
     arrivals: Arrivals,
     /// Packs that a connection has brought and is storing.
     storing: HashSet<u32>,
-    /// Offers that were answered, or are being looked at.
-    offers: Numbers,
+    /// Offers that were answered, or are being looked at, and packs that are stored: nearly one run, where each alone may be many.
+    numbers: Numbers,
     files: HashMap<u32, Arc<Incoming>>,
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,
@@ -231,7 +231,7 @@ impl Receiving {
     /// Nothing more is taken of a sender whose numbers leave out more than an honest one's, or than there is memory for: each run of them
     /// takes some.
     fn check_numbers(&self, state: &State) -> Result<(), CopyError> {
-        let runs = state.arrivals.runs() + state.offers.runs();
+        let runs = state.arrivals.runs() + state.numbers.runs();
         if runs > MOST_RUNS {
             return Err(CopyError::OutOfPlace { what: "numbers with more gaps than any tree has" });
         }

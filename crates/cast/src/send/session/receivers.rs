@@ -140,7 +140,8 @@ impl Session<'_> {
     fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
         self.look_at(receiver);
         self.drop_out(now, receiver);
-        let Some(peer) = self.progress.peers.get_mut(&receiver) else { return };
+        // One that was given up is heard of again when its connection has ended.
+        let Some(peer) = self.progress.peers.get_mut(&receiver).filter(|peer| peer.is_there) else { return };
         // What was forgotten before it joined counts as failed.
         let wanted = self.products.count();
         let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));

@@ -73,6 +73,7 @@ impl Receiving {
             state.outbox.acknowledged.push(Unit::Pack(number));
             return Ok(false);
         }
+        state.numbers.insert(number);
         for item in stored {
             let digest = Some(item.digest)
                 .filter(|_| self.manner.verify && matches!(item.entry.kind, Kind::File { .. }));
@@ -126,7 +127,7 @@ impl Receiving {
     pub(crate) fn on_offer(&self, offer: &Pack<'_>) -> Result<(), CopyError> {
         let mut state = self.state();
         self.check_numbers(&state)?;
-        if !state.offers.insert(offer.pack) {
+        if !state.numbers.insert(offer.pack) {
             return Ok(());
         }
         drop(state);
