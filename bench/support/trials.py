@@ -146,7 +146,8 @@ def kill(
         "the same command": "identical" if same else f"failed ({again.returncode})",
     }
     if contender.ours and again.returncode == 0:
-        written = had * BLOCK
+        # What was killed when all was done had put it in its place.
+        written = had * BLOCK if there == "none" else int(there)
         sent = next(line["bytes"] for line in lines(more) if "schema" in line)
         cells["had"] = f"{written / KILLED_BYTES:.1%}"
         cells["sent again"] = f"{(sent + written - KILLED_BYTES) / KILLED_BYTES:.2%}"
