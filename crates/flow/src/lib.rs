@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or starts a thread.
 #![forbid(unsafe_code)]
 
+pub mod aead;
 pub mod arrivals;
 pub mod cast;
 pub mod ceiling;

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::packet::{Clear, Header, MOST_NUMBER, OVERHEAD, PacketError, TAG};
 use farlink_wire::message::copy::{Protect, Secret};
 
 use super::window::{Counts, Window};
+use crate::aead::{Key, NONCE};
 
 /// Bytes of a packet before its payload.
 pub const FRONT: usize = Clear::LEN + Header::LEN;
@@ -51,12 +51,8 @@ impl Sealer {
         packet[Clear::LEN..FRONT].copy_from_slice(&header.encode());
         let (body, tag) = packet.split_at_mut(packet.len() - TAG);
         let (aad, sealed) = body.split_at_mut(self.cipher.authenticated(body.len()));
-        let made = self
-            .cipher
-            .key
-            .seal_in_place_separate_tag(nonce(clear.number), Aad::from(&*aad), sealed)
-            .map_err(|_| SealError::Exhausted)?;
-        tag.copy_from_slice(made.as_ref());
+        let made = self.cipher.key.seal(nonce(clear.number), aad, sealed).ok_or(SealError::Exhausted)?;
+        tag.copy_from_slice(&made);
         Ok(())
     }
 }
@@ -138,10 +134,8 @@ impl Opener {
         }
         let payload = FRONT..datagram.len() - TAG;
         let (aad, sealed) = datagram.split_at_mut(self.cipher.authenticated(payload.end));
-        self.cipher
-            .key
-            .open_in_place(nonce(clear.number), Aad::from(&*aad), sealed)
-            .map_err(|_| Drop::Forged { number: clear.number })?;
+        let opened = self.cipher.key.open(nonce(clear.number), aad, sealed);
+        opened.ok_or(Drop::Forged { number: clear.number })?;
         self.window.mark(clear.number);
         let Some(header) = datagram[Clear::LEN..].first_chunk() else {
             return Err(PacketError::Short.into());
@@ -151,7 +145,7 @@ impl Opener {
 }
 
 struct Cipher {
-    key: LessSafeKey,
+    key: Key,
     encrypts: bool,
 }
 
@@ -163,8 +157,8 @@ impl Cipher {
             Protect::Clear => return Err(SealError::Clear),
         };
         // A secret has the length that this cipher's keys have: nothing else is refused.
-        let key = UnboundKey::new(&AES_256_GCM, &key.0.0).map_err(|_| SealError::Clear)?;
-        Ok(Self { key: LessSafeKey::new(key), encrypts })
+        let key = Key::new(&key.0.0).ok_or(SealError::Clear)?;
+        Ok(Self { key, encrypts })
     }
 
     /// Of a packet's bytes before its tag, those that are authenticated and not encrypted.
@@ -173,10 +167,10 @@ impl Cipher {
     }
 }
 
-fn nonce(number: u64) -> Nonce {
-    let mut bytes = [0; NONCE_LEN];
-    bytes[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());
-    Nonce::assume_unique_for_key(bytes)
+fn nonce(number: u64) -> [u8; NONCE] {
+    let mut bytes = [0; NONCE];
+    bytes[NONCE - 8..].copy_from_slice(&number.to_be_bytes());
+    bytes
 }
 
 /// Why packets cannot be sealed or opened.

@@ -1,14 +1,14 @@
 //! Datagrams of a job, sealed and opened: AES-256-GCM (RFC 5116). Each context has a key of its own, derived from the job's; the nonce is
 //! the datagram's number and the direction that it goes in, which no two datagrams of a context share.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use farlink_wire::fabric::datagram::{Clear, TAG};
 
 use super::operation::EndpointId;
+use crate::aead::{Key, NONCE};
 
 /// Seals and opens the datagrams of one context.
 #[derive(Debug)]
-pub struct Cipher(LessSafeKey);
+pub struct Cipher(Key);
 
 /// Which way a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Cipher {
         let mut hasher = blake3::Hasher::new_keyed(job);
         hasher.update(b"farlink mpi 1").update(&from.0.to_be_bytes()).update(&to.0.to_be_bytes());
         let key = hasher.update(&number.to_be_bytes()).finalize();
-        UnboundKey::new(&AES_256_GCM, key.as_bytes()).ok().map(|key| Self(LessSafeKey::new(key)))
+        Key::new(key.as_bytes()).map(Self)
     }
 
     /// Makes a datagram of `datagram`, whose body stands behind [`Clear::LEN`] bytes and before [`TAG`] more.
@@ -38,28 +38,23 @@ impl Cipher {
         datagram[..Clear::LEN].copy_from_slice(&clear.encode());
         let (front, rest) = datagram.split_at_mut(Clear::LEN);
         let (body, tag) = rest.split_at_mut(rest.len() - TAG);
-        if let Ok(made) =
-            self.0.seal_in_place_separate_tag(nonce(clear.number, direction), Aad::from(front), body)
-        {
-            tag.copy_from_slice(made.as_ref());
+        if let Some(made) = self.0.seal(nonce(clear.number, direction), front, body) {
+            tag.copy_from_slice(&made);
         }
     }
 
     /// The body of a datagram that is genuine.
     pub fn open<'a>(&self, clear: Clear, direction: Direction, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         let (front, sealed) = datagram.split_at_mut_checked(Clear::LEN)?;
-        self.0
-            .open_in_place(nonce(clear.number, direction), Aad::from(&*front), sealed)
-            .ok()
-            .map(|body| &*body)
+        self.0.open(nonce(clear.number, direction), front, sealed)
     }
 }
 
-fn nonce(number: u64, direction: Direction) -> Nonce {
-    let mut bytes = [0; NONCE_LEN];
+fn nonce(number: u64, direction: Direction) -> [u8; NONCE] {
+    let mut bytes = [0; NONCE];
     bytes[0] = direction as u8;
-    bytes[NONCE_LEN - 8..].copy_from_slice(&number.to_be_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes[NONCE - 8..].copy_from_slice(&number.to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]

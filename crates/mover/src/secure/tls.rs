@@ -5,10 +5,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use farlink_flow::aead;
 use farlink_wire::key::{Grant, PublicKey};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::crypto::aws_lc_rs::{self, cipher_suite as of_aws_lc, kx_group};
+use rustls::crypto::ring::cipher_suite as of_ring;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -127,14 +129,23 @@ fn serving(
 
 /// The cryptography that both ends use. AES-128-GCM first, which processors do fastest that have instructions for it; they
 /// agree on a secret by X25519 with ML-KEM-768 beside it, so that who records a transfer today cannot read it with a quantum
-/// computer later (as OpenSSH does since 9.9).
+/// computer later (as OpenSSH does since 9.9). Records are sealed by the faster library, and all else is done by aws-lc.
 pub(super) fn provider() -> CryptoProvider {
+    let cipher_suites = if aead::prefers_ring() {
+        vec![
+            of_ring::TLS13_AES_128_GCM_SHA256,
+            of_ring::TLS13_CHACHA20_POLY1305_SHA256,
+            of_ring::TLS13_AES_256_GCM_SHA384,
+        ]
+    } else {
+        vec![
+            of_aws_lc::TLS13_AES_128_GCM_SHA256,
+            of_aws_lc::TLS13_CHACHA20_POLY1305_SHA256,
+            of_aws_lc::TLS13_AES_256_GCM_SHA384,
+        ]
+    };
     CryptoProvider {
-        cipher_suites: vec![
-            cipher_suite::TLS13_AES_128_GCM_SHA256,
-            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-            cipher_suite::TLS13_AES_256_GCM_SHA384,
-        ],
+        cipher_suites,
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519],
         ..aws_lc_rs::default_provider()
     }
