@@ -3,7 +3,7 @@
 use farlink_flow::fabric::operation::EndpointId;
 use farlink_flow::fabric::parity::{Piece, rebuild, shards};
 use farlink_wire::fabric::address::Address;
-use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, Farewell, Parity};
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Connect, Data, Farewell, JoinedAck, Parity};
 use farlink_wire::fabric::frame::{BEGIN, Frame};
 
 /// An endpoint's address: what was understood survives being written again.
@@ -35,9 +35,21 @@ pub fn fabric_datagram(data: &[u8]) {
         }
         About::Ack => {
             if let Ok(ack) = Ack::decode(body) {
-                assert!(ack.runs.len() <= Ack::RUNS && ack.runs.iter().all(|(first, end)| first < end));
-                assert!(ack.runs.windows(2).all(|pair| pair[1].1 <= pair[0].0), "{:?}", ack.runs);
+                is_in_order(&ack);
                 assert_eq!(Ack::decode(&ack.encode()), Ok(ack));
+            }
+        }
+        About::DataWithAck => {
+            if let Ok((data, behind)) = Data::decode(body)
+                && let Ok((joined, frames)) = JoinedAck::decode(behind)
+            {
+                is_in_order(&joined.ack);
+                let bytes = joined.encode();
+                assert_eq!(
+                    (&data.encode()[..], bytes.len()),
+                    (&body[..Data::LEN], behind.len() - frames.len())
+                );
+                assert_eq!(JoinedAck::decode(&bytes), Ok((joined, &[][..])));
             }
         }
         About::Connect => {
@@ -52,6 +64,11 @@ pub fn fabric_datagram(data: &[u8]) {
         }
         About::Disconnect => {}
     }
+}
+
+fn is_in_order(ack: &Ack) {
+    assert!(ack.runs.len() <= Ack::RUNS && ack.runs.iter().all(|(first, end)| first < end));
+    assert!(ack.runs.windows(2).all(|pair| pair[1].1 <= pair[0].0), "{:?}", ack.runs);
 }
 
 /// Frames of a datagram or of shared memory: what was understood survives being written again.

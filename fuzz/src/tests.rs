@@ -47,6 +47,15 @@ fn every_target_survives_its_seeds() {
 }
 
 #[test]
+fn seeds_of_the_fabric_are_of_its_version() {
+    let version = farlink_wire::fabric::VERSION;
+    for (name, at) in [("fabric_datagram", 0), ("fabric_address", 8)] {
+        let others = seeds(name).iter().filter(|seed| seed[at] != version).count();
+        assert_eq!(others, 1, "{name}: all but one seed are to be read beyond their version, {version}");
+    }
+}
+
+#[test]
 fn every_target_is_in_the_manifest_and_has_a_file() {
     let manifest = include_str!("../Cargo.toml");
     for (name, _) in TARGETS {

@@ -229,13 +229,16 @@ impl Engine {
     }
 
     /// As [`progress`](Self::progress), for an application that looks for what is done. Where something is, it goes on with that, and most
-    /// often has something to say at once: acknowledgements leave behind that, or when it said nothing for a moment, in which it looks on,
-    /// or after a nap of the progress thread where it does not.
+    /// often has something to say at once: acknowledgements leave with that, or when it said nothing for a moment, in which it looks on,
+    /// or after a nap of the progress thread where it does not. Between being told and going on it may be kept from its processor, which
+    /// that moment is not to count: it begins when the application looks again.
     pub(crate) fn attend(&mut self, now: Nanos) {
         self.take_in(now);
-        if self.tell_all() && self.owes_until.is_none() {
-            self.owes_until = Some(now.after(MOMENT));
-        }
+        let told = self.tell_all();
+        self.owes_until = match self.owes_until {
+            None => told.then(|| now.after(LONGEST)),
+            Some(until) => Some(until.min(now.after(MOMENT))),
+        };
         if !self.may_wait(now) {
             self.put_out(now);
         }
@@ -456,9 +459,12 @@ impl Engine {
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);
 
-/// How long acknowledgements wait for what the application says behind what it was told: little beside any round trip between hosts, and
-/// they say how long they waited.
+/// How long acknowledgements wait for what the application says, once it looks on behind what it was told: little beside any round trip
+/// between hosts, and they say how long they waited.
 const MOMENT: Nanos = Nanos(20_000);
+
+/// How long they wait where it does not look: with a nap of the progress thread, less than the other end waits before it asks.
+const LONGEST: Nanos = Nanos(500_000);
 
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.
 const SHORT_RUN: usize = 16 << 10;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, Parity, TAG};
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, JoinedAck, Parity, TAG};
 use farlink_wire::quantity::Nanos;
 
 use super::operation::EndpointId;
@@ -99,7 +99,7 @@ impl Incoming {
         }
         let body = self.cipher.open(clear, Direction::Forth, datagram)?;
         match Data::decode(body) {
-            Ok((data, _)) if clear.about == About::Data && !self.has_room(data.piece) => None,
+            Ok((data, _)) if has_data(clear.about) && !self.has_room(data.piece) => None,
             _ => Some(body),
         }
     }
@@ -246,19 +246,35 @@ impl Incoming {
         if !self.owes {
             return 0;
         }
+        let (number, ack) = self.answer(now);
+        let ack = ack.encode();
+        let clear = Clear { about: About::Ack, context: self.number, source: me.0, number };
+        let written = Clear::LEN + ack.len() + TAG;
+        into[Clear::LEN..written - TAG].copy_from_slice(&ack);
+        self.cipher.seal(clear, Direction::Back, &mut into[..written]);
+        written
+    }
+
+    /// As [`acknowledge`](Self::acknowledge), within a datagram that has `room` for so many bytes: empty where they are too few.
+    pub fn join(&mut self, now: Nanos, room: usize) -> Vec<u8> {
+        let runs = self.unsaid.front().map_or(self.numbers.runs.len(), Vec::len);
+        if !self.owes || JoinedAck::len_with(runs) > room {
+            return Vec::new();
+        }
+        let (number, ack) = self.answer(now);
+        JoinedAck { context: self.number, number, ack }.encode()
+    }
+
+    /// What is acknowledged next, and which acknowledgement it is.
+    fn answer(&mut self, now: Nanos) -> (u64, Ack) {
         let unsaid = self.unsaid.pop_front();
         self.owes = unsaid.is_some();
         self.asked = false;
         let runs = unsaid.unwrap_or_else(|| self.numbers.say());
         self.forget();
         let delay_us = u32::try_from(now.since(self.highest_at).0 / 1000).unwrap_or(u32::MAX);
-        let ack = Ack { piece: self.next, delay_us, runs }.encode();
-        let clear = Clear { about: About::Ack, context: self.number, source: me.0, number: self.answers };
         self.answers += 1;
-        let written = Clear::LEN + ack.len() + TAG;
-        into[Clear::LEN..written - TAG].copy_from_slice(&ack);
-        self.cipher.seal(clear, Direction::Back, &mut into[..written]);
-        written
+        (self.answers - 1, Ack { piece: self.next, delay_us, runs })
     }
 
     /// No acknowledgement is owed.
@@ -278,6 +294,11 @@ impl Incoming {
     pub fn is_waited_for(&self) -> bool {
         self.owes && (self.asked || self.numbers.tells_of_loss())
     }
+}
+
+/// Whether [`Data`] stand in a datagram.
+const fn has_data(about: About) -> bool {
+    matches!(about, About::Data | About::DataWithAck)
 }
 
 /// Numbers of datagrams that came, as runs: of what is older than the oldest run all is taken to have come.

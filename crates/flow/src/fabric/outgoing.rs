@@ -35,6 +35,10 @@ pub struct Route {
     pub number: u64,
 }
 
+/// Gives the acknowledgement ([`JoinedAck`](farlink_wire::fabric::datagram::JoinedAck)) that is owed to an endpoint, for a datagram to it
+/// that has so many bytes without; empty where none is, or has room.
+pub type Join<'a> = dyn FnMut(EndpointId, usize) -> Vec<u8> + 'a;
+
 /// A sending context.
 ///
 /// 1. [`push`](Self::push) a piece while [`may_push`](Self::may_push), [`flush`](Self::flush) where no other follows at once
@@ -223,7 +227,7 @@ impl Outgoing {
     }
 
     /// Writes the next datagram: how many bytes.
-    pub fn poll(&mut self, now: Nanos, path: &mut Path, into: &mut [u8]) -> usize {
+    pub fn poll(&mut self, now: Nanos, path: &mut Path, into: &mut [u8], join: &mut Join<'_>) -> usize {
         if self.asks {
             self.asks = false;
             let connect = Connect { host: self.route.host.0, full: self.full };
@@ -234,11 +238,11 @@ impl Outgoing {
         }
         if let Some(number) = self.again.pop_front() {
             self.counts.retransmits += 1;
-            return self.emit_piece(now, path, number, into);
+            return self.emit_piece(now, path, number, into, join);
         }
         while let Some(number) = self.unsent.pop_front() {
             if self.held(number).is_some_and(|held| !held.settled) {
-                return self.emit_piece(now, path, number, into);
+                return self.emit_piece(now, path, number, into, join);
             }
         }
         let Some((parity, shard)) = self.next_parity() else { return 0 };
@@ -285,11 +289,20 @@ impl Outgoing {
         self.again = again;
     }
 
-    fn emit_piece(&mut self, now: Nanos, path: &mut Path, number: u32, into: &mut [u8]) -> usize {
+    fn emit_piece(
+        &mut self,
+        now: Nanos,
+        path: &mut Path,
+        number: u32,
+        into: &mut [u8],
+        join: &mut Join<'_>,
+    ) -> usize {
         let Some(held) = self.held(number) else { return 0 };
         let (piece, group) = (Arc::clone(&held.piece), held.group);
         let data = Data { piece: number, group, to: piece.to.0 }.encode();
-        let written = self.emit(now, path, What::Piece(number), About::Data, &[&data, &piece.frames], into);
+        let ack = join(self.route.to, OVERHEAD + piece.frames.len());
+        let about = if ack.is_empty() { About::Data } else { About::DataWithAck };
+        let written = self.emit(now, path, What::Piece(number), about, &[&data, &ack, &piece.frames], into);
         let flight = self.next_number() - 1;
         if let Some(held) = self.held_mut(number) {
             held.flight = Some(flight);
@@ -353,12 +366,15 @@ impl Outgoing {
         self.pieces.get_mut(place)
     }
 
-    /// An acknowledgement came: sealed, and not opened yet. False where it is none of this context's.
-    pub fn on_ack(&mut self, now: Nanos, clear: Clear, datagram: &mut [u8], path: &mut Path) -> bool {
-        let Some(body) = self.cipher.open(clear, Direction::Back, datagram) else { return false };
-        let Ok(ack) = Ack::decode(body) else { return false };
-        if clear.number >= self.answers {
-            self.answers = clear.number.saturating_add(1);
+    /// Opens an acknowledgement that came alone: nothing where it is none of this context's.
+    pub fn open_ack(&self, clear: Clear, datagram: &mut [u8]) -> Option<Ack> {
+        Ack::decode(self.cipher.open(clear, Direction::Back, datagram)?).ok()
+    }
+
+    /// An acknowledgement came, the one with that number.
+    pub fn on_ack(&mut self, now: Nanos, number: u64, ack: &Ack, path: &mut Path) {
+        if number >= self.answers {
+            self.answers = number.saturating_add(1);
             self.last_heard = now;
             path.on_heard(now);
             self.unheard = 0;
@@ -397,7 +413,6 @@ impl Outgoing {
         self.find_lost(path);
         self.find_unguarded();
         self.forget_settled();
-        true
     }
 
     /// What was sent before others that arrived is lost (RFC 9002, 6.1.1).

@@ -31,6 +31,8 @@ pub enum About {
     Disconnect = 4,
     /// The process ends, or hears the other one no more: [`Farewell`].
     Farewell = 5,
+    /// Frames, and what came the other way: [`Data`], [`JoinedAck`] and they.
+    DataWithAck = 6,
 }
 
 /// What can be read without a key.
@@ -82,6 +84,7 @@ impl Clear {
             3 => About::Connect,
             4 => About::Disconnect,
             5 => About::Farewell,
+            6 => About::DataWithAck,
             kind => return Err(DatagramError::Kind { kind }),
         };
         Ok(Self { about, context: rest.u48()?, source: rest.u64()?, number: rest.u64()? })
@@ -183,10 +186,21 @@ impl Ack {
     /// Runs of numbers at most.
     pub const RUNS: usize = 48;
 
+    /// Bytes on the wire, with so many runs.
+    #[must_use]
+    pub const fn len_with(runs: usize) -> usize {
+        10 + runs * 12
+    }
+
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(10 + self.runs.len() * 12);
+        let mut bytes = Vec::with_capacity(Self::len_with(self.runs.len()));
+        self.encode_behind(&mut bytes);
+        bytes
+    }
+
+    fn encode_behind(&self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&self.piece.to_be_bytes());
         bytes.extend_from_slice(&self.delay_us.to_be_bytes());
         bytes.extend_from_slice(&(self.runs.len() as u16).to_be_bytes());
@@ -195,7 +209,6 @@ impl Ack {
             bytes.extend_from_slice(&first.to_be_bytes());
             bytes.extend_from_slice(&((end - first) as u32).to_be_bytes());
         }
-        bytes
     }
 
     /// That of a sealed body.
@@ -203,7 +216,10 @@ impl Ack {
     /// # Errors
     /// [`DatagramError`].
     pub fn decode(body: &[u8]) -> Result<Self, DatagramError> {
-        let mut rest = Rest(body);
+        Self::decode_first(&mut Rest(body))
+    }
+
+    fn decode_first(rest: &mut Rest<'_>) -> Result<Self, DatagramError> {
         let (piece, delay_us, count) = (rest.u32()?, rest.u32()?, usize::from(rest.u16()?));
         if count > Self::RUNS {
             return Err(DatagramError::Runs { count });
@@ -218,6 +234,46 @@ impl Ack {
             runs.push((first, end));
         }
         Ok(Self { piece, delay_us, runs })
+    }
+}
+
+/// What came of a context of the one that data go to, before their frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedAck {
+    /// Which context, below 2^48.
+    pub context: u64,
+    /// Which acknowledgement of that context: they are counted with those that leave alone.
+    pub number: u64,
+    /// What came.
+    pub ack: Ack,
+}
+
+impl JoinedAck {
+    /// Bytes on the wire, with so many runs.
+    #[must_use]
+    pub const fn len_with(runs: usize) -> usize {
+        14 + Ack::len_with(runs)
+    }
+
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::len_with(self.ack.runs.len()));
+        bytes.extend_from_slice(&u48_bytes(self.context));
+        bytes.extend_from_slice(&self.number.to_be_bytes());
+        self.ack.encode_behind(&mut bytes);
+        bytes
+    }
+
+    /// That of what stands behind [`Data`], and the frames behind it.
+    ///
+    /// # Errors
+    /// [`DatagramError`].
+    pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), DatagramError> {
+        let mut rest = Rest(body);
+        let (context, number) = (rest.u48()?, rest.u64()?);
+        let ack = Ack::decode_first(&mut rest)?;
+        Ok((Self { context, number, ack }, rest.0))
     }
 }
 
@@ -348,6 +404,12 @@ mod tests {
         assert!(Parity::decode(&Parity { index: 3, ..parity }.encode()).is_err());
         let ack = Ack { piece: 4, delay_us: 20, runs: vec![(10, 12), (3, 7), (0, 1)] };
         assert_eq!(Ack::decode(&ack.encode()), Ok(ack.clone()));
+        let joined = JoinedAck { context: 7 << 40, number: 1 << 50, ack: ack.clone() };
+        let mut body = joined.encode();
+        assert_eq!(body.len(), JoinedAck::len_with(3));
+        body.extend(b"frames");
+        assert_eq!(JoinedAck::decode(&body), Ok((joined, &b"frames"[..])));
+        assert_eq!(JoinedAck::decode(&body[..20]), Err(DatagramError::Short));
         let overlapping = Ack { runs: vec![(10, 12), (3, 11)], ..ack };
         assert!(Ack::decode(&overlapping.encode()).is_err());
         let connect = Connect { host: 3, full: true };

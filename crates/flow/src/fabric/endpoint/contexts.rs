@@ -5,12 +5,12 @@ use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use farlink_wire::fabric::datagram::{About, Clear, Farewell};
+use farlink_wire::fabric::datagram::{About, Ack, Clear, Farewell, JoinedAck};
 use farlink_wire::quantity::Nanos;
 
 use super::Settings;
 use crate::fabric::operation::{EndpointId, Failure, Identity, PeerId};
-use crate::fabric::outgoing::{self, Outgoing, Route};
+use crate::fabric::outgoing::{self, Join, Outgoing, Route};
 use crate::fabric::parity::Piece;
 use crate::fabric::path::{Pacer, Path};
 use crate::fabric::seal::Cipher;
@@ -121,6 +121,12 @@ impl Contexts {
     #[cfg(test)]
     pub(super) const fn skip_to(&mut self, number: u64) {
         self.next_number = number;
+    }
+
+    /// Whether one of that number is open.
+    #[cfg(test)]
+    pub(super) fn has(&self, number: u64) -> bool {
+        self.by_number.contains_key(&number)
     }
 
     fn context(&mut self, id: ContextId) -> Option<(&mut Outgoing, &mut Path)> {
@@ -407,8 +413,8 @@ impl Contexts {
         }
     }
 
-    /// Writes a context's next datagram: how many bytes.
-    pub(super) fn poll(&mut self, now: Nanos, id: ContextId, into: &mut [u8]) -> usize {
+    /// Writes a context's next datagram, as [`Outgoing::poll`] does: how many bytes.
+    pub(super) fn poll(&mut self, now: Nanos, id: ContextId, into: &mut [u8], join: &mut Join<'_>) -> usize {
         let Some(path) = self.places.get(id.0 as usize).and_then(Option::as_ref).map(|context| context.path)
         else {
             return 0;
@@ -417,7 +423,7 @@ impl Contexts {
             return 0;
         }
         let Some((outgoing, path)) = self.context(id) else { return 0 };
-        let written = outgoing.poll(now, path, into);
+        let written = outgoing.poll(now, path, into, join);
         if written > 0 {
             self.pacer.on_sent(now, written as u64 + HEADERS);
         }
@@ -430,24 +436,41 @@ impl Contexts {
         context.is_some_and(|context| context.outgoing.has_parity_alone())
     }
 
-    /// An acknowledgement came: whether it is of one of these.
+    /// An acknowledgement came alone: whether it is of one of these.
     pub(super) fn on_ack(&mut self, now: Nanos, clear: Clear, datagram: &mut [u8]) -> bool {
-        let Some(id) = self.by_number.get(&clear.context).copied() else { return false };
-        let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) else { return false };
-        let (outgoing, path) = (&mut context.outgoing, &mut self.paths[context.path]);
-        if outgoing.route().to.0 != clear.source {
-            return false;
+        let Some(id) = self.leading(clear.context, EndpointId(clear.source)) else { return false };
+        let Some((outgoing, _)) = self.context(id) else { return false };
+        let Some(ack) = outgoing.open_ack(clear, datagram) else { return false };
+        self.on_opened_ack(now, id, clear.number, &ack);
+        true
+    }
+
+    /// An acknowledgement came within a genuine datagram of `source`: one of what is open no more says nothing.
+    pub(super) fn on_joined_ack(&mut self, now: Nanos, source: EndpointId, joined: &JoinedAck) {
+        if let Some(id) = self.leading(joined.context, source) {
+            self.on_opened_ack(now, id, joined.number, &joined.ack);
         }
+    }
+
+    /// The context of that number, if it leads to that endpoint.
+    fn leading(&self, number: u64, to: EndpointId) -> Option<ContextId> {
+        let id = *self.by_number.get(&number)?;
+        let context = self.places.get(id.0 as usize)?.as_ref()?;
+        (context.outgoing.route().to == to).then_some(id)
+    }
+
+    fn on_opened_ack(&mut self, now: Nanos, id: ContextId, number: u64, ack: &Ack) {
+        let Some(context) = self.places.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let (outgoing, path) = (&mut context.outgoing, &mut self.paths[context.path]);
         let (drained, before) = (outgoing.is_drained(), outgoing.kept_bytes());
         self.asks_at.take();
-        let genuine = outgoing.on_ack(now, clear, datagram, path);
-        let drains = genuine && !drained && outgoing.is_drained();
+        outgoing.on_ack(now, number, ack, path);
+        let drains = !drained && outgoing.is_drained();
         self.kept -= (before - outgoing.kept_bytes()) as u64;
         if drains {
             self.transport.on_drained(id);
         }
         self.look_at(id);
-        genuine
     }
 
     /// Time passed: contexts that have failed, and why.

@@ -174,6 +174,17 @@ impl Responders {
         None
     }
 
+    /// An acknowledgement that is owed to `source`, for a datagram to it that has `room` for so many bytes: empty where there is none.
+    pub(super) fn join(&mut self, now: Nanos, source: EndpointId, room: usize) -> Vec<u8> {
+        let Some(at) = self.due.iter().position(|due| *due == source) else { return Vec::new() };
+        let Some(incoming) = self.open.get_mut(&source) else { return Vec::new() };
+        let joined = incoming.join(now, room);
+        if !incoming.owes() {
+            self.due.remove(at);
+        }
+        joined
+    }
+
     /// The peer's context ended.
     pub(super) fn close(&mut self, source: EndpointId) {
         if let Some(incoming) = self.open.remove(&source) {

@@ -4,7 +4,8 @@ use std::collections::{BinaryHeap, HashMap};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
-use farlink_wire::fabric::frame::Frame;
+use farlink_wire::fabric::datagram::{About, Ack, Clear, JoinedAck};
+use farlink_wire::fabric::frame::{BEGIN, Frame};
 use farlink_wire::quantity::BitsPerSec;
 
 use super::*;
@@ -283,9 +284,10 @@ fn a_peer_of_which_something_is_missing_has_failed() {
 }
 
 #[test]
-fn an_acknowledgement_leaves_with_what_is_said_to_the_same_host() {
-    // Where another host is to be answered first, each has its own.
-    for with_third in [false, true] {
+fn an_acknowledgement_leaves_within_what_is_said_to_the_same_host() {
+    // Where it has no room there it leaves behind it; and another host is answered by itself.
+    let whole = outgoing::room(8972) - BEGIN;
+    for (with_third, len) in [(false, 8), (true, 8), (false, whole)] {
         let mut pair = Pair::new(Kind::Rc, 0.0);
         pair.exchange(8);
         while !pair.flying.is_empty() {
@@ -310,23 +312,53 @@ fn an_acknowledgement_leaves_with_what_is_said_to_the_same_host() {
             pair.ends[1].on_datagram(at, identity(1).address, &mut datagram, &mut pair.heaps[1]);
         }
         pair.ends[1].on_datagrams_end(pair.now);
-        pair.post(1, 8);
+        assert!(!pair.ends[0].contexts.is_drained());
+        pair.post(1, len);
         let mut said = Vec::new();
         while let Some((transmit, bytes)) = pair.ends[1].poll_transmit(pair.now, &mut run, &mut pair.heaps[1])
         {
-            let about = |datagram| Clear::decode(datagram).unwrap().about;
-            said.push((transmit.to, run[..bytes].chunks(transmit.segment).map(about).collect::<Vec<_>>()));
+            let datagrams = || run[..bytes].chunks(transmit.segment).map(<[u8]>::to_vec);
+            let about = |datagram: Vec<u8>| Clear::decode(&datagram).unwrap().about;
+            let abouts: Vec<About> = datagrams().map(about).filter(|about| *about != About::Parity).collect();
+            if !abouts.is_empty() {
+                said.push((transmit.to, abouts));
+            }
+            if transmit.to == identity(1).address {
+                datagrams().for_each(|mut datagram| {
+                    pair.ends[0].on_datagram(
+                        pair.now,
+                        identity(2).address,
+                        &mut datagram,
+                        &mut pair.heaps[0],
+                    );
+                });
+            }
         }
         let (first, third) = (identity(1).address, identity(3).address);
-        if with_third {
-            assert!(said.contains(&(first, vec![About::Data])), "{said:?}");
-            assert!(said.contains(&(third, vec![About::Ack])), "{said:?}");
-            assert!(said.contains(&(first, vec![About::Ack])), "{said:?}");
-        } else {
-            assert_eq!(said[0], (first, vec![About::Data, About::Ack]));
-            assert!(!said.contains(&(first, vec![About::Ack])), "{said:?}");
-        }
+        let to_first = if len == 8 { vec![About::DataWithAck] } else { vec![About::Data, About::Ack] };
+        let to_third = with_third.then(|| (third, vec![About::Ack]));
+        assert_eq!(said, [Some((first, to_first)), to_third].into_iter().flatten().collect::<Vec<_>>());
+        assert!(pair.ends[0].contexts.is_drained());
+        assert_eq!(pair.ends[0].counts.refused + pair.ends[0].counts.nonsense, 0);
     }
+}
+
+#[test]
+fn what_somebody_else_acknowledges_is_not_taken_for_arrived() {
+    let mut pair = Pair::new(Kind::Rc, 0.0);
+    pair.exchange(8);
+    while !pair.flying.is_empty() {
+        pair.step();
+    }
+    pair.post(0, 8);
+    pair.drive(0);
+    let context = (1..).find(|number| pair.ends[0].contexts.has(*number)).unwrap();
+    let ack = Ack { piece: u32::MAX, delay_us: 0, runs: vec![(0, 1 << 20)] };
+    let joined = JoinedAck { context, number: 1 << 20, ack };
+    pair.ends[0].contexts.on_joined_ack(pair.now, EndpointId(3), &joined);
+    assert!(!pair.ends[0].contexts.is_drained());
+    pair.ends[0].contexts.on_joined_ack(pair.now, EndpointId(2), &joined);
+    assert!(pair.ends[0].contexts.is_drained());
 }
 
 #[test]

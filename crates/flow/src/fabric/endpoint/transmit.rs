@@ -159,14 +159,16 @@ impl Endpoint {
                 break;
             }
             let room = &mut into[written..];
-            let mut bytes = self.contexts.poll(now, context, room);
+            // None is longer than the first of its run.
+            let most = if datagrams == 0 { self.settings.payload } else { segment };
+            let mut bytes = self.next_datagram(now, context, most, room);
             if bytes == 0
                 && let Some(peer) = talker
                 && self.contexts.transport.route(peer) == Routing::Take(context)
                 && self.contexts.takes(now, context)
             {
                 self.refill(now, context, peer, memory);
-                bytes = self.contexts.poll(now, context, room);
+                bytes = self.next_datagram(now, context, most, room);
             }
             if bytes == 0 {
                 break;
@@ -187,6 +189,13 @@ impl Endpoint {
             return None;
         }
         self.transmit(to, segment, written, datagrams)
+    }
+
+    /// Writes a context's next datagram, with the acknowledgement that is owed to whom it goes to where that makes it no longer than `most`.
+    fn next_datagram(&mut self, now: Nanos, context: ContextId, most: usize, into: &mut [u8]) -> usize {
+        let responders = &mut self.responders;
+        let mut join = |to, bytes| responders.join(now, to, most.saturating_sub(bytes));
+        self.contexts.poll(now, context, into, &mut join)
     }
 
     /// Gives a context the next piece for a peer, or its parity where there is none.
