@@ -174,8 +174,8 @@ impl Driver {
     fn take_turn(&self) -> Result<(), Code> {
         if self.attended.swap(false, Ordering::Relaxed) {
             // The application drives. Who would help it now would be in its way.
-            self.let_out_owed();
-            self.sleep(&[], Some(NAP));
+            let nap = self.let_out_owed();
+            self.sleep(&[], Some(nap));
             return Ok(());
         }
         let time = {
@@ -197,16 +197,19 @@ impl Driver {
     }
 
     /// Lets out what has waited long enough for the application's next words: it may compute with what it was told, and not call again.
-    fn let_out_owed(&self) {
+    /// Gives the time until it is to look again.
+    fn let_out_owed(&self) -> Nanos {
         // Who has the lock drives. Behind one that panicked with it, the next turn ends.
         if let Ok(mut engine) = self.engine.try_lock()
-            && engine.owes()
+            && let Some(until) = engine.owes_until()
         {
             let now = monotonic();
-            if !engine.may_wait(now) {
-                engine.put_out(now);
+            if engine.may_wait(now) {
+                return until.since(now).min(NAP);
             }
+            engine.put_out(now);
         }
+        NAP
     }
 
     /// Ends [`drive`](Self::drive).

@@ -254,7 +254,12 @@ impl Engine {
             && self.endpoint.deadline().is_none_or(|deadline| deadline > now)
     }
 
-    /// Whether something is to leave that was not let out, for the application was told something.
+    /// Until when something waits that was not let out, for the application was told something.
+    pub(crate) const fn owes_until(&self) -> Option<Nanos> {
+        self.owes_until
+    }
+
+    /// Whether there is such.
     pub(crate) const fn owes(&self) -> bool {
         self.owes_until.is_some()
     }
@@ -463,7 +468,7 @@ const LOOK_EVERY: Nanos = Nanos(2_000);
 /// between hosts, and they say how long they waited.
 const MOMENT: Nanos = Nanos(20_000);
 
-/// How long they wait where it does not look: with a nap of the progress thread, less than the other end waits before it asks.
+/// How long they wait where it does not look, unless the progress thread naps: in all less than the other end waits before it asks.
 const LONGEST: Nanos = Nanos(500_000);
 
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.

@@ -56,8 +56,8 @@ pub struct Endpoint {
     next_look: Nanos,
     /// The first whose version is another, until it is told.
     foreign: Option<Foreign>,
-    /// Whether acknowledgements go before what else there is: they went behind it last.
-    acknowledges: bool,
+    /// Bytes that were said since acknowledgements last had their turn.
+    said: usize,
     /// Frames that are being written.
     page: Vec<u8>,
     counts: Counts,
@@ -88,7 +88,7 @@ impl Endpoint {
             spare: None,
             next_look: now.after(look_every(settings.silence)),
             foreign: None,
-            acknowledges: false,
+            said: 0,
             page: vec![0; outgoing::room(settings.payload)],
             counts: Counts::default(),
             settings,

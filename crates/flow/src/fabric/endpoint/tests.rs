@@ -285,10 +285,13 @@ fn a_peer_of_which_something_is_missing_has_failed() {
 
 #[test]
 fn an_acknowledgement_leaves_within_what_is_said_to_the_same_host() {
-    // Where it has no room there it leaves behind it; and another host is answered by itself.
+    // Where it has no room there it leaves behind it; and another host's leaves by itself where nothing is said to it.
     let whole = outgoing::room(8972) - BEGIN;
-    for (with_third, len) in [(false, 8), (true, 8), (false, whole)] {
-        let mut pair = Pair::new(Kind::Rc, 0.0);
+    let cases = [(false, false, 8), (true, false, 8), (true, true, 8), (false, false, whole)];
+    for (with_third, answers_third, len) in cases {
+        // Where nobody is to be admitted first.
+        let transport = if answers_third { Kind::Ud } else { Kind::Rc };
+        let mut pair = Pair::new(transport, 0.0);
         pair.exchange(8);
         while !pair.flying.is_empty() {
             pair.step();
@@ -314,6 +317,10 @@ fn an_acknowledgement_leaves_within_what_is_said_to_the_same_host() {
         pair.ends[1].on_datagrams_end(pair.now);
         assert!(!pair.ends[0].contexts.is_drained());
         pair.post(1, len);
+        if answers_third {
+            let third = pair.ends[1].peer(identity(3));
+            pair.ends[1].messages.nudge(third);
+        }
         let mut said = Vec::new();
         while let Some((transmit, bytes)) = pair.ends[1].poll_transmit(pair.now, &mut run, &mut pair.heaps[1])
         {
@@ -336,7 +343,8 @@ fn an_acknowledgement_leaves_within_what_is_said_to_the_same_host() {
         }
         let (first, third) = (identity(1).address, identity(3).address);
         let to_first = if len == 8 { vec![About::DataWithAck] } else { vec![About::Data, About::Ack] };
-        let to_third = with_third.then(|| (third, vec![About::Ack]));
+        let about = if answers_third { About::DataWithAck } else { About::Ack };
+        let to_third = with_third.then(|| (third, vec![about]));
         assert_eq!(said, [Some((first, to_first)), to_third].into_iter().flatten().collect::<Vec<_>>());
         assert!(pair.ends[0].contexts.is_drained());
         assert_eq!(pair.ends[0].counts.refused + pair.ends[0].counts.nonsense, 0);

@@ -33,13 +33,13 @@ impl Endpoint {
             into[..datagram.len()].copy_from_slice(&datagram);
             return self.transmit(to, datagram.len(), datagram.len(), 1);
         }
-        // What is said goes first, for somebody may wait for it, and what came is acknowledged behind it; but not behind last words.
-        let ends = self.contexts.next_word().is_some();
-        if (std::mem::take(&mut self.acknowledges) || ends)
-            && let Some(acknowledgement) = self.acknowledge(now, into)
-        {
-            self.acknowledges = true;
-            return Some(acknowledgement);
+        // What is said goes first, for somebody may wait for it, and what came is acknowledged within it, or behind it, by itself where it
+        // goes to others; but not behind very much, nor behind last words.
+        if self.said >= MUCH || self.contexts.next_word().is_some() {
+            if let Some(acknowledgement) = self.acknowledge(now, into) {
+                return Some(acknowledgement);
+            }
+            self.said = 0;
         }
         if let Some((to, written)) = self.contexts.poll_word(now, into) {
             return self.transmit(to, written, written, 1);
@@ -47,7 +47,7 @@ impl Endpoint {
         let Some((transmit, written)) = self.next_run(now, into, memory) else {
             return self.acknowledge(now, into);
         };
-        self.acknowledges = true;
+        self.said += written;
         let joined = self.join_acknowledgement(now, transmit, into, written);
         Some((transmit, joined))
     }
@@ -240,6 +240,9 @@ impl Endpoint {
         Some((Transmit { to, segment }, written))
     }
 }
+
+/// Bytes behind which acknowledgements have a turn: what is said to a few neighbours at once takes theirs with it.
+const MUCH: usize = 16 << 10;
 
 /// Datagrams that one system call takes (the kernel's UDP_MAX_SEGMENTS), and their bytes.
 const MOST_DATAGRAMS: usize = 64;
