@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use blake3::Hasher;
+use farlink_flow::digest::Gathering;
 use farlink_host::beneath::{Directory, Status, status_of};
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
@@ -61,7 +61,7 @@ struct Product {
     path: String,
     name: Name,
     /// Of the first so many bytes of its content, until the digest is known.
-    hasher: Option<Box<Hasher>>,
+    hasher: Option<Box<Gathering>>,
     hashed: u64,
     digest: Digest,
     /// Whether it cannot be sent any more.
@@ -365,7 +365,7 @@ impl<'f> Products<'f> {
                         product.source.check(number, &mut self.open)?;
                     }
                     if let Some(hasher) = product.hasher.take() {
-                        product.digest = Digest(*hasher.finalize().as_bytes());
+                        product.digest = hasher.digest();
                     }
                     out.copy_from_slice(&product.digest.0[at..at + out.len()]);
                 }
