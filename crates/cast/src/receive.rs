@@ -13,6 +13,7 @@ use crate::error::CastError;
 use crate::group::Group;
 
 mod attendance;
+mod hearing;
 mod left_open;
 mod newest;
 mod recent;
@@ -39,8 +40,8 @@ pub struct Plan {
     pub once: bool,
     /// Keys; none is shown, and nobody's is asked for, where that is absent.
     pub credentials: Option<Credentials>,
-    /// Receive buffer, bytes.
-    pub buffer: u32,
+    /// Receive buffer, bytes; one that holds what comes in a tenth of a second where absent.
+    pub buffer: Option<u32>,
     /// Whether the thread that receives goes before ordinary ones.
     pub realtime: bool,
     /// How long the sender may be silent or away.
@@ -65,6 +66,13 @@ pub enum Notice<'a> {
         granted: u64,
         /// The scheduling, where another than the ordinary was asked for.
         scheduling: Option<Scheduling>,
+    },
+    /// What comes wants a larger receive buffer than there was.
+    Grown {
+        /// Bytes that were asked for.
+        asked: u32,
+        /// Bytes that were granted.
+        granted: u64,
     },
     /// The sender cannot be reached, for this reason: that is tried again. Each reason is told once.
     Waiting {

@@ -125,6 +125,15 @@ impl GroupReceiver {
         self.buffer
     }
 
+    /// Asks for a receive buffer of `bytes`, or as much as this process may have, for what comes from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn resize(&mut self, bytes: u32) -> io::Result<()> {
+        self.buffer = set_buffer(&self.socket, Buffer::Receive, bytes)?;
+        Ok(())
+    }
+
     /// What has come, into `buffer`, which should have [`MOST_AT_ONCE`](crate::datagram::MOST_AT_ONCE) bytes; `None` where nothing has.
     ///
     /// # Errors
@@ -226,6 +235,16 @@ mod tests {
             assert!(matches!(sender.source(), IpAddr::V6(from) if from.is_unicast_link_local()));
             GroupReceiver::join(group, index, 65_536).unwrap();
             sender.send(b"hello", 5).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_receive_buffer_can_be_resized() {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        let mut receiver = GroupReceiver { socket: socket.into(), buffer: 0 };
+        for bytes in [16 << 10, 64 << 10, 128 << 10] {
+            receiver.resize(bytes).unwrap();
+            assert_eq!(receiver.buffer(), u64::from(bytes));
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver};
 use farlink_flow::cast::seal::Opener;
 use farlink_host::clock::{monotonic, rfc3339_now};
-use farlink_host::multicast::{GroupReceiver, Inbox};
+use farlink_host::multicast::Inbox;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
@@ -17,6 +17,7 @@ use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
+use super::hearing::Hearing;
 use super::newest::Newest;
 use super::recent::Recent;
 use super::samples::Samples;
@@ -158,7 +159,7 @@ impl Attendance {
     pub(super) fn work(
         &mut self,
         plan: &Plan,
-        socket: &GroupReceiver,
+        hearing: &mut Hearing,
         storage: &Storage,
         line: &mut Line,
         stop: &Wake,
@@ -171,7 +172,7 @@ impl Attendance {
         let (mut line_is_ready, mut group_at) = (true, monotonic());
         let (mut unheard_at, mut is_told) = (monotonic().after(UNHEARD), false);
         loop {
-            let brought = self.hear_group(socket, storage, line, &mut inbox, tell)?;
+            let brought = self.hear_group(hearing, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
             // Where something took long the line was not looked at: nothing may have come, or much.
             line_is_ready |= monotonic().since(heard_at) > plan.patience;
@@ -235,7 +236,7 @@ impl Attendance {
             if is_dense && !is_busy {
                 pause = pause.min(NAP);
             } else {
-                waited.push(socket.as_fd());
+                waited.push(hearing.socket().as_fd());
             }
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.first() == Some(&true) {
@@ -249,7 +250,7 @@ impl Attendance {
     /// Takes what came from the group.
     fn hear_group(
         &mut self,
-        socket: &GroupReceiver,
+        hearing: &mut Hearing,
         storage: &Storage,
         line: &mut Line,
         inbox: &mut Inbox,
@@ -257,7 +258,7 @@ impl Attendance {
     ) -> Result<Brought, CastError> {
         let mut brought = Brought::Nothing;
         for _ in 0..AT_ONCE {
-            if !socket.receive_all(inbox).map_err(CastError::Wait)? {
+            if !hearing.receive_all(inbox, tell).map_err(CastError::Wait)? {
                 return Ok(brought);
             }
             brought = Brought::All;

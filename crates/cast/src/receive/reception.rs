@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use farlink_host::clock::{monotonic, rfc3339_now};
-use farlink_host::multicast::GroupReceiver;
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::scheduling::{Scheduling, urgent_in_turn};
@@ -18,6 +17,7 @@ use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Outcome, Record};
 
 use super::attendance::{Attendance, Departure};
+use super::hearing::Hearing;
 use super::left_open::LeftOpen;
 use super::record::Course;
 use super::strangers::Strangers;
@@ -38,7 +38,8 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
     // Threads that begin later are ordinary ones.
     let scheduling = plan.realtime.then(urgent_in_turn);
     reception.realtime = scheduling.as_ref().map(Scheduling::is_realtime);
-    tell(Notice::Ready { asked: plan.buffer, granted: reception.socket.buffer(), scheduling });
+    let (asked, granted) = reception.hearing.buffer();
+    tell(Notice::Ready { asked, granted, scheduling });
     loop {
         let finished = reception.session(tell);
         let goes_on =
@@ -63,7 +64,7 @@ fn failed(error: CastError) -> Finished {
 struct Reception<'a> {
     plan: &'a Plan,
     stop: &'a Wake,
-    socket: GroupReceiver,
+    hearing: Hearing,
     storage: Storage,
     /// Whether real-time scheduling was granted, where it was asked for.
     realtime: Option<bool>,
@@ -107,8 +108,7 @@ impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let index = index(plan.interface.as_deref(), plan.group)?;
-        let socket = GroupReceiver::join(plan.group.address(), index, plan.buffer)
-            .map_err(|error| refused("join", plan.group, error))?;
+        let hearing = Hearing::join(plan, index).map_err(|error| refused("join", plan.group, error))?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
@@ -117,7 +117,7 @@ impl<'a> Reception<'a> {
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
         let (realtime, ended) = (None, None);
-        Ok(Self { plan, stop, socket, storage, realtime, number, place, ended, strangers, descriptors })
+        Ok(Self { plan, stop, hearing, storage, realtime, number, place, ended, strangers, descriptors })
     }
 
     /// One session: its record, and how it ended.
@@ -181,7 +181,7 @@ impl<'a> Reception<'a> {
                 error: words,
             },
             progress: &progress,
-            buffer: self.socket.buffer(),
+            buffer: self.hearing.buffer(),
             realtime: self.realtime,
             written: self.storage.written_for().map(|written| written.since(begun.written)),
             samples: samples.unwrap_or_default(),
@@ -237,7 +237,8 @@ impl<'a> Reception<'a> {
                 tell(notice);
             };
             let line = &mut joined.line;
-            match present.work(self.plan, &self.socket, &self.storage, line, self.stop, &mut tell_stored) {
+            match present.work(self.plan, &mut self.hearing, &self.storage, line, self.stop, &mut tell_stored)
+            {
                 Ok(Departure::Complete) => return Ok(true),
                 Ok(Departure::Stopped) => return Ok(false),
                 Err(error @ (CastError::Talk { .. } | CastError::Silent { .. })) => {
@@ -270,11 +271,12 @@ impl<'a> Reception<'a> {
             let wanted = |from: SocketAddr| {
                 from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
             };
-            return overhear(&self.socket, self.ended, &wanted, self.stop, patience, &mut unheard);
+            return overhear(self.hearing.socket(), self.ended, &wanted, self.stop, patience, &mut unheard);
         };
         // A session that has ended may still be there, for others.
         if self.ended.is_some() {
-            let next = overhear(&self.socket, self.ended, &|_| true, self.stop, patience, &mut unheard)?;
+            let next =
+                overhear(self.hearing.socket(), self.ended, &|_| true, self.stop, patience, &mut unheard)?;
             if next.is_none() {
                 return Ok(None);
             }

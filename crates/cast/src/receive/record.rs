@@ -19,7 +19,8 @@ pub(super) struct Course<'a> {
     /// had everything.
     pub(super) frame: Frame,
     pub(super) progress: &'a Progress,
-    pub(super) buffer: u64,
+    /// Bytes of receive buffer that were asked for, and that were granted.
+    pub(super) buffer: (u32, u64),
     pub(super) realtime: Option<bool>,
     pub(super) cpu: Nanos,
     /// How long writing files took, where any are written.
@@ -36,7 +37,7 @@ impl Course<'_> {
             files: Some(tally.stored.into()),
             destination: Some(host.name.to_string()),
             rtt_s: Some(report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
-            buffer_bytes: Some(self.plan.buffer.into()),
+            buffer_bytes: Some(self.buffer.0.into()),
             cpu_s: Some(Ends { sender: None, receiver: Some(self.cpu.as_secs_f64()) }),
             disk_s: self.written.map(|written| Disk { read: None, write: Some(written.as_secs_f64()) }),
             samples: self.samples.clone(),
@@ -52,7 +53,7 @@ impl Course<'_> {
         let cast = json!({
             "group": self.plan.group.to_string(),
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),
-            "granted_buffer_bytes": self.buffer,
+            "granted_buffer_bytes": self.buffer.1,
             "products": tally.stored,
             "failed": tally.failed,
             "caught_up": tally.caught_up,

@@ -41,9 +41,9 @@ pub(super) struct Receive {
     /// End with the sender's session
     #[arg(long)]
     once: bool,
-    /// Receive buffer of the group's socket, as in 8MiB: 50 ms of the rate
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = buffer)]
-    buffer: Buffer,
+    /// Receive buffer of the group's socket, as in 8MiB; one that holds what comes in 100 ms otherwise
+    #[arg(long, value_name = "SIZE", value_parser = buffer)]
+    buffer: Option<Buffer>,
     /// The keys of senders; those in ~/.config/farlink/known_hosts otherwise
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     known_hosts: Option<PathBuf>,
@@ -101,7 +101,7 @@ impl Receive {
             from: self.from.clone(),
             once: self.once,
             credentials: Some(credentials).filter(|_| !self.end.no_auth),
-            buffer: self.buffer.get(),
+            buffer: self.buffer.map(Buffer::get),
             realtime: self.end.realtime,
             patience: self.end.timeout.get(),
         })
@@ -126,17 +126,12 @@ impl Telling {
         }
         match notice {
             Notice::Ready { asked, granted, scheduling } => {
-                if granted < asked.into() {
-                    let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
-                    self.say(&format!(
-                        "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise \
-                         net.core.rmem_max, or packets are lost in bursts"
-                    ));
-                }
+                self.say_of_buffer(asked, granted);
                 if let Some(Scheduling::Other { reason }) = scheduling {
                     self.say(&format!("farlink: the receiving thread is an ordinary one: {reason}"));
                 }
             }
+            Notice::Grown { asked, granted } => self.say_of_buffer(asked, granted),
             Notice::Joined { at, again } if !self.quiet && !self.json => {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
@@ -193,6 +188,17 @@ impl Telling {
         }
     }
 
+    /// Where less was granted.
+    fn say_of_buffer(&self, asked: u32, granted: u64) {
+        if granted < asked.into() {
+            let (asked, granted) = (Bytes(asked.into()), Bytes(granted));
+            self.say(&format!(
+                "farlink: the kernel grants {granted} of the {asked} of receive buffer: raise net.core.rmem_max, or \
+                 packets are lost in bursts"
+            ));
+        }
+    }
+
     fn say(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.suspend(|| tell(text)),
@@ -204,6 +210,7 @@ impl Telling {
 fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
     Some(match notice {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
+        Notice::Grown { granted, .. } => json!({"grown": {"buffer_bytes": granted}}),
         Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
         Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
         Notice::Unheard { group, interface, quiet, sender } => {

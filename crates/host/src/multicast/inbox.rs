@@ -30,6 +30,12 @@ impl Inbox {
         self.received.iter().zip(slots).map(|(received, slot)| (*received, &mut slot[..received.bytes]))
     }
 
+    /// Bytes that the last call brought.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.received.iter().map(|received| received.bytes).sum()
+    }
+
     /// Whether there was room for no more: then more may be there.
     #[must_use]
     pub fn is_full(&self) -> bool {
