@@ -32,7 +32,7 @@ ROWS: Sequence[Row] = (
     Study(name="study", rate_bps=600 * MB, mtu=1500),
     # Seven at the study's rate are more than two cores carry: what fits, in rate and in packets.
     Study(name="study-400", rate_bps=400 * MB, mtu=1500),
-    Study(name="study-9000", rate_bps=600 * MB, mtu=9000),
+    Study(name="study-9000", rate_bps=600 * MB, mtu=9000, turns=10),
     Stream(
         name="stream-16",
         title="16 files of 8 MiB to four receivers, 380 Mb/s, the first with a receive buffer of 64 KiB",

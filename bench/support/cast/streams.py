@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import mean, median, stdev
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ STREAM_RATE_BPS = 380 * MB
 STUDY_SIZES = {"512 MB": 512 * MB, "1 GB": GB, "2 GB": 2 * GB, "4 GB": 4 * GB}
 # Beside the group's rate, as the study's repairs were by TCP: more than one receiver that loses 5% asks for.
 REPAIR = "50mbit"
+SLOWS = (NOBODY, LOSING, STOPPED)
 # Peers write what they receive: seven copies of 512 MB fit in memory.
 PEER_SIZE = "512 MB"
 
@@ -134,6 +136,10 @@ class Study:
     rate_bps: int
     mtu: int
     receivers: int = 7
+    # Times that ours alone is measured, as often as in the study: two stars at a time, of which each takes
+    # a quarter of the processors' time.
+    turns: int = 1
+    beside: int = 2
 
     @property
     def title(self) -> str:
@@ -141,34 +147,41 @@ class Study:
         return f"One file to seven receivers at {self.rate_bps // MB} Mb/s, MTU {self.mtu}"
 
     def cases(self, size: str) -> list[Case]:
-        """All of them for ours, and the peers where memory has room for what they write."""
+        """All of them for ours, which is first, and the peers where memory has room for what they write."""
         casters = [ours()]
         if offers("send", "--repair-rate"):
             casters.append(ours(f"farlink cast --repair-rate {REPAIR}", "--repair-rate", REPAIR))
         if size == PEER_SIZE:
             casters += [uftp(), udpcast()]
-        return [
-            Case(caster=caster, label=size, slow=slow)
-            for caster in casters
-            for slow in (NOBODY, LOSING, STOPPED)
-        ]
+        return [Case(caster=caster, label=size, slow=slow) for caster in casters for slow in SLOWS]
 
     def run(self, results: Results, repetitions: int) -> None:
         """What is not measured yet of it."""
-        for size, length in STUDY_SIZES.items():
-            left = in_turn(self.name, self.cases(size), repetitions, results)
-            if not left:
-                continue
-            rtt = ("--rtt", "0.4ms")
-            with Star(self.receivers, "--rate", "1gbit", "--mtu", str(self.mtu), *rtt) as star:
-                make_file(star, length)
-                for repetition, case in left:
-                    into = NULL if case.caster.ours else INTO
-                    job = Job(source=SOURCE, into=into, rate_bps=self.rate_bps, mtu=self.mtu)
-                    # A peer that waits for what will not come would wait for ever.
-                    limit_s = 20 + 10 * 8 * length / self.rate_bps
-                    run = measure(star, case, job, limit_s=limit_s)
-                    keep(results, self.name, repetition, run | {"size": length})
+        for size in STUDY_SIZES:
+            self.measure(results, size, self.cases(size), repetitions)
+        # The longest begins first.
+        with ThreadPoolExecutor(max_workers=self.beside) as pool:
+            for done in [
+                pool.submit(self.measure, results, size, self.cases(size)[: len(SLOWS)], self.turns)
+                for size in reversed(STUDY_SIZES)
+            ]:
+                done.result()
+
+    def measure(self, results: Results, size: str, cases: Sequence[Case], repetitions: int) -> None:
+        """What is not measured yet of `cases`."""
+        left, length = in_turn(self.name, cases, repetitions, results), STUDY_SIZES[size]
+        if not left:
+            return
+        rtt = ("--rtt", "0.4ms")
+        with Star(self.receivers, "--rate", "1gbit", "--mtu", str(self.mtu), *rtt) as star:
+            make_file(star, length)
+            for repetition, case in left:
+                into = NULL if case.caster.ours else INTO
+                job = Job(source=SOURCE, into=into, rate_bps=self.rate_bps, mtu=self.mtu)
+                # A peer that waits for what will not come would wait for ever.
+                limit_s = 20 + 10 * 8 * length / self.rate_bps
+                run = measure(star, case, job, limit_s=limit_s)
+                keep(results, self.name, repetition, run | {"size": length})
 
     def body(self, results: Results) -> str:
         """Throughput of each reception, as a share of what our packets can carry, and the slow one's."""
