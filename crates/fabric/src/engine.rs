@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     worked: bool,
     /// When something came from another host.
     heard: Nanos,
+    /// Since when the application looks for messages of anybody though nobody is left.
+    alone_since: Option<Nanos>,
     pub(crate) counts: Counts,
 }
 
@@ -81,6 +83,7 @@ impl Engine {
             busy: false,
             worked: false,
             heard: now,
+            alone_since: None,
             counts: Counts::default(),
         }
     }
@@ -186,7 +189,7 @@ impl Engine {
             let tag = if let Wanted::Tagged { tag, .. } = look.wanted { tag } else { 0 };
             let why = match from {
                 Some(from) => self.endpoint.failure(from),
-                None => self.nobody_left(),
+                None => self.nobody_left(now),
             };
             let why = why.map_or(Code::NO_MESSAGE, Code::from);
             self.queues.answered(Completion { tag, ..answer }.failed(why));
@@ -209,11 +212,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Why nobody will ever send something, where all failed that the application knows.
-    fn nobody_left(&mut self) -> Option<Failure> {
-        self.endpoint.nobody_left()?;
+    /// Why nobody will ever send something, where all failed that the application knows. A program that ends looks once more behind others
+    /// that have ended already, and takes any error for its own: they have failed for who goes on looking.
+    fn nobody_left(&mut self, now: Nanos) -> Option<Failure> {
+        let mut why = self.endpoint.nobody_left();
         // One that it has not spoken to is none that failed.
-        if self.peers.know_all(&mut self.endpoint) { self.endpoint.nobody_left() } else { None }
+        if why.is_some() && !self.peers.know_all(&mut self.endpoint) {
+            why = None;
+        }
+        let Some(why) = why else {
+            self.alone_since = None;
+            return None;
+        };
+        let since = *self.alone_since.get_or_insert(now);
+        (why != Failure::Ended || now.since(since) >= ALONE).then_some(why)
     }
 
     /// Takes a receive back.
@@ -470,6 +482,10 @@ const MOMENT: Nanos = Nanos(20_000);
 
 /// How long they wait where it does not look, unless the progress thread naps: in all less than the other end waits before it asks.
 const LONGEST: Nanos = Nanos(500_000);
+
+/// For how long a program looks behind others that ended before it is told that nobody is left: MPICH looks once for each communicator while
+/// it ends, and where that brings an error it aborts.
+const ALONE: Nanos = Nanos(2_000_000_000);
 
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.
 const SHORT_RUN: usize = 16 << 10;
