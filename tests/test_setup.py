@@ -22,7 +22,19 @@ NOBODY = 65534
 OWN = ("cut", "grep", "head", "id", "sort")
 # Of those that it looks for in PATH; `cc` and `mpicc` stand for the headers too.
 TOOLS = (
-    *("cc", "pkg-config", "clang", "ping", "iperf3", "nuttcp", "rsync", "fi_info", "mpirun", "mpicc"),
+    *(
+        "cc",
+        "pkg-config",
+        "clang",
+        "ping",
+        "iperf3",
+        "nuttcp",
+        "rsync",
+        "rclone",
+        "fi_info",
+        "mpirun",
+        "mpicc",
+    ),
     *("lmp", "ssh", "globus-url-copy", "uftp", "udp-sender", "tcpdump", "java", "chromium", "chromedriver"),
 )
 # Those it also looks for where administrators' programs are, whatever PATH says.

@@ -126,7 +126,8 @@ fn left_blocks(count: usize) -> usize {
 }
 
 /// Sixteen chunks, bytes: one pass of vectors of 512 bits. Bytes that come 1416 at a time were hashed at 0.9 GB/s one by one and at 4.0 so,
-/// 8916 at a time at 1.6 and 4.3, where whole megabytes take 4.1; more than 16 KiB brought nothing. See `bench/cast.md`.
+/// 8916 at a time at 1.6 and 4.3, where whole megabytes take 4.1; more than 16 KiB brought nothing. See
+/// `docs/decisions/2026-11-24-receive-room.md`.
 const GATHERED: usize = 16 << 10;
 
 #[cfg(test)]
