@@ -28,6 +28,7 @@ EMULATE: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--rate", "10"): ('"10"', "no unit", "10gbit"),
     ("--rate", "10g"): ('"10g"', "gbit"),
     ("--rate", "fast"): ('"fast"', "10gbit"),
+    ("--rate", "1.25GB/s"): ('"1.25GB/s"', "bytes", "10gbit"),
     ("--rate", "0gbit"): ('"0gbit"', "zero"),
     ("--rate", "1e9tbit"): ('"1e9tbit"', "at most"),
     ("--rate=-1gbit",): ("-1gbit", "10gbit"),
@@ -424,14 +425,24 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
         (("--rtt", "1h"), ("--rtt", '"1h"', "RTT")),
         (("--headers", "5"), ("--headers", '"5"', "100%")),
         (("--repair-rate", "0mbit"), ("--repair-rate", '"0mbit"', "zero")),
+        (("--sender-rate", "1.25 GBps"), ("--sender-rate", '"1.25 GBps"', "bytes", "10gbit")),
     ],
     ids=lambda value: " ".join(value),
 )
 def test_a_group_that_cannot_be_is_refused(asked: tuple[str, str], words: tuple[str, ...]) -> None:
-    good = {"--size": "125MB", "--receivers": "50", "--sender-rate": "1gbit"}
+    good = {"--size": "125MB", "--receivers": "50", "--sender-rate": "1gbit", "--loss": "1%"}
     given = good | dict([asked])
     complaint = refused("lab", "latency", *(word for pair in given.items() for word in pair))
     assert all(word in complaint for word in words), complaint
+
+
+@pytest.mark.parametrize("option", ["--rtt", "--repair-rate"])
+def test_what_is_said_of_repairs_where_nothing_is_lost_is_refused(option: str) -> None:
+    value = {"--rtt": "10ms", "--repair-rate": "1gbit"}[option]
+    words = ("--size", "125MB", "--receivers", "50", "--sender-rate", "1gbit", option, value)
+    complaint = refused("lab", "latency", *words)
+    assert option in complaint
+    assert "--loss" in complaint
 
 
 def test_a_campaign_that_is_not_there_cannot_be_compared(tmp_path: Path) -> None:

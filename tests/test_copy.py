@@ -333,6 +333,7 @@ RULES: dict[str, Sequence[str]] = {
     "what is in an excluded directory is not looked at": ("--exclude", "a/", "--include", "a/keep.o"),
     "only some, and the directories to them": ("--include", "*/", "--include", "*.c", "--exclude", "*"),
     "a path": ("--exclude", "a/b"),
+    "a directory and what is in it": ("--exclude", "b/***"),
     "a class": ("--exclude", "[kl]*"),
     "a question mark": ("--exclude", "?"),
     "everything": ("--exclude", "*"),
@@ -460,7 +461,10 @@ def test_two_copies_to_one_file_at_a_time_are_refused(tmp_path: Path) -> None:
     source.write_bytes(random.Random(7).randbytes(8 * BLOCK))
     with going(command(source, there, "--limit", "30mbit")) as copying:
         copying.wait_for(2 * BLOCK)
+        # It is at it for as long as it takes.
+        copying.process.send_signal(signal.SIGSTOP)
         second = copy(source, there, status=NONE)
+        copying.process.send_signal(signal.SIGCONT)
         assert "another farlink" in second.stderr
         assert copying.ended().status == 0
     assert there.read_bytes() == source.read_bytes()

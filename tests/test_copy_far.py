@@ -321,5 +321,11 @@ def test_a_key_reaches_what_its_line_grants_and_nothing_else(
             assert ended.status in (NONE, REFUSED), ended
             assert str(place.name) in ended.complaint
             assert not new.exists()
+        if way == "pull":
+            # What is granted itself, by its name, and what is in it.
+            both.copy(both.far(granted), tmp_path / "whole")
+            assert (tmp_path / "whole" / "granted" / "file").read_text() == granted.name
+            both.copy(f"{both.far(granted)}/", tmp_path / "within")
+            assert (tmp_path / "within" / "file").read_text() == granted.name
     assert (secret / "file").read_text() == secret.name
     assert sorted(path.name for path in secret.iterdir()) == ["file"]

@@ -60,6 +60,17 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--bind", "127.0.0.1"): ("--bind", "both sides are here"),
     ("{here}/file", "{here}/new", "--ports", "5000-5010"): ("--ports", "HOST:PATH"),
     ("{here}/file", "farlink://host/new", "--ports", "5000-5010"): ("--ports", "HOST:PATH"),
+    ("{here}/file", "farlink://host/new", "--ssh", "ssh -v"): ("--ssh", "HOST:PATH"),
+    ("{here}/file", "host:x", "--identity", "{here}/key"): ("--identity", "farlink://HOST/PATH"),
+    ("{here}/file", "host:x", "--known-hosts", "{here}/known"): ("--known-hosts", "farlink://HOST/PATH"),
+    ("{here}/file", "host:x", "--no-auth"): ("--no-auth", "farlink://HOST/PATH"),
+    ("{here}/file", "farlink://host/new", "--no-auth", "--identity", "{here}/key"): (
+        "--no-auth",
+        "--identity",
+    ),
+    ("{here}/file", "farlink://host/new", "--no-auth", "--protect", "integrity"): ("--protect clear",),
+    ("/dev/zero", "{here}/new", "--length", "1MB", "--exclude", "zero"): ("--length", "--exclude"),
+    ("{here}/file", "{here}/new", "--dry-run", "--record", "{here}/records"): ("--dry-run", "--record"),
     ("{here}/file", "{here}/new", "--circuit", "1gbit", "--congestion", "cubic"): (
         "--circuit",
         "--congestion",

@@ -8,6 +8,7 @@ import os
 import pwd
 import signal
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -218,6 +219,23 @@ def test_a_server_becomes_the_user_that_it_is_told(keys: Keys) -> None:
         assert rows["Gid"].split() == [str(nobody.pw_gid)] * 4
         assert int(rows["CapEff"], 16) == int(rows["CapPrm"], 16) == 0
         assert moved(keys, port).status == 0
+        # Whom it became does not reach the directory of the list: that is said before anybody relies on it.
+        server.terminate()
+        assert "SIGHUP will change nothing before nobody may read" in server.communicate(timeout=20)[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_server_that_became_another_user_reads_its_keys_again() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        keys = Keys.made(Path(place))
+        keys.listed.chmod(0o644)
+        with serving("--user", "nobody", *keys.of_server) as (server, port):
+            assert moved(keys, port).status == 0
+            keys.listed.write_text("# nobody\n")
+            server.send_signal(signal.SIGHUP)
+            assert server.stderr is not None
+            assert next_line(server.stderr, server) == "farlink: 0 keys are let in\n"
 
 
 @pytest.fixture(scope="module")

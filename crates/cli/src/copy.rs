@@ -85,9 +85,9 @@ pub(crate) struct Copy {
     /// The round trip that --auto chooses by; measured otherwise, of a farlink:// server
     #[arg(long, value_name = "TIME", requires = "auto", value_parser = round_trip)]
     rtt: Option<Nanos>,
-    /// How data are kept from others: encrypt, integrity (not from readers), or clear
-    #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
-    protect: Protect,
+    /// How data are kept from others: encrypt (where nothing is said), integrity (not from readers), or clear
+    #[arg(long, value_name = "HOW", value_parser = protect)]
+    protect: Option<Protect>,
     /// Do not hash and check content
     #[arg(long)]
     no_verify: bool,
@@ -104,7 +104,7 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
     /// Read this much of a source that has no end, such as /dev/zero
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["include", "exclude"])]
     length: Option<Bytes>,
     /// Start the far end by this command instead of ssh, as rsync's -e
     #[arg(long, short = 'e', value_name = "COMMAND")]
@@ -122,7 +122,7 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "FILE")]
     known_hosts: Option<PathBuf>,
     /// Show no key and protect nothing: `farlink serve --no-auth` on an emulated host lets that in
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["identity", "known_hosts"])]
     no_auth: bool,
     /// Length of a sample of the record
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = interval)]
@@ -131,7 +131,7 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
     timeout: Patience,
     /// Append the transfer's record to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     record: Option<PathBuf>,
     /// Write what became of each name to this file, one JSON object a line, with its BLAKE3 digest
     #[arg(long, value_name = "FILE")]
@@ -257,10 +257,15 @@ impl Copy {
         {
             bail!("{option} is of a connection, and both sides are here: leave it out");
         }
-        if reach.ports.is_some() && !matches!(far, Far::Ssh(_)) {
-            bail!("--ports is for a far end that ssh starts: name it as HOST:PATH, or leave --ports out");
+        reach.check(&far)?;
+        // Nothing can be protected without keys.
+        let protect = self.protect.unwrap_or(if self.no_auth { Protect::Clear } else { Protect::Encrypt });
+        if self.no_auth && protect != Protect::Clear {
+            bail!(
+                "--no-auth shows no key, and without keys nothing can be protected: write --protect clear, or leave --protect out"
+            );
         }
-        if self.protect == Protect::Integrity && self.no_verify {
+        if protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
         let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
@@ -283,7 +288,7 @@ impl Copy {
             names,
             length: self.length,
             resume: self.resume.then_some(true),
-            protect: self.protect,
+            protect,
             verify: !self.no_verify,
             fsync: self.fsync || self.read_back,
             read_back: self.read_back,

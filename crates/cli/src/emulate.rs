@@ -12,7 +12,7 @@ use farlink_link::{Conditions, Framing};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::BAD_INPUT;
-use crate::output::tell;
+use crate::output::{print, tell};
 use crate::path_options::PathOptions;
 
 /// Emulate a long dedicated connection between hosts on this machine.
@@ -46,8 +46,8 @@ pub(crate) struct Emulate {
     /// Every random choice derives from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Say that it is up as one line of JSON.
-    #[arg(long)]
+    /// Say that it is up as one line of JSON; with a COMMAND it is not said.
+    #[arg(long, conflicts_with = "command")]
     json: bool,
     /// What to run on host a.
     #[arg(last = true)]
@@ -93,11 +93,8 @@ impl Emulate {
         let emulation = Emulation::start(plan, socket, rights)?;
         let state = emulation.state();
         let Some((program, arguments)) = self.command.split_first() else {
-            if self.json {
-                println!("{}", serde_json::to_string(&state)?);
-            } else {
-                println!("{}", up(&state));
-            }
+            let said = if self.json { serde_json::to_string(&state)? } else { up(&state) };
+            print(&format!("{said}\n"));
             say_notes(&state);
             while !matches!(events.wait(), Event::Terminate | Event::Interrupt) {}
             return Ok(0);

@@ -10,6 +10,7 @@ use farlink_emulator::state::{CORE, LinkState, State};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::emulate::socket;
+use crate::output::print;
 use crate::path_options::PathOptions;
 
 /// Show a running connection, or change it.
@@ -55,9 +56,9 @@ impl Link {
         };
         let state = if change.is_nothing() { client.show(part)? } else { client.change(part, change)? };
         if self.json {
-            println!("{}", serde_json::to_string(&state)?);
+            print(&format!("{}\n", serde_json::to_string(&state)?));
         } else {
-            print!("{}", table(&state));
+            print(&table(&state));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::{process, signal};
+use farlink_mover::connection::Emulated;
 use farlink_mover::memory::PORT;
 use farlink_mover::secure::{Admission, Identity, Places};
 use farlink_mover::server::{Event, Limits, Server, places};
@@ -76,6 +77,18 @@ impl Serve {
         }
         if let Some(user) = &self.user {
             process::become_user(user)?;
+            // Better said now than when a key is to be taken back.
+            if let Some(Err(error)) = reload.as_ref().map(|(_, admission)| admission.reload()) {
+                tell(&format!(
+                    "farlink: note: {:#}: SIGHUP will change nothing before {user} may read the list of keys, and enter its directory",
+                    anyhow::Error::from(error)
+                ));
+            }
+        }
+        if self.no_auth && Emulated::of_this_host().is_none() {
+            tell(
+                "farlink: note: --no-auth lets in hosts of an emulated connection alone, and this host is on none",
+            );
         }
         let places: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         // Whoever started this waits for the line; whoever closed the pipe does not.

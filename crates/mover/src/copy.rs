@@ -192,8 +192,26 @@ impl CopyError {
     /// Whether the far end could not be reached: it may be starting again.
     #[must_use]
     pub fn is_unreached(&self) -> bool {
+        use crate::bootstrap::StartError;
         use crate::dial::DialError;
-        matches!(self, Self::Dial(error) if matches!(**error, DialError::Connect { .. } | DialError::Unanswered { .. }))
+        use crate::memory::MemoryError;
+        match self {
+            Self::Dial(error) => match &**error {
+                DialError::Connect { .. } | DialError::Unanswered { .. } => true,
+                DialError::Talk { source, .. } => matches!(
+                    source,
+                    ControlError::Ended
+                        | ControlError::EndedUngreeted
+                        | ControlError::EndedUnshaken
+                        | ControlError::Silent { .. }
+                        | ControlError::Broken(_)
+                ),
+                _ => false,
+            },
+            Self::Start(error) => matches!(**error, StartError::NotReached { .. }),
+            Self::Reach(error) => matches!(**error, MemoryError::Resolve { .. }),
+            _ => false,
+        }
     }
 
     /// Whether the far end refused for now: what this copy takes others have, or the copy itself, from before its connections broke.
@@ -231,6 +249,32 @@ impl CopyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_there_and_cannot_be_reached_may_come_back() {
+        use crate::bootstrap::StartError;
+        use crate::dial::DialError;
+        use crate::memory::MemoryError;
+        let host = || "host".to_owned();
+        let source = || io::ErrorKind::HostUnreachable.into();
+        let talk = |source| CopyError::from(DialError::Talk { at: host(), source });
+        for unreached in [
+            CopyError::from(StartError::NotReached { host: host() }),
+            CopyError::Reach(Box::new(MemoryError::Resolve { host: host(), source: source() })),
+            CopyError::from(DialError::Connect { at: host(), source: source() }),
+            talk(ControlError::Ended),
+            talk(ControlError::EndedUngreeted),
+        ] {
+            assert!(unreached.is_unreached(), "{unreached:?}");
+        }
+        for not in [
+            CopyError::from(StartError::Missing { host: host() }),
+            CopyError::Reach(Box::new(MemoryError::NoAddress { host: host() })),
+            CopyError::from(DialError::Nowhere),
+        ] {
+            assert!(!not.is_unreached(), "{not:?}");
+        }
+    }
 
     #[test]
     fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {

@@ -137,9 +137,14 @@ impl FromStr for BitsPerSec {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let (value, unit) = split(text, Kind::Rate)?;
-        let unit = unit.to_ascii_lowercase();
+        let (value, written) = split(text, Kind::Rate)?;
+        let unit = written.to_ascii_lowercase();
         let unit = unit.strip_suffix("/s").or_else(|| unit.strip_suffix("ps")).unwrap_or(&unit);
+        // By a capital B people mean bytes: eight times as much.
+        if let ("kb" | "mb" | "gb" | "tb", Some(b'B')) = (unit, written.as_bytes().get(1)) {
+            let bits = format!("{}{}bit", trimmed(value * 8.0), &unit[..1]);
+            return Err(QuantityError::OfBytes { text: text.to_owned(), bits });
+        }
         let scale = match unit {
             "bit" => 1.0,
             "kbit" | "kb" => 1e3,
@@ -264,6 +269,14 @@ pub enum QuantityError {
         unit: String,
         /// Those that would do.
         units: &'static str,
+    },
+    /// A rate in bytes.
+    #[error("{text:?} is of bytes, and a rate is of bits: write it as {bits}")]
+    OfBytes {
+        /// As given.
+        text: String,
+        /// The same in bits.
+        bits: String,
     },
     /// Less than nothing.
     #[error("{text:?} is below zero, which no {kind} is: write one as in {example}")]
@@ -449,6 +462,8 @@ mod tests {
         for (text, said) in [
             ("10", "\"10\" has no unit: write it as in 10gbit"),
             ("10g", "\"10g\" is not a rate: unit \"g\" is none of bit, kbit, mbit, gbit, tbit (per second)"),
+            ("1.25GB/s", "\"1.25GB/s\" is of bytes, and a rate is of bits: write it as 10gbit"),
+            ("100 MBps", "\"100 MBps\" is of bytes, and a rate is of bits: write it as 800mbit"),
             ("fast", "\"fast\" is not a rate: write a number and its unit, as in 10gbit"),
             ("-1gbit", "\"-1gbit\" is below zero, which no rate is: write one as in 10gbit"),
             ("0gbit", "\"0gbit\" is zero: a rate is more than that, as in 10gbit"),

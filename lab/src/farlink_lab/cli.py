@@ -218,6 +218,8 @@ def advise(
         raise LabError(
             "say what for: --rtt, and one of --bytes and --seconds, as in --rtt 120ms --bytes 50GB"
         )
+    if as_json and task is None:
+        raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
     stood = ground(
         _records(directory),
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
@@ -393,6 +395,11 @@ def latency(
         receiver_bps=rate("--receiver-rate", receiver_rate),
         receiver_link_bps=rate("--receiver-link", receiver_link),
     )
+    for name, given in (("--rtt", rtt), ("--repair-rate", repair_rate)):
+        if given is not None and loss is None:
+            raise LabError(
+                f"{name} is of repairs, and nothing is lost: name --loss, as in 1%, or leave it out"
+            )
     share = None if loss is None else option("--loss", loss, parse_share)
     if share == 1:
         raise LabError(f'--loss: "{loss}" lets nothing arrive: less than 100%, as in 1%')

@@ -85,6 +85,9 @@ _SIZE = _Kind(
 # The unit starts at the first letter that is not an exponent's: "1e3ms" is 1000 milliseconds.
 _NUMBER = re.compile(r"([0-9.+-]+(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
 
+# By a capital B people mean bytes: eight times as much.
+_OF_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTkmgt])B(?:/[sS]|[pP][sS])?")
+
 
 def parse_time(text: str) -> float:
     """Seconds of a time such as `91.6ms`, to the nanosecond.
@@ -115,6 +118,10 @@ def parse_rate(text: str) -> int:
     Raises:
         QuantityError: with the text, the reason and an example.
     """
+    if found := _OF_BYTES.fullmatch(text.strip()):
+        number, prefix = found.groups()
+        bits = f"{_trimmed(float(number) * 8)}{prefix.lower()}bit"
+        raise QuantityError(f"{_quoted(text)} is of bytes, and a rate is of bits: write it as {bits}")
     return _positive(text, _RATE)
 
 

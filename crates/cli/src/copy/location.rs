@@ -43,6 +43,29 @@ pub(super) struct Reach {
     pub(super) no_keys: bool,
 }
 
+impl Reach {
+    /// Refuses what is said of a far end of another kind than `far`: it would change nothing.
+    pub(super) fn check(&self, far: &Far) -> anyhow::Result<()> {
+        let (is_ssh, is_server) = (matches!(far, Far::Ssh(_)), matches!(far, Far::Server(_)));
+        let of_ssh = [("--ports", self.ports.is_some()), ("--ssh", self.ssh.is_some())];
+        let of_servers = [
+            ("--identity", self.identity.is_some()),
+            ("--known-hosts", self.known_hosts.is_some()),
+            ("--no-auth", self.no_keys),
+        ];
+        let given = |options: &[(&'static str, bool)]| {
+            options.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option)
+        };
+        if let Some(option) = given(&of_ssh).filter(|_| !is_ssh) {
+            bail!("{option} is for a far end that ssh starts: name it as HOST:PATH, or leave {option} out");
+        }
+        if let Some(option) = given(&of_servers).filter(|_| !is_server) {
+            bail!("{option} is for a farlink serve: name it as farlink://HOST/PATH, or leave {option} out");
+        }
+        Ok(())
+    }
+}
+
 impl Location {
     /// What `text` names. As rsync has it, a colon before any slash makes it a place on another host.
     pub(super) fn parse(text: OsString) -> anyhow::Result<Self> {

@@ -29,7 +29,7 @@ use super::redial::{Redial, Redialled};
 use super::sending::{Sending, Tally};
 use super::serve::absolute;
 use super::source::SourcePath;
-use super::target::{Destination, Target, TargetOptions};
+use super::target::{Asked, Destination, Target, TargetOptions};
 use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::budget::Budget;
@@ -290,7 +290,7 @@ impl Attempt<'_> {
                 let options = TargetOptions {
                     fsync: plan.fsync,
                     read_back: plan.read_back,
-                    expected: expected(&plan.sources),
+                    asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };
                 let destination =

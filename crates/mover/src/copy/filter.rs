@@ -54,7 +54,7 @@ impl Filter {
             let refused =
                 |reason: &str| FilterError::Pattern { pattern: pattern.clone(), reason: reason.into() };
             let translated = Translated::of(pattern).map_err(refused)?;
-            for glob in &translated.globs {
+            for (place, glob) in translated.globs.iter().enumerate() {
                 let built = GlobBuilder::new(glob)
                     .literal_separator(true)
                     .backslash_escape(true)
@@ -62,7 +62,10 @@ impl Filter {
                     .build()
                     .map_err(|error| refused(&error.kind().to_string()))?;
                 globs.add(built);
-                compiled.push(Compiled { include: *include, directories_only: translated.directories_only });
+                // Of one that is of a directory and what is in it, the first is of the directory.
+                let directories_only =
+                    translated.directories_only || (place == 0 && translated.globs.len() > 1);
+                compiled.push(Compiled { include: *include, directories_only });
             }
         }
         let globs =
@@ -100,6 +103,11 @@ impl Filter {
     /// The names that alone are looked at, where those are listed.
     pub(super) fn names(&self) -> Option<&[RelativePath]> {
         self.names.as_deref()
+    }
+
+    /// Whether there are rules.
+    pub(super) const fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
     }
 
     /// Whether `path` is copied, as far as the rules go.
@@ -284,6 +292,8 @@ mod tests {
             ("foo/**", "foo/a/b", true),
             ("foo/**", "foo/", false),
             ("/foo/***", "foo/", true),
+            ("/foo/***", "foo", false),
+            ("foo/***", "a/foo", false),
             ("/foo/***", "foo/a/b", true),
             ("/foo/***", "food", false),
             ("f?o", "fxo", true),

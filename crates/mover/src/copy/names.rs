@@ -1,6 +1,6 @@
 //! What a copy is called, by which it is found again.
 
-use farlink_host::process;
+use farlink_host::{namespace, process};
 use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
@@ -27,6 +27,8 @@ impl Names {
         };
         let mut name = Name::new("farlink 2026-11-23 name of a copy");
         name.add(process::host_name().as_bytes());
+        // Of two users neither may write to the other's partial file.
+        name.add(&namespace::user().to_be_bytes());
         name.add(plan.far.to_string().as_bytes());
         name.add(if forward { b"to" } else { b"from" });
         for source in &plan.sources {

@@ -123,6 +123,12 @@ fn join(end: &End, mut streams: impl Arrivals, most: usize, over: &AtomicBool) {
     }
 }
 
+/// A directory that a key may reach, or that one is in.
+fn open(path: &[u8]) -> Result<Arc<Directory>, CopyError> {
+    let opened = Directory::open(Path::new(OsStr::from_bytes(path)));
+    opened.map(Arc::new).map_err(|source| CopyError::System { attempt: "open what a key may reach", source })
+}
+
 /// Data connections of one session, as they come.
 pub(crate) trait Arrivals: Send {
     /// The next, waited for no longer than `time`.
@@ -188,8 +194,17 @@ fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), Co
     let filter = Filter::new(&request.rules)?.only(request.names.as_deref())?;
     let mut sources = Vec::new();
     for source in &request.sources {
-        let (base, beneath) = within(source, &allowed.read, allowed.relative, "read")?;
-        let beneath = if beneath.is_empty() { b"./".to_vec() } else { beneath };
+        let (base, beneath) = match within(source, &allowed.read, allowed.relative, "read")? {
+            // What is granted itself, by its name.
+            (_, beneath) if beneath.is_empty() && !source.as_bytes().ends_with(b"/") => {
+                let whole = source.as_bytes();
+                let name = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+                let (above, name) = whole.split_at(name);
+                (open(if above.is_empty() { b"/" } else { above })?, name.to_vec())
+            }
+            (base, beneath) if beneath.is_empty() => (base, b"./".to_vec()),
+            found => found,
+        };
         sources.push((base, SourcePath::new(beneath)?));
     }
     Ok((sources, filter))
@@ -235,12 +250,6 @@ fn within(
 ) -> Result<(Arc<Directory>, Vec<u8>), CopyError> {
     let refused = || CopyError::NotAllowed { to, place: place.to_string() };
     let bytes = place.as_bytes();
-    let open = |path: &[u8]| {
-        let opened = Directory::open(Path::new(OsStr::from_bytes(path)));
-        opened
-            .map(Arc::new)
-            .map_err(|source| CopyError::System { attempt: "open what a key may reach", source })
-    };
     if relative {
         return Ok((open(b"/")?, absolute(bytes)?));
     }

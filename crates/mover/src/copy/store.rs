@@ -214,7 +214,7 @@ impl Store {
         match self {
             Self::Partial(partial) => partial.leave(),
             Self::Held(standing) => {
-                if let Some(partial) = standing.instead.get() {
+                if let Some(partial) = standing.made() {
                     partial.leave();
                 }
             }
@@ -227,7 +227,7 @@ impl Store {
         match self {
             Self::Partial(partial) => partial.abandon(),
             Self::Held(standing) => {
-                if let Some(partial) = standing.instead.get() {
+                if let Some(partial) = standing.made() {
                     partial.abandon();
                 }
             }
@@ -253,11 +253,21 @@ impl Standing {
         Ok(proven)
     }
 
+    /// The partial file that was made, if it was: none is from now on, and whoever is about it ends that.
+    fn made(&self) -> Option<&Partial> {
+        self.stopped.store(true, Ordering::Relaxed);
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        self.instead.get()
+    }
+
     /// The partial file in place of what stands there, with its content: made when it is first needed.
     fn instead(&self, target: &Target) -> Result<&Partial, TargetError> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(partial) = self.instead.get() {
             return Ok(partial);
+        }
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(self.held.interrupted());
         }
         let partial = target.partial(&self.entry, self.block_bytes, self.sparse)?;
         if self.unreadable.load(Ordering::Relaxed) {
@@ -277,7 +287,9 @@ impl Standing {
                 _ => partial.note(index, digest),
             },
         );
-        if let Err(error) = copied {
+        // It may have been given up behind the last piece.
+        let given_up = self.stopped.load(Ordering::Relaxed).then(|| self.held.interrupted());
+        if let Some(error) = copied.err().or(given_up) {
             partial.abandon();
             return Err(error);
         }
@@ -330,6 +342,45 @@ mod tests {
         let error = store.write_at(&target, 0, &[9; 4096]).unwrap_err();
         assert!(error.to_string().contains("big"), "{error}");
         assert_eq!(scratch.names(), ["big"], "nothing is left of it");
+    }
+
+    #[test]
+    fn nothing_is_made_in_place_of_a_file_that_was_given_up() {
+        for give_up in [Store::abandon, Store::leave] {
+            let scratch = Scratch::new("given-up");
+            let target = scratch.open("", true, TargetOptions::default()).unwrap();
+            fs::write(scratch.0.join("big"), vec![7; BLOCK as usize * 3]).unwrap();
+            let entry = file("big", BLOCK * 3);
+            let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
+            assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+            give_up(&store);
+            assert!(store.write_at(&target, 0, &[9; 4096]).is_err());
+            assert_eq!(scratch.names(), ["big"]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_given_up_while_what_stood_there_is_copied_is_not_waited_for() {
+        let scratch = Scratch::new("given-up-midway");
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        fs::write(scratch.0.join("big"), vec![7; BLOCK as usize * 3]).unwrap();
+        let entry = file("big", BLOCK * 3);
+        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
+        assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+        let Store::Held(standing) = &store else { unreachable!("it stands there") };
+        std::thread::scope(|scope| {
+            // Whoever copies is about to begin.
+            let making = standing.making.lock().unwrap();
+            let writer = scope.spawn(|| store.write_at(&target, 0, &[9; 4096]));
+            let giver = scope.spawn(|| store.abandon());
+            while !standing.stopped.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            drop(making);
+            giver.join().unwrap();
+            assert!(writer.join().unwrap().is_err());
+        });
+        assert_eq!(scratch.names(), ["big"]);
     }
 
     #[test]

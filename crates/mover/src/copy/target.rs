@@ -14,11 +14,13 @@ use farlink_wire::path::RelativePath;
 use directories::Directories;
 use placing::{Place, Placing};
 
+pub use asked::Asked;
 pub use error::TargetError;
 pub use held::Held;
 pub use partial::Partial;
 pub use placing::Destination;
 
+mod asked;
 mod directories;
 mod error;
 mod held;
@@ -42,7 +44,7 @@ pub struct Target {
 }
 
 /// How a receiver writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TargetOptions {
     /// Whether a file is on the disk, not in memory only, before it has its final name.
     pub fsync: bool,
@@ -50,14 +52,13 @@ pub struct TargetOptions {
     pub read_back: bool,
     /// Permission bits that are kept.
     pub mode_mask: u16,
-    /// First components that entries may have: what a client that pulls has asked for. `None` where everything was, as when what is in a
-    /// directory was asked for.
-    pub expected: Option<Vec<Vec<u8>>>,
+    /// What may come, of a client that pulls; `None` where the other end decides.
+    pub asked: Option<Arc<Asked>>,
 }
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self { fsync: false, read_back: false, mode_mask: 0o7777, expected: None }
+        Self { fsync: false, read_back: false, mode_mask: 0o7777, asked: None }
     }
 }
 
@@ -91,7 +92,7 @@ impl Target {
         key: [u8; 16],
         options: TargetOptions,
     ) -> Result<Self, TargetError> {
-        let placing = Placing::open(containment, destination, options.expected.clone())?;
+        let placing = Placing::open(containment, destination, options.asked.clone())?;
         let random = process::random()
             .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
         let [a, b, c, d, ..] = random;

@@ -89,7 +89,7 @@ impl Target {
     pub fn directory(&self, entry: &Entry) -> Result<(), TargetError> {
         let mode = entry.metadata.mode & self.options.mode_mask;
         if entry.path.is_root() {
-            self.placing.expect(&entry.path)?;
+            self.placing.expect(entry)?;
             let tree = self.placing.become_directory()?;
             let _ = prepare(tree.top(), mode);
         } else {

@@ -7,7 +7,7 @@ use farlink_host::beneath::{Directory, Links, Tree};
 use farlink_wire::entry::{Entry, Kind};
 use farlink_wire::path::{RelativePath, readable};
 
-use super::TargetError;
+use super::{Asked, TargetError};
 
 /// A destination as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) struct Placing {
     /// Whether it can only be a directory.
     is_directory: bool,
     shown: String,
-    expected: Option<Vec<Vec<u8>>>,
+    asked: Option<Arc<Asked>>,
 }
 
 /// Where one entry belongs.
@@ -44,7 +44,7 @@ impl Placing {
     pub(super) fn open(
         containment: &Arc<Directory>,
         destination: &Destination,
-        expected: Option<Vec<Vec<u8>>>,
+        asked: Option<Arc<Asked>>,
     ) -> Result<Self, TargetError> {
         let shown = readable(&destination.path);
         let start = destination.path.iter().position(|byte| *byte != b'/').unwrap_or(destination.path.len());
@@ -62,7 +62,7 @@ impl Placing {
             several,
             is_directory,
             shown: shown.clone(),
-            expected,
+            asked,
         };
         match containment.open_dir(path, Links::Follow) {
             Ok(found) => {
@@ -108,7 +108,7 @@ impl Placing {
 
     /// Where `entry`, which is not the destination itself, belongs. What is missing on the way is made.
     pub(super) fn place(&self, entry: &Entry) -> Result<Place, TargetError> {
-        self.expect(&entry.path)?;
+        self.expect(entry)?;
         if let (None, Some((outer, name))) = (self.inside.get(), &self.outer)
             && entry.kind != Kind::Directory
             && entry.path.components().count() == 1
@@ -147,13 +147,12 @@ impl Placing {
         Ok(self.inside.get_or_init(|| Tree::new(opened)))
     }
 
-    /// Checks that `path` was asked for.
-    pub(super) fn expect(&self, path: &RelativePath) -> Result<(), TargetError> {
-        let Some(expected) = &self.expected else { return Ok(()) };
-        match path.components().next() {
-            Some(first) if expected.iter().any(|name| name == first) => Ok(()),
-            _ => Err(TargetError::Unexpected { path: path.to_string() }),
+    /// Checks that `entry` was asked for.
+    pub(super) fn expect(&self, entry: &Entry) -> Result<(), TargetError> {
+        if self.asked.as_ref().is_none_or(|asked| asked.has(entry)) {
+            return Ok(());
         }
+        Err(TargetError::Unexpected { path: entry.path.to_string() })
     }
 
     /// `path` behind the destination, readable.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use farlink_wire::entry::{Digest, Kind};
 
+use super::super::filter::Filter;
 use super::*;
 use crate::chain;
 
@@ -60,7 +61,7 @@ pub(in crate::copy) fn file(path: &str, size: u64) -> Entry {
     entry(path.as_bytes(), Kind::File { size })
 }
 
-fn directory(path: &str, mode: u16) -> Entry {
+pub(super) fn directory(path: &str, mode: u16) -> Entry {
     Entry { metadata: Metadata { mode, ..METADATA }, ..entry(path.as_bytes(), Kind::Directory) }
 }
 
@@ -161,7 +162,8 @@ fn the_destination_is_what_it_is_there_or_what_the_entries_make_of_it() {
 #[test]
 fn only_what_was_asked_for_is_taken() {
     let scratch = Scratch::new("expected");
-    let options = TargetOptions { expected: Some(vec![b"asked".to_vec()]), ..TargetOptions::default() };
+    let asked = Asked::new(Some(vec![b"asked".to_vec()]), Filter::default());
+    let options = TargetOptions { asked: Some(Arc::new(asked)), ..TargetOptions::default() };
     let target = scratch.open("", true, options).unwrap();
     target.put(&file("asked/for", 1), b"x").unwrap();
     for not in [file(".bashrc", 1), file("aske", 1), file("asked2/x", 1)] {

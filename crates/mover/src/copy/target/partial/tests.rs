@@ -104,6 +104,19 @@ fn another_run_finds_what_was_written_and_nothing_that_was_damaged() {
 }
 
 #[test]
+fn what_somebody_else_put_in_place_of_a_partial_file_gets_no_name() {
+    let scratch = Scratch::new("replaced");
+    let (content, target) = (content(), scratch.target());
+    let partial = target.partial(&of(&content), BLOCK, false).unwrap();
+    (0..3).for_each(|index| write(&partial, &content, index));
+    let part = hidden(&scratch, ".part");
+    fs::remove_file(&part).unwrap();
+    fs::write(&part, vec![0; content.len()]).unwrap();
+    assert!(matches!(partial.finish(&of(&content)), Err(TargetError::Busy { .. })));
+    assert!(!scratch.0.join("big").exists());
+}
+
+#[test]
 fn what_is_not_looked_at_to_the_end_is_still_claimed() {
     for sparse in [false, true] {
         let scratch = Scratch::new(if sparse { "unproven-sparse" } else { "unproven" });
