@@ -20,7 +20,7 @@ from casting import (
     wait_for,
 )
 from copying import Keys, leftovers
-from emulation import FARLINK, Emulation, Ended, farlink, refused, run
+from emulation import FARLINK, START_LIMIT_S, Emulation, Ended, farlink, refused, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,7 @@ def source(tmp_path: Path) -> Path:
         (("--receivers", "0"), ("0", "--receivers")),
         (("--interface", "nosuch0", "--no-auth"), ("nosuch0", "no interface")),
         (("--identity", "/no/such/key"), ("/no/such/key", "farlink keygen")),
+        (("--name", "out.nc"), ("--name", "standard input", "leave it out")),
     ],
 )
 def test_what_a_sender_cannot_do_is_refused(
@@ -168,6 +169,24 @@ def test_a_receiver_that_hears_nothing_gets_everything_over_its_connection(
     assert record["duration_s"] < 10
     assert said["sender"].startswith(star.address(SENDER))
     assert [words in complaint for words in (GROUP, "interface lo", "--interface")] == [True] * 3, complaint
+
+
+def test_a_receiver_out_of_the_groups_reach_takes_one_session_after_the_other(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    second = source.with_name("second.bin")
+    second.write_bytes(source.read_bytes()[::-1])
+    named = ("--interface", "lo", "--from", star.address(SENDER))
+    words = (*RECEIVE, "--into", str(tmp_path / "b"), "--no-auth", "--json", *named)
+    with star.background("b", str(FARLINK), *words) as process:
+        deaf = Running(process=process)
+        deaf.until("ready")
+        for file in (source, second):
+            # It waits for a receiver, and nothing of it is heard there.
+            with sender(star, file) as sending:
+                assert deaf.until("schema")["outcome"] == "ok"
+                assert sending.end()[0] == 0
+    assert (tmp_path / "b" / second.name).read_bytes() == second.read_bytes()
 
 
 def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
@@ -310,6 +329,26 @@ def test_a_key_that_may_not_read_what_is_sent_gets_nothing(
         assert len(told.splitlines()) == 1, told
         assert f"the key {theirs.public['client']} may not read {source}" in told
         assert f'needs read="{source.parent}"' in told
+
+
+def test_a_refusal_is_said_after_a_session_as_before_the_first(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "open").mkdir()
+    allowed = tmp_path / "open" / "allowed.bin"
+    allowed.write_bytes(source.read_bytes())
+    keys = Keys(tmp_path, grant=f"read={allowed.parent}")
+    options = keyed(star, keys)
+    words = (*RECEIVE, "--into", str(tmp_path / "b"), "--json", "--from", star.address(SENDER))
+    with star.background("b", str(FARLINK), *words, *keys.copy_options) as process:
+        receiving = Running(process=process)
+        receiving.until("ready")
+        with sender(star, allowed, options=options, keyed=True) as sending:
+            assert receiving.until("schema")["outcome"] == "ok"
+            assert sending.end()[0] == 0
+        with sender(star, source, options=options, keyed=True):
+            complaint = process.communicate(timeout=START_LIMIT_S)[1]
+    assert (process.returncode, f"may not read {source}" in complaint) == (2, True), complaint
 
 
 def test_what_is_piped_or_watched_must_be_readable_too(star: Emulation, source: Path, tmp_path: Path) -> None:

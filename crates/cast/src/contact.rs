@@ -25,32 +25,40 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CastError> {
     (host, port).to_socket_addrs().map_err(failed)?.next().ok_or_else(nowhere)
 }
 
-/// Waits for a packet of a session other than `after`, from an address that is `wanted`: where it comes from is where the control connection
-/// goes. `None` where `stop` was raised first. Where nothing at all comes for `patience`, it is `unheard`, and waits on.
+/// What came of waiting for a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overheard {
+    /// One came, from there: where it comes from is where the control connection goes.
+    From(SocketAddr),
+    /// Nothing at all came for so long as it was to be waited for.
+    Nothing,
+    /// The user ended it.
+    Stopped,
+}
+
+/// Waits for a packet of a session other than `after`, from an address that is `wanted`, for as long as something comes at least once in each
+/// `patience`, or until `stop` is raised.
 pub(crate) fn overhear(
     socket: &GroupReceiver,
     after: Option<SessionId>,
     wanted: &dyn Fn(SocketAddr) -> bool,
     stop: &Wake,
     patience: Nanos,
-    unheard: &mut dyn FnMut(),
-) -> Result<Option<SocketAddr>, CastError> {
+) -> Result<Overheard, CastError> {
     let mut buffer = vec![0; MOST_AT_ONCE];
-    let mut pause = patience;
     loop {
-        match wait_for(socket, Interest::Read, stop, pause).map_err(CastError::Wait)? {
-            Waited::Stopped => return Ok(None),
+        match wait_for(socket, Interest::Read, stop, patience).map_err(CastError::Wait)? {
+            Waited::Stopped => return Ok(Overheard::Stopped),
+            Waited::Over => return Ok(Overheard::Nothing),
             Waited::Ready => {}
-            Waited::Over => unheard(),
         }
-        pause = Nanos::MAX;
         while let Some(received) = socket.receive(&mut buffer).map_err(CastError::Wait)? {
             let first = received.bytes.min(received.packet);
             if let Ok(clear) = Clear::decode(&buffer[..first])
                 && Some(clear.session) != after
                 && wanted(received.from)
             {
-                return Ok(Some(received.from));
+                return Ok(Overheard::From(received.from));
             }
         }
     }

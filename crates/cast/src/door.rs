@@ -14,7 +14,6 @@ use farlink_host::socket::keep_alive;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
-use farlink_wire::key::PublicKey;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 use rustls::ServerConfig;
@@ -85,6 +84,8 @@ enum Farewell {
     Refused(String),
     /// There was no room for its receiver.
     PutOff,
+    /// Its receiver had all of the session: it asks now and then whether there is another.
+    HadAll,
 }
 
 impl Door {
@@ -261,7 +262,13 @@ impl Door {
             }
             let heard = match control {
                 Control::Words(Words::Join(join)) if !guest.has_joined => {
-                    if let Some(reason) = self.refusal(&join, guest.line.channel().peer_key()) {
+                    if join.ended == Some(self.session) {
+                        guest.line.push(&Control::Words(Words::Refuse(Text::from(HAD_ALL.to_owned()))));
+                        return Ok(Some(Farewell::HadAll));
+                    }
+                    let grants = self.grants.as_ref();
+                    let key = guest.line.channel().peer_key();
+                    if let Some(reason) = grants.and_then(|grants| grants.refusal(key)) {
                         guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
                         return Err(reason);
                     }
@@ -292,14 +299,6 @@ impl Door {
         }
         guest.has_more = filled == Filled::More;
         Ok((filled == Filled::Ended).then(|| Farewell::Refused("it has ended".to_owned())))
-    }
-
-    /// Why who showed `key` may not join, where that is so.
-    fn refusal(&self, join: &Join, key: Option<PublicKey>) -> Option<String> {
-        if join.ended == Some(self.session) {
-            return Some("it had all of this session before".to_owned());
-        }
-        self.grants.as_ref()?.refusal(key)
     }
 
     /// Passes what the sender's thread says on.
@@ -359,6 +358,8 @@ impl Door {
                 Farewell::Refused(_) if guest.has_joined => Heard::Left(None),
                 Farewell::Refused(reason) => Heard::Refused(guest.from, reason),
                 Farewell::PutOff => Heard::Full(self.room.receivers),
+                // There is nothing to tell, each time that it asks.
+                Farewell::HadAll => return,
             },
         );
     }
@@ -375,6 +376,9 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
     let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
     (count > own + 1).then_some(oldest)
 }
+
+/// Why who had all of a session cannot join it: the receiver knows it by this.
+pub(crate) const HAD_ALL: &str = "it had all of this session before";
 
 /// Why who was given up is shown out.
 const GIVEN_UP: &str = "it was silent for too long";

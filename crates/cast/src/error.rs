@@ -201,6 +201,12 @@ pub enum CastError {
     /// The kernel's own words.
     #[error("wait for packets and connections")]
     Wait(#[source] io::Error),
+    /// A session has had all the products that it may.
+    #[error("the session has sent {products} products: begin another")]
+    Exhausted {
+        /// How many.
+        products: u32,
+    },
     /// The session's packets cannot be sealed.
     #[error("seal packets: {reason}")]
     Seal {

@@ -141,6 +141,37 @@ fn who_finds_no_room_is_told_so_and_is_let_in_when_another_has_left() {
 }
 
 #[test]
+fn who_had_all_is_refused_each_time_without_a_word_to_the_user() {
+    let (door, at, hearing) = door();
+    let stop = Wake::new().unwrap();
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let ended = Some(SessionId(1));
+        let again = Join { host: facts::host(), receiver: 1, place: None, again: None, ended };
+        let again = frame(&Control::Words(Words::Join(Box::new(again))));
+        let answers = [1, 2].map(|_| {
+            let mut guest = TcpStream::connect(at).unwrap();
+            guest.write_all(&again).unwrap();
+            let mut said = Vec::new();
+            guest.read_to_end(&mut said).map(|_| said)
+        });
+        let mut other = TcpStream::connect(at).unwrap();
+        other.write_all(&join(2)).unwrap();
+        let heard = hearing.recv().unwrap().1;
+        // Before anything is looked at: who fails ends the door's thread, too.
+        stop.raise();
+        assert!(matches!(&heard, Heard::Join(join, _) if join.receiver == 2), "{heard:?}");
+        for said in answers {
+            match Control::decode(&said.unwrap()).unwrap() {
+                Some((Control::Words(Words::Refuse(reason)), _)) => assert_eq!(reason.to_string(), HAD_ALL),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
 fn one_that_has_gone_before_it_was_let_in_has_not_joined() {
     let (door, at, hearing) = door();
     let mut gone = TcpStream::connect(at).unwrap();

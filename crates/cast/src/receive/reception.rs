@@ -22,7 +22,8 @@ use super::left_open::LeftOpen;
 use super::record::Course;
 use super::strangers::Strangers;
 use super::{Finished, Notice, Plan, Progress, UNHEARD};
-use crate::contact::{join, overhear, resolve};
+use crate::contact::{Overheard, join, overhear, resolve};
+use crate::door::HAD_ALL;
 use crate::error::CastError;
 use crate::line::Line;
 use crate::record::Frame;
@@ -253,35 +254,53 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Where the sender is: `again` where it was, or the one that was named, or one that is heard. `None` where the user ended it.
+    /// Where the sender is: `again` where it was, or the one that was named, or one that is heard; and whether it is known or heard that it
+    /// has a session to join. `None` where the user ended it.
     fn whereabouts(
         &self,
         again: Option<(SessionId, SocketAddr)>,
         tell: &mut dyn FnMut(Notice<'_>),
-    ) -> Result<Option<SocketAddr>, CastError> {
+    ) -> Result<Option<(SocketAddr, bool)>, CastError> {
         if let Some((_, at)) = again {
-            return Ok(Some(at));
+            return Ok(Some((at, true)));
         }
-        // After a session, the next may be long in coming.
-        let patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
-        let mut unheard = || tell(self.plan.unheard(patience, None));
+        // A session's packets leave from the port of its control connections, which is the group's.
+        let port = self.plan.group.address().port();
+        let listen = |wanted: &dyn Fn(SocketAddr) -> bool, patience| {
+            overhear(self.hearing.socket(), self.ended, wanted, self.stop, patience)
+        };
         let Some(from) = &self.plan.from else {
-            // A session's packets leave from the port of its control connections, which is the group's.
-            let port = self.plan.group.address().port();
             let wanted = |from: SocketAddr| {
                 from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
             };
-            return overhear(self.hearing.socket(), self.ended, &wanted, self.stop, patience, &mut unheard);
+            // After a session, the next may be long in coming.
+            let mut patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
+            loop {
+                match listen(&wanted, patience)? {
+                    Overheard::From(at) => return Ok(Some((at, true))),
+                    Overheard::Stopped => return Ok(None),
+                    Overheard::Nothing => tell(self.plan.unheard(patience, None)),
+                }
+                patience = Nanos::MAX;
+            }
         };
-        // A session that has ended may still be there, for others.
-        if self.ended.is_some() {
-            let next =
-                overhear(self.hearing.socket(), self.ended, &|_| true, self.stop, patience, &mut unheard)?;
-            if next.is_none() {
-                return Ok(None);
+        if self.ended.is_none() {
+            return resolve(from, port).map(|at| Some((at, true)));
+        }
+        // A session that has ended may still be there, for others. Where the group does not reach this end the next is not heard: then it
+        // is asked for.
+        loop {
+            match listen(&|_| true, ASKED)? {
+                Overheard::From(_) => return resolve(from, port).map(|at| Some((at, true))),
+                Overheard::Stopped => return Ok(None),
+                Overheard::Nothing => {
+                    // Nothing says yet that there is anything to find there.
+                    if let Ok(at) = resolve(from, port) {
+                        return Ok(Some((at, false)));
+                    }
+                }
             }
         }
-        resolve(from, self.plan.group.address().port()).map(Some)
     }
 
     /// Joins a session: `again` the one that it was cut off from, or its sender's next. `None` where the user ended it.
@@ -293,11 +312,11 @@ impl<'a> Reception<'a> {
         let plan = self.plan;
         // Anybody can send packets that seem to come from anywhere: one that is only heard of ends nothing, whatever it says.
         let is_heard = again.is_none() && plan.from.is_none();
-        let patience = if is_heard { plan.patience.min(HEARD) } else { plan.patience };
         let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
-            let Some(at) = self.whereabouts(again, tell)? else { return Ok(None) };
+            let Some((at, is_there)) = self.whereabouts(again, tell)? else { return Ok(None) };
+            let patience = if is_heard || !is_there { plan.patience.min(HEARD) } else { plan.patience };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
                 host: facts::host(),
@@ -317,15 +336,18 @@ impl<'a> Reception<'a> {
                 Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
                 Err(error @ CastError::Wait(_)) => return Err(error),
                 // It was that session's sender that was heard, or nobody.
-                Err(CastError::Refused { .. }) if self.ended.is_some() => pause = ENDED,
+                Err(CastError::Refused { reason, .. }) if reason == HAD_ALL => pause = ENDED,
                 Err(error) if !error.is_passing() && !is_heard => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {
-                    if matches!(error, CastError::Refused { .. }) {
+                    let is_refused = matches!(error, CastError::Refused { .. });
+                    if is_refused {
                         pause = FULL;
                     }
                     let reason = chain(&error);
-                    if again.is_none() && told.len() < MOST_TOLD && told.insert(reason.clone()) {
+                    // That nobody is there who was not heard either is nothing new.
+                    let is_news = again.is_none() && (is_there || is_refused);
+                    if is_news && told.len() < MOST_TOLD && told.insert(reason.clone()) {
                         tell(Notice::Waiting { reason });
                     }
                 }
@@ -372,6 +394,10 @@ const ENDED: Nanos = Nanos(2_000_000_000);
 
 /// And where a sender has no room, or does not want this end.
 const FULL: Nanos = Nanos(1_000_000_000);
+
+/// For how long nothing comes after a session, not even of that one, until a sender that was named is asked for its next: something is sent
+/// to the group each second.
+const ASKED: Nanos = UNHEARD;
 
 /// How long a host that was only heard of may take to let this end in: a few round trips of the longest paths.
 const HEARD: Nanos = Nanos(5_000_000_000);

@@ -38,10 +38,11 @@ impl Unfinished {
     }
 
     /// How many more may be begun of which it is not known how large they are: others may have come by themselves before those that are asked
-    /// for. There is always one, which may be small.
+    /// for. Where no file may be begun there is still one, which may be small; where that turned out to be large, it is waited for: what was
+    /// begun is asked for in any case.
     pub(super) const fn room(&self) -> usize {
         let room = self.most_files.saturating_sub(self.files).div_ceil(2);
-        if room == 0 { 1 } else { room }
+        if room == 0 && self.files <= self.most_files { 1 } else { room }
     }
 
     pub(super) fn has_begun(&self, product: u32) -> bool {
@@ -114,6 +115,11 @@ mod tests {
             unfinished.has_room(0, LARGE) && unfinished.has_room(9, LARGE) && unfinished.has_room(2, 1000)
         );
         assert!(!unfinished.has_room(2, LARGE) && unfinished.room() == 1);
+        // The one that might have been small was not: no further one is begun until one is whole.
+        unfinished.insert(3, begin(3, InMemory::No));
+        assert!(unfinished.room() == 0 && unfinished.has_begun(3));
+        unfinished.remove(3);
+        assert_eq!(unfinished.room(), 1);
         assert!(unfinished.remove(2).is_none() && unfinished.remove(0).is_some());
         assert!(unfinished.has_room(2, LARGE) && unfinished.room() == 1);
         assert_eq!((unfinished.kept, unfinished.files), (1000, 1));

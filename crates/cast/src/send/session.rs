@@ -24,7 +24,7 @@ use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
 use farlink_wire::cast::control::{Control, Words};
 use farlink_wire::cast::packet::Data;
-use farlink_wire::cast::{Payload, SessionId};
+use farlink_wire::cast::{Payload, SessionId, Shape};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::Secret;
 use farlink_wire::quantity::{Fraction, Nanos};
@@ -354,18 +354,19 @@ impl<'a> Session<'a> {
                 tell(Notice::NotSent(not_sent));
             }
             let now = monotonic();
+            let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
+            if !is_quiet && (is_alone || now < young_until) && now >= beacon_at {
+                // So that receivers find this host, and a session that begins now finds the group in use.
+                self.send(Send::Status(self.machine.position()))?;
+                beacon_at = now.after(BEACON);
+            }
+            // Of every packet that has left, before a receiver can tell of it.
             let sent = self.machine.totals().group_wire;
             self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
             if heard_now > 0
                 && let Some(rate) = self.tempo.adjust(now)
             {
                 self.machine.set_rate(rate);
-            }
-            let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
-            if !is_quiet && (is_alone || now < young_until) && now >= beacon_at {
-                // So that receivers find this host, and a session that begins now finds the group in use.
-                self.send(Send::Status(self.machine.position()))?;
-                beacon_at = now.after(BEACON);
             }
             if now >= shown_at {
                 shown_at = now.after(OFTEN);
@@ -448,7 +449,7 @@ impl<'a> Session<'a> {
                 *lacks |= not_sent.failed;
                 tell(Notice::NotSent(not_sent));
             });
-            match next.and_then(|shape| self.machine.on_product(shape)) {
+            match numbered(next, self.progress.products, |shape| self.machine.on_product(shape))? {
                 Some(_) => {
                     self.progress.products = self.products.count();
                     self.progress.bytes = self.products.bytes();
@@ -507,6 +508,16 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The number of the product that was found, where one was, behind so many others.
+fn numbered(
+    found: Option<Shape>,
+    others: u32,
+    number: impl FnOnce(Shape) -> Option<u32>,
+) -> Result<Option<u32>, CastError> {
+    let Some(shape) = found else { return Ok(None) };
+    number(shape).map(Some).ok_or(CastError::Exhausted { products: others })
+}
+
 /// What a process may have open where nobody said otherwise.
 const USUAL_DESCRIPTORS: u64 = 1024;
 
@@ -543,3 +554,17 @@ const YOUNG: Nanos = Nanos(2_500_000_000);
 
 /// How often progress is told.
 const OFTEN: Nanos = Nanos(200_000_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_for_which_there_is_no_number_ends_the_session_and_is_not_left_out() {
+        let shape = Shape::new(20, 1000).unwrap();
+        assert_eq!(numbered(Some(shape), 7, |_| Some(7)).unwrap(), Some(7));
+        assert_eq!(numbered(None, 7, |_| None).unwrap(), None);
+        let error = numbered(Some(shape), u32::MAX, |_| None).unwrap_err();
+        assert_eq!(error.to_string(), "the session has sent 4294967295 products: begin another");
+    }
+}

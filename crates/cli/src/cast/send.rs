@@ -72,9 +72,9 @@ pub(super) struct Send {
     /// How packets are protected: encrypt, or integrity (authenticated, not encrypted)
     #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
     protect: Protect,
-    /// The name of what comes by standard input
-    #[arg(long, value_name = "NAME", default_value = "stdin")]
-    name: String,
+    /// The name of what comes by standard input, a source that is -; stdin where nothing is said
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// Begin when so many receivers are there; those that have left again do not count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     receivers: u32,
@@ -209,6 +209,11 @@ impl Send {
         let named = self.sources.iter().filter(|each| *each != "-");
         let sources = named.map(|each| source(each)).collect::<anyhow::Result<Vec<_>>>()?;
         let is_piped = self.sources.iter().any(|each| each == "-");
+        if !is_piped && self.name.is_some() {
+            bail!(
+                "--name is of standard input, and no source is -: leave it out, files have their own names"
+            );
+        }
         let piped = is_piped.then(|| self.piped(sources.iter().chain(watch))).transpose()?;
         Ok((sources, piped))
     }
@@ -216,15 +221,13 @@ impl Send {
     /// Standard input, kept in a file without a name: what was lost of it is read again. Receivers keep the last product of a name, so that
     /// it may have none of the others'.
     fn piped<'a>(&self, mut others: impl Iterator<Item = &'a SourcePath>) -> anyhow::Result<Piped> {
-        let path = RelativePath::new(self.name.as_bytes()).context("--name")?;
+        let name = self.name.as_deref().unwrap_or(PIPED);
+        let path = RelativePath::new(name.as_bytes()).context("--name")?;
         if path.is_root() {
             bail!("--name is empty: write the name that receivers are to give to standard input");
         }
         if let Some(other) = others.find(|other| other.base_name() == Some(path.as_bytes())) {
-            bail!(
-                "standard input and {other} would both be {:?} at receivers: write another --name",
-                self.name
-            );
+            bail!("standard input and {other} would both be {name:?} at receivers: write another --name");
         }
         let at = std::env::temp_dir().join(format!(".farlink-cast-{}", std::process::id()));
         let kept = || {
@@ -248,6 +251,9 @@ impl Send {
         Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
     }
 }
+
+/// What standard input is called where nobody says.
+const PIPED: &str = "stdin";
 
 /// The highest rate that is looked for: of no network card as yet.
 const HIGHEST: BitsPerSec = BitsPerSec(NonZeroU64::new(100_000_000_000).unwrap());

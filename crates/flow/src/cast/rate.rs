@@ -3,7 +3,8 @@
 //! The rate grows by a quarter at a time for as long as receivers lose little. Of a rate that was too high it is known what arrived, which
 //! is what the path carries: a little less is tried next. A rate that is good, and close to one that was not, stays; it looks upward now and
 //! then by a step, and by more where that was good, and gives way where the path has become worse. What is judged is the loss of the
-//! receivers but for the worst quarter: those that lose at any rate keep nobody from theirs.
+//! receivers but for the worst quarter: those that lose at any rate keep nobody from theirs. Nor do those that hear nothing for seconds in which
+//! others do: they were stopped, or the group does not reach them.
 //!
 //! Where a lower rate loses as much as a higher one did, it is not the rate that loses: that share is left out of account from then on, and
 //! looked at again by going down for once. Where this host does not send as fast as it may, though products wait, what it did send is its
@@ -38,6 +39,8 @@ pub struct RateFinder {
     trial: Trial,
     sent: Sent,
     receivers: BTreeMap<u32, Reports>,
+    /// When one of them said last that more packets could have come.
+    heard: Nanos,
     /// How long reports lag behind what is sent.
     lag: Nanos,
     /// When there was nothing to send last.
@@ -60,8 +63,9 @@ pub struct RateFinder {
 /// One rate that is being tried.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// From when on reports tell of this rate.
+    /// From when on reports tell of this rate, but for those of the worst quarter that come from further away; how much of that is `lag`.
     from: Nanos,
+    lag: Nanos,
     /// Bytes on the wire since it began, and when it did.
     sent: u64,
     began: Nanos,
@@ -91,9 +95,10 @@ impl RateFinder {
             most,
             rate: start.get().clamp(least, most),
             phase: Phase::Climb,
-            trial: Trial { from: now.after(lag), sent: 0, began: now, raised: None },
+            trial: Trial { from: now.after(lag), lag, sent: 0, began: now, raised: None },
             sent: Sent::default(),
             receivers: BTreeMap::new(),
+            heard: Nanos::ZERO,
             lag,
             idle_at: None,
             base: 0.0,
@@ -127,7 +132,7 @@ impl RateFinder {
 
     /// A receiver takes part, and counts packets from number `first` on.
     pub fn on_join(&mut self, receiver: u32, first: u64) {
-        self.receivers.insert(receiver, Reports::new(first));
+        self.receivers.insert(receiver, Reports::new(first, self.heard));
     }
 
     /// At `at` nothing waited to be sent for the first time.
@@ -137,9 +142,12 @@ impl RateFinder {
 
     /// A receiver that is `rtt` away could have received `packets` since it joined, and did not receive `lost` of them.
     pub fn on_report(&mut self, now: Nanos, receiver: u32, packets: u64, lost: u64, rtt: Nanos) {
-        let is_of_trial = now >= self.trial.from;
+        let Trial { from, lag, began, .. } = self.trial;
         let reports = self.receivers.entry(receiver).or_default();
-        reports.take(packets, lost, rtt, is_of_trial);
+        let is_of_trial = now >= from.max(began.after(lag).after(reports.away()));
+        reports.take(now, (packets, lost), rtt, is_of_trial);
+        self.heard = self.heard.max(reports.heard());
+        reports.know(self.sent.next(), packets);
         reports.wait(now, self.sent.age(now, reports.number(packets)));
     }
 
@@ -182,7 +190,8 @@ impl RateFinder {
             self.trial.raised = Some(before);
             if self.phase == Phase::Climb {
                 // Nothing of before is in the way, and a queue that grows now does so faster at the next rate.
-                self.trial.from = Nanos(self.trial.from.0 - self.lag.0).after(SOON.min(self.lag));
+                self.trial.lag = SOON.min(self.lag);
+                self.trial.from = Nanos(self.trial.from.0 - self.lag.0).after(self.trial.lag);
             }
         }
         (next != before).then(|| self.rate())
@@ -225,15 +234,21 @@ impl RateFinder {
 
     /// Of what each receiver says, the greatest but for those of the worst quarter.
     fn but_the_worst<T: Ord + Default>(&self, of: impl Fn(&Reports) -> T) -> T {
-        let mut all: Vec<T> = self.receivers.values().map(of).collect();
+        let mut all: Vec<T> = self.hearing().map(of).collect();
         all.sort_unstable();
         all.truncate(self.counted());
         all.pop().unwrap_or_default()
     }
 
-    /// Receivers whose loss matters: all but the worst quarter.
+    /// Receivers whose loss matters: all but the worst quarter, which those are among that hear nothing.
     fn counted(&self) -> usize {
-        self.receivers.len() - self.receivers.len() / 4
+        (self.receivers.len() - self.receivers.len() / 4).min(self.hearing().count())
+    }
+
+    /// All but those that have heard nothing for long when another did. Where nobody hears anything, that is the rate's fault, or nothing is
+    /// sent.
+    fn hearing(&self) -> impl Iterator<Item = &Reports> {
+        self.receivers.values().filter(|reports| self.heard.since(reports.heard()) < DEAF)
     }
 
     /// Bits per second that have left in this trial: a burst more than the rate at most.
@@ -244,8 +259,8 @@ impl RateFinder {
 
     fn begin(&mut self, now: Nanos, rate: u64) {
         self.rate = rate;
-        let rtt = self.receivers.values().map(Reports::rtt).max().unwrap_or_default();
-        self.trial = Trial { from: now.after(self.lag).after(rtt), sent: 0, began: now, raised: None };
+        let (lag, rtt) = (self.lag, self.but_the_worst(Reports::rtt));
+        self.trial = Trial { from: now.after(lag).after(rtt), lag, sent: 0, began: now, raised: None };
         self.receivers.values_mut().for_each(Reports::begin);
     }
 
@@ -254,14 +269,20 @@ impl RateFinder {
         if now < self.trial.from {
             return None;
         }
-        let losses = self.receivers.values().filter_map(|reports| reports.loss(self.base));
+        let losses = self.hearing().filter_map(|reports| reports.loss(self.base));
         let mut losses: Vec<f64> = losses.collect();
-        let needed = self.counted();
+        let (needed, unknown) = (self.counted(), self.hearing().count() - losses.len());
         if losses.len() < needed.max(1) {
             return None;
         }
         losses.sort_by(f64::total_cmp);
-        losses.get(needed - 1).copied()
+        let loss = *losses.get(needed - 1)?;
+        if unknown == 0 || loss <= self.tolerated() {
+            return Some(loss);
+        }
+        // Those of which it is not known yet may lose less than the worst of these.
+        let least = losses.get(needed.checked_sub(1 + unknown)?).copied();
+        least.filter(|least| *least > self.tolerated())
     }
 }
 
@@ -284,6 +305,10 @@ const GROWN: Nanos = Nanos(10_000_000);
 
 /// Trials in a row in which one must have stood.
 const STANDING_IN_A_ROW: u8 = 2;
+
+/// After what time in which others hear something it is not the rate that keeps a receiver from it: something is sent to the group each second,
+/// and of groups of thousands each says how it fares that often.
+const DEAF: Nanos = Nanos(3_000_000_000);
 
 /// How much of a rate must have been sent, where there was not always something to send, so that it counts as tried.
 const FILLED: f64 = 0.8;

@@ -162,6 +162,8 @@ pub struct Sender {
     /// When there was time to spare last, and whether nothing has been to be sent for the first time since.
     idle_at: Nanos,
     is_idle: bool,
+    /// Whether what was sent last went to a single receiver beside the group.
+    was_beside: bool,
     /// Until when those who seldom lose anything are to have what was sent before others catch up.
     few_until: Nanos,
     status_at: Nanos,
@@ -231,6 +233,7 @@ impl Sender {
             pending: VecDeque::new(),
             idle_at: now,
             is_idle: true,
+            was_beside: false,
             few_until: Nanos::ZERO,
             status_at: now,
             status_after: FIRST_STATUS,

@@ -12,7 +12,11 @@ pub(super) struct Reports {
     /// At the first report of this trial.
     base: Option<(u64, u64)>,
     newest: (u64, u64),
+    /// When it said last that more packets could have come.
+    heard: Nanos,
+    /// How far away it is, and was when this trial began.
     rtt: Nanos,
+    away: Nanos,
     /// Of the first packet that the newest report and the one before it did not know of yet: how long ago it had left.
     ages: [Nanos; 2],
     /// Of the newest report before this trial, and reports since.
@@ -26,9 +30,9 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Of a receiver that counts packets from number `first` on.
-    pub(super) fn new(first: u64) -> Self {
-        Self { first, ..Self::default() }
+    /// Of a receiver that counts packets from number `first` on, and joined after others `heard` something last.
+    pub(super) fn new(first: u64, heard: Nanos) -> Self {
+        Self { first, heard, ..Self::default() }
     }
 
     /// The number of the first packet that it does not know of, where it could have received `packets`.
@@ -36,9 +40,21 @@ impl Reports {
         self.first.saturating_add(packets)
     }
 
-    /// It could have received so many packets, and did not receive `lost` of them.
-    pub(super) fn take(&mut self, packets: u64, lost: u64, rtt: Nanos, is_of_trial: bool) {
-        self.newest = (packets, lost);
+    /// It could have received `packets`, and the next to leave has number `next`. Where that is more than has left since it joined, it counts
+    /// from before that, as one does that was cut off and came back: it is taken to know of everything that has left, and does once
+    /// nothing is under way.
+    pub(super) const fn know(&mut self, next: u64, packets: u64) {
+        if self.number(packets) > next {
+            self.first = next.saturating_sub(packets);
+        }
+    }
+
+    /// Of `counts` it could have received the first, in packets, and did not receive the second.
+    pub(super) fn take(&mut self, now: Nanos, counts: (u64, u64), rtt: Nanos, is_of_trial: bool) {
+        if counts.0 != self.newest.0 || self.heard == Nanos::ZERO {
+            self.heard = now;
+        }
+        self.newest = counts;
         self.rtt = rtt;
         if is_of_trial && self.base.is_none() {
             self.base = Some(self.newest);
@@ -68,6 +84,12 @@ impl Reports {
     pub(super) const fn begin(&mut self) {
         (self.base, self.asked) = (None, 0);
         (self.before, self.reports) = (self.ages[0], 0);
+        self.away = self.rtt;
+    }
+
+    /// When it heard something of the group last, as far as it said so.
+    pub(super) const fn heard(&self) -> Nanos {
+        self.heard
     }
 
     /// Bytes that it asked for in this trial.
@@ -78,6 +100,11 @@ impl Reports {
     /// How far away it is.
     pub(super) const fn rtt(&self) -> Nanos {
         self.rtt
+    }
+
+    /// How far away it was when this trial began.
+    pub(super) const fn away(&self) -> Nanos {
+        self.away
     }
 
     /// By how much packets have come later in this trial, report by report.

@@ -27,6 +27,11 @@ impl Sent {
         self.next = next;
     }
 
+    /// The number of the next packet.
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
     /// How long ago the packet of that number left; zero where it has not.
     pub(super) fn age(&self, now: Nanos, number: u64) -> Nanos {
         if number >= self.next {

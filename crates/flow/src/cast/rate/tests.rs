@@ -21,6 +21,11 @@ struct Path {
     /// Of all reports each so many tell of a burst of somebody else's, in which a tenth was lost.
     burst_each: u32,
     reports: u32,
+    /// Receivers that nothing reaches, and such as say nothing either.
+    deaf: Vec<usize>,
+    stopped: Vec<usize>,
+    /// How far away the last one is, as it says.
+    far: Nanos,
 }
 
 impl Path {
@@ -36,6 +41,9 @@ impl Path {
             host: f64::INFINITY,
             burst_each: u32::MAX,
             reports: 0,
+            deaf: Vec::new(),
+            stopped: Vec::new(),
+            far: Nanos::ZERO,
         }
     }
 
@@ -52,12 +60,18 @@ impl Path {
             if self.load < 1.0 {
                 finder.on_idle(self.now);
             }
+            let last = self.counts.len() - 1;
             for (receiver, counts) in self.counts.iter_mut().enumerate() {
-                let packets = sending * step / 8.0 / 1538.0;
+                if self.stopped.contains(&receiver) {
+                    continue;
+                }
+                let heard = if self.deaf.contains(&receiver) { 0.0 } else { 1.0 };
+                let packets = heard * sending * step / 8.0 / 1538.0;
                 let over = (1.0 - self.capacities[receiver] / sending).max(0.0);
                 counts.0 += packets;
                 counts.1 += packets * (over + (1.0 - over) * (self.always[receiver] + burst));
-                finder.on_report(self.now, receiver as u32, counts.0 as u64, counts.1 as u64, Nanos::ZERO);
+                let rtt = if receiver == last { self.far } else { Nanos::ZERO };
+                finder.on_report(self.now, receiver as u32, counts.0 as u64, counts.1 as u64, rtt);
             }
             changes += u64::from(finder.poll(self.now).is_some());
         }
@@ -119,6 +133,60 @@ fn one_that_always_loses_keeps_nobody_from_their_rate() {
 }
 
 #[test]
+fn one_that_hears_nothing_keeps_nobody_from_their_rate_however_few_they_are() {
+    for receivers in [2, 3] {
+        for is_stopped in [false, true] {
+            let mut finder = finder();
+            let mut path = Path::new(&vec![900e6; receivers], &vec![0.0; receivers]);
+            path.run(&mut finder, 1.0);
+            let silent = if is_stopped { &mut path.stopped } else { &mut path.deaf };
+            silent.push(1);
+            path.run(&mut finder, 25.0);
+            let share = usual(&mut finder, &mut path, 20) / (900e6 / 0.995);
+            assert!((0.95..=1.0).contains(&share), "{receivers} {is_stopped}: {share}");
+            // It hears again, by which it knows what it did not hear, and its path is the narrowest.
+            (path.stopped, path.deaf) = (Vec::new(), Vec::new());
+            path.counts[1] = (path.packets, path.packets - path.counts[1].0);
+            path.capacities[1] = 300e6;
+            path.run(&mut finder, 25.0);
+            let share = usual(&mut finder, &mut path, 20) / (300e6 / 0.995);
+            assert!((0.9..=1.0).contains(&share), "{receivers} {is_stopped}: {share}");
+        }
+    }
+}
+
+#[test]
+fn a_rate_at_which_nobody_hears_anything_is_gone_back_from() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6, 90e6], &[0.0, 0.0]);
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    path.deaf = vec![0, 1];
+    path.run(&mut finder, 1.0);
+    assert!(finder.rate() <= rate(78_125_000), "{}", finder.rate());
+}
+
+#[test]
+fn one_of_a_group_that_is_far_away_does_not_slow_the_search() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6; 5], &[0.0; 5]);
+    path.far = Nanos(4_000_000_000);
+    path.run(&mut finder, 12.0);
+    assert!(finder.rate().get() > 500_000_000, "{}", finder.rate());
+}
+
+#[test]
+fn one_that_is_far_away_is_waited_for_where_another_loses_at_any_rate() {
+    let mut finder = finder();
+    let mut path = Path::new(&[900e6; 4], &[0.3, 0.0, 0.0, 0.0]);
+    path.far = Nanos(1_000_000_000);
+    path.run(&mut finder, 60.0);
+    let share = usual(&mut finder, &mut path, 20) / (900e6 / 0.995);
+    assert!((0.95..=1.0).contains(&share), "{share}");
+}
+
+#[test]
 fn a_path_that_gets_worse_is_noticed_and_one_that_gets_better_too() {
     let mut finder = finder();
     let mut path = Path::new(&[900e6], &[0.0]);
@@ -175,6 +243,34 @@ fn that_a_queue_grows_is_seen_before_anything_is_lost() {
     assert_eq!(finder.poll(ms(100)), None);
     finder.on_report(ms(200), 0, packets + 8 * 185, 0, Nanos::ZERO);
     assert_eq!(finder.poll(ms(200)), Some(rate(78_125_000)));
+}
+
+#[test]
+fn a_queue_is_seen_of_one_that_came_back_with_its_counts_too() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6], &[0.0]);
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    let (from, packets) = (path.now, path.packets as u64);
+    let ms = |time: u64| from.after(Nanos(time * 1_000_000));
+    // It joins for the second time, and counts from its first on.
+    finder.on_leave(0);
+    finder.on_join(0, packets);
+    let mut next = None;
+    for time in 1..=200 {
+        finder.on_sent(ms(time), 8000, packets + 8 * time);
+        // What left 6, 12 and then 30 ms ago has not come yet.
+        if let Some(late) = [(100, 6), (150, 12), (200, 30)].iter().find(|(at, _)| *at == time) {
+            finder.on_report(ms(time), 0, packets + 8 * (time - late.1), 0, Nanos::ZERO);
+            next = finder.poll(ms(time));
+            assert_eq!(next.is_some(), time == 200, "{time}");
+        }
+    }
+    assert_eq!(next, Some(rate(78_125_000)));
+    // And when all has come it is known from where it counts.
+    finder.on_report(ms(300), 0, packets + 8 * 200, 0, Nanos::ZERO);
+    assert_eq!(finder.receivers[&0].number(0), 0);
 }
 
 #[test]

@@ -132,6 +132,9 @@ impl Sender {
                     all.sent = all.packets;
                     for range in &want.ranges {
                         let packets = all.touched(payload, *range);
+                        if !want.again {
+                            peer.ask_late((packets.end - packets.start) * u64::from(payload.get()));
+                        }
                         for packets in peer.not_sent(product, packets) {
                             self.waiting += peer.want(product, packets);
                         }

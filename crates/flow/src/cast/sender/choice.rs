@@ -20,6 +20,11 @@ impl Sender {
             // Who lacks what is not known yet: products do not wait for that.
             return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
         }
+        // Where this host does not keep up with its rates both may always be free: neither keeps the other waiting.
+        let is_turn_of_group = std::mem::take(&mut self.was_beside);
+        if !is_turn_of_group && let Some(send) = self.choose_beside(now) {
+            return Some(send);
+        }
         let sent = if self.queue.is_empty() {
             // What is saved up is left to the next product.
             self.pacer.is_free(Lane::Spare, now).then(|| self.choose_idle(now))
@@ -29,10 +34,16 @@ impl Sender {
         if let Some(Some(send)) = sent {
             return Some(send);
         }
-        if self.pacer.is_free(Lane::Beside, now) {
-            return self.unicast_any(now, &[Lane::Beside], self.least_lacking(!self.queue.is_empty()));
+        if is_turn_of_group { self.choose_beside(now) } else { None }
+    }
+
+    fn choose_beside(&mut self, now: Nanos) -> Option<Send> {
+        if !self.pacer.is_free(Lane::Beside, now) {
+            return None;
         }
-        None
+        let send = self.unicast_any(now, &[Lane::Beside], self.least_lacking(!self.queue.is_empty()));
+        self.was_beside = send.is_some();
+        send
     }
 
     fn choose_busy(&mut self, now: Nanos) -> Option<Send> {
@@ -336,8 +347,8 @@ mod tests {
         }
     }
 
-    /// A sender that has just sent a product to three receivers, of whom the first lost half of it, and when it had.
-    fn passed(rtt: Nanos) -> (Sender, Nanos) {
+    /// With so much beside the group's rate.
+    fn sender(beside: Option<BitsPerSec>, now: Nanos) -> Sender {
         let config = Config {
             payload: Payload::try_from(1000).unwrap(),
             block: BlockPackets::default(),
@@ -345,14 +356,19 @@ mod tests {
             rates: Rates {
                 group: BitsPerSec::new(1_000_000_000).unwrap(),
                 repair: Fraction::new(0.001).unwrap(),
-                beside: None,
+                beside,
                 around: 66,
             },
             hold: Hold::default(),
             most_held: 64,
         };
+        Sender::with_policy(config, Box::new(NothingToTheGroup), now)
+    }
+
+    /// A sender that has just sent a product to three receivers, of whom the first lost half of it, and when it had.
+    fn passed(rtt: Nanos) -> (Sender, Nanos) {
         let mut now = Nanos(1_000_000_000);
-        let mut sender = Sender::with_policy(config, Box::new(NothingToTheGroup), now);
+        let mut sender = sender(None, now);
         for receiver in 0..3 {
             sender.on_join(now, receiver, 0);
             sender.on_report(now, receiver, Report { rtt, ..Report::default() });
@@ -426,5 +442,65 @@ mod tests {
             assert!(until <= now.after(most) && until.after(Nanos(4_000_000)) > now.after(most));
             assert_eq!(repaired(&mut sender, now), until);
         }
+    }
+    #[test]
+    fn a_host_that_does_not_keep_up_sends_to_single_receivers_at_their_rate_and_to_the_group() {
+        // Half a millisecond for each decision, where a run to the group may leave each quarter.
+        let step = Nanos(500_000);
+        for (beside, least, most) in [(10_000_000, 500_000, 640_000), (100_000_000_000, 7_000_000, 8_100_000)]
+        {
+            let mut now = Nanos(1_000_000_000);
+            let mut sender = sender(BitsPerSec::new(beside), now);
+            (0..2).for_each(|receiver| sender.on_join(now, receiver, 0));
+            for content in [20_000_000, 60_000_000] {
+                sender.on_product(Shape::new(100, content).unwrap());
+            }
+            while sender.position().product == 0 {
+                sender.poll(now);
+                now = now.after(step);
+            }
+            let ranges = vec![(0, 20_000_000)];
+            sender.on_nack(now, 0, vec![Want { product: 0, again: false, catch_up: false, ranges }]);
+            let before = sender.totals();
+            for _ in 0..1000 {
+                sender.poll(now);
+                now = now.after(step);
+            }
+            let after = sender.totals();
+            let unicast = after.unicast_repair - before.unicast_repair;
+            assert!((least..most).contains(&unicast), "{beside}: {unicast}");
+            let group = after.first_pass - before.first_pass;
+            assert!(group > 13_000_000, "{beside}: {group}");
+        }
+    }
+    #[test]
+    fn who_joins_late_has_the_repairs_share_while_products_wait_and_then_all() {
+        let mut now = Nanos(1_000_000_000);
+        let mut sender = sender(None, now);
+        let pass = |sender: &mut Sender, mut now: Nanos| {
+            while !sender.queue.is_empty() {
+                while sender.poll(now).is_some() {}
+                now = now.max(sender.deadline().unwrap());
+            }
+            now
+        };
+        sender.on_join(now, 0, 0);
+        sender.on_product(Shape::new(100, 20_000_000).unwrap());
+        now = pass(&mut sender, now);
+        sender.on_have(now, 0, &[(0, 1)]);
+        sender.on_join(now, 1, 0);
+        sender.on_product(Shape::new(100, 100_000_000).unwrap());
+        let want = Want { product: 0, again: false, catch_up: true, ranges: vec![(0, 30_000_000)] };
+        sender.on_nack(now, 1, vec![want]);
+        now = pass(&mut sender, now);
+        // A thousandth of 0.9 s, and not the half percent of those who seldom lose anything.
+        let busy = sender.totals().unicast_repair;
+        assert!((1..200_000).contains(&busy), "{busy}");
+        let idle = now;
+        while sender.totals().unicast_repair < 20_000_000 {
+            while sender.poll(now).is_some() {}
+            now = now.max(sender.deadline().unwrap());
+        }
+        assert!(now.since(idle) < Nanos(250_000_000), "{now}");
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Peer {
     /// Bytes of first passes before it took part, and those that it asked for, each once.
     before: u64,
     asked: u64,
+    /// And those that it asked for of what it is owed, while it is owed anything.
+    asked_late: u64,
     /// Frames with NACKs that are not dealt with yet.
     pub(super) unheard: u32,
     /// Whether its connection takes more.
@@ -87,6 +89,7 @@ impl Peer {
             heard_at: now,
             before,
             asked: 0,
+            asked_late: 0,
             unheard: 0,
             is_writable: true,
             has_turn: false,
@@ -104,10 +107,18 @@ impl Peer {
         self.asked = self.asked.saturating_add(bytes);
     }
 
-    /// Which round it has its turns in, after so many bytes of first passes in packets of `payload`.
+    /// It asked for so many bytes of what it is owed for the first time.
+    pub(super) const fn ask_late(&mut self, bytes: u64) {
+        self.asked_late = self.asked_late.saturating_add(bytes);
+    }
+
+    /// Which round it has its turns in, after so many bytes of first passes in packets of `payload`. One that catches up asks for much; what
+    /// it loses when it has done so is judged by itself.
     pub(super) fn round(&self, first_pass: u64, payload: Payload) -> Round {
         let sent = first_pass.saturating_sub(self.before);
-        if self.asked <= sent / SELDOM + A_FEW * u64::from(payload.get()) { Round::Few } else { Round::Many }
+        let asked =
+            if self.owed.is_empty() { self.asked } else { self.asked.saturating_add(self.asked_late) };
+        if asked <= sent / SELDOM + A_FEW * u64::from(payload.get()) { Round::Few } else { Round::Many }
     }
 
     /// Adds packets to what waits for it, and says how many more wait now. Where too many runs wait already these are left out: it asks
@@ -207,6 +218,9 @@ impl Peer {
 
     /// It was to have a product, which is held no longer.
     pub(super) fn owe(&mut self, product: u32) {
+        if self.owed.is_empty() {
+            self.asked_late = 0;
+        }
         self.owed.insert(one(product));
         self.gone.insert(one(product));
     }
@@ -248,6 +262,23 @@ mod tests {
         peer.ask(10_000);
         assert_eq!(peer.round(6_900_000, payload), Round::Many);
         assert_eq!(peer.round(7_000_000, payload), Round::Few);
+    }
+
+    #[test]
+    fn who_catches_up_asks_for_much_until_that_is_done() {
+        let payload = Payload::try_from(1000).unwrap();
+        let mut peer = Peer::new(0, Nanos::ZERO, 0);
+        let round = |peer: &Peer| peer.round(1_000_000, payload);
+        peer.owe(7);
+        peer.ask_late(7_000);
+        assert_eq!(round(&peer), Round::Few);
+        peer.ask_late(100_000);
+        assert_eq!(round(&peer), Round::Many);
+        peer.owed.remove(one(7));
+        assert_eq!(round(&peer), Round::Few);
+        peer.owe(8);
+        peer.ask_late(1_000);
+        assert_eq!(round(&peer), Round::Few, "what it was owed before is done with");
     }
 
     #[test]
