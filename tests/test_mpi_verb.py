@@ -93,6 +93,7 @@ def test_env_prints_what_each_mpi_needs(installed: Installed) -> None:
         "OMPI_MCA_btl": "self,vader",
         "OMPI_MCA_osc": "^ucx",
         "OMPI_MCA_bml_r2_show_unreach_errors": "0",
+        "FI_PROVIDER": "farlink",
         "FARLINK_TRANSPORT": "xrc",
         "FARLINK_RATE": "10000000000bit",
         "FARLINK_INTERFACE": "a b",
@@ -105,15 +106,18 @@ def test_env_prints_what_each_mpi_needs(installed: Installed) -> None:
 def test_ranks_get_the_variables_and_nobody_sees_the_key(
     installed: Installed, launcher: Callable[..., str]
 ) -> None:
-    program = launcher(f'echo "$@"; echo "$FARLINK_JOB_KEY $FARLINK_EAGER"; {PROVEN}')
-    ended = installed("run", "--eager", "64KiB", "--", program, "-n", "2", "./x", FARLINK_SHM="0")
+    program = launcher(f'echo "$@"; echo "$FARLINK_JOB_KEY $FARLINK_EAGER $FI_PROVIDER"; {PROVEN}')
+    # What the user has for other programs changes nothing.
+    said = {"FARLINK_SHM": "0", "FI_PROVIDER": "tcp"}
+    ended = installed("run", "--eager", "64KiB", "--", program, "-n", "2", "./x", **said)
     assert (ended.status, ended.stderr) == (0, ""), ended
     words, values = ended.stdout.splitlines()
-    key, eager = values.split()
+    key, eager, provider = values.split()
     assert len(key) == 64
-    assert eager == "65536B"
-    names = ["FARLINK_EAGER", "FARLINK_JOB_KEY", "FARLINK_PROOF", "FARLINK_SHM", "FI_PROVIDER_PATH"]
-    assert words == " ".join([f"-x {name}" for name in names] + ["-n 2 ./x"])
+    assert (eager, provider) == ("65536B", "farlink")
+    names = ["FARLINK_EAGER", "FARLINK_JOB_KEY", "FARLINK_PROOF", "FARLINK_SHM"]
+    words_of_names = [f"-x {name}" for name in (*names, "FI_PROVIDER", "FI_PROVIDER_PATH")]
+    assert words == " ".join([*words_of_names, "-n 2 ./x"])
     # What MPICH is started with, ranks have.
     program = launcher(f'echo "$@ $FI_PROVIDER"; {PROVEN}', version=MPICH)
     assert installed("run", "--", program, "./x").stdout == "./x farlink\n"
@@ -175,6 +179,8 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("env", "--rate", "10"): ('"10"', "no unit", "10gbit"),
     ("env", "--rate", "-1gbit"): ("below zero", "10gbit"),
     ("env", "--dcis", "0"): ('"0"', "1 to"),
+    ("env", "--transport", "rc", "--dcis", "4"): ("--dcis", "--transport is rc", "leave one out"),
+    ("env", "--transport", "ud", "--dci-policy", "lru"): ("--dci-policy", "--transport is ud"),
     ("env", "--dci-policy", "hash"): ("hash", "dcs_quota"),
     ("env", "--eager", "much"): ("much", "unit"),
     ("env", "--mpi", "intel"): ("intel", "open-mpi", "mpich"),

@@ -135,9 +135,19 @@ impl Engine {
         Ok(sent?)
     }
 
-    /// Wants a message.
+    /// Wants a message. One that cannot come any more is refused, and not told of later: Open MPI wants the answer to a send before it sends,
+    /// and where that is refused it forgets the context by which it would be told.
     pub(crate) fn receive(&mut self, now: Nanos, incoming: Incoming, least: usize) -> Result<(), Code> {
         let multi = incoming.several.then_some(least);
+        if multi.is_none()
+            && let Some(from) = incoming.from
+        {
+            let from = self.peers.peer(from, &mut self.endpoint)?;
+            if let Some(why) = self.endpoint.in_vain(from, incoming.wanted) {
+                self.mourn(from, why);
+                return Err(why.into());
+            }
+        }
         let receive = self.wish(incoming, multi)?;
         self.endpoint.receive(now, receive, &mut self.operations);
         self.worked = true;
@@ -464,11 +474,18 @@ impl Engine {
 
     fn tell_failure(&mut self, operation: Operation, peer: Option<PeerId>, why: Failure) {
         let from = peer.map_or(NOWHERE, |peer| self.peers.place(peer, &self.endpoint));
-        if let Some(peer) = peer.filter(|peer| why != Failure::Cancelled && self.mourned.insert(*peer)) {
-            complain(format_args!("{}: {why}", self.peers.description(peer, &self.endpoint)));
+        if let Some(peer) = peer.filter(|_| why != Failure::Cancelled) {
+            self.mourn(peer, why);
         }
         if let Some(pending) = self.operations.take(operation) {
             self.queues.failed(&pending, why.into(), from);
+        }
+    }
+
+    /// Says that a peer failed, once.
+    fn mourn(&mut self, peer: PeerId, why: Failure) {
+        if self.mourned.insert(peer) {
+            complain(format_args!("{}: {why}", self.peers.description(peer, &self.endpoint)));
         }
     }
 }

@@ -240,7 +240,7 @@ mod tests {
     use std::ptr;
 
     use farlink_flow::fabric::endpoint::Settings;
-    use farlink_flow::fabric::operation::{Ends, HostId, Identity, Kind, Region, Send, Wanted};
+    use farlink_flow::fabric::operation::{Ends, Failure, HostId, Identity, Kind, Region, Send, Wanted};
     use farlink_flow::fabric::transport;
     use farlink_wire::quantity::BitsPerSec;
 
@@ -341,6 +341,21 @@ mod tests {
         }
         let came = (0..).take_while(|_| here.endpoint.peek(Some(peer), Wanted::Untagged, true).is_some());
         assert_eq!(came.count(), count);
+    }
+
+    #[test]
+    fn who_waits_for_a_neighbour_that_ended_before_anything_was_said_is_told() {
+        let (mut here, there) = (Process::new(12), Process::new(13));
+        let peer = here.endpoint.peer(identity(13));
+        drop(there);
+        assert!(here.endpoint.peek(Some(peer), Wanted::Untagged, false).is_none());
+        let look = here.endpoint.deadline().unwrap();
+        here.endpoint.on_time(look);
+        let mut run = vec![0; 1 << 16];
+        assert!(here.endpoint.poll_transmit(look, &mut run, &mut here.operations).is_none());
+        here.nearby.put_out(look, &mut here.endpoint, &mut here.operations);
+        here.take_in(look.0);
+        assert_eq!(here.endpoint.failure(peer), Some(Failure::Ended));
     }
 
     #[test]

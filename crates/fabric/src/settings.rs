@@ -85,7 +85,11 @@ impl Settings {
         let key = variable("FARLINK_JOB_KEY")?.ok_or(SettingError::NoKey)?;
         let key = parse_key(&key).ok_or(SettingError::Key { len: key.chars().count() })?;
         let transport_name = variable(TRANSPORT)?.unwrap_or_else(|| "dc".to_owned());
-        let ranks = launcher_number(variable, &RANKS_HERE)?.unwrap_or(1).max(1);
+        let ranks_here = launcher_number(variable, &RANKS_HERE)?;
+        let sharing = match ranks_here {
+            Some(ranks) => ranks,
+            None => slurm_ranks_here(variable)?.unwrap_or(1),
+        };
         let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
         let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.map_or(EAGER, |bytes| bytes.0);
         let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
@@ -106,7 +110,7 @@ impl Settings {
             key,
             transport: transport(&transport_name, variable)?,
             transport_name,
-            rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / ranks).max(1))),
+            rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / sharing.max(1)).max(1))),
             interface: variable("FARLINK_INTERFACE")?.filter(|name| !name.is_empty()),
             eager: usize::try_from(eager).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
             silence,
@@ -114,8 +118,8 @@ impl Settings {
             statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
             rank: launcher_number(variable, &RANK)?,
             ranks: launcher_number(variable, &RANKS)?,
-            // Slurm's is what was asked for, which is not always what there is.
-            ranks_here: launcher_number(variable, &RANKS_HERE[..2])?,
+            // Slurm's may be what was asked for, which is not always what there is.
+            ranks_here,
             proof: variable("FARLINK_PROOF")?.filter(|name| !name.is_empty()).map(PathBuf::from),
         })
     }
@@ -237,12 +241,38 @@ fn launcher_number(variable: Variables<'_>, names: &[&'static str]) -> Result<Op
     Ok(None)
 }
 
+/// How many processes this host has, where Slurm started them: as many as the step has there, or else as the job was given or asked for.
+fn slurm_ranks_here(variable: Variables<'_>) -> Result<Option<u64>, SettingError> {
+    let host = launcher_number(variable, &["SLURM_NODEID"])?;
+    let listed = |name| variable(name).map(|list| of_host(&list?, host?));
+    let asked = launcher_number(variable, &["SLURM_NTASKS_PER_NODE"])?;
+    Ok(listed("SLURM_STEP_TASKS_PER_NODE")?.or(asked).or(listed("SLURM_TASKS_PER_NODE")?))
+}
+
+/// What a list of Slurm's says of the host of that number: by `4(x2),3` the first two have four, and the next three.
+fn of_host(list: &str, host: u64) -> Option<u64> {
+    let mut runs = Vec::new();
+    for run in list.split(',') {
+        let (count, hosts) = match run.split_once("(x") {
+            Some((count, hosts)) => (count, hosts.strip_suffix(')')?.parse().ok()?),
+            None => (run, 1_u64),
+        };
+        runs.push((count.parse().ok()?, hosts));
+    }
+    let mut before = 0_u64;
+    let run = runs.into_iter().find(|(_, hosts)| {
+        before = before.saturating_add(*hosts);
+        host < before
+    });
+    run.map(|(count, _)| count)
+}
+
 const TRANSPORT: &str = "FARLINK_TRANSPORT";
 const POLICY: &str = "FARLINK_DCI_POLICY";
 const HANDSHAKE: &str = "FARLINK_DC_HANDSHAKE";
 
-/// Open MPI's, MPICH's, Slurm's: processes of this host.
-const RANKS_HERE: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"];
+/// Open MPI's, MPICH's: processes of this host.
+const RANKS_HERE: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
 
 /// Open MPI's, MPICH's, Slurm's: which of the job's processes this is.
 const RANK: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
@@ -296,6 +326,28 @@ mod tests {
         let shared = [("FARLINK_RATE", "10gbit"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
         assert_eq!(rate(&shared), 2_500_000_000);
         assert_eq!(rate(&[("FARLINK_RATE", "9mbit"), ("MPI_LOCALNRANKS", "3")]), 3_000_000);
+    }
+
+    #[test]
+    fn the_host_s_rate_is_shared_by_those_that_slurm_started_there() {
+        let rate = |set: &[(&'static str, &'static str)]| {
+            let set = [&[("FARLINK_RATE", "12gbit")], set].concat();
+            let settings = Settings::of(&set).unwrap();
+            assert_eq!(settings.ranks_here, None);
+            12_000_000_000 / settings.rate.unwrap().get()
+        };
+        let [step, job, host] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NODEID"];
+        let on = |list, number| rate(&[(step, list), (host, number)]);
+        assert_eq!(["0", "1", "2", "3"].map(|number| on("4(x2),3", number)), [4, 4, 3, 1]);
+        assert_eq!([on("6", "0"), on("1(x4000000000000),2", "3"), on("2,3,1", "1")], [6, 1, 3]);
+        // The step's, what was asked for, the job's: the first that can be read.
+        let asked = ("SLURM_NTASKS_PER_NODE", "3");
+        assert_eq!(rate(&[(step, "2"), asked, (job, "4"), (host, "0")]), 2);
+        assert_eq!(rate(&[asked, (job, "4"), (host, "0")]), 3);
+        for unread in ["", "x", "4(x", "4(xx)", "4(x2", "2,", "(x2)"] {
+            assert_eq!(rate(&[(step, unread), (job, "4(x2)"), (host, "1")]), 4, "{unread}");
+        }
+        assert_eq!([rate(&[(job, "4")]), rate(&[(job, "4"), (host, "a")]), on("0", "0")], [1; 3]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use farlink_flow::fabric::transport::dc::Initiators;
@@ -55,13 +55,13 @@ pub(crate) struct Settings {
     /// The rate that the path to other hosts has, all ranks of a host together, as in 10gbit; sought otherwise
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<BitsPerSec>,
-    /// Initiators of each rank, with --transport dc: connections that it has at a time
+    /// Initiators of each rank, with --transport dc: connections that it has at a time; 32 where nothing is said
     #[arg(long, value_name = "N", value_parser = initiators)]
     pub(crate) dcis: Option<Initiators>,
-    /// Which initiator a peer is given, with --transport dc: dcs_quota, dcs, rand, lru or static
+    /// Which initiator a peer is given, with --transport dc: dcs_quota (where nothing is said), dcs, rand, lru or static
     #[arg(long, value_name = "POLICY")]
     pub(crate) dci_policy: Option<PolicyKind>,
-    /// Messages up to this size go at once, longer ones when the receiver wants them, as in 4MiB
+    /// Messages up to this size go at once, longer ones when the receiver wants them; 4MiB where nothing is said
     #[arg(long, value_name = "SIZE")]
     pub(crate) eager: Option<Bytes>,
     /// The interface, or its address, that leads to the other hosts; found otherwise
@@ -93,7 +93,7 @@ impl Variable {
 /// All of them, with a new key.
 pub(crate) fn variables(mpi: Mpi, library: &Path, settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     let key = [process::random(), process::random()];
-    let [Ok(first), Ok(second)] = key else { anyhow::bail!("the system has no random numbers for a key") };
+    let [Ok(first), Ok(second)] = key else { bail!("the system has no random numbers for a key") };
     let mut all = of_mpi(mpi, library);
     all.push(Variable::new("FARLINK_JOB_KEY", hexadecimal(&[first, second].concat())));
     all.extend(of_settings(settings)?);
@@ -111,6 +111,12 @@ fn of_mpi(mpi: Mpi, library: &Path) -> Vec<Variable> {
 }
 
 fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
+    let of_dc = [("--dcis", settings.dcis.is_some()), ("--dci-policy", settings.dci_policy.is_some())];
+    if let Some(transport) = settings.transport.filter(|transport| *transport != Transport::Dc)
+        && let Some((option, _)) = of_dc.iter().find(|(_, is_given)| *is_given)
+    {
+        bail!("{option} is of --transport dc, and --transport is {}: leave one out", transport.name());
+    }
     let stats = settings.stats.as_deref().map(std::path::absolute).transpose();
     let stats = stats.context("--stats: the name of this directory")?;
     let all = [
@@ -171,7 +177,7 @@ fn quoted(value: &OsStr) -> Vec<u8> {
 ///
 /// One-sided communication has components of its own, which know other networks: of these it is left shared memory, for ranks of one host,
 /// and beyond that the one that sends messages (`pt2pt`), which Debian's file refuses as well.
-const OPEN_MPI: [(&str, &str); 6] = [
+const OPEN_MPI: [(&str, &str); 7] = [
     ("OMPI_MCA_pml", "cm"),
     ("OMPI_MCA_mtl", "ofi"),
     ("OMPI_MCA_opal_common_ofi_provider_include", "farlink"),
@@ -179,6 +185,8 @@ const OPEN_MPI: [(&str, &str); 6] = [
     ("OMPI_MCA_osc", "^ucx"),
     // One of those components complains aloud, and steps back, where shared memory leads nowhere.
     ("OMPI_MCA_bml_r2_show_unreach_errors", "0"),
+    // Where the user has named another for other programs, Farlink would not be looked for.
+    ("FI_PROVIDER", "farlink"),
 ];
 
 /// MPICH's: the network module, and nothing beside it for ranks of one host.
@@ -224,6 +232,7 @@ mod tests {
                 "OMPI_MCA_btl=self,vader",
                 "OMPI_MCA_osc=^ucx",
                 "OMPI_MCA_bml_r2_show_unreach_errors=0",
+                "FI_PROVIDER=farlink",
             ]
         );
     }
@@ -240,7 +249,7 @@ mod tests {
     fn only_what_was_named_is_set() {
         assert_eq!(of_settings(&Settings::default()).unwrap(), []);
         let settings = Settings {
-            transport: Some(Transport::Xrc),
+            transport: Some(Transport::Dc),
             rate: Some("9.58464gbit".parse().unwrap()),
             dcis: Some(initiators("3").unwrap()),
             dci_policy: Some("lru".parse().unwrap()),
@@ -252,7 +261,7 @@ mod tests {
         assert_eq!(
             set,
             [
-                "FARLINK_TRANSPORT=xrc",
+                "FARLINK_TRANSPORT=dc",
                 "FARLINK_RATE=9584640000bit",
                 "FARLINK_DCIS=3",
                 "FARLINK_DCI_POLICY=lru",

@@ -69,13 +69,20 @@ fn nobody_sleeps_on_what_may_leave() {
 }
 
 fn want(engine: &mut Engine, into: &mut [u8]) {
+    receive(engine, None, into, false).unwrap();
+}
+
+fn receive(
+    engine: &mut Engine,
+    from: Option<fi::fi_addr_t>,
+    into: &mut [u8],
+    several: bool,
+) -> Result<(), Code> {
     // SAFETY: they outlive the engine.
     let parts = unsafe { Parts::one(into.as_mut_ptr().cast(), into.len()) }.unwrap();
     let (context, notice) = (Context(std::ptr::null_mut()), Notice::Never);
     let wanted = Wanted::Untagged;
-    engine
-        .receive(monotonic(), Incoming { from: None, wanted, parts, context, notice, several: false }, 0)
-        .unwrap();
+    engine.receive(monotonic(), Incoming { from, wanted, parts, context, notice, several }, 8)
 }
 
 #[test]
@@ -174,6 +181,39 @@ fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
         let told = if number == 2 { Code::from(Failure::Ended) } else { Code::NO_MESSAGE };
         assert_eq!(answer(&mut engine, now.after(ALONE)), told);
     }
+}
+
+#[test]
+fn a_receive_of_who_failed_is_refused_once_all_that_came_was_taken() {
+    let (bytes, mut room) = ([7; 8], [[0; 8]; 5]);
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let [here, there] = [&engine, &other].map(|each| each.datagrams.address());
+    let addresses = Arc::<Addresses>::default();
+    engine.bind_addresses(Arc::clone(&addresses)).unwrap();
+    let place = addresses.insert(Address { endpoint: 2, host: 2, at: there, process: 1 }).unwrap();
+    send(&mut other, identity(0, here), &bytes);
+    while engine.counts.datagrams_in == 0 {
+        other.progress(monotonic());
+        engine.progress(monotonic());
+    }
+    let peer = engine.endpoint.peer(identity(1, there));
+    engine.endpoint.on_gone(monotonic(), peer);
+    let [first, second, third, of_anybody, several] = &mut room;
+    assert_eq!(receive(&mut engine, Some(place), first, false), Ok(()));
+    assert_eq!(*first, bytes);
+    let ended = engine.endpoint.poll_completion();
+    assert!(matches!(ended, Some(Ended::Received(_))), "{ended:?}");
+    // Of what is refused nothing is told later.
+    for room in [second, third] {
+        let refused = receive(&mut engine, Some(place), room, false);
+        assert_eq!(refused, Err(Code::from(Failure::Ended)));
+    }
+    assert!(engine.endpoint.poll_completion().is_none());
+    // Others may come, and of a region for many messages it is told that it is the application's again.
+    assert_eq!(receive(&mut engine, None, of_anybody, false), Ok(()));
+    assert_eq!(receive(&mut engine, Some(place), several, true), Ok(()));
+    assert!(matches!(engine.endpoint.poll_completion(), Some(Ended::Failed { sending: false, .. })));
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub struct Endpoint {
     /// A datagram that did not fit behind others, and where it goes.
     spare: Option<(SocketAddr, Vec<u8>)>,
     next_look: Nanos,
+    /// When it was last told the time.
+    timed: Nanos,
     /// The first whose version is another, until it is told.
     foreign: Option<Foreign>,
     /// Bytes that were said since acknowledgements last had their turn.
@@ -87,6 +89,7 @@ impl Endpoint {
             talking: VecDeque::new(),
             spare: None,
             next_look: now.after(look_every(settings.silence)),
+            timed: now,
             foreign: None,
             said: 0,
             page: vec![0; outgoing::room(settings.payload)],
@@ -153,6 +156,11 @@ impl Endpoint {
         self.messages.peek(from, wanted, claim)
     }
 
+    /// Why a receive of one peer's messages alone would fail at once.
+    pub fn in_vain(&mut self, from: PeerId, wanted: Wanted) -> Option<Failure> {
+        self.messages.in_vain(from, wanted)
+    }
+
     /// Why no message of a peer will ever come.
     #[must_use]
     pub fn failure(&self, peer: PeerId) -> Option<Failure> {
@@ -186,7 +194,10 @@ impl Endpoint {
             }
             match self.peers.place(peer) {
                 Place::Far => self.talk(peer),
-                Place::Near => self.neighbours.on_talked(peer),
+                Place::Near => {
+                    self.peers.on_spoken_to(peer);
+                    self.neighbours.on_talked(peer);
+                }
                 Place::Own => self.talk_to_itself(now, peer, memory),
             }
         }
@@ -308,6 +319,7 @@ impl Endpoint {
         self.counts.failed_peers += 1;
         self.messages.on_failed(peer, why);
         let endpoint = self.peers.identity(peer).endpoint;
+        self.responders.forget(endpoint);
         for origin in self.neighbours.on_gone(peer) {
             if let Some(origin) = self.peers.find(origin) {
                 self.messages.tell_gone(origin, endpoint.0);
@@ -325,6 +337,7 @@ impl Endpoint {
 
     /// Time passed.
     pub fn on_time(&mut self, now: Nanos) {
+        self.excuse(now);
         // What is left of it is the time until whoever is waited for was spoken to.
         let silence = self.settings.silence.since(Nanos(2 * look_every(self.settings.silence).0));
         for peer in self.contexts.detour(now, silence) {
@@ -346,6 +359,17 @@ impl Endpoint {
         if self.next_look <= now {
             self.next_look = now.after(look_every(self.settings.silence));
             self.look_after_silent(now);
+        }
+    }
+
+    /// While this process did not run, be it that its job was suspended, it could not hear anybody: that is nobody's silence.
+    fn excuse(&mut self, now: Nanos) {
+        let due = self.deadline().unwrap_or(now).max(self.timed);
+        self.timed = now;
+        let late = now.since(due);
+        if late >= PAUSE {
+            self.contexts.on_pause(now, late);
+            self.relays.on_pause(late, now.after(self.settings.silence));
         }
     }
 
@@ -469,6 +493,9 @@ impl Endpoint {
 const fn look_every(silence: Nanos) -> Nanos {
     Nanos(silence.0 / 6)
 }
+
+/// Nobody is so late who runs: it is far more than a process waits for its turn on a busy host.
+const PAUSE: Nanos = Nanos(1_000_000_000);
 
 /// Bytes of a page that a process fills for itself.
 const OWN_PAGE: usize = 64 * 1024;

@@ -283,6 +283,14 @@ impl Incoming {
         self.unsaid.clear();
     }
 
+    /// Nobody takes its pieces any more: none are kept, and none acknowledged.
+    pub fn abandon(&mut self) {
+        (self.early, self.early_bytes) = (BTreeMap::new(), 0);
+        (self.kept, self.kept_group) = (VecDeque::new(), NO_GROUP);
+        self.parities = BTreeMap::new();
+        self.ignore();
+    }
+
     /// Whether an acknowledgement is owed.
     #[must_use]
     pub const fn owes(&self) -> bool {

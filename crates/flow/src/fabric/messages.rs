@@ -173,8 +173,7 @@ impl Messages {
     /// Wants a message.
     pub fn receive(&mut self, receive: Receive, memory: &mut dyn Memory) {
         if let Some(peer) = receive.from
-            && let Some(failure) = self.failure(peer)
-            && !self.matching.has_waiting(receive.from, receive.wanted)
+            && let Some(failure) = self.in_vain(peer, receive.wanted)
         {
             self.fail_receive(receive.operation, Some(peer), failure);
             return;
@@ -183,6 +182,11 @@ impl Messages {
         while let Some((landing, waiting)) = self.matching.match_posted(receive.operation) {
             self.land_waiting(landing, waiting, memory);
         }
+    }
+
+    /// Why a receive of that peer alone would wait for ever: it failed, and left no message that such a receive takes.
+    pub fn in_vain(&mut self, from: PeerId, wanted: Wanted) -> Option<Failure> {
+        self.failure(from).filter(|_| !self.matching.has_waiting(Some(from), wanted))
     }
 
     /// Whether a receive waits for whoever sends something, and all peers failed. A region for many messages is not one that the program

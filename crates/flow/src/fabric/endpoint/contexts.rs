@@ -473,6 +473,11 @@ impl Contexts {
         self.look_at(id);
     }
 
+    /// This process did not run for so long: nobody was silent meanwhile.
+    pub(super) fn on_pause(&mut self, now: Nanos, pause: Nanos) {
+        self.places.iter_mut().flatten().for_each(|context| context.outgoing.on_pause(now, pause));
+    }
+
     /// Time passed: contexts that have failed, and why.
     pub(super) fn on_time(&mut self, now: Nanos, silence: Nanos) -> Vec<(ContextId, Failure)> {
         let mut failed = Vec::new();

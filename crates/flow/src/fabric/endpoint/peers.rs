@@ -111,6 +111,11 @@ impl Peers {
         self.known[peer.0 as usize].talking = false;
     }
 
+    /// A peer of this host is said something: from then on its end is seen.
+    pub(super) fn on_spoken_to(&mut self, peer: PeerId) {
+        self.known[peer.0 as usize].spoken_to = true;
+    }
+
     pub(super) fn on_heard(&mut self, peer: PeerId, now: Nanos) {
         self.known[peer.0 as usize].heard = Some(now);
     }
@@ -140,10 +145,13 @@ impl Peers {
         self.known[peer.0 as usize].heard.is_some()
     }
 
-    /// Peers far away that have not said anything for so long, and whether they and this process have met.
+    /// Peers far away that have not said anything for so long, and those of this host that were never said anything, whose end nobody would
+    /// see; and whether they and this process have met.
     pub(super) fn silent_since(&self, now: Nanos, silence: Nanos) -> Vec<(PeerId, bool)> {
-        let silent = |each: &Peer| {
-            each.place == Place::Far && each.heard.is_none_or(|heard| now.since(heard) >= silence)
+        let silent = |each: &Peer| match each.place {
+            Place::Own => false,
+            Place::Near => !each.spoken_to,
+            Place::Far => each.heard.is_none_or(|heard| now.since(heard) >= silence),
         };
         let all = (0..).map(PeerId).zip(&self.known);
         all.filter(|(_, each)| silent(each)).map(|(peer, each)| (peer, each.met())).collect()

@@ -246,6 +246,11 @@ impl Relays {
         self.leaving.iter().filter(|(_, leaving)| leaving.until <= now).map(|(peer, _)| *peer).collect()
     }
 
+    /// This process did not run for so long: they are waited for as much longer, but no longer than until `most`.
+    pub(super) fn on_pause(&mut self, pause: Nanos, most: Nanos) {
+        self.leaving.values_mut().for_each(|leaving| leaving.until = leaving.until.after(pause).min(most));
+    }
+
     /// When the first of them is, or somebody is to be [told](Self::tell).
     pub(super) fn deadline(&self) -> Option<Nanos> {
         self.leaving.values().map(|leaving| leaving.until).chain(self.tell_at).min()
@@ -392,6 +397,11 @@ mod tests {
         assert!(there.on_leaving(PEER, Some(2), Nanos(7)) && there.on_leaving(PEER, None, Nanos(8)));
         assert!(!there.has_left(PEER) && there.deadline() == Some(Nanos(7)));
         assert!(there.overdue(Nanos(6)).is_empty() && there.overdue(Nanos(7)) == [PEER]);
+        // It is not waited for while nobody is there to hear it.
+        there.on_pause(Nanos(90), Nanos(1000));
+        assert!(there.overdue(Nanos(96)).is_empty() && there.deadline() == Some(Nanos(97)));
+        there.on_pause(Nanos(90), Nanos(100));
+        assert_eq!(there.deadline(), Some(Nanos(100)));
         assert!(there.on_piece(NOW, PEER, &pieces[1]).is_ok() && there.has_left(PEER));
     }
 }

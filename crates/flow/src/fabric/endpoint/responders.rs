@@ -116,6 +116,13 @@ impl Responders {
         }
     }
 
+    /// A peer failed: what came of it before something that did not is nobody's any more. What it still says is known for its own.
+    pub(super) fn forget(&mut self, source: EndpointId) {
+        if let Some(incoming) = self.open.get_mut(&source) {
+            incoming.abandon();
+        }
+    }
+
     /// A piece came: whether it is the next, to be taken at once.
     pub(super) fn on_data(&mut self, source: EndpointId, data: Data, frames: &[u8]) -> bool {
         let Some(incoming) = self.open.get_mut(&source) else { return false };

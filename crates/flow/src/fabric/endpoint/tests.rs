@@ -404,3 +404,97 @@ fn an_acknowledgement_is_pressing_where_its_sender_goes_on_only_with_it() {
     pair.ends[0].contexts.fail(context);
     assert_eq!([0; 3].map(|_| said(&mut pair, all)), [true; 3]);
 }
+
+#[test]
+fn a_neighbour_that_is_waited_for_and_was_never_said_anything_is_said_something_once() {
+    let mut pair = Pair::new(Kind::Rc, 0.0);
+    let (here, heap) = (&mut pair.ends[0], &mut pair.heaps[0]);
+    let near = |number| Identity { host: HostId(1), ..identity(number) };
+    let [waited_for, _other] = [3, 4].map(|number| here.peer(near(number)));
+    let (region, operation) = (Region(0), Operation(0));
+    let receive = Receive { from: Some(waited_for), wanted: ANY, region, len: 8, operation, multi: None };
+    here.receive(pair.now, receive, heap);
+    let mut said = Vec::new();
+    let mut room = vec![0; 65_536];
+    for look in 1..5 {
+        let now = pair.now.after(Nanos(look * look_every(here.settings.silence).0));
+        here.on_time(now);
+        assert!(here.poll_transmit(now, &mut room, heap).is_none());
+        for peer in here.nearby() {
+            while here.fill(now, peer, &mut room, heap) > 0 {
+                said.push((look, peer));
+            }
+        }
+    }
+    assert_eq!(said, [(1, waited_for)]);
+}
+
+#[test]
+fn nothing_is_kept_of_what_a_failed_peer_said_behind_something_that_did_not_come() {
+    let mut pair = Pair::new(Kind::Rc, 0.0);
+    pair.exchange(8);
+    while !pair.flying.is_empty() {
+        pair.step();
+    }
+    pair.post(0, 100_000);
+    pair.drive(0);
+    // All but the first, and parity, which would bring that back.
+    let flying = std::mem::take(&mut pair.flying).into_sorted_vec();
+    let mut behind: Vec<_> = flying.into_iter().rev().map(|Reverse((.., datagram))| datagram).collect();
+    behind.retain(|datagram| Clear::decode(datagram).unwrap().about != About::Parity);
+    behind.remove(0);
+    let mut last = behind.pop().unwrap();
+    let (now, from, there) = (pair.now, identity(1).address, &mut pair.ends[1]);
+    behind.iter_mut().for_each(|datagram| there.on_datagram(now, from, datagram, &mut pair.heaps[1]));
+    let kept = |there: &Endpoint| {
+        let all = there.statistics();
+        all.into_iter().find(|(name, _)| *name == "bytes_received_kept").unwrap().1
+    };
+    assert!(kept(there) > 50_000, "{}", kept(there));
+    there.on_gone(now, pair.peers[1]);
+    assert_eq!(kept(there), 0);
+    // What it says is known for its own: if it lives, it is told.
+    there.on_datagram(now, from, &mut last, &mut pair.heaps[1]);
+    there.on_datagrams_end(now);
+    assert_eq!((kept(there), there.counts.refused), (0, 0));
+    let mut run = vec![0; 65_536];
+    let (_, bytes) = there.poll_transmit(now, &mut run, &mut pair.heaps[1]).unwrap();
+    assert_eq!(Clear::decode(&run[..bytes]).unwrap().about, About::Farewell);
+    assert!(there.poll_transmit(now, &mut run, &mut pair.heaps[1]).is_none());
+}
+
+#[test]
+fn time_in_which_no_process_ran_is_nobodys_silence() {
+    for transport in [Kind::Rc, Kind::Xrc, Kind::Ud, Kind::Dc(dc::Settings::default())] {
+        let mut pair = Pair::new(transport, 0.0);
+        pair.exchange(8);
+        let second = 1_000_000_000;
+        for suspended_s in [20, 3600] {
+            // Nothing is under way that would be heard before anybody is given up.
+            while !pair.flying.is_empty() {
+                pair.step();
+            }
+            pair.completions = Default::default();
+            (0..2).for_each(|end| pair.post(end, 100_000));
+            (0..2).for_each(|end| pair.drive(end));
+            pair.now = pair.now.after(Nanos(suspended_s * second));
+            while pair.completions.iter().any(|each| each.len() < 2) {
+                pair.step();
+            }
+            let failed = |each: &Completion| matches!(each, Completion::Failed { .. });
+            assert!(!pair.completions.iter().flatten().any(failed), "{transport:?}");
+        }
+        // Who is no more has as long as it would have had.
+        pair.loss = 1.0;
+        let has_failed = |pair: &Pair| pair.ends[0].failure(pair.peers[0]).is_some();
+        pair.post(0, 8);
+        pair.drive(0);
+        pair.now = pair.now.after(Nanos(60 * second));
+        let resumed = pair.now;
+        while !has_failed(&pair) {
+            pair.step();
+        }
+        let took = pair.now.since(resumed);
+        assert!((5 * second..15 * second).contains(&took.0), "{transport:?}: {took}");
+    }
+}

@@ -174,6 +174,10 @@ impl Matching {
 
     /// Begins to write a message of which `awaited` bytes will come: the number of the landing.
     pub(super) fn begin(&mut self, landing: Landing, from: PeerId, envelope: Envelope, awaited: u64) -> u32 {
+        // After four thousand million others one may still be under way.
+        while self.landings.contains_key(&self.next_landing) {
+            self.next_landing = self.next_landing.wrapping_add(1);
+        }
         let number = self.next_landing;
         self.next_landing = self.next_landing.wrapping_add(1);
         let message = Message { from, envelope, got: 0, awaited };
@@ -361,6 +365,22 @@ mod tests {
         let ends = slots.map(|slot| matching.write_part(slot, from, 0, &[7; 10], &mut Nowhere).unwrap().last);
         assert_eq!(ends, [false, true]);
         assert!(matching.multi.is_empty() && matching.landings.is_empty());
+    }
+
+    #[test]
+    fn no_two_messages_under_way_have_one_number() {
+        let (mut matching, from) = (Matching::default(), PeerId(4));
+        let (wanted, region) = (Wanted::Untagged, Region(1));
+        let envelope = Envelope { tag: None, data: None, len: 10 };
+        let mut begin = |next: Option<u32>| {
+            matching.next_landing = next.unwrap_or(matching.next_landing);
+            let receive =
+                Receive { from: None, wanted, region, len: 10, operation: Operation(7), multi: None };
+            matching.begin(Matching::land_alone(&receive), from, envelope, 10)
+        };
+        assert_eq!([Some(0), Some(u32::MAX)].map(&mut begin), [0, u32::MAX]);
+        assert_eq!([None, Some(u32::MAX)].map(&mut begin), [1, 2]);
+        assert_eq!(matching.landings.len(), 4);
     }
 
     #[test]

@@ -155,11 +155,21 @@ impl Outbox {
             // What is taken in order is taken when what is said behind it comes.
             Ends::Taken { operation, .. } => {
                 self.sent.push_back((None, kept));
-                self.asked.insert(self.next, operation);
-                self.control.push_back(Control::Ask { message: self.next });
-                self.next = self.next.wrapping_add(1);
+                let message = self.take_number();
+                self.asked.insert(message, operation);
+                self.control.push_back(Control::Ask { message });
             }
         }
+    }
+
+    /// A number of which no answer is awaited: after four thousand million others one still may be.
+    fn take_number(&mut self) -> u32 {
+        while self.offered.contains_key(&self.next) || self.asked.contains_key(&self.next) {
+            self.next = self.next.wrapping_add(1);
+        }
+        let number = self.next;
+        self.next = self.next.wrapping_add(1);
+        number
     }
 
     /// The peer has taken a message.
@@ -238,8 +248,7 @@ impl Outbox {
             if !short || self.spent + cost(envelope.len) > self.credit {
                 counts.offered += 1;
                 counts.without_credit += u64::from(short);
-                let number = self.next;
-                self.next = self.next.wrapping_add(1);
+                let number = self.take_number();
                 page.head(&Frame::Offer { envelope, message: number }, 0);
                 self.offered.extend(self.messages.pop_front().map(|message| (number, message)));
                 return true;
@@ -314,3 +323,27 @@ impl Page<'_> {
 
 /// The least of a longer message that a frame of its own is worth, bytes.
 const LEAST_CHUNK: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_messages_under_way_have_one_number() {
+        struct Nowhere;
+        impl Memory for Nowhere {
+            fn read(&self, _: Region, _: usize, _: &mut [u8]) {}
+            fn write(&mut self, _: Region, _: usize, _: &[u8]) {}
+        }
+        // Messages of one byte go at once, as far as there is credit; longer ones are offered.
+        let mut outbox = Outbox::new(2 * cost(1));
+        for (number, (len, next)) in (0..).zip([(2, 0), (1, u32::MAX), (2, u32::MAX), (1, u32::MAX)]) {
+            let ends = Ends::Taken { operation: Operation(number), copied: false };
+            outbox.push(Envelope { tag: None, data: None, len }, Source::Region(Region(number)), ends);
+            outbox.next = next;
+            outbox.fill(&mut [0; 4096], &Nowhere, 1, &mut Counts::default());
+        }
+        let (offered, asked) = (outbox.offered.keys().copied(), outbox.asked.keys().copied());
+        assert_eq!((offered.collect::<Vec<_>>(), asked.collect::<Vec<_>>()), (vec![0, 1], vec![2, u32::MAX]));
+    }
+}

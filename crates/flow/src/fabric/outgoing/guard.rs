@@ -31,7 +31,8 @@ impl Guard {
     pub(super) fn group_of(&mut self, piece: u32, guarded: bool) -> u32 {
         match self.begun {
             Some(group) => group,
-            None if guarded => *self.begun.insert(piece),
+            // A group of that name is none: the piece goes unguarded, and the next begins one.
+            None if guarded && piece != NO_GROUP => *self.begun.insert(piece),
             None => NO_GROUP,
         }
     }
@@ -90,5 +91,21 @@ impl Guard {
     /// The first piece that parity will be made with.
     pub(super) fn first(&self) -> Option<u32> {
         self.ended.front().map(|group| group.first).or(self.begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_group_begins_with_the_piece_whose_number_is_none_s() {
+        let mut guard = Guard::default();
+        assert_eq!((guard.group_of(NO_GROUP, true), guard.begun()), (NO_GROUP, None));
+        assert_eq!((guard.group_of(0, true), guard.begun()), (0, Some(0)));
+        // One that has begun goes on beyond it.
+        let mut guard = Guard::default();
+        let groups = [NO_GROUP - 1, NO_GROUP, 0].map(|piece| guard.group_of(piece, true));
+        assert_eq!(groups, [NO_GROUP - 1; 3]);
     }
 }
