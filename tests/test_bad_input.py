@@ -426,6 +426,7 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
         (("--headers", "5"), ("--headers", '"5"', "100%")),
         (("--repair-rate", "0mbit"), ("--repair-rate", '"0mbit"', "zero")),
         (("--sender-rate", "1.25 GBps"), ("--sender-rate", '"1.25 GBps"', "bytes", "10gbit")),
+        (("--sender-rate", "1e3MB/s"), ("--sender-rate", '"1e3MB/s"', "bytes", "8000mbit")),
     ],
     ids=lambda value: " ".join(value),
 )

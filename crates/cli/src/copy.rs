@@ -260,11 +260,6 @@ impl Copy {
         reach.check(&far)?;
         // Nothing can be protected without keys.
         let protect = self.protect.unwrap_or(if self.no_auth { Protect::Clear } else { Protect::Encrypt });
-        if self.no_auth && protect != Protect::Clear {
-            bail!(
-                "--no-auth shows no key, and without keys nothing can be protected: write --protect clear, or leave --protect out"
-            );
-        }
         if protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }

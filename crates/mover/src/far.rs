@@ -87,6 +87,9 @@ impl fmt::Display for Far {
 
 impl Server {
     fn open(&self, request: &Request, this: ThisEnd, stop: &Wake) -> Result<Option<Opened>, CopyError> {
+        if self.credentials.is_none() && request.protect != Protect::Clear {
+            return Err(CopyError::NoKeys);
+        }
         let Target { host, port } = &self.target;
         let addresses = self.target.resolve().map_err(|error| CopyError::Reach(Box::new(error)))?;
         let trusted =
@@ -103,9 +106,6 @@ fn dial(
     this: ThisEnd,
     stop: &Wake,
 ) -> Result<Option<Opened>, CopyError> {
-    if trusted.is_none() && request.protect != Protect::Clear {
-        return Err(CopyError::NoKeys);
-    }
     let trust = trusted.map(|trusted| trusted.trust.clone());
     let dial = Dial { trust, ..wanted(route, request, this) };
     let first =

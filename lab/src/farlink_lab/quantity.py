@@ -86,7 +86,9 @@ _SIZE = _Kind(
 _NUMBER = re.compile(r"([0-9.+-]+(?:[eE][+-]?[0-9]+)?)\s*(.*)", re.DOTALL)
 
 # By a capital B people mean bytes: eight times as much.
-_OF_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTkmgt])B(?:/[sS]|[pP][sS])?")
+_OF_BYTES = re.compile(
+    r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([KMGTkmgt])B(?:/[sS]|[pP][sS])?"
+)
 
 
 def parse_time(text: str) -> float:

@@ -309,6 +309,16 @@ mod tests {
 
     const BLOCK: u64 = 1 << 20;
 
+    /// A file of three blocks that stands there and was compared.
+    fn compared(scratch: &Scratch) -> (Target, Store) {
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        fs::write(scratch.0.join("big"), vec![7; BLOCK as usize * 3]).unwrap();
+        let entry = file("big", BLOCK * 3);
+        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
+        assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+        (target, store)
+    }
+
     #[test]
     fn what_stands_there_and_cannot_be_read_is_replaced() {
         let scratch = Scratch::new("unreadable");
@@ -332,12 +342,8 @@ mod tests {
     #[test]
     fn what_changes_where_it_stands_after_it_was_compared_is_not_taken_over() {
         let scratch = Scratch::new("changing");
-        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        let (target, store) = compared(&scratch);
         let big = scratch.0.join("big");
-        fs::write(&big, vec![7; BLOCK as usize * 3]).unwrap();
-        let entry = file("big", BLOCK * 3);
-        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
-        assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
         sparse::write_at(&File::options().write(true).open(&big).unwrap(), BLOCK * 2, &[8]).unwrap();
         let error = store.write_at(&target, 0, &[9; 4096]).unwrap_err();
         assert!(error.to_string().contains("big"), "{error}");
@@ -348,11 +354,7 @@ mod tests {
     fn nothing_is_made_in_place_of_a_file_that_was_given_up() {
         for give_up in [Store::abandon, Store::leave] {
             let scratch = Scratch::new("given-up");
-            let target = scratch.open("", true, TargetOptions::default()).unwrap();
-            fs::write(scratch.0.join("big"), vec![7; BLOCK as usize * 3]).unwrap();
-            let entry = file("big", BLOCK * 3);
-            let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
-            assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+            let (target, store) = compared(&scratch);
             give_up(&store);
             assert!(store.write_at(&target, 0, &[9; 4096]).is_err());
             assert_eq!(scratch.names(), ["big"]);
@@ -362,11 +364,7 @@ mod tests {
     #[test]
     fn a_file_that_is_given_up_while_what_stood_there_is_copied_is_not_waited_for() {
         let scratch = Scratch::new("given-up-midway");
-        let target = scratch.open("", true, TargetOptions::default()).unwrap();
-        fs::write(scratch.0.join("big"), vec![7; BLOCK as usize * 3]).unwrap();
-        let entry = file("big", BLOCK * 3);
-        let store = Store::standing(target.held(&entry, BLOCK).unwrap(), entry, BLOCK, false);
-        assert_eq!(store.proven(&mut |_| true).unwrap().len(), 3);
+        let (target, store) = compared(&scratch);
         let Store::Held(standing) = &store else { unreachable!("it stands there") };
         std::thread::scope(|scope| {
             // Whoever copies is about to begin.
