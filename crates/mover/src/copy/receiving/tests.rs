@@ -1,11 +1,12 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use farlink_flow::digest;
 use farlink_wire::entry::Kind;
-use farlink_wire::frame::{Item, Pack};
+use farlink_wire::frame::{Holes, Item, Pack};
 use farlink_wire::message::copy::Unit;
 
 use super::super::target::TargetOptions;
@@ -417,4 +418,18 @@ fn a_sender_that_does_not_listen_is_not_read_from_until_it_does() {
     assert!(waits(&over));
     deaf.receiving.abort(None);
     over.recv().unwrap();
+}
+
+#[test]
+fn holes_that_are_said_again_take_no_digest_away() {
+    let spoiled = Spoiled::of("holes-again", false, true);
+    let holes = Holes { file: 0, runs: vec![(0, 2)] };
+    spoiled.receiving.on_holes(&spoiled.incoming, &holes).unwrap();
+    // As many zeros were hashed as ever are: what is there already needs none.
+    spoiled.incoming.zeros.store(u64::MAX / 2, Ordering::Relaxed);
+    spoiled.receiving.on_holes(&spoiled.incoming, &holes).unwrap();
+    assert!(spoiled.incoming.digests.lock().unwrap().complete);
+    let others = Holes { file: 0, runs: vec![(2, 1)] };
+    spoiled.receiving.on_holes(&spoiled.incoming, &others).unwrap();
+    assert!(!spoiled.incoming.digests.lock().unwrap().complete);
 }
