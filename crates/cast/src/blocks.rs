@@ -7,8 +7,7 @@ use farlink_wire::entry::Digest;
 
 /// Which bytes of which blocks came, and the digests of those that are whole.
 ///
-/// Bytes that come in order within their block are hashed at once. What comes behind a hole is read again when the block is whole, or
-/// kept here until then where nothing else keeps it.
+/// Bytes that come in order within their block are hashed at once. What comes behind a hole is read again when the block is whole.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     size: u64,
@@ -24,8 +23,6 @@ struct Begun {
     hashed: u64,
     /// Bytes that came.
     came: u64,
-    /// What came behind a hole, where it is kept here.
-    kept: BTreeMap<u64, Vec<u8>>,
 }
 
 /// A block that has become whole.
@@ -44,13 +41,13 @@ impl Blocks {
         Self { size, block, digests: vec![None; count], begun: BTreeMap::new() }
     }
 
-    /// Bytes came that had not come before. Where `keep`, what cannot be hashed yet is kept here.
-    pub(crate) fn take(&mut self, mut at: u64, mut bytes: &[u8], keep: bool) -> Vec<Whole> {
+    /// Bytes came that had not come before.
+    pub(crate) fn take(&mut self, mut at: u64, mut bytes: &[u8]) -> Vec<Whole> {
         let mut finished = Vec::new();
         while !bytes.is_empty() {
             let (part, rest) = bytes.split_at(self.within_block(at, bytes.len()));
             if !self.is_whole(at) {
-                finished.extend(self.add(at, part, keep));
+                finished.extend(self.add(at, part));
             }
             at += part.len() as u64;
             bytes = rest;
@@ -73,7 +70,7 @@ impl Blocks {
         self.digests.get((at / self.block) as usize).is_none_or(Option::is_some)
     }
 
-    fn add(&mut self, at: u64, part: &[u8], keep: bool) -> Option<Whole> {
+    fn add(&mut self, at: u64, part: &[u8]) -> Option<Whole> {
         let (size, block) = (self.size, self.block);
         let (index, at) = ((at / block) as u32, at % block);
         let (from, end) = self.span(index);
@@ -82,18 +79,11 @@ impl Blocks {
             hasher: BlockHasher::new(size, block, index),
             hashed: 0,
             came: 0,
-            kept: BTreeMap::new(),
         });
         begun.came += part.len() as u64;
         if at == begun.hashed {
             begun.hasher.update(part);
             begun.hashed += part.len() as u64;
-            while let Some(next) = begun.kept.remove(&begun.hashed) {
-                begun.hasher.update(&next);
-                begun.hashed += next.len() as u64;
-            }
-        } else if keep {
-            begun.kept.insert(at, part.to_vec());
         }
         if begun.came < length {
             return None;
@@ -138,12 +128,12 @@ mod tests {
     use super::*;
 
     /// All of `content` in pieces of `piece` bytes, in this order.
-    fn digest(content: &[u8], piece: usize, order: &[usize], keep: bool) -> Option<Digest> {
+    fn digest(content: &[u8], piece: usize, order: &[usize]) -> Option<Digest> {
         let mut blocks = Blocks::new(content.len() as u64, 1024);
         for index in order {
             let from = index * piece;
             let bytes = &content[from..content.len().min(from + piece)];
-            for finished in blocks.take(from as u64, bytes, keep) {
+            for finished in blocks.take(from as u64, bytes) {
                 if finished.digest.is_none() {
                     let (from, end) = blocks.span(finished.index);
                     let mut hasher = blocks.hasher(finished.index);
@@ -165,11 +155,9 @@ mod tests {
         let mixed: Vec<_> = (0..count).map(|at| at * 4 % count).collect();
         assert_eq!(mixed.iter().collect::<std::collections::BTreeSet<_>>().len(), count);
         for order in [&forward, &backward, &mixed] {
-            for keep in [false, true] {
-                assert_eq!(digest(&content, 700, order, keep), expected);
-            }
+            assert_eq!(digest(&content, 700, order), expected);
         }
-        assert_eq!(digest(&content, 700, &forward[1..], true), None);
-        assert_eq!(digest(&[], 700, &[], true), Some(whole(&[])));
+        assert_eq!(digest(&content, 700, &forward[1..]), None);
+        assert_eq!(digest(&[], 700, &[]), Some(whole(&[])));
     }
 }

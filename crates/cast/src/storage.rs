@@ -22,8 +22,10 @@ use crate::error::CastError;
 use crate::group::Group;
 use crate::stopwatch::Stopwatch;
 
+mod hashed;
 mod large;
 
+use hashed::Hashed;
 use large::Large;
 
 /// Where content goes.
@@ -47,12 +49,13 @@ pub(crate) enum InMemory {
 pub(crate) struct Item {
     entry: Entry,
     size: u64,
-    block: u64,
     content: Content,
 }
 
 #[derive(Debug)]
 enum Content {
+    /// It goes nowhere.
+    Hashed(Hashed),
     /// Little enough to be kept here until it is whole.
     Small(Vec<u8>),
     /// More than that.
@@ -99,13 +102,9 @@ impl Storage {
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let Announcement { path, metadata } = announcement;
         let entry = Entry { path, kind: Kind::File { size }, metadata };
-        let item = |entry, block, content| Item { entry, size, block, content };
+        let item = |entry, content| Item { entry, size, content };
         let target = match self {
-            Self::Nowhere => {
-                let block = hashed_block_bytes(size);
-                let content = Content::Large(Large::new(None, Blocks::new(size, block)));
-                return Ok((item(entry, block, content), Vec::new()));
-            }
+            Self::Nowhere => return Ok((item(entry, Content::Hashed(Hashed::new(size))), Vec::new())),
             Self::Beneath(target, directories, _) => {
                 let mut directories = directories.borrow_mut();
                 if let Some(parent) = entry.path.parent()
@@ -120,7 +119,7 @@ impl Storage {
         let held = target.held(&entry, block).filter(|held| held.has_time_of(&entry.metadata));
         if may == InMemory::Yes && held.is_none() && size <= MOST_SMALL {
             let content = Content::Small(vec![0; size as usize]);
-            return Ok((item(entry, block, content), Vec::new()));
+            return Ok((item(entry, content), Vec::new()));
         }
         let store = match held {
             Some(held) => Store::standing(held, entry.clone(), block, false),
@@ -136,35 +135,40 @@ impl Storage {
             let (from, end) = blocks.span(index);
             found.push(from..end);
         }
-        Ok((item(entry, block, Content::Large(Large::new(Some(Box::new(store)), blocks))), found))
+        Ok((item(entry, Content::Large(Large::new(Box::new(store), blocks))), found))
     }
 
     /// Writes bytes of the content that had not come before.
     pub(crate) fn write(&self, item: &mut Item, at: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        match &mut item.content {
-            Content::Small(content) => {
+        match (&mut item.content, self) {
+            (Content::Small(content), _) => {
                 content[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-                Ok(())
             }
-            Content::Large(large) => {
+            (Content::Hashed(hashed), _) => hashed.add(at, bytes),
+            (Content::Large(large), Self::Beneath(target, _, writing)) => {
                 let (mut at, mut rest) = (at, bytes);
                 while !rest.is_empty() {
                     let (part, behind) = rest.split_at(large.blocks.within_block(at, rest.len()));
                     // What was proven stays as it is: also where a packet brings a part of it again.
                     if !large.blocks.is_whole(at) {
-                        large.add(self, at, part)?;
+                        large.add((target, writing), at, part)?;
                     }
                     at += part.len() as u64;
                     rest = behind;
                 }
-                Ok(())
             }
+            (Content::Large(_), Self::Nowhere) => {}
         }
+        Ok(())
     }
 
     /// Everything came: gives the product its name, if it has this digest; says whether it has.
     pub(crate) fn finish(&self, item: &mut Item, digest: Digest) -> Result<bool, TargetError> {
         match (&mut item.content, self) {
+            (Content::Hashed(hashed), _) => {
+                hashed.flush();
+                Ok(hashed.subtrees().digest() == Some(digest))
+            }
             (Content::Small(content), Self::Beneath(target, _, writing)) => {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);
@@ -172,32 +176,31 @@ impl Storage {
                 writing.time(|| target.put(&item.entry, content))?;
                 Ok(true)
             }
-            (Content::Large(large), _) => {
-                large.flush(self)?;
+            (Content::Large(large), Self::Beneath(target, _, writing)) => {
+                large.flush((target, writing))?;
                 if large.blocks.digest() != Some(digest) {
                     return Ok(false);
                 }
-                if let (Some(store), Self::Beneath(target, _, writing)) = (&large.store, self) {
-                    writing.time(|| store.finish(target, &item.entry))?;
-                }
+                writing.time(|| large.store.finish(target, &item.entry))?;
                 Ok(true)
             }
-            (Content::Small(_), Self::Nowhere) => Ok(false),
+            (Content::Small(_) | Content::Large(_), Self::Nowhere) => Ok(false),
         }
     }
 
     /// The product was damaged, and all of it comes again.
     pub(crate) fn begin_again(item: &mut Item) {
         match &mut item.content {
+            Content::Hashed(hashed) => *hashed = Hashed::new(item.size),
             Content::Small(_) => {}
-            Content::Large(large) => large.begin_again(Blocks::new(item.size, item.block)),
+            Content::Large(large) => large.begin_again(Blocks::new(item.size, block_bytes(item.size))),
         }
     }
 
     /// The product is not stored after all.
     pub(crate) fn abandon(item: &Item) {
-        if let Content::Large(Large { store: Some(store), .. }) = &item.content {
-            store.abandon();
+        if let Content::Large(large) = &item.content {
+            large.store.abandon();
         }
     }
 }
@@ -221,10 +224,10 @@ impl Item {
     /// Bytes that are kept in memory for it; `None` where it has a file.
     pub(crate) const fn kept(&self) -> Option<u64> {
         match &self.content {
+            // It takes next to nothing.
+            Content::Hashed(_) => Some(0),
             Content::Small(content) => Some(content.len() as u64),
-            Content::Large(Large { store: Some(_), .. }) => None,
-            // What is nowhere takes next to nothing.
-            Content::Large(_) => Some(0),
+            Content::Large(_) => None,
         }
     }
 }
@@ -248,19 +251,11 @@ fn block_bytes(size: u64) -> u64 {
     (size >> 20).next_power_of_two().max(1 << 20)
 }
 
-/// Where nothing is kept: bytes of a block with a hole that came behind it wait in memory, and a block takes 33 bytes from the beginning.
-fn hashed_block_bytes(size: u64) -> u64 {
-    (size >> 20).next_power_of_two().max(HASHED_BLOCK)
-}
-
 /// Products that are kept in memory until they are whole, bytes: most of those of a feed.
 pub(crate) const MOST_SMALL: u64 = 256 * 1024;
 
 /// Directories that are looked through at the end of a session.
 const MOST_DIRECTORIES: usize = 65_536;
-
-/// Bytes of a block where nothing is kept, at least.
-const HASHED_BLOCK: u64 = 8 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -443,19 +438,24 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_nowhere_takes_little_memory_however_large_it_is() {
-        for size in [1, HASHED_BLOCK + 1, 1 << 33, (1 << 33) + 1, 1 << 40, (1 << 47) - 1] {
-            let (mut item, found) =
-                Storage::Nowhere.begin(announcement("x"), size, InMemory::Yes, &mut || ()).unwrap();
-            assert!(found.is_empty() && size.div_ceil(item.block) <= 2 << 20, "{size}");
-            // The last byte's block is not the first one's.
-            Storage::Nowhere.write(&mut item, size - 1, &[7]).unwrap();
-            let Content::Large(large) = &item.content else { panic!("it is not kept") };
-            assert_eq!(large.blocks.is_whole(0), size == 1);
-        }
-        let content = content(3 * HASHED_BLOCK as usize + 5);
+    fn what_goes_nowhere_has_its_digest_compared() {
+        let content = content(3 * 64 * 1024 + 5);
         let digest = farlink_flow::digest::whole(&content);
         assert!(store(&Storage::Nowhere, "x", &content, digest).unwrap());
+        assert!(!store(&Storage::Nowhere, "x", &content[1..], digest).unwrap());
+        // In order, in packets; and what was damaged comes again.
+        let begun =
+            Storage::Nowhere.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || ());
+        let (mut item, _) = begun.unwrap();
+        for damage in [1, 0] {
+            for (index, part) in content.chunks(8916).enumerate() {
+                let mut part = part.to_vec();
+                part[0] ^= damage;
+                Storage::Nowhere.write(&mut item, index as u64 * 8916, &part).unwrap();
+            }
+            assert_eq!(Storage::Nowhere.finish(&mut item, digest).unwrap(), damage == 0);
+            Storage::begin_again(&mut item);
+        }
     }
 
     #[test]

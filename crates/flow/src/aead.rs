@@ -56,6 +56,25 @@ impl Key {
         }
     }
 
+    /// As [`Self::seal`], of a body that is the first bytes of `body` and `rest`, which is encrypted on its way into it: `body` has room
+    /// for it, and for the tag behind it.
+    pub fn seal_from(&self, nonce: [u8; NONCE], front: &[u8], body: &mut [u8], rest: &[u8]) -> Option<()> {
+        let (head, room) = body.split_at_mut_checked(body.len().checked_sub(rest.len() + TAG)?)?;
+        match &self.0 {
+            Library::AwsLc(key) => {
+                use aws_lc_rs::aead::{Aad, Nonce};
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                key.seal_in_place_scatter(nonce, Aad::from(front), head, rest, room).ok()
+            }
+            Library::Ring(_) => {
+                room[..rest.len()].copy_from_slice(rest);
+                let (body, tag) = body.split_at_mut(body.len() - TAG);
+                tag.copy_from_slice(&self.seal(nonce, front, body)?);
+                Some(())
+            }
+        }
+    }
+
     /// Decrypts `sealed`, a body and its tag, where it lies: the body, if it and `front` are what was sealed.
     pub fn open<'a>(&self, nonce: [u8; NONCE], front: &[u8], sealed: &'a mut [u8]) -> Option<&'a [u8]> {
         match &self.0 {
@@ -113,6 +132,15 @@ mod tests {
                 bytes
             });
             assert_eq!(sealed[0], sealed[1]);
+            // In one piece, or some of it from elsewhere.
+            for key in &keys {
+                for head in [0, len.min(1), len / 2, len.min(24), len] {
+                    let mut bytes = vec![0xee; len + TAG];
+                    bytes[..head].copy_from_slice(&plain[..head]);
+                    key.seal_from([4; NONCE], b"front", &mut bytes, &plain[head..]).unwrap();
+                    assert_eq!(bytes, sealed[0], "{head} of {len}");
+                }
+            }
             for key in &keys {
                 let opens = |front: &[u8], nonce, damage: Option<usize>| {
                     let mut bytes = sealed[0].clone();

@@ -6,6 +6,10 @@ use blake3::Hasher;
 use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use farlink_wire::entry::Digest;
 
+mod subtrees;
+
+pub use subtrees::Subtrees;
+
 /// BLAKE3 of bytes that come in pieces of any length. The processor's vectors take sixteen chunks at a time, and what is left of a chunk
 /// goes by itself, four times as slowly: so short pieces are gathered first.
 #[derive(Clone, Debug, Default)]

@@ -1,17 +1,20 @@
 //! A product that is too large to be kept in memory: written and hashed as it comes.
 
 use farlink_mover::copy::store::Store;
-use farlink_mover::copy::target::TargetError;
+use farlink_mover::copy::target::{Target, TargetError};
 use farlink_wire::entry::Digest;
 
-use super::Storage;
 use crate::blocks::Blocks;
+use crate::stopwatch::Stopwatch;
+
+/// Beneath which directory it goes, and what times that.
+pub(super) type Kept<'a> = (&'a Target, &'a Stopwatch);
 
 /// What is hashed block by block. Bytes are hashed and written many at a time: a packet's alone take several times as long.
 #[derive(Debug)]
 pub(super) struct Large {
-    /// Where it goes; nothing is kept but what cannot be hashed yet, where that is absent.
-    pub(super) store: Option<Box<Store>>,
+    /// Where it goes.
+    pub(super) store: Box<Store>,
     pub(super) blocks: Blocks,
     /// What came last, in order, and where it belongs.
     waiting: Vec<u8>,
@@ -19,7 +22,7 @@ pub(super) struct Large {
 }
 
 impl Large {
-    pub(super) const fn new(store: Option<Box<Store>>, blocks: Blocks) -> Self {
+    pub(super) const fn new(store: Box<Store>, blocks: Blocks) -> Self {
         Self { store, blocks, waiting: Vec::new(), waiting_at: 0 }
     }
 
@@ -30,41 +33,34 @@ impl Large {
     }
 
     /// Takes a part of a block that had not come before.
-    pub(super) fn add(&mut self, storage: &Storage, at: u64, part: &[u8]) -> Result<(), TargetError> {
+    pub(super) fn add(&mut self, to: Kept<'_>, at: u64, part: &[u8]) -> Result<(), TargetError> {
         if self.waiting_at + self.waiting.len() as u64 != at {
-            self.put_away(storage)?;
+            self.put_away(to)?;
             self.waiting_at = at;
         } else if self.waiting.len() >= WRITE {
-            self.flush(storage)?;
+            self.flush(to)?;
         }
         self.waiting.extend_from_slice(part);
         if self.blocks.is_end(at + part.len() as u64) {
-            self.put_away(storage)?;
+            self.put_away(to)?;
         }
         Ok(())
     }
 
     /// Writes and hashes what waits, which is of one block.
-    pub(super) fn flush(&mut self, storage: &Storage) -> Result<(), TargetError> {
+    pub(super) fn flush(&mut self, (target, writing): Kept<'_>) -> Result<(), TargetError> {
         if self.waiting.is_empty() {
             return Ok(());
         }
         let at = self.waiting_at;
-        let kept = match storage {
-            Storage::Beneath(target, _, writing) => self.store.as_deref().zip(Some((target, writing))),
-            Storage::Nowhere => None,
-        };
-        if let Some((store, (target, writing))) = kept {
-            writing.time(|| store.write_at(target, at, &self.waiting))?;
-        }
-        for finished in self.blocks.take(at, &self.waiting, kept.is_none()) {
-            let Some((store, _)) = kept else { continue };
+        writing.time(|| self.store.write_at(target, at, &self.waiting))?;
+        for finished in self.blocks.take(at, &self.waiting) {
             let digest = match finished.digest {
                 Some(digest) => digest,
-                None => read_again(store, &self.blocks, finished.index)?,
+                None => read_again(&self.store, &self.blocks, finished.index)?,
             };
             self.blocks.set(finished.index, digest);
-            store.note(finished.index, digest)?;
+            self.store.note(finished.index, digest)?;
         }
         self.waiting_at = at + self.waiting.len() as u64;
         self.waiting.clear();
@@ -72,8 +68,8 @@ impl Large {
     }
 
     /// As [`Self::flush`], where nothing that follows may come for long: thousands of files may be unfinished at a time.
-    fn put_away(&mut self, storage: &Storage) -> Result<(), TargetError> {
-        self.flush(storage)?;
+    fn put_away(&mut self, to: Kept<'_>) -> Result<(), TargetError> {
+        self.flush(to)?;
         if self.waiting.capacity() > KEPT {
             self.waiting = Vec::new();
         }
@@ -113,7 +109,7 @@ mod tests {
     use farlink_wire::path::RelativePath;
 
     use super::*;
-    use crate::storage::{Content, InMemory};
+    use crate::storage::{Content, InMemory, Storage};
 
     #[test]
     fn a_file_that_waits_for_what_was_lost_keeps_no_room_for_what_came() {
@@ -126,7 +122,7 @@ mod tests {
         let mut item = storage.begin(announcement, 3 << 20, InMemory::No, &mut || ()).unwrap().0;
         let room = |item: &crate::storage::Item| match &item.content {
             Content::Large(large) => large.waiting.capacity(),
-            Content::Small(_) => panic!("it is large"),
+            other => panic!("{other:?}"),
         };
         let mut write = |at: u64, packets: u64| {
             (0..packets).for_each(|packet| storage.write(&mut item, at + packet * 1024, &[7; 1024]).unwrap());

@@ -11,7 +11,7 @@ use super::window::{Counts, Window};
 use crate::aead::{Key, NONCE};
 
 /// Bytes of a packet before its payload.
-pub const FRONT: usize = Clear::LEN + Header::LEN;
+const FRONT: usize = Clear::LEN + Header::LEN;
 
 /// Seals the packets of a session. There is one, and it has the session's key to itself: a number that came twice would give the key
 /// away.
@@ -36,12 +36,12 @@ impl Sealer {
         self.next
     }
 
-    /// Makes a packet of `packet`, whose payload stands behind [`FRONT`] bytes and before [`TAG`] more.
+    /// Makes a packet of `payload` in `packet`, which has room for it and [`OVERHEAD`] bytes.
     ///
     /// # Errors
     /// [`SealError::Exhausted`] where the session has had all the packets that it may.
-    pub fn seal(&mut self, header: &Header, packet: &mut [u8]) -> Result<(), SealError> {
-        debug_assert!(packet.len() >= OVERHEAD, "a packet of {} bytes", packet.len());
+    pub fn seal(&mut self, header: &Header, payload: &[u8], packet: &mut [u8]) -> Result<(), SealError> {
+        debug_assert_eq!(packet.len(), OVERHEAD + payload.len());
         if self.next > MOST_NUMBER {
             return Err(SealError::Exhausted);
         }
@@ -49,11 +49,16 @@ impl Sealer {
         self.next += 1;
         packet[..Clear::LEN].copy_from_slice(&clear.encode());
         packet[Clear::LEN..FRONT].copy_from_slice(&header.encode());
-        let (body, tag) = packet.split_at_mut(packet.len() - TAG);
-        let (aad, sealed) = body.split_at_mut(self.cipher.authenticated(body.len()));
-        let made = self.cipher.key.seal(nonce(clear.number), aad, sealed).ok_or(SealError::Exhausted)?;
-        tag.copy_from_slice(&made);
-        Ok(())
+        let nonce = nonce(clear.number);
+        let sealed = if self.cipher.encrypts {
+            let (aad, body) = packet.split_at_mut(Clear::LEN);
+            self.cipher.key.seal_from(nonce, aad, body, payload)
+        } else {
+            let (body, tag) = packet.split_at_mut(packet.len() - TAG);
+            body[FRONT..].copy_from_slice(payload);
+            self.cipher.key.seal_from(nonce, body, tag, &[])
+        };
+        sealed.ok_or(SealError::Exhausted)
     }
 }
 
@@ -226,8 +231,8 @@ mod tests {
     }
 
     fn sealed(sealer: &mut Sealer) -> Vec<u8> {
-        let mut packet = vec![0x5a; OVERHEAD + 100];
-        sealer.seal(&header(), &mut packet).unwrap();
+        let mut packet = vec![0; OVERHEAD + 100];
+        sealer.seal(&header(), &[0x5a; 100], &mut packet).unwrap();
         packet
     }
 
@@ -301,7 +306,7 @@ mod tests {
         sealer.next = MOST_NUMBER;
         let mut packet = vec![0; OVERHEAD];
         let status = Header::Status(Position::default());
-        assert_eq!(sealer.seal(&status, &mut packet), Ok(()));
-        assert_eq!(sealer.seal(&status, &mut packet), Err(SealError::Exhausted));
+        assert_eq!(sealer.seal(&status, &[], &mut packet), Ok(()));
+        assert_eq!(sealer.seal(&status, &[], &mut packet), Err(SealError::Exhausted));
     }
 }

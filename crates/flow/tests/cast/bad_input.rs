@@ -1,7 +1,7 @@
 //! What goes wrong: packets that are not what they should be, ends that go away, names and numbers that must not be.
 
 use farlink_flow::cast::receiver::Failure;
-use farlink_flow::cast::seal::{FRONT, Sealer};
+use farlink_flow::cast::seal::Sealer;
 use farlink_wire::cast::control::Want;
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
 use farlink_wire::cast::{SessionId, Shape};
@@ -78,9 +78,8 @@ fn forged_packets_and_those_of_an_earlier_session_change_nothing() {
         simulation.run_for(Nanos(MS / 4));
         for sealer in &mut sealers {
             let header = Header::Data(Data { product: offset % 10, shape, offset: 0, repair: false });
-            let mut packet = vec![0xee; OVERHEAD + 1416];
-            packet[..FRONT].fill(0);
-            sealer.seal(&header, &mut packet).unwrap();
+            let mut packet = vec![0; OVERHEAD + 1416];
+            sealer.seal(&header, &[0xee; 1416], &mut packet).unwrap();
             simulation.inject(host, packet);
         }
         simulation.inject(host, vec![0xc1; offset as usize]);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farlink_flow::cast::parity::ParityEncoder;
 use farlink_flow::cast::receiver::{self, Receiver};
-use farlink_flow::cast::seal::{FRONT, Opener, Sealer};
+use farlink_flow::cast::seal::{Opener, Sealer};
 use farlink_flow::cast::sender::{Config, Send, Sender};
 use farlink_flow::cast::window::Window;
 use farlink_wire::cast::SessionId;
@@ -406,8 +406,7 @@ impl Simulation {
             return Packet { bytes: Rc::new(payload.to_vec()), plain: Some((header, self.number - 1)) };
         }
         let mut bytes = vec![0; OVERHEAD + payload.len()];
-        bytes[FRONT..FRONT + payload.len()].copy_from_slice(payload);
-        self.sealer.seal(&header, &mut bytes).unwrap();
+        self.sealer.seal(&header, payload, &mut bytes).unwrap();
         Packet { bytes: Rc::new(bytes), plain: None }
     }
 

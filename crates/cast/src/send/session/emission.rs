@@ -1,10 +1,10 @@
 //! What leaves: packets to the group, and frames to single receivers.
 
-use farlink_flow::cast::seal::FRONT;
+use farlink_flow::cast::seal::SealError;
 use farlink_flow::cast::sender::Send;
 use farlink_host::clock::monotonic;
 use farlink_wire::cast::control::{Control, repair_header};
-use farlink_wire::cast::packet::{Data, Header, OVERHEAD, TAG};
+use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
@@ -19,19 +19,15 @@ impl Session<'_> {
             Send::Data { header, bytes } => self.send_data(header, bytes)?,
             Send::Parity(parity) => {
                 let made = self.redundancy.parity_of(&parity)?;
-                let mut run = std::mem::take(&mut self.run);
-                run.clear();
-                run.resize(FRONT, 0);
-                run.extend_from_slice(made);
-                run.resize(run.len() + TAG, 0);
-                self.seal(&Header::Parity(parity), &mut run)?;
-                self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
-                self.run = run;
+                self.run.resize(made.len() + OVERHEAD, 0);
+                let sealed = self.sealer.seal(&Header::Parity(parity), made, &mut self.run);
+                sealed.map_err(unsealed)?;
+                self.transmit(&self.run)?;
             }
             Send::Status(position) => {
                 let mut packet = [0; OVERHEAD];
-                self.seal(&Header::Status(position), &mut packet)?;
-                self.transmit(&packet, OVERHEAD as u16)?;
+                self.sealer.seal(&Header::Status(position), &[], &mut packet).map_err(unsealed)?;
+                self.transmit(&packet)?;
             }
             Send::Repair { receiver, product, shape, offset, bytes } => {
                 let again = Send::Repair { receiver, product, shape, offset, bytes };
@@ -126,15 +122,13 @@ impl Session<'_> {
             self.bytes = content;
             return Ok(());
         }
-        let mut run = std::mem::take(&mut self.run);
-        run.clear();
+        let packet = usize::from(self.payload.get()) + OVERHEAD;
+        let payloads = content.chunks(self.payload.get().into());
+        self.run.resize(content.len() + payloads.len() * OVERHEAD, 0);
         let mut offset = header.offset;
-        for payload in content.chunks(self.payload.get().into()) {
-            let from = run.len();
-            run.resize(from + FRONT, 0);
-            run.extend_from_slice(payload);
-            run.resize(run.len() + TAG, 0);
-            self.seal(&Header::Data(Data { offset, ..header }), &mut run[from..])?;
+        for (payload, packet) in payloads.zip(self.run.chunks_mut(packet)) {
+            let data = Header::Data(Data { offset, ..header });
+            self.sealer.seal(&data, payload, packet).map_err(unsealed)?;
             if !header.repair {
                 self.redundancy.add(&header, offset, payload)?;
             }
@@ -143,19 +137,20 @@ impl Session<'_> {
         if header.offset == 0 && !header.repair {
             self.begun = Some((header.product, monotonic()));
         }
-        self.transmit(&run, self.payload.get() + OVERHEAD as u16)?;
-        (self.run, self.bytes) = (run, content);
+        self.transmit(&self.run)?;
+        self.bytes = content;
         Ok(())
     }
 
-    fn seal(&mut self, header: &Header, packet: &mut [u8]) -> Result<(), CastError> {
-        self.sealer.seal(header, packet).map_err(|error| CastError::Seal { reason: error.to_string() })
-    }
-
-    fn transmit(&self, run: &[u8], packet: u16) -> Result<(), CastError> {
-        let group = self.plan.group;
+    /// Packets, all but the last of them full.
+    fn transmit(&self, run: &[u8]) -> Result<(), CastError> {
+        let (group, packet) = (self.plan.group, self.payload.get() + OVERHEAD as u16);
         self.sockets.group.send(run, packet).map_err(|source| refused("send to", group, source))
     }
+}
+
+fn unsealed(error: SealError) -> CastError {
+    CastError::Seal { reason: error.to_string() }
 }
 
 /// How soon it is tried again whether there is a descriptor for a file: others end, or close some of theirs.
