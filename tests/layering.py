@@ -36,7 +36,7 @@ PURE = ("wire", "link", "flow")
 PURE_PACKAGES = frozenset(
     {
         *("rand", "rand_pcg", "serde", "serde_json", "thiserror", "blake3", "base64"),
-        *("aws-lc-rs", "ring", "reed-solomon-simd"),
+        *("aws-lc-rs", "ring", "reed-solomon-simd", "rustc-hash"),
     }
 )
 # Features of those that would draw randomness from the system: a choice without a seed.

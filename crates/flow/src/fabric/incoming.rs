@@ -250,8 +250,7 @@ impl Incoming {
         let ack = ack.encode();
         let clear = Clear { about: About::Ack, context: self.number, source: me.0, number };
         let written = Clear::LEN + ack.len() + TAG;
-        into[Clear::LEN..written - TAG].copy_from_slice(&ack);
-        self.cipher.seal(clear, Direction::Back, &mut into[..written]);
+        self.cipher.seal(clear, Direction::Back, &mut into[..written], &ack);
         written
     }
 

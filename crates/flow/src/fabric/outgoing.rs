@@ -322,6 +322,7 @@ impl Outgoing {
         written
     }
 
+    /// Writes a datagram of the parts of `body`, the last of which is sealed on its way there.
     fn emit(
         &mut self,
         now: Nanos,
@@ -334,12 +335,16 @@ impl Outgoing {
         let Route { from, number: context, .. } = self.route;
         let clear = Clear { about, context, source: from.0, number: self.next_number() };
         let mut written = Clear::LEN;
-        for part in body {
+        let (front, rest): (&[&[u8]], &[u8]) = match body {
+            [front @ .., rest] => (front, rest),
+            [] => (&[], &[]),
+        };
+        for part in front {
             into[written..written + part.len()].copy_from_slice(part);
             written += part.len();
         }
-        written += TAG;
-        self.cipher.seal(clear, Direction::Forth, &mut into[..written]);
+        written += rest.len() + TAG;
+        self.cipher.seal(clear, Direction::Forth, &mut into[..written], rest);
         self.flights.push_back(Flight { what, at: now, bytes: written as u32, flies: true });
         self.last_sent = now;
         path.on_sent(now, written as u32);

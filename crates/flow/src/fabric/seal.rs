@@ -1,7 +1,7 @@
 //! Datagrams of a job, sealed and opened: AES-256-GCM (RFC 5116). Each context has a key of its own, derived from the job's; the nonce is
 //! the datagram's number and the direction that it goes in, which no two datagrams of a context share.
 
-use farlink_wire::fabric::datagram::{Clear, TAG};
+use farlink_wire::fabric::datagram::Clear;
 
 use super::operation::EndpointId;
 use crate::aead::{Key, NONCE};
@@ -30,17 +30,16 @@ impl Cipher {
         Key::new(key.as_bytes()).map(Self)
     }
 
-    /// Makes a datagram of `datagram`, whose body stands behind [`Clear::LEN`] bytes and before [`TAG`] more.
+    /// Makes a datagram of `datagram`, whose body stands behind [`Clear::LEN`] bytes and before its tag, but for its end, `rest`, for
+    /// which there is room there.
     ///
     /// # Panics
     /// Where it has no room for these.
-    pub fn seal(&self, clear: Clear, direction: Direction, datagram: &mut [u8]) {
+    pub fn seal(&self, clear: Clear, direction: Direction, datagram: &mut [u8], rest: &[u8]) {
         datagram[..Clear::LEN].copy_from_slice(&clear.encode());
-        let (front, rest) = datagram.split_at_mut(Clear::LEN);
-        let (body, tag) = rest.split_at_mut(rest.len() - TAG);
-        if let Some(made) = self.0.seal(nonce(clear.number, direction), front, body) {
-            tag.copy_from_slice(&made);
-        }
+        let (front, body) = datagram.split_at_mut(Clear::LEN);
+        let sealed = self.0.seal_from(nonce(clear.number, direction), front, body, rest);
+        debug_assert!(sealed.is_some(), "no room for {} bytes and a tag", rest.len());
     }
 
     /// The body of a datagram that is genuine.
@@ -59,7 +58,7 @@ fn nonce(number: u64, direction: Direction) -> [u8; NONCE] {
 
 #[cfg(test)]
 mod tests {
-    use farlink_wire::fabric::datagram::About;
+    use farlink_wire::fabric::datagram::{About, TAG};
 
     use super::*;
 
@@ -69,7 +68,7 @@ mod tests {
         let cipher = |job: u8, from, to, number| Cipher::new(&[job; 32], from, to, number).unwrap();
         let clear = Clear { about: About::Data, context: 7, source: 1, number: 9 };
         let mut sealed = [b'x'; Clear::LEN + 5 + TAG];
-        cipher(1, a, b, 7).seal(clear, Direction::Forth, &mut sealed);
+        cipher(1, a, b, 7).seal(clear, Direction::Forth, &mut sealed, &[]);
         let open = |cipher: &Cipher, clear, direction, mut datagram: [u8; 45]| {
             cipher.open(clear, direction, &mut datagram).map(<[u8]>::to_vec)
         };

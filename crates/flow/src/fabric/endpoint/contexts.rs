@@ -2,11 +2,12 @@
 
 use core::cell::Cell;
 use core::net::{IpAddr, SocketAddr};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farlink_wire::fabric::datagram::{About, Ack, Clear, Farewell, JoinedAck};
 use farlink_wire::quantity::Nanos;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Settings;
 use crate::fabric::operation::{EndpointId, Failure, Identity, PeerId};
@@ -23,10 +24,10 @@ pub(super) struct Contexts {
     key: [u8; 32],
     rate: Option<farlink_wire::quantity::BitsPerSec>,
     places: Vec<Option<Context>>,
-    by_number: HashMap<u64, ContextId>,
+    by_number: FxHashMap<u64, ContextId>,
     next_number: u64,
     paths: Vec<Path>,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: FxHashMap<IpAddr, usize>,
     /// Of all paths together.
     pacer: Pacer,
     /// Those that have something to send of their own: again, parity, or that they are there.
@@ -37,7 +38,7 @@ pub(super) struct Contexts {
     asks_at: Cell<Option<Option<Nanos>>>,
     words: VecDeque<Word>,
     /// By path, how long a context was silent in whose place another is to be opened.
-    silences: HashMap<usize, Nanos>,
+    silences: FxHashMap<usize, Nanos>,
     former: outgoing::Counts,
     most: u64,
     /// Bytes that contexts keep until they are acknowledged, and the most that there were.
@@ -100,16 +101,16 @@ impl Contexts {
             key: settings.key,
             rate: settings.rate,
             places: Vec::new(),
-            by_number: HashMap::new(),
+            by_number: FxHashMap::default(),
             next_number: 0,
             paths: Vec::new(),
-            by_address: HashMap::new(),
+            by_address: FxHashMap::default(),
             pacer: Pacer::new(settings.rate, now),
             active: VecDeque::new(),
             held_until: None,
             asks_at: Cell::default(),
             words: VecDeque::new(),
-            silences: HashMap::new(),
+            silences: FxHashMap::default(),
             former: outgoing::Counts::default(),
             most: 0,
             kept: 0,
@@ -265,7 +266,7 @@ impl Contexts {
     ) {
         let open = || (0..).map(ContextId).zip(&self.places);
         let routes = || open().filter_map(|(id, place)| Some((id, place.as_ref()?.outgoing.route())));
-        let reached: HashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
+        let reached: FxHashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
         let farewell = |(id, route): (ContextId, &Route)| {
             Word::new(About::Farewell, pieces(route.peer), Of::Open(id)).twice()
         };

@@ -1,9 +1,9 @@
 //! Who the peers are, and where.
 
 use core::net::SocketAddr;
-use std::collections::HashMap;
 
 use farlink_wire::quantity::Nanos;
+use rustc_hash::FxHashMap;
 
 use crate::fabric::operation::{EndpointId, Identity, PeerId};
 
@@ -13,7 +13,7 @@ pub(super) struct Peers {
     me: Identity,
     nearby: bool,
     known: Vec<Peer>,
-    numbers: HashMap<EndpointId, PeerId>,
+    numbers: FxHashMap<EndpointId, PeerId>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Peer {
 
 impl Peers {
     pub(super) fn new(me: Identity, nearby: bool) -> Self {
-        Self { me, nearby, known: Vec::new(), numbers: HashMap::new() }
+        Self { me, nearby, known: Vec::new(), numbers: FxHashMap::default() }
     }
 
     /// The peer's number, and whether it is new. More may be known of it than before.

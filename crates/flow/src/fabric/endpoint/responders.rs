@@ -1,10 +1,11 @@
 //! What comes from other hosts: a receiving context for each peer that sends, from its first datagram until it says that it has done, or
 //! begins another.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use farlink_wire::fabric::datagram::{About, Clear, Connect, Data, Parity};
 use farlink_wire::quantity::Nanos;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fabric::incoming::Incoming;
 use crate::fabric::operation::{EndpointId, Identity};
@@ -15,11 +16,11 @@ use crate::fabric::seal::Cipher;
 pub(super) struct Responders {
     key: [u8; 32],
     me: Identity,
-    open: HashMap<EndpointId, Incoming>,
+    open: FxHashMap<EndpointId, Incoming>,
     /// The last context of each peer that had one: an earlier one is a replay.
-    last: HashMap<EndpointId, u64>,
+    last: FxHashMap<EndpointId, u64>,
     /// Those that had one before: what it leads them by is wanted elsewhere when it is drained.
-    moving: HashSet<EndpointId>,
+    moving: FxHashSet<EndpointId>,
     owing: Vec<EndpointId>,
     due: VecDeque<EndpointId>,
     /// Whether somebody waits for what is due.
@@ -56,9 +57,9 @@ impl Responders {
         Self {
             key,
             me,
-            open: HashMap::new(),
-            last: HashMap::new(),
-            moving: HashSet::new(),
+            open: FxHashMap::default(),
+            last: FxHashMap::default(),
+            moving: FxHashSet::default(),
             owing: Vec::new(),
             due: VecDeque::new(),
             presses: false,

@@ -1,8 +1,9 @@
 //! Which receive takes which message: receives in the order in which they were posted, messages in the order in which they came.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use farlink_wire::fabric::frame::{Envelope, cost};
+use rustc_hash::FxHashMap;
 
 use crate::fabric::operation::{Memory, Operation, PeerId, Receive, Received, Region, Wanted};
 
@@ -14,10 +15,10 @@ pub(super) struct Matching {
     next_waiting: u64,
     waiting_bytes: usize,
     most_bytes: usize,
-    landings: HashMap<u32, (Landing, Message)>,
+    landings: FxHashMap<u32, (Landing, Message)>,
     next_landing: u32,
     /// What is under way in regions that take message after message.
-    multi: HashMap<Operation, Multi>,
+    multi: FxHashMap<Operation, Multi>,
 }
 
 /// A receive that waits, and what of its region is left.
