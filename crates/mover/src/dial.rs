@@ -26,7 +26,7 @@ use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
 use crate::secure::Trust;
 use crate::server::for_circuits;
-use crate::tuning::{Origin, Role, TuneError, Tuning, insist, tune};
+use crate::tuning::{self, Origin, Role, TuneError, Tuning, arrange, insist, tune};
 
 mod dialling;
 mod error;
@@ -169,25 +169,36 @@ impl Dial {
         let control = Opening::start(self.socket_to(at, stop).map_err(failed)?, at, CONTROL, &poller)?;
         let mut data = Vec::new();
         let mut loaded = None;
+        // Meanwhile the first round trip passes. What is not allowed is said before.
+        let later = tuning::is_to_be_loaded(self.role, &self.tuning);
         for key in 0..self.tuning.streams.get() {
-            data.push(self.start(at, key.into(), (&poller, stop), &mut loaded)?);
+            let loaded = if later { None } else { Some(&mut loaded) };
+            data.push(self.start(at, key.into(), (&poller, stop), loaded)?);
+        }
+        if later {
+            loaded = tuning::load(self.role, &self.tuning).map_err(DialError::tune)?;
         }
         Dialling::new((self, at, stop), poller, control, data, loaded).run(first, until)
     }
 
-    /// Starts to connect for data.
+    /// Starts to connect for data; a congestion control that was asked for by name is chosen when the connection stands, where there is no
+    /// room for what is `loaded`.
     fn start(
         &self,
         at: &Place,
         key: u64,
         (poller, stop): (&Poller, &Wake),
-        loaded: &mut Option<Loaded>,
+        loaded: Option<&mut Option<Loaded>>,
     ) -> Result<Opening, DialError> {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let channel = self.socket_to(at, stop).map_err(failed)?;
         if let Some(stream) = channel.tcp() {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
-            tune(stream, self.role, &self.tuning, Origin::Fresh, loaded).map_err(DialError::tune)?;
+            let tuned = match loaded {
+                Some(loaded) => tune(stream, self.role, &self.tuning, Origin::Fresh, loaded),
+                None => arrange(stream, self.role, &self.tuning, Origin::Fresh),
+            };
+            tuned.map_err(DialError::tune)?;
         }
         Opening::start(channel, &self.data_place(at).map_err(failed)?, key, poller)
     }
@@ -206,7 +217,7 @@ impl Dial {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let mut poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
-        let mut opening = match self.start(at, 0, (&poller, stop), &mut None) {
+        let mut opening = match self.start(at, 0, (&poller, stop), Some(&mut None)) {
             Err(DialError::Connect { .. }) if stop.is_raised() => return Ok(None),
             other => other?,
         };

@@ -96,6 +96,17 @@ pub(crate) fn tune(
     origin: Origin,
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
+    arrange(stream, role, wanted, origin)?;
+    choose(stream, role, wanted, loaded)
+}
+
+/// As [`tune`], all but a congestion control that was asked for by name: see [`insist`].
+pub(crate) fn arrange(
+    stream: &TcpStream,
+    role: Role,
+    wanted: &Tuning,
+    origin: Origin,
+) -> Result<(), TuneError> {
     if let Some(asked) = wanted.buffer.map(Buffer::get) {
         let granted = socket::set_buffer(stream, role.buffer(), asked).map_err(TuneError::Option)?;
         let asked = u64::from(asked);
@@ -122,11 +133,31 @@ pub(crate) fn tune(
             automatic::as_host(stream).map_err(TuneError::Option)?;
         }
     }
-    choose(stream, role, wanted, loaded)
+    Ok(())
 }
 
-/// Chooses the congestion control again once the connection is open, where it has another: a route may have one of its own (`congctl` of
-/// ip-route), which a connection gets as it is opened, whatever was chosen for it.
+/// Loads the congestion control that a sender asked for by name, where it is ours and not there yet.
+pub(crate) fn load(role: Role, wanted: &Tuning) -> Result<Option<Loaded>, TuneError> {
+    match named(role, wanted) {
+        Some(name) => Ok(congestion::ensure(name)?),
+        None => Ok(None),
+    }
+}
+
+/// Whether [`load`] takes a while, and seems to be allowed.
+pub(crate) fn is_to_be_loaded(role: Role, wanted: &Tuning) -> bool {
+    named(role, wanted).is_some_and(congestion::is_to_be_loaded)
+}
+
+/// The congestion control of a sender, where one was asked for by name: what is chosen automatically needs the round trip, which an open
+/// connection knows.
+fn named(role: Role, wanted: &Tuning) -> Option<&str> {
+    let name = wanted.congestion.as_ref().map(Name::as_str);
+    name.filter(|name| role == Role::Sender && *name != AUTO)
+}
+
+/// Chooses the congestion control once the connection is open, where it has another: it was not there yet before, or a route has one of its
+/// own (`congctl` of ip-route), which a connection gets as it is opened, whatever was chosen for it.
 pub(crate) fn insist(stream: &TcpStream, role: Role, wanted: &Tuning) -> Result<(), TuneError> {
     let has = socket::congestion(stream).map_err(TuneError::Option)?;
     match &wanted.congestion {
@@ -141,17 +172,14 @@ pub(crate) fn insist(stream: &TcpStream, role: Role, wanted: &Tuning) -> Result<
     }
 }
 
-/// The congestion control of a sender, where one was asked for by name: what is chosen automatically needs the round trip, which an open
-/// connection knows.
+/// The congestion control that is [`named`].
 fn choose(
     stream: &TcpStream,
     role: Role,
     wanted: &Tuning,
     loaded: &mut Option<Loaded>,
 ) -> Result<(), TuneError> {
-    let named = wanted.congestion.as_ref().filter(|name| name.as_str() != AUTO);
-    let (Some(name), Role::Sender) = (named, role) else { return Ok(()) };
-    let asked = name.as_str();
+    let Some(asked) = named(role, wanted) else { return Ok(()) };
     congestion::choose(stream, asked, loaded)?;
     let granted = socket::congestion(stream).map_err(TuneError::Option)?;
     if granted != asked {

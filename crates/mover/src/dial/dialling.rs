@@ -121,7 +121,7 @@ impl<'a> Dialling<'a> {
         while self.data.len() < usize::from(streams.get()) {
             let key = self.data.len() as u64;
             let by = (&self.poller, self.stop);
-            self.data.push(self.dial.start(self.at, key, by, &mut self.loaded)?);
+            self.data.push(self.dial.start(self.at, key, by, Some(&mut self.loaded))?);
         }
         Ok(())
     }
