@@ -131,6 +131,8 @@ pub struct Progress {
     pub tally: Tally,
     /// How it fares.
     pub report: Report,
+    /// The least round trip to the sender; zero before the first was measured.
+    pub rtt: Nanos,
     /// Bytes that it lacks of what the sender has sent, as far as it knows.
     pub behind: u64,
     /// Products of the session, once they are known.

@@ -9,6 +9,12 @@ use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Kind, Mode, Outcome, Record, SCHEMA};
 use serde_json::Value;
 
+/// The least of the round trips that were `known` and one that was seen now; zero is none. A control connection that loses something takes
+/// longer to answer.
+pub(crate) fn least_rtt(known: Nanos, seen: Nanos) -> Nanos {
+    if known == Nanos::ZERO || seen == Nanos::ZERO { known.max(seen) } else { known.min(seen) }
+}
+
 /// When an end's part began, how long it took, and how it ended.
 pub(crate) struct Frame {
     pub(crate) started: String,

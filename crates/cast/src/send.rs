@@ -147,6 +147,8 @@ pub struct Peer {
     pub first: u32,
     /// How it fares, as it said last.
     pub report: Report,
+    /// The least round trip that it has said; zero before the first.
+    pub rtt: Nanos,
     /// Products that it has.
     pub products: u64,
     /// Products that it will not have.
@@ -179,6 +181,7 @@ impl Peer {
             at,
             first,
             report: Report::default(),
+            rtt: Nanos::ZERO,
             products: 0,
             failed: 0,
             repaired: 0,

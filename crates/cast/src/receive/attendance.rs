@@ -26,6 +26,7 @@ use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
+use crate::record::least_rtt;
 use crate::storage::{Storage, reason};
 
 mod versions;
@@ -83,6 +84,8 @@ pub(super) struct Attendance {
     stored_bytes: u64,
     times: Times,
     pub(super) samples: Samples,
+    /// The least round trip.
+    rtt: Nanos,
     /// CPU time of the process before it had joined.
     cpu: Nanos,
 }
@@ -121,6 +124,7 @@ impl Attendance {
             stored_bytes: 0,
             times: Times { started: rfc3339_now(), joined, first: None, last: None },
             samples: Samples::new(),
+            rtt: Nanos::ZERO,
             cpu: process::cpu_of_process(),
         })
     }
@@ -148,6 +152,7 @@ impl Attendance {
         Progress {
             tally: self.machine.tally(),
             report: self.machine.report(),
+            rtt: self.rtt,
             behind: self.machine.behind(),
             products: self.products,
             stored_bytes: self.stored_bytes,
@@ -306,7 +311,11 @@ impl Attendance {
                 self.machine.on_end(*products);
             }
             Control::Words(Words::Pace(pace)) => self.machine.on_pace(*pace),
-            Control::Echo { answer: true, stamp } => self.machine.on_rtt(now.since(Nanos(*stamp))),
+            Control::Echo { answer: true, stamp } => {
+                let rtt = now.since(Nanos(*stamp));
+                self.rtt = least_rtt(self.rtt, rtt);
+                self.machine.on_rtt(rtt);
+            }
             // What a sender has no reason to say is no harm.
             _ => {}
         }

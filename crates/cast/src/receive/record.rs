@@ -36,7 +36,7 @@ impl Course<'_> {
             bytes: self.progress.stored_bytes,
             files: Some(tally.stored.into()),
             destination: Some(host.name.to_string()),
-            rtt_s: Some(report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
+            rtt_s: Some(self.progress.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
             buffer_bytes: Some(self.buffer.0.into()),
             cpu_s: Some(Ends { sender: None, receiver: Some(self.cpu.as_secs_f64()) }),
             disk_s: self.written.map(|written| Disk { read: None, write: Some(written.as_secs_f64()) }),

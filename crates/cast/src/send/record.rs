@@ -49,7 +49,7 @@ impl Course<'_> {
 
     /// Round trips of the receivers that have measured theirs.
     fn known_rtts(&self) -> impl Iterator<Item = Nanos> {
-        self.progress.peers.values().map(|peer| peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO)
+        self.progress.peers.values().map(|peer| peer.rtt).filter(|rtt| *rtt > Nanos::ZERO)
     }
 
     /// CPU time of all receivers, where all of them have told theirs.
@@ -74,7 +74,7 @@ impl Course<'_> {
                 "refused": peer.report.refused,
                 "repaired_bytes": peer.report.repaired,
                 "unicast_repair_bytes": peer.repaired,
-                "rtt_s": Some(peer.report.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
+                "rtt_s": Some(peer.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
                 "cpu_s": peer.leave.map(|leave| leave.cpu.as_secs_f64()),
                 "complete": peer.is_whole(),
             })

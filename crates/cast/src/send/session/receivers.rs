@@ -10,6 +10,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::Session;
 use crate::door::Heard;
+use crate::record::least_rtt;
 use crate::send::{Notice, Peer, Progress};
 
 impl Session<'_> {
@@ -44,6 +45,7 @@ impl Session<'_> {
                 self.tempo.on_report(now, receiver, &reckoned);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
                     peer.report = report;
+                    peer.rtt = least_rtt(peer.rtt, report.rtt);
                 }
             }
             Heard::Failed(product, reason) => {
