@@ -40,7 +40,7 @@ PURE_PACKAGES = frozenset(
     }
 )
 # Features of those that would draw randomness from the system: a choice without a seed.
-IMPURE_FEATURES = frozenset({"os_rng", "sys_rng", "thread_rng"})
+IMPURE_FEATURES = frozenset({"os_rng", "sys_rng", "thread_rng", "rand"})
 MAY_BE_UNSAFE = ("host", "fabric")
 # `fabric` is a program's outermost layer, too: it says one line on stderr where a call fails.
 MAY_PRINT = ("cli", "fabric")

@@ -157,6 +157,7 @@ impl Storage {
                     rest = behind;
                 }
             }
+            // There is none such.
             (Content::Large(_), Self::Nowhere) => {}
         }
         Ok(())

@@ -37,28 +37,10 @@ impl Key {
         Some(Self(Library::Ring(Box::new(LessSafeKey::new(key)))))
     }
 
-    /// Encrypts `body` where it lies: the tag, by which it and `front` are authenticated. No two bodies of a key may have one nonce.
-    /// Nothing where the cipher takes no body of that length (64 GiB).
-    pub fn seal(&self, nonce: [u8; NONCE], front: &[u8], body: &mut [u8]) -> Option<[u8; TAG]> {
-        match &self.0 {
-            Library::AwsLc(key) => {
-                use aws_lc_rs::aead::{Aad, Nonce};
-                let nonce = Nonce::assume_unique_for_key(nonce);
-                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(front), body).ok()?;
-                tag.as_ref().try_into().ok()
-            }
-            Library::Ring(key) => {
-                use ring::aead::{Aad, Nonce};
-                let nonce = Nonce::assume_unique_for_key(nonce);
-                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(front), body).ok()?;
-                tag.as_ref().try_into().ok()
-            }
-        }
-    }
-
-    /// As [`Self::seal`], of a body that is the first bytes of `body` and `rest`, which is encrypted on its way into it: `body` has room
-    /// for it, and for the tag behind it.
-    pub fn seal_from(&self, nonce: [u8; NONCE], front: &[u8], body: &mut [u8], rest: &[u8]) -> Option<()> {
+    /// Encrypts the first bytes of `body` where they lie, and `rest` on its way behind them, and puts the tag behind both, by which they and
+    /// `front` are authenticated: `body` has room for all of it. No two bodies of a key may have one nonce. Nothing where there is less
+    /// room, or the cipher takes no body of that length (64 GiB).
+    pub fn seal(&self, nonce: [u8; NONCE], front: &[u8], body: &mut [u8], rest: &[u8]) -> Option<()> {
         let (head, room) = body.split_at_mut_checked(body.len().checked_sub(rest.len() + TAG)?)?;
         match &self.0 {
             Library::AwsLc(key) => {
@@ -66,10 +48,13 @@ impl Key {
                 let nonce = Nonce::assume_unique_for_key(nonce);
                 key.seal_in_place_scatter(nonce, Aad::from(front), head, rest, room).ok()
             }
-            Library::Ring(_) => {
+            Library::Ring(key) => {
+                use ring::aead::{Aad, Nonce};
                 room[..rest.len()].copy_from_slice(rest);
                 let (body, tag) = body.split_at_mut(body.len() - TAG);
-                tag.copy_from_slice(&self.seal(nonce, front, body)?);
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let made = key.seal_in_place_separate_tag(nonce, Aad::from(front), body).ok()?;
+                tag.copy_from_slice(made.as_ref());
                 Some(())
             }
         }
@@ -126,9 +111,8 @@ mod tests {
         for len in [0, 1, 16, 100, 8972, 65_536] {
             let plain: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             let sealed = keys.each_ref().map(|key| {
-                let mut bytes = plain.clone();
-                let tag = key.seal([4; NONCE], b"front", &mut bytes).unwrap();
-                bytes.extend(tag);
+                let mut bytes = vec![0; len + TAG];
+                key.seal([4; NONCE], b"front", &mut bytes, &plain).unwrap();
                 bytes
             });
             assert_eq!(sealed[0], sealed[1]);
@@ -137,7 +121,7 @@ mod tests {
                 for head in [0, len.min(1), len / 2, len.min(24), len] {
                     let mut bytes = vec![0xee; len + TAG];
                     bytes[..head].copy_from_slice(&plain[..head]);
-                    key.seal_from([4; NONCE], b"front", &mut bytes, &plain[head..]).unwrap();
+                    key.seal([4; NONCE], b"front", &mut bytes, &plain[head..]).unwrap();
                     assert_eq!(bytes, sealed[0], "{head} of {len}");
                 }
             }

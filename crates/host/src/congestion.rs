@@ -133,10 +133,11 @@ pub fn ensure(name: &str) -> Result<Option<Loaded>, CongestionError> {
     }
 }
 
-/// Whether `name` is one of ours that is not there, and that could be loaded: that takes tens of milliseconds.
+/// Whether `name` is one of ours that is not there, and that could be loaded, unless the kernel has a module of that name: either takes
+/// tens of milliseconds.
 #[must_use]
 pub fn is_to_be_loaded(name: &str) -> bool {
-    program(name).is_some() && !is_available(name) && could_load(name).is_ok()
+    could_load(name).is_ok() && !is_available(name)
 }
 
 /// What `ensure` would do with `name`, without doing it: why it could not load ours, where that is known.

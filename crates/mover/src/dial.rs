@@ -22,6 +22,7 @@ use farlink_host::socket;
 use farlink_wire::message::{Message, Preamble, Streams, Token};
 use farlink_wire::quantity::Nanos;
 
+use crate::automatic;
 use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
 use crate::secure::Trust;
@@ -169,16 +170,18 @@ impl Dial {
         let control = Opening::start(self.socket_to(at, stop).map_err(failed)?, at, CONTROL, &poller)?;
         let mut data = Vec::new();
         let mut loaded = None;
-        // Meanwhile the first round trip passes. What is not allowed is said before.
-        let later = tuning::is_to_be_loaded(self.role, &self.tuning);
+        let began = monotonic();
+        let is_tcp = control.channel.tcp().is_some();
+        let later = is_tcp && tuning::is_to_be_loaded(self.role, &self.tuning);
         for key in 0..self.tuning.streams.get() {
             let loaded = if later { None } else { Some(&mut loaded) };
             data.push(self.start(at, key.into(), (&poller, stop), loaded)?);
         }
+        // Meanwhile the first round trip passes. What is not allowed was said before.
         if later {
             loaded = tuning::load(self.role, &self.tuning).map_err(DialError::tune)?;
         }
-        Dialling::new((self, at, stop), poller, control, data, loaded).run(first, until)
+        Dialling::new((self, at, stop), poller, control, data, (began, loaded)).run(first, until)
     }
 
     /// Starts to connect for data; a congestion control that was asked for by name is chosen when the connection stands, where there is no
@@ -196,7 +199,11 @@ impl Dial {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
             let tuned = match loaded {
                 Some(loaded) => tune(stream, self.role, &self.tuning, Origin::Fresh, loaded),
-                None => arrange(stream, self.role, &self.tuning, Origin::Fresh),
+                None => {
+                    // One that began with BBR would be paced for good.
+                    automatic::begin(stream);
+                    arrange(stream, self.role, &self.tuning, Origin::Fresh)
+                }
             };
             tuned.map_err(DialError::tune)?;
         }

@@ -162,7 +162,7 @@ pub(crate) fn insist(stream: &TcpStream, role: Role, wanted: &Tuning) -> Result<
     let has = socket::congestion(stream).map_err(TuneError::Option)?;
     match &wanted.congestion {
         Some(name) if name.as_str() != has => match choose(stream, role, wanted, &mut None) {
-            // It was allowed before: the route has its own locked.
+            // It was chosen before, or this process may load it: the route has its own locked.
             Err(TuneError::Congestion(CongestionError::Forbidden { name: asked })) => {
                 Err(TuneError::OtherCongestion { asked, granted: has })
             }

@@ -6,6 +6,7 @@ use farlink_flow::digest::Subtrees;
 #[derive(Debug)]
 pub(super) struct Hashed {
     subtrees: Subtrees,
+    size: u64,
     /// What came last, in order, and where it belongs.
     waiting: Vec<u8>,
     waiting_at: u64,
@@ -14,15 +15,13 @@ pub(super) struct Hashed {
 impl Hashed {
     /// Of a product of `size` bytes, of which nothing came.
     pub(super) const fn new(size: u64) -> Self {
-        Self { subtrees: Subtrees::new(size), waiting: Vec::new(), waiting_at: 0 }
+        Self { subtrees: Subtrees::new(size), size, waiting: Vec::new(), waiting_at: 0 }
     }
 
     /// Takes bytes that had not come before.
     pub(super) fn add(&mut self, at: u64, bytes: &[u8]) {
         if self.end() != at {
-            self.flush();
-            // Nothing that follows may come for long: thousands may be unfinished at a time.
-            self.waiting = Vec::new();
+            self.put_away();
             self.waiting_at = at;
         }
         let mut rest = bytes;
@@ -35,6 +34,15 @@ impl Hashed {
             }
             rest = behind;
         }
+        if self.end() == self.size {
+            self.put_away();
+        }
+    }
+
+    /// Hashes what waits, where nothing that follows may come for long: thousands may be unfinished at a time.
+    fn put_away(&mut self) {
+        self.flush();
+        self.waiting = Vec::new();
     }
 
     /// Hashes what waits.
@@ -56,3 +64,22 @@ impl Hashed {
 
 /// Bytes that are hashed at once: what comes in order is in the processor's cache still.
 const UNIT: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_waits_for_what_was_lost_keeps_no_room_for_what_came() {
+        let (content, packet) = (vec![7; 300_000], 8916);
+        let mut hashed = Hashed::new(content.len() as u64);
+        for (index, bytes) in content.chunks(packet).enumerate().filter(|(index, _)| *index != 3) {
+            hashed.add((index * packet) as u64, bytes);
+        }
+        assert_eq!(hashed.waiting.capacity(), 0);
+        assert_eq!(hashed.subtrees().digest(), None);
+        hashed.add(3 * packet as u64, &content[3 * packet..4 * packet]);
+        hashed.flush();
+        assert_eq!(hashed.subtrees().digest(), Some(farlink_flow::digest::whole(&content)));
+    }
+}

@@ -122,6 +122,7 @@ mod tests {
             at: SocketAddr::from(([10, 0, 0, 2], 40_000)),
             first: 0,
             report,
+            rtt: farlink_wire::quantity::Nanos::ZERO,
             products: 4,
             failed: 0,
             repaired: 1_000,

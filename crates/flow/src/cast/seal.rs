@@ -52,11 +52,11 @@ impl Sealer {
         let nonce = nonce(clear.number);
         let sealed = if self.cipher.encrypts {
             let (aad, body) = packet.split_at_mut(Clear::LEN);
-            self.cipher.key.seal_from(nonce, aad, body, payload)
+            self.cipher.key.seal(nonce, aad, body, payload)
         } else {
             let (body, tag) = packet.split_at_mut(packet.len() - TAG);
             body[FRONT..].copy_from_slice(payload);
-            self.cipher.key.seal_from(nonce, body, tag, &[])
+            self.cipher.key.seal(nonce, body, tag, &[])
         };
         sealed.ok_or(SealError::Exhausted)
     }

@@ -15,7 +15,7 @@ use super::whole;
 #[derive(Debug)]
 pub struct Subtrees {
     size: u64,
-    /// By their first byte: none has its sibling beside it.
+    /// By their first byte: none has a sibling of its span beside it, but for the root's children.
     there: BTreeMap<u64, Subtree>,
     /// By their first byte.
     begun: BTreeMap<u64, Begun>,

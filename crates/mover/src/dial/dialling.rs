@@ -32,28 +32,17 @@ pub(super) struct Dialling<'a> {
 }
 
 impl<'a> Dialling<'a> {
-    /// With the control connection and the first data connections of `dial`, which have begun to connect `at` the far end, until `stop` is
-    /// raised.
+    /// With the control connection and the first data connections of `dial`, which began to connect `at` the far end at that time, until
+    /// `stop` is raised.
     pub(super) fn new(
         (dial, at, stop): (&'a Dial, &'a Place, &'a Wake),
         poller: Poller,
         control: Opening,
         data: Vec<Opening>,
-        loaded: Option<Loaded>,
+        (began, loaded): (Nanos, Option<Loaded>),
     ) -> Self {
         let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
-        Self {
-            dial,
-            at,
-            stop,
-            poller,
-            data,
-            talk,
-            loaded,
-            path: dial.path,
-            began: monotonic(),
-            is_enough: false,
-        }
+        Self { dial, at, stop, poller, data, talk, loaded, path: dial.path, began, is_enough: false }
     }
 
     /// Waits until everything stands; `None` where it was stopped first.
