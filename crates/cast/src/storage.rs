@@ -166,10 +166,7 @@ impl Storage {
     /// Everything came: gives the product its name, if it has this digest; says whether it has.
     pub(crate) fn finish(&self, item: &mut Item, digest: Digest) -> Result<bool, TargetError> {
         match (&mut item.content, self) {
-            (Content::Hashed(hashed), _) => {
-                hashed.flush();
-                Ok(hashed.subtrees().digest() == Some(digest))
-            }
+            (Content::Hashed(hashed), _) => Ok(hashed.digest() == Some(digest)),
             (Content::Small(content), Self::Beneath(target, _, writing)) => {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);

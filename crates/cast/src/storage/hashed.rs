@@ -1,6 +1,7 @@
 //! A product that goes nowhere: hashed as it comes, to say whether it came right.
 
 use farlink_flow::digest::Subtrees;
+use farlink_wire::entry::Digest;
 
 /// What is hashed. Bytes are gathered before, as a packet's alone take several times as long.
 #[derive(Debug)]
@@ -46,15 +47,16 @@ impl Hashed {
     }
 
     /// Hashes what waits.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         self.subtrees.take(self.waiting_at, &self.waiting);
         self.waiting_at = self.end();
         self.waiting.clear();
     }
 
-    /// What has come, once that is everything.
-    pub(super) const fn subtrees(&self) -> &Subtrees {
-        &self.subtrees
+    /// The digest of what has come, once that is everything.
+    pub(super) fn digest(&mut self) -> Option<Digest> {
+        self.flush();
+        self.subtrees.digest()
     }
 
     const fn end(&self) -> u64 {
@@ -77,9 +79,8 @@ mod tests {
             hashed.add((index * packet) as u64, bytes);
         }
         assert_eq!(hashed.waiting.capacity(), 0);
-        assert_eq!(hashed.subtrees().digest(), None);
+        assert_eq!(hashed.digest(), None);
         hashed.add(3 * packet as u64, &content[3 * packet..4 * packet]);
-        hashed.flush();
-        assert_eq!(hashed.subtrees().digest(), Some(farlink_flow::digest::whole(&content)));
+        assert_eq!(hashed.digest(), Some(farlink_flow::digest::whole(&content)));
     }
 }

@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn however_large_a_file_is_its_last_byte_takes_a_leaf() {
+        for size in [1, LEAF + 1, 1 << 33, (1 << 33) + 1, 1 << 40, (1 << 47) - 1] {
+            let mut subtrees = Subtrees::new(size);
+            subtrees.take(size - 1, &[7]);
+            assert_eq!(subtrees.there.len() + subtrees.begun.len(), 1);
+            assert_eq!(subtrees.digest(), (size == 1).then(|| whole(&[7])), "{size}");
+        }
+    }
+
+    #[test]
     fn what_comes_in_order_takes_no_room_and_what_is_missing_little() {
         let size = 1 << 24;
         let content = content(size);
