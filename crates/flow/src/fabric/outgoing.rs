@@ -2,6 +2,8 @@
 
 mod counts;
 mod guard;
+mod losses;
+mod repair;
 mod silence;
 
 use core::net::SocketAddr;
@@ -13,6 +15,7 @@ use farlink_wire::quantity::Nanos;
 
 pub use self::counts::Counts;
 use self::guard::Guard;
+use self::repair::Repair;
 use super::congestion::MOST_WINDOW;
 use super::operation::{EndpointId, HostId, PeerId};
 use super::parity::{FRONT, Piece};
@@ -66,6 +69,10 @@ pub struct Outgoing {
     guarded: Vec<u32>,
     guard: Guard,
     highest: Option<u64>,
+    /// When the first of those that were overtaken is lost, where it has not arrived.
+    late_at: Option<Nanos>,
+    /// How long a repair is waited for.
+    repair: Repair,
     /// How many acknowledgements there were, by the number of the last: an earlier one tells nothing of now.
     answers: u64,
     /// How often nothing was heard in time, in a row.
@@ -125,6 +132,8 @@ impl Outgoing {
             guarded: Vec::new(),
             guard: Guard::default(),
             highest: None,
+            late_at: None,
+            repair: Repair::default(),
             answers: 0,
             unheard: 0,
             last_sent: now,
@@ -174,6 +183,7 @@ impl Outgoing {
     /// Takes a piece.
     pub fn push(&mut self, now: Nanos, piece: impl Into<Arc<Piece>>, path: &Path) {
         let piece = piece.into();
+        self.repair.on_said(now, path);
         if !self.owes() {
             (self.last_heard, self.unheard) = (now, 0);
         }
@@ -190,9 +200,10 @@ impl Outgoing {
 
     /// Ends a group of pieces: its parity follows.
     pub fn flush(&mut self, path: &Path) {
+        self.repair.on_silent();
         let Some(group) = self.guard.begun() else { return };
         let pieces = (self.pieces.len() - self.place(group)) as u16;
-        self.guard.end(pieces, path.parity(pieces));
+        self.guard.end(pieces, path.parity(pieces, self.repair.wait(path)));
     }
 
     /// The place of a piece among those that are kept. Those of a group whose parity is to be made are all there.
@@ -270,24 +281,6 @@ impl Outgoing {
         let pieces = self.pieces.range(first..first + usize::from(group.pieces));
         self.counts.parities += self.guard.make(group, pieces.map(|held| &*held.piece)) as u64;
         self.guard.next()
-    }
-
-    /// What was lost goes again, where no parity on its way may bring it back.
-    fn find_unguarded(&mut self) {
-        let mut guarded = std::mem::take(&mut self.guarded);
-        guarded.retain(|number| {
-            let Some(held) = self.held(*number).filter(|held| !held.settled) else { return false };
-            let comes = held.parity.is_some_and(|last| self.highest < Some(last) && self.flies(last));
-            let to_come = self.guard.has_parity_of(held.group);
-            if !comes && !to_come {
-                self.again.push_back(*number);
-            }
-            comes || to_come
-        });
-        self.guarded = guarded;
-        let mut again = std::mem::take(&mut self.again);
-        again.retain(|number| self.held(*number).is_some_and(|held| !held.settled));
-        self.again = again;
     }
 
     fn emit_piece(
@@ -416,41 +409,9 @@ impl Outgoing {
         if arrived <= self.pieces.len() {
             self.pieces.iter_mut().take(arrived).for_each(|held| held.settled = true);
         }
-        self.find_lost(path);
+        self.find_lost(now, path);
         self.find_unguarded();
         self.forget_settled();
-    }
-
-    /// What was sent before others that arrived is lost (RFC 9002, 6.1.1).
-    fn find_lost(&mut self, path: &mut Path) {
-        let Some(highest) = self.highest else { return };
-        let until = (highest + 1).saturating_sub(REORDERED).saturating_sub(self.first_flight) as usize;
-        for index in 0..until.min(self.flights.len()) {
-            if let Some(bytes) = self.give_up(index) {
-                path.on_lost(bytes);
-                self.counts.lost += 1;
-            }
-        }
-    }
-
-    /// A datagram is not waited for any more: its bytes, where it was.
-    fn give_up(&mut self, index: usize) -> Option<u32> {
-        let flight = &mut self.flights[index];
-        if !std::mem::take(&mut flight.flies) {
-            return None;
-        }
-        let (what, bytes) = (flight.what, flight.bytes);
-        let number = self.first_flight + index as u64;
-        match what {
-            What::Piece(piece)
-                if self.held(piece).is_some_and(|held| !held.settled && held.flight == Some(number)) =>
-            {
-                self.guarded.push(piece);
-            }
-            What::Connect if self.full && !self.open => self.asks = true,
-            _ => {}
-        }
-        Some(bytes)
     }
 
     fn forget_settled(&mut self) {
@@ -474,14 +435,20 @@ impl Outgoing {
     /// When [`on_time`](Self::on_time) has something to do.
     #[must_use]
     pub fn deadline(&self, path: &Path) -> Option<Nanos> {
+        [self.late_at, self.asks_at(path)].into_iter().flatten().min()
+    }
+
+    /// When it asks about what was not answered.
+    fn asks_at(&self, path: &Path) -> Option<Nanos> {
         // While nothing is known of the path, whoever cannot be heard is asked often enough to be heard after a cut.
         let most = path.patience() + if path.rtt().is_some() { MOST_DOUBLED } else { 0 };
         self.owes().then(|| self.last_sent.after(Nanos(path.timeout().0 << self.unheard.min(most))))
     }
 
-    /// Time passed: what was not answered in time is asked about.
+    /// Time passed: what was overtaken is lost, and what was not answered in time is asked about.
     pub fn on_time(&mut self, now: Nanos, path: &mut Path) {
-        if self.deadline(path).is_none_or(|deadline| deadline > now) {
+        self.find_late(now, path);
+        if self.asks_at(path).is_none_or(|at| at > now) {
             return;
         }
         self.unheard += 1;
@@ -519,21 +486,6 @@ impl Outgoing {
     #[must_use]
     pub fn is_silent(&self, path: &Path) -> bool {
         self.unheard > path.patience()
-    }
-
-    /// Nothing is waited for any more. Where pieces are missing nobody knows whether anything was lost, for the other end may be late, or the
-    /// path cut; what follows the last piece was lost as any other.
-    fn give_all_up(&mut self, path: &mut Path) {
-        let (answered, missing) = (self.highest, self.owes_pieces());
-        for index in 0..self.flights.len() {
-            let Some(bytes) = self.give_up(index) else { continue };
-            if missing && answered < Some(self.first_flight + index as u64) {
-                path.on_forgotten(bytes);
-            } else {
-                path.on_lost(bytes);
-                self.counts.lost += 1;
-            }
-        }
     }
 
     /// Takes its datagrams out of the path's account, before it is dropped.

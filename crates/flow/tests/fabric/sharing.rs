@@ -42,8 +42,11 @@ fn rates(conditions: Conditions, settings: [Settings; 2], from: u64, until: u64)
 #[test]
 fn two_that_seek_share_a_link_and_use_it() {
     let sought = Settings { rate: None, ..settings(Kind::Rc) };
-    for (rtt_us, loss) in [(2_000, 0.0), (20_000, 0.0), (91_600, 0.0), (2_000, 0.01), (20_000, 0.05)] {
-        let [first, second] = rates(shared(rtt_us, loss), [sought.clone(), sought.clone()], 14, 22);
+    let paths =
+        [(2_000, 0.0, 14), (20_000, 0.0, 14), (91_600, 0.0, 22), (2_000, 0.01, 14), (20_000, 0.05, 14)];
+    // Over a long path the first keeps more than its half for some twenty seconds, by chance much more.
+    for (rtt_us, loss, from) in paths {
+        let [first, second] = rates(shared(rtt_us, loss), [sought.clone(), sought.clone()], from, from + 8);
         let (least, sum) = (first.min(second), first + second);
         assert!(least > 0.35 * sum, "{rtt_us} us, {loss}: {first} and {second}");
         assert!(sum > 0.8 * SHARED as f64, "{rtt_us} us, {loss}: {first} and {second}");

@@ -239,3 +239,57 @@ fn however_many_holes_there_are_what_came_is_not_taken_for_lost() {
     let counted = pair.outgoing.counts().lost;
     assert!(counted > 160 && counted <= lost.len() as u64, "{counted} of {}", lost.len());
 }
+
+/// One whose path has lost nothing for long, and takes a millisecond: no parity is sent.
+fn without_loss() -> Pair {
+    let mut pair = Pair::new();
+    for _ in 0..700 {
+        let sent = pair.group(1);
+        pair.arrive(&sent);
+    }
+    assert!(pair.outgoing.is_drained() && pair.group(0).is_empty());
+    pair
+}
+
+#[test]
+fn what_the_next_message_overtook_goes_again_when_that_is_answered() {
+    let mut pair = without_loss();
+    let lost = pair.group(1);
+    pair.now = pair.now.after(Nanos(500_000));
+    let next = pair.group(1);
+    assert_eq!((lost.len(), next.len()), (1, 1));
+    let counts = pair.outgoing.counts();
+    pair.arrive(&next);
+    let again = pair.sent();
+    assert_eq!(again.len(), 1, "nobody waits for the time after which it would be asked about");
+    pair.arrive(&again);
+    assert!(pair.outgoing.is_drained() && pair.came.len() == 702);
+    let Counts { lost, retransmits, timeouts, .. } = pair.outgoing.counts();
+    assert_eq!((lost, retransmits, timeouts), (counts.lost + 1, counts.retransmits + 1, counts.timeouts));
+}
+
+#[test]
+fn what_was_overtaken_has_a_quarter_of_a_round_trip_to_arrive_all_the_same() {
+    for arrives in [true, false] {
+        let mut pair = without_loss();
+        let began = pair.now;
+        let late = pair.group(1);
+        pair.now = pair.now.after(Nanos(100_000));
+        let next = pair.group(1);
+        let lost = pair.outgoing.counts().lost;
+        pair.arrive(&next);
+        assert!(!pair.outgoing.wants_to_send());
+        let due = pair.outgoing.deadline(&pair.path).unwrap();
+        let waited = due.since(began);
+        assert!((1_240_000..1_260_000).contains(&waited.0), "{waited}");
+        if arrives {
+            pair.take(&late[0]);
+            pair.arrive(&[]);
+        }
+        pair.outgoing.on_time(due, &mut pair.path);
+        assert_eq!(
+            (pair.outgoing.counts().lost - lost, pair.sent().len()),
+            if arrives { (0, 0) } else { (1, 1) }
+        );
+    }
+}
