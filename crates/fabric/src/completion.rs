@@ -52,6 +52,8 @@ impl Completion {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: Mutex<VecDeque<Completion>>,
+    /// Whether the last who read took all that there was, of more that it had room for.
+    emptied: AtomicBool,
     /// Whoever waits is to wait no longer.
     interrupted: AtomicBool,
     pub(crate) drivers: Drivers,
@@ -86,8 +88,16 @@ impl Queue {
             waiting.pop_front();
             count += 1;
         }
+        let emptied = count > 0 && count < most && waiting.is_empty();
+        self.emptied.store(emptied, Ordering::Relaxed);
         // Nothing is never a number: Open MPI ends the process that is told of 0 completions.
         if count == 0 { Err(Code::AGAIN) } else { Ok(count) }
+    }
+
+    /// Whether whoever reads has just taken all that there was, and nothing came since; true once. Open MPI reads until there is nothing, and
+    /// only then goes on with what it was told: to look at the network meanwhile would keep it from that.
+    pub(crate) fn was_emptied(&self) -> Result<bool, Code> {
+        Ok(self.emptied.swap(false, Ordering::Relaxed) && lock(&self.waiting)?.is_empty())
     }
 
     /// Takes the one that failed, where that comes first.
@@ -138,6 +148,26 @@ mod tests {
         assert_eq!(queue.read(9, |_, it| read.push(it.context.0.addr())), Ok(1));
         assert_eq!(read, [1, 2, 4]);
         assert_eq!(queue.read(0, |_, _| ()), Err(Code::AGAIN));
+    }
+
+    #[test]
+    fn who_has_taken_all_that_there_was_is_told_so_once() {
+        let queue = Queue::default();
+        let read = |pushed: usize, most| {
+            (0..pushed).for_each(|at| queue.push(completion(at)));
+            let _ = queue.read(most, |_, _| ());
+            (queue.was_emptied().unwrap(), queue.was_emptied().unwrap())
+        };
+        assert_eq!(
+            [read(2, 3), read(2, 2), read(0, 9), read(3, 2)],
+            [(true, false), (false, false), (false, false), (false, false)]
+        );
+        // What is left, and what comes since, is read at once.
+        assert_eq!(read(0, 9), (true, false));
+        queue.push(completion(1));
+        assert_eq!(queue.read(9, |_, _| ()), Ok(1));
+        queue.push(completion(2));
+        assert_eq!(queue.was_emptied(), Ok(false));
     }
 
     #[test]

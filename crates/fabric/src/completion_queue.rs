@@ -79,6 +79,18 @@ impl CompletionQueue {
         })
     }
 
+    /// As [`read`](Self::read), but for who reads on behind all that there was: without a look at the network.
+    ///
+    /// # Safety
+    /// As [`read`](Self::read).
+    unsafe fn read_on(&self, into: *mut c_void, count: usize, from: *mut fi_addr_t) -> Result<usize, Code> {
+        if self.queue.was_emptied()? {
+            return Err(Code::AGAIN);
+        }
+        // SAFETY: as the caller says.
+        unsafe { self.read(into, count, from) }
+    }
+
     /// Waits until there are some.
     ///
     /// # Safety
@@ -165,7 +177,7 @@ unsafe extern "C" fn read(queue: *mut fid_cq, into: *mut c_void, count: usize) -
         // SAFETY: what the application opened and did not close.
         let queue = unsafe { CompletionQueue::of(queue) }?;
         // SAFETY: the application has room for `count`.
-        unsafe { queue.read(into, count, ptr::null_mut()) }
+        unsafe { queue.read_on(into, count, ptr::null_mut()) }
     })
 }
 
@@ -179,7 +191,7 @@ unsafe extern "C" fn read_from(
         // SAFETY: what the application opened and did not close.
         let queue = unsafe { CompletionQueue::of(queue) }?;
         // SAFETY: the application has room for `count`.
-        unsafe { queue.read(into, count, from) }
+        unsafe { queue.read_on(into, count, from) }
     })
 }
 
