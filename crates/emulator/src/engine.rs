@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 
-use farlink_host::readiness::Wake;
+use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::scheduling::{self, Scheduling};
 use farlink_host::tun::Tun;
-use farlink_host::{clock, precise, process};
+use farlink_host::{clock, process};
 use farlink_link::{Conditions, Counters, Delivery, Link, Segments};
 use farlink_wire::ip::IpHeader;
 use farlink_wire::quantity::Nanos;
@@ -161,31 +161,47 @@ impl Engine {
     pub(crate) fn run(mut self, granted: Sender<Scheduling>) -> io::Result<()> {
         let _ = granted.send(scheduling::urgent());
         drop(granted);
-        let mut ready = vec![true; 1 + self.inputs.len()];
+        let mut poller = Poller::new()?;
+        poller.add(&self.wake, WAKE, Interest::Read)?;
+        for (input, (_, tun)) in self.inputs.iter().enumerate() {
+            poller.add(tun.as_fd(), input as u64, Interest::Read)?;
+        }
+        // Inputs that may have more, by their places.
+        let mut ready: Vec<u64> = (0..self.inputs.len() as u64).collect();
         loop {
             self.deliver();
-            for input in 0..self.inputs.len() {
-                let mut reads = 0;
-                while ready[1 + input] && reads < READS {
-                    ready[1 + input] = self.read(input)?;
-                    reads += 1;
-                }
-            }
-            if ready[1..].contains(&true) {
+            let mut read = Ok(());
+            ready.retain(|input| {
+                read.is_ok()
+                    && self.read_some(*input as usize).unwrap_or_else(|error| {
+                        read = Err(error);
+                        false
+                    })
+            });
+            read?;
+            if !ready.is_empty() {
                 continue;
             }
             let due = self.links.iter().filter_map(|driven| driven.link.deadline()).min();
             let now = clock::monotonic();
             let wait = self.sleep.before(now, due);
-            let tuns = self.inputs.iter().map(|(_, tun)| tun.as_fd());
-            let descriptors: Vec<_> = std::iter::once(self.wake.as_fd()).chain(tuns).collect();
-            precise::wait_readable(&descriptors, wait, &mut ready)?;
-            self.sleep.after(clock::monotonic(), ready.contains(&true));
-            if ready.first() == Some(&true) && !self.obey() {
+            poller.wait_precisely(wait, &mut ready)?;
+            self.sleep.after(clock::monotonic(), !ready.is_empty());
+            if ready.contains(&WAKE) && !self.obey() {
                 return Ok(());
             }
-            ready.resize(1 + self.inputs.len(), false);
+            ready.retain(|key| *key != WAKE);
         }
+    }
+
+    /// Takes a few packets of an input: whether there may be more.
+    fn read_some(&mut self, input: usize) -> io::Result<bool> {
+        for _ in 0..READS {
+            if !self.read(input)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Does what was asked; `false` once nobody can ask any more.
@@ -280,10 +296,12 @@ impl Engine {
 
     /// Hands over what has arrived.
     fn deliver(&mut self) {
+        // To look at a link takes less than to look at the clock, and of a star there are many.
+        let mut now = clock::monotonic();
         for index in 0..self.links.len() {
             let mut handed = 0;
             while handed < DELIVERIES
-                && let Some(delivery) = self.links[index].link.poll(clock::monotonic())
+                && let Some(delivery) = self.links[index].link.poll(now)
             {
                 handed += 1;
                 if index < self.inputs.len() && self.is_star() {
@@ -291,6 +309,7 @@ impl Engine {
                 } else {
                     self.write(index, &delivery);
                 }
+                now = clock::monotonic();
             }
         }
     }
@@ -389,6 +408,9 @@ const READS: usize = 4;
 
 /// Deliveries of one link before the inputs have their turn, for the same reason.
 const DELIVERIES: usize = 8;
+
+/// The key by which the wake is waited for, beside the places of inputs.
+const WAKE: u64 = u64::MAX;
 
 /// 2^64 divided by the golden ratio: multiples of it lie far from each other (Knuth, 6.4).
 const SEED_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;

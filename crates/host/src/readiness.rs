@@ -11,6 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::clock::monotonic;
+use crate::precise::{self, wait_readable};
 
 /// What to be told of a descriptor. Its end and its errors are told as readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,27 @@ impl Poller {
         let millis = u16::try_from(time.0.div_ceil(1_000_000)).unwrap_or(u16::MAX);
         let count = match self.epoll.wait(&mut self.events, EpollTimeout::from(millis)) {
             Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        ready.extend(self.events[..count].iter().map(EpollEvent::data));
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait), to the nanosecond that the kernel's timers keep; `None` is for as long as it takes. What it costs does not
+    /// grow with the descriptors, as that of [`wait_readable`] does.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait_precisely(&mut self, time: Option<Nanos>, ready: &mut Vec<u64>) -> io::Result<()> {
+        ready.clear();
+        let count = match precise::wait_epoll(&self.epoll.0, time, &mut self.events) {
+            Err(Errno::EINTR) => 0,
+            // A kernel that does not know it (before 5.11).
+            Err(Errno::ENOSYS) => {
+                let mut any = Vec::new();
+                wait_readable(&[self.as_fd()], time, &mut any)?;
+                return if any.contains(&true) { self.wait(Nanos::ZERO, ready) } else { Ok(()) };
+            }
             other => other?,
         };
         ready.extend(self.events[..count].iter().map(EpollEvent::data));
