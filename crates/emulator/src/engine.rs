@@ -170,15 +170,14 @@ impl Engine {
         let mut ready: Vec<u64> = (0..self.inputs.len() as u64).collect();
         loop {
             self.deliver();
-            let mut read = Ok(());
-            ready.retain(|input| {
-                read.is_ok()
-                    && self.read_some(*input as usize).unwrap_or_else(|error| {
-                        read = Err(error);
-                        false
-                    })
-            });
-            read?;
+            let mut at = 0;
+            while let Some(&input) = ready.get(at) {
+                if self.read_some(input as usize)? {
+                    at += 1;
+                } else {
+                    ready.remove(at);
+                }
+            }
             if !ready.is_empty() {
                 continue;
             }
