@@ -5,10 +5,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Duration;
 
 use farlink_host::beneath::Directory;
 use farlink_host::process;
@@ -58,12 +56,13 @@ impl Allowed {
     }
 }
 
-/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`. What of it is not foreseen is
-/// taken of `budget`. Returns the bytes that arrived or left.
+/// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`, until `dismiss` has no more
+/// come. What of it is not foreseen is taken of `budget`. Returns the bytes that arrived or left.
 pub(crate) fn serve(
     control: &mut Control,
     request: &Request,
     streams: impl Arrivals,
+    dismiss: impl FnOnce(),
     allowed: &Allowed,
     budget: &Budget,
     stops: &[&Wake],
@@ -85,15 +84,14 @@ pub(crate) fn serve(
         Way::Reverse => sending_end(request, allowed, seal, (&wake, control), budget)?,
     };
     control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
-    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (end, over) = (&end, &over);
+        let end = &end;
         // Those that broke may not be known to have when others come in their place.
         let most = 2 * usize::from(request.streams.get());
-        scope.spawn(move || join(end, streams, most, over));
+        scope.spawn(move || join(end, streams, most));
         let mut party = Server { end };
         let talked = talk(control, end, &wake, stops, request.patience.get(), &mut party, VecDeque::new());
-        over.store(true, Ordering::Release);
+        dismiss();
         end.abort();
         end.wait();
         talked.map(|talk| talk.finished.map_or(0, |finished| finished.bytes))
@@ -101,18 +99,17 @@ pub(crate) fn serve(
 }
 
 /// Hands the connections that come to `end`, no more than `most` at a time.
-fn join(end: &End, mut streams: impl Arrivals, most: usize, over: &AtomicBool) {
+fn join(end: &End, mut streams: impl Arrivals, most: usize) {
     let mut seen = HashSet::new();
-    while !over.load(Ordering::Acquire) {
-        match streams.next(Duration::from_millis(50)) {
+    loop {
+        match streams.next() {
             // A number that was used would let frames that were sent on it be sent again; and each connection has a thread.
-            Ok(Some((number, _)))
+            Ok((number, _))
                 if seen.len() >= MOST_STREAMS || end.streams() >= most || !seen.insert(number) => {}
-            Ok(Some((number, channel))) => {
+            Ok((number, channel)) => {
                 // One that broke meanwhile, or that there is no thread for: the client finds it closed, and opens another.
                 let _ = end.join(number, channel);
             }
-            Ok(None) => {}
             Err(Gone::Over) => return,
             Err(Gone::Untuned(source)) => {
                 // The client would only open another.
@@ -131,8 +128,8 @@ fn open(path: &[u8]) -> Result<Arc<Directory>, CopyError> {
 
 /// Data connections of one session, as they come.
 pub(crate) trait Arrivals: Send {
-    /// The next, waited for no longer than `time`.
-    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone>;
+    /// The next, waited for as long as there may be one.
+    fn next(&mut self) -> Result<(u32, Channel), Gone>;
 }
 
 /// Why no more come.
@@ -145,12 +142,8 @@ pub(crate) enum Gone {
 }
 
 impl Arrivals for Receiver<(u32, Channel)> {
-    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone> {
-        match self.recv_timeout(time) {
-            Ok(arrived) => Ok(Some(arrived)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(Gone::Over),
-        }
+    fn next(&mut self) -> Result<(u32, Channel), Gone> {
+        self.recv().map_err(|_| Gone::Over)
     }
 }
 
@@ -295,6 +288,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::channel;
+    use std::time::Duration;
 
     use super::*;
 
@@ -345,7 +339,7 @@ mod tests {
             peers.push(near);
         }
         drop(streams);
-        join(&end, incoming, 2, &AtomicBool::new(false));
+        join(&end, incoming, 2);
         // And the last is one too many.
         for closed in [1, 3] {
             peers[closed].set_read_timeout(Some(Duration::from_secs(10))).unwrap();

@@ -39,14 +39,15 @@ struct Held {
 #[derive(Debug)]
 struct Expected {
     kind: Kind,
-    session: Sender<(u16, Channel)>,
+    /// Until it takes no more.
+    session: Option<Sender<(u16, Channel)>>,
 }
 
 impl Expected {
     /// Hands a connection over; one of another kind is dropped, and one that comes after the session's end.
     fn hand_over(&self, stream: u16, channel: Channel) {
-        if self.kind.is_of(&channel) {
-            let _ = self.session.send((stream, channel));
+        if let Some(session) = self.session.as_ref().filter(|_| self.kind.is_of(&channel)) {
+            let _ = session.send((stream, channel));
         }
     }
 }
@@ -119,7 +120,7 @@ impl Lobby {
     /// A session claims the connections of `token` that are of its `kind`, those to come included; `None` where another has.
     pub(super) fn expect(self: &Arc<Self>, token: Token, kind: Kind) -> Option<Claim> {
         let (session, streams) = channel();
-        let expected = Expected { kind, session };
+        let expected = Expected { kind, session: Some(session) };
         let mut inner = self.inner();
         if inner.closed || inner.expected.contains_key(&token) {
             return None;
@@ -133,6 +134,13 @@ impl Lobby {
         }
         inner.expected.insert(token, expected);
         Some(Claim { token, streams, lobby: Arc::clone(self) })
+    }
+
+    /// No more of `token`'s are handed over: whoever waits for one waits no longer.
+    pub(super) fn dismiss(&self, token: Token) {
+        if let Some(expected) = self.inner().expected.get_mut(&token) {
+            expected.session = None;
+        }
     }
 
     /// The server ends: whoever waits here waits no longer.
@@ -203,7 +211,7 @@ pub(crate) enum Missing {
         /// Those that did.
         came: u16,
     },
-    /// The server ends.
+    /// The server ends, or the session was dismissed.
     Closed,
 }
 
@@ -285,6 +293,21 @@ mod tests {
         lobby.relieve(Bytes(10_000));
         let held: Vec<_> = lobby.inner().held.iter().map(|held| held.preamble.stream).collect();
         assert_eq!(held, [0]);
+    }
+
+    #[test]
+    fn who_is_dismissed_waits_no_longer_and_keeps_the_token_until_it_leaves() {
+        let lobby = Lobby::new(2);
+        let claim = lobby.expect(TOKEN, Kind::Clear).unwrap();
+        let waiting = std::thread::spawn(move || (claim.next(Nanos::MAX).unwrap_err(), claim));
+        lobby.dismiss(TOKEN);
+        let (missing, claim) = waiting.join().unwrap();
+        assert_eq!(missing, Missing::Closed);
+        arrive(&lobby, TOKEN, 0);
+        assert!(lobby.expect(TOKEN, Kind::Clear).is_none());
+        assert!(lobby.inner().held.is_empty());
+        drop(claim);
+        assert!(lobby.expect(TOKEN, Kind::Clear).is_some());
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use farlink_host::clock::monotonic;
 use farlink_host::congestion::Loaded;
@@ -150,7 +149,9 @@ impl House {
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let ports = self.circuits.clone();
         let streams = Claimed { claim, role, tuning: Tuning::from(request), ports, loaded: None };
-        let served = serve(control, request, streams, &allowed, &self.budget, &[&self.stop, &turn.stop]);
+        let dismiss = || self.lobby.dismiss(request.token);
+        let stops = [&self.stop, &turn.stop];
+        let served = serve(control, request, streams, dismiss, &allowed, &self.budget, &stops);
         if turn.stop.is_raised() {
             let taken = "this copy was begun again by another command, which goes on with it";
             return Err(SessionError::refused(taken));
@@ -267,19 +268,13 @@ struct Claimed {
 }
 
 impl Arrivals for Claimed {
-    fn next(&mut self, time: Duration) -> Result<Option<(u32, Channel)>, Gone> {
-        let until = monotonic().after(Nanos(time.as_nanos() as u64));
-        match self.claim.next(until) {
-            Ok((number, channel)) => {
-                if let Some(tcp) = channel.tcp() {
-                    let origin = Origin::of(tcp, &self.ports);
-                    tune(tcp, self.role, &self.tuning, origin, &mut self.loaded).map_err(Gone::Untuned)?;
-                }
-                Ok(Some((number.into(), channel)))
-            }
-            Err(Missing::Late { .. }) => Ok(None),
-            Err(Missing::Closed) => Err(Gone::Over),
+    fn next(&mut self) -> Result<(u32, Channel), Gone> {
+        let (number, channel) = self.claim.next(Nanos::MAX).map_err(|_| Gone::Over)?;
+        if let Some(tcp) = channel.tcp() {
+            let origin = Origin::of(tcp, &self.ports);
+            tune(tcp, self.role, &self.tuning, origin, &mut self.loaded).map_err(Gone::Untuned)?;
         }
+        Ok((number.into(), channel))
     }
 }
 
