@@ -16,16 +16,18 @@ use farlink_wire::quantity::Nanos;
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 
+use super::spans::Spans;
 use super::window::Counts;
 use crate::numbers::Numbers;
 
 mod asking;
 mod failed;
+mod gaps;
 mod item;
 mod writes;
 
-use asking::Gaps;
 use failed::Failed;
+use gaps::Gaps;
 use item::Item;
 pub use writes::{Write, Writes};
 
@@ -180,8 +182,8 @@ pub struct Receiver {
     /// How many products more may be begun, and those that were asked for and have not been.
     room: usize,
     asked_for: BTreeSet<u32>,
-    /// Runs of products that are still to be added to them.
-    gone: VecDeque<Range<u32>>,
+    /// Those that are still to be added to them.
+    gone: Spans,
     products: Option<u32>,
     events: VecDeque<Event>,
     unsaid: BTreeSet<u32>,
@@ -214,7 +216,7 @@ impl Receiver {
             catch_up: BTreeSet::new(),
             room: usize::MAX,
             asked_for: BTreeSet::new(),
-            gone: VecDeque::new(),
+            gone: Spans::default(),
             products: None,
             events: VecDeque::new(),
             unsaid: BTreeSet::new(),
@@ -289,8 +291,8 @@ impl Receiver {
     /// The sender holds these products no longer: they are asked for one last time.
     pub fn on_gone(&mut self, now: Nanos, runs: &[(u32, u32)]) {
         for (first, count) in runs {
-            let first = (*first).max(self.config.first);
-            self.gone.push_back(first..first.saturating_add(*count));
+            let end = u64::from(first.saturating_add(*count));
+            self.gone.insert((*first).max(self.config.first).into()..end);
         }
         self.scan(now);
     }
@@ -329,7 +331,7 @@ impl Receiver {
             self.store(product);
         } else if item.reset() {
             self.catch_up.insert(product);
-            self.gaps.replace(&BTreeSet::from([product]), now);
+            self.gaps.replace(product, now);
         } else {
             self.fail(product, Failure::Damaged);
         }
@@ -489,6 +491,7 @@ impl Receiver {
         match item.announced(self.config.payload) {
             None => {}
             Some(Ok(announcement)) => {
+                self.asked_for.remove(&data.product);
                 let content = data.shape.content();
                 self.events.push_back(Event::Announced { product: data.product, announcement, content });
             }
@@ -546,6 +549,8 @@ impl Receiver {
     fn settle(&mut self, product: u32) {
         self.kept_parity -= self.items.remove(&product).map_or(0, |item| item.kept_parity());
         self.catch_up.remove(&product);
+        self.asked_for.remove(&product);
+        self.gaps.forget(product);
         self.done.insert(product);
     }
 

@@ -1,6 +1,6 @@
 //! What a receiver asks for, and when.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use farlink_wire::cast::MOST_STREAM;
@@ -8,62 +8,10 @@ use farlink_wire::cast::control::{MOST_RANGES, Want};
 use farlink_wire::quantity::Nanos;
 use rand::RngExt;
 
+use super::gaps::Gap;
 use super::item::Item;
 use super::{LIKELY_RTT, Receiver};
 use crate::numbers::Numbers;
-
-/// Runs of packets in which something was missing when they were last looked at, by when they are to be looked at again.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Gaps {
-    /// When, product and first packet; then the packet behind the last, how often it was asked for, and when last.
-    due: BTreeMap<(Nanos, u32, u64), (u64, u32, Nanos)>,
-}
-
-impl Gaps {
-    /// When the first is to be looked at.
-    pub(super) fn due(&self) -> Option<Nanos> {
-        self.due.first_key_value().map(|((at, ..), _)| *at)
-    }
-
-    /// Whole products are looked at now, and their gaps no longer one by one.
-    pub(super) fn replace(&mut self, products: &BTreeSet<u32>, now: Nanos) {
-        self.due.retain(|(_, of, _), _| !products.contains(of));
-        products.iter().for_each(|product| self.insert(now, *product, 0..u64::MAX, 0));
-    }
-
-    /// All are looked at now, as if for the first time.
-    pub(super) fn all_due(&mut self, now: Nanos) {
-        let all = std::mem::take(&mut self.due);
-        all.into_iter().for_each(|((_, product, start), (end, ..))| self.insert(now, product, start..end, 0));
-    }
-
-    /// Those that were asked for before `asked` are looked at now: their answer has come, or will not.
-    fn answered(&mut self, now: Nanos, asked: Nanos) {
-        let late: Vec<_> = self
-            .due
-            .iter()
-            .filter(|((due, ..), (_, tries, at))| *due > now && *tries > 0 && *at < asked)
-            .map(|(key, value)| (*key, *value))
-            .collect();
-        for (key, value) in late {
-            self.due.remove(&key);
-            self.due.insert((now, key.1, key.2), value);
-        }
-    }
-
-    fn insert(&mut self, at: Nanos, product: u32, packets: Range<u64>, tries: u32) {
-        self.insert_asked(at, product, packets, tries, Nanos::ZERO);
-    }
-
-    fn insert_asked(&mut self, at: Nanos, product: u32, packets: Range<u64>, tries: u32, asked: Nanos) {
-        let end = self.due.entry((at, product, packets.start)).or_insert((packets.end, tries, asked));
-        end.0 = end.0.max(packets.end);
-    }
-
-    fn is_full(&self) -> bool {
-        self.due.len() >= MOST_GAPS
-    }
-}
 
 impl Receiver {
     /// Looks through what the first pass has passed for what did not come of it, as far as there is room to remember it.
@@ -87,23 +35,17 @@ impl Receiver {
                 if run.end < end && run.end < u64::MAX {
                     self.scanned = (product, run.end);
                 }
-                self.gaps.insert(at, product, run, 0);
+                self.gaps.insert(at, product, run);
             }
         }
-        let mut gone = BTreeSet::new();
-        while self.gaps.due.len() + gone.len() < MOST_GAPS
-            && let Some(run) = self.gone.front_mut()
+        // Those that have gaps already are found to be gone when these are due, however many there are.
+        while !self.gaps.is_full()
+            && let Some(run) = self.gone.pop(1)
         {
-            let Some(product) = run.next() else {
-                self.gone.pop_front();
-                continue;
-            };
+            let product = run.start as u32;
             if !self.done.contains(product) && self.catch_up.insert(product) {
-                gone.insert(product);
+                self.gaps.replace(product, now);
             }
-        }
-        if !gone.is_empty() {
-            self.gaps.replace(&gone, now);
         }
     }
 
@@ -112,38 +54,36 @@ impl Receiver {
         let mut asked: BTreeMap<(u32, bool), Vec<Range<u64>>> = BTreeMap::new();
         let mut room = MOST_RANGES;
         let mut later = Vec::new();
-        let (items, done) = (&self.items, &self.done);
-        self.asked_for.retain(|product| !is_begun(items, done, *product));
         while room > 0
-            && let Some(entry) = self.gaps.due.first_entry()
-            && entry.key().0 <= now
+            && let Some(gap) = self.gaps.take_due(now)
         {
-            let ((due, product, start), (end, tries, asked_at)) = entry.remove_entry();
+            let product = gap.product;
+            let is_gone = self.gone.remove(product.into()..u64::from(product) + 1) > 0;
+            let gap = if is_gone && self.catch_up.insert(product) { Gap { tries: 0, ..gap } } else { gap };
             if !self.may_ask(product) {
-                later.push((self.again_at(now, tries.max(FULL_TRIES)), product, start..end, tries, asked_at));
+                later.push(Gap { at: self.again_at(now, gap.tries.max(FULL_TRIES)), ..gap });
                 continue;
             }
-            let mut missing = self.missing(product, start..end, room);
+            let mut missing = self.missing(product, gap.packets.clone(), room);
             let Some(last) = missing.last().map(|run| run.end) else {
                 // Its parity makes up for all of it, once it is rebuilt; that may turn out not to be possible.
-                if self.lacks(product, start..end) {
-                    later.push((self.again_at(now, tries), product, start..end, tries, asked_at));
+                if self.lacks(product, gap.packets.clone()) {
+                    later.push(Gap { at: self.again_at(now, gap.tries), ..gap });
                 }
                 continue;
             };
+            let (start, end) = (gap.packets.start, gap.packets.end);
             if missing.len() == room && last < end {
-                self.gaps.insert_asked(due, product, last..end, tries, asked_at);
+                self.gaps.put(Gap { packets: last..end, ..gap });
             }
-            let again = self.again_at(now, tries);
-            // The whole of a product of which nothing is known stays so.
-            let end = if missing.len() == room { last } else { end };
-            later.push((again, product, start..end, tries + 1, now));
             room -= missing.len();
-            asked.entry((product, tries > 0)).or_default().append(&mut missing);
+            // The whole of a product of which nothing is known stays so.
+            let end = if room == 0 { last } else { end };
+            let (at, tries) = (self.again_at(now, gap.tries), gap.tries + 1);
+            later.push(Gap { at, product, packets: start..end, tries, asked: now });
+            asked.entry((product, gap.tries > 0)).or_default().append(&mut missing);
         }
-        for (at, product, packets, tries, asked_at) in later {
-            self.gaps.insert_asked(at, product, packets, tries, asked_at);
-        }
+        later.into_iter().for_each(|gap| self.gaps.put(gap));
         let payload = u64::from(self.config.payload.get());
         let wants = asked.into_iter().map(|((product, again), mut runs)| {
             runs.sort_unstable_by_key(|run| run.start);
@@ -240,9 +180,6 @@ fn missing_before(item: &Item, first: u64, packet: u64) -> u64 {
     missing
 }
 
-/// Gaps that are remembered: 1 MiB. Those that come after them are found when there is room.
-const MOST_GAPS: usize = 16_384;
-
 /// What there is no room for is looked at again as late as what was asked for in vain so often.
 const FULL_TRIES: u32 = 4;
 
@@ -260,7 +197,10 @@ mod tests {
     use farlink_wire::entry::Metadata;
     use farlink_wire::path::RelativePath;
 
+    use farlink_wire::message::Text;
+
     use super::*;
+    use crate::cast::receiver::gaps::MOST_GAPS;
     use crate::cast::receiver::{Config, Event};
 
     #[test]
@@ -294,6 +234,43 @@ mod tests {
         assert!(wanted.len() == 4 && wanted.starts_with(&[0, 1, 2]), "one has begun: {wanted:?}");
         receiver.on_room(2);
         assert_eq!(asked(&mut receiver, 40), wanted);
+    }
+
+    #[test]
+    fn who_lacks_more_products_than_gaps_are_remembered_catches_up_on_all_that_are_gone() {
+        let products = MOST_GAPS as u32 + 5_000;
+        let config = Config {
+            payload: Payload::try_from(256).unwrap(),
+            block: BlockPackets::default(),
+            first: 0,
+            position: Position { product: products, offset: 0 },
+            pace: Nanos(1_000_000),
+            grace: Nanos(1_000_000),
+            seed: 1,
+        };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        receiver.on_end(products);
+        let mut now = Nanos::ZERO;
+        let mut gone = 0;
+        while !receiver.is_complete() {
+            now = receiver.deadline().max(now);
+            assert!(now < Nanos(60_000_000_000), "{} of {products} are done", receiver.tally().failed);
+            while let Some(event) = receiver.poll(now) {
+                let Event::Nack(wants) = event else { continue };
+                for want in wants {
+                    // As a sender that holds none of them says.
+                    if want.catch_up {
+                        receiver.on_lost(want.product, Text::from("forgotten".to_owned()));
+                    } else {
+                        receiver.on_gone(now, &[(want.product, 1)]);
+                        gone += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(receiver.tally().failed, products);
+        assert!(gone >= MOST_GAPS, "{gone}");
+        assert_eq!(receiver.gaps.due(), None);
     }
 
     #[test]
@@ -379,6 +356,6 @@ mod tests {
         assert_eq!(asked(&mut receiver, 20), (vec![(256, 256)], 1));
         bring(&mut receiver, 20_000_000_001, 1, true);
         assert_eq!(asked(&mut receiver, 60), (vec![], 0));
-        assert!(receiver.gaps.due.is_empty(), "nothing is looked at again that came");
+        assert_eq!(receiver.gaps.due(), None, "nothing is looked at again that came");
     }
 }

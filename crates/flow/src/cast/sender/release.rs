@@ -71,8 +71,9 @@ impl Sender {
             }
         }
         gone.into_iter().for_each(|receiver| self.tell_gone(receiver));
-        if self.archive.len() > MOST_ARCHIVED
-            && let Some(oldest) = self.archive.oldest()
+        // Of the numbers between, the names are kept as well: few that can still be had must not keep all of those.
+        while let Some(oldest) = self.archive.oldest()
+            && product.saturating_sub(oldest) >= MOST_ARCHIVED
         {
             self.on_unreadable(oldest, &Text::from("the sender has forgotten it".to_owned()));
             self.first = self.oldest();
@@ -99,5 +100,5 @@ const DEAF: Nanos = Nanos(3_000_000_000);
 /// How often what was sent meanwhile is found to be gone for it: that looks at everything that is held.
 const DEAF_AGAIN: Nanos = Nanos(200_000_000);
 
-/// Shapes of products that are held no longer: 32 MB of them, which are days of a feed.
-const MOST_ARCHIVED: usize = if cfg!(test) { 64 } else { 1 << 20 };
+/// The last products that can still be had when they are held no longer: 32 MB of shapes, which are days of a feed.
+const MOST_ARCHIVED: u32 = if cfg!(test) { 64 } else { 1 << 20 };

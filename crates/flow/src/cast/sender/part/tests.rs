@@ -78,6 +78,22 @@ fn who_joins_late_begins_behind_what_was_forgotten_and_hears_of_what_could_not_b
 }
 
 #[test]
+fn a_few_that_stay_do_not_keep_what_comes_between() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, sender.first());
+    for product in 0..200 {
+        sender.on_product(Shape::new(20, 500).unwrap());
+        if product % 100 == 0 {
+            continue;
+        }
+        sender.on_unreadable(product, &"it was deleted".to_owned().into());
+    }
+    sender.on_product(Shape::new(20, 500).unwrap());
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    assert_eq!((sender.first(), sender.oldest()), (200, 200), "of 201 the last 64");
+}
+
+#[test]
 fn what_is_on_its_way_is_not_sent_again_unless_it_was_damaged() {
     let (mut sender, mut now) = (sender(8), Nanos(MS));
     sender.on_join(now, 1, 0);
