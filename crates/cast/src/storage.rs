@@ -71,7 +71,8 @@ impl Storage {
         let mut key = [0; 16];
         key.copy_from_slice(&blake3::hash(format!("farlink cast {group}").as_bytes()).as_bytes()[..16]);
         let destination = Destination { path: path.to_vec(), several: true };
-        let options = TargetOptions::default();
+        // No entries tell of directories.
+        let options = TargetOptions { parents: 0o777, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
         Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default()))
     }
@@ -112,6 +113,8 @@ impl Storage {
                 {
                     directories.insert(parent);
                 }
+                // It lives for as long as the feed, and directories may be moved away meanwhile.
+                target.look_anew();
                 target
             }
         };
@@ -171,6 +174,7 @@ impl Storage {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);
                 }
+                target.look_anew();
                 writing.time(|| target.put(&item.entry, content))?;
                 Ok(true)
             }
@@ -258,7 +262,7 @@ const MOST_DIRECTORIES: usize = 65_536;
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
     use farlink_wire::entry::Metadata;
@@ -331,6 +335,29 @@ mod tests {
 
     /// One that is kept in memory until it is whole, and one that goes to a partial file.
     const SIZES: [usize; 2] = [1000, 1_300_000];
+
+    #[test]
+    fn what_comes_after_a_directory_was_moved_away_has_a_new_one_as_others_would_make_it() {
+        let scratch = Scratch::new("moved");
+        let storage = scratch.storage();
+        for size in [10, 300_000] {
+            let content = content(size);
+            let name = format!("radar/{size}");
+            for kept in ["in/radar.old", "in/radar"] {
+                assert!(store(&storage, &name, &content, farlink_flow::digest::whole(&content)).unwrap());
+                if kept == "in/radar.old" {
+                    fs::rename(scratch.at("in/radar"), scratch.at(kept)).unwrap();
+                }
+                assert_eq!(fs::read(scratch.at(kept).join(size.to_string())).unwrap(), content);
+            }
+            fs::create_dir(scratch.at("in/like")).unwrap();
+            let mode = |name: &str| fs::metadata(scratch.at(name)).unwrap().permissions().mode();
+            assert_eq!(mode("in/radar"), mode("in/like"));
+            for directory in ["in/radar.old", "in/radar", "in/like"] {
+                fs::remove_dir_all(scratch.at(directory)).unwrap();
+            }
+        }
+    }
 
     #[test]
     fn what_comes_in_any_order_has_its_name_when_its_digest_is_right_and_not_before() {

@@ -10,8 +10,17 @@ use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 pub struct ParityEncoder {
     encoder: ReedSolomonEncoder,
     payload: usize,
-    of: usize,
+    /// Packets of a whole block, and of its parity.
+    whole: (u16, u16),
     shards: Vec<Vec<u8>>,
+}
+
+/// Packets of parity for a block of `packets`, where one of `whole.0` has `whole.1`: its share of them, at least one. So a product of a few
+/// packets is not followed by more parity than that.
+#[must_use]
+pub fn share(packets: u16, whole: (u16, u16)) -> u16 {
+    let share = (u64::from(packets) * u64::from(whole.1)).div_ceil(u64::from(whole.0.max(1)));
+    (share as u16).min(whole.1)
 }
 
 impl ParityEncoder {
@@ -20,21 +29,22 @@ impl ParityEncoder {
     /// # Errors
     /// [`ParityError`] where the code cannot have so many.
     pub fn new(payload: Payload, packets: u16, parity: u16) -> Result<Self, ParityError> {
-        let (payload, of) = (usize::from(payload.get()), usize::from(parity));
-        let encoder = ReedSolomonEncoder::new(packets.into(), of, payload)
-            .map_err(|_| ParityError::Counts { packets: packets.into(), parity: of })?;
-        Ok(Self { encoder, payload, of, shards: Vec::new() })
+        let payload = usize::from(payload.get());
+        let encoder = ReedSolomonEncoder::new(packets.into(), parity.into(), payload)
+            .map_err(|_| ParityError::Counts { packets: packets.into(), parity: parity.into() })?;
+        Ok(Self { encoder, payload, whole: (packets, parity), shards: Vec::new() })
     }
 
-    /// Begins a block of so many packets.
+    /// Begins a block of so many packets, which has its [`share`] of parity.
     ///
     /// # Errors
     /// As [`Self::new`].
     pub fn begin(&mut self, packets: u16) -> Result<(), ParityError> {
         self.shards.clear();
+        let of = usize::from(share(packets, self.whole));
         self.encoder
-            .reset(packets.into(), self.of, self.payload)
-            .map_err(|_| ParityError::Counts { packets: packets.into(), parity: self.of })
+            .reset(packets.into(), of, self.payload)
+            .map_err(|_| ParityError::Counts { packets: packets.into(), parity: of })
     }
 
     /// Adds the block's next packet: a full payload, or the shorter one that ends a stream.
@@ -163,16 +173,20 @@ mod tests {
         let mut encoder = ParityEncoder::new(payload(), 20, 3).unwrap();
         for (packets, last) in [(20, 256), (20, 1), (1, 100), (7, 255)] {
             let block = block(packets, last);
-            let made = parity(&mut encoder, &block, 3);
+            let of = share(packets, (20, 3));
+            let made = parity(&mut encoder, &block, of);
             for lost in 0..packets {
-                let gone = |index: u16| index == lost || index == (lost + 1) % packets;
+                let gone = |index: u16| index == lost || of > 1 && index == (lost + 1) % packets;
                 let there = (0..packets).filter(|index| !gone(*index));
                 let rebuilt = rebuild(
                     payload(),
                     packets,
-                    3,
+                    of,
                     there.map(|index| (index, &block[usize::from(index)][..])),
-                    [(0, &made[0][..]), (2, &made[2][..])],
+                    // The first, and the last where there are more.
+                    [0, of - 1][..usize::from(of).min(2)]
+                        .iter()
+                        .map(|&index| (index, &made[usize::from(index)][..])),
                 )
                 .unwrap();
                 assert_eq!(rebuilt.len(), (0..packets).filter(|index| gone(*index)).count());
@@ -183,6 +197,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_short_block_has_its_share_of_parity() {
+        let shares = [1, 20, 21, 40, 41, 60].map(|packets| share(packets, (60, 3)));
+        assert_eq!(shares, [1, 1, 2, 2, 3, 3]);
+        assert_eq!([share(1, (65, 13)), share(64, (64, 64)), share(9, (1024, 1))], [1, 64, 1]);
     }
 
     #[test]

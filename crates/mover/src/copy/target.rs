@@ -52,13 +52,15 @@ pub struct TargetOptions {
     pub read_back: bool,
     /// Permission bits that are kept.
     pub mode_mask: u16,
+    /// Permission bits of a directory that no entry tells of, less the process's umask: ours alone, where entries that come later say them.
+    pub parents: u16,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,
 }
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self { fsync: false, read_back: false, mode_mask: 0o7777, asked: None }
+        Self { fsync: false, read_back: false, mode_mask: 0o7777, parents: 0o700, asked: None }
     }
 }
 
@@ -92,7 +94,7 @@ impl Target {
         key: [u8; 16],
         options: TargetOptions,
     ) -> Result<Self, TargetError> {
-        let placing = Placing::open(containment, destination, options.asked.clone())?;
+        let placing = Placing::open(containment, destination, &options)?;
         let random = process::random()
             .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
         let [a, b, c, d, ..] = random;
@@ -107,6 +109,11 @@ impl Target {
     /// [`TargetError`].
     pub fn begin(&self) -> Result<(), TargetError> {
         self.placing.begin()
+    }
+
+    /// Looks the way to the next entry up by its names, though directories on it may be open: somebody may have given theirs to others.
+    pub fn look_anew(&self) {
+        self.placing.forget();
     }
 
     /// Does `attempt` where `entry` belongs, and once more where a directory that was held open turned out to be gone, or one that is ours

@@ -9,6 +9,7 @@ use super::held::{bytes, shape};
 use super::peer::Peer;
 use super::turns::Round;
 use super::{Data, FIRST_STATUS, LAST_STATUS, Lane, Parity, Send, Sender};
+use crate::cast::parity::share;
 
 impl Sender {
     /// The next to leave, where anything may leave now.
@@ -143,12 +144,13 @@ impl Sender {
         let begun = *held.begun.get_or_insert(now);
         let send = if held.parity_left > 0 {
             let first = (held.sent - 1) / block * block;
-            let index = self.config.parity - held.parity_left;
+            let of = share((held.sent - first) as u16, (self.config.block.get(), self.config.parity));
+            let index = of - held.parity_left;
             held.parity_left -= 1;
             self.totals.parity += u64::from(payload.get());
             self.totals.group_wire += self.pacer.charge(Lane::Group, now, 1, payload.get().into());
             let offset = first * u64::from(payload.get());
-            Send::Parity(Parity { product, shape: held.shape, offset, index, of: self.config.parity })
+            Send::Parity(Parity { product, shape: held.shape, offset, index, of })
         } else {
             let mut end = held.packets.min(held.sent + run);
             if has_parity {
@@ -159,7 +161,8 @@ impl Sender {
             self.totals.group_wire += self.pacer.charge(Lane::Group, now, end - held.sent, bytes);
             held.sent = end;
             if has_parity && (end == held.packets || end % block == 0) {
-                held.parity_left = self.config.parity;
+                let packets = (end - (end - 1) / block * block) as u16;
+                held.parity_left = share(packets, (self.config.block.get(), self.config.parity));
             }
             Send::Data { header: Data { product, shape: held.shape, offset, repair: false }, bytes }
         };

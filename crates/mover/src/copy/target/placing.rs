@@ -7,7 +7,7 @@ use farlink_host::beneath::{Directory, Links, Tree};
 use farlink_wire::entry::{Entry, Kind};
 use farlink_wire::path::{RelativePath, readable};
 
-use super::{Asked, TargetError};
+use super::{Asked, TargetError, TargetOptions};
 
 /// A destination as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(super) struct Placing {
     /// Whether it can only be a directory.
     is_directory: bool,
     shown: String,
+    /// Permission bits of directories that are missing on the way to an entry.
+    parents: u16,
     asked: Option<Arc<Asked>>,
 }
 
@@ -44,7 +46,7 @@ impl Placing {
     pub(super) fn open(
         containment: &Arc<Directory>,
         destination: &Destination,
-        asked: Option<Arc<Asked>>,
+        options: &TargetOptions,
     ) -> Result<Self, TargetError> {
         let shown = readable(&destination.path);
         let start = destination.path.iter().position(|byte| *byte != b'/').unwrap_or(destination.path.len());
@@ -62,7 +64,8 @@ impl Placing {
             several,
             is_directory,
             shown: shown.clone(),
-            asked,
+            parents: options.parents,
+            asked: options.asked.clone(),
         };
         match containment.open_dir(path, Links::Follow) {
             Ok(found) => {
@@ -120,7 +123,7 @@ impl Placing {
         let failed = |error| TargetError::of("reach", shown.clone(), error);
         let found = match tree.parent(&entry.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make_parents(tree, &entry.path).map_err(failed)?;
+                make_parents(tree, &entry.path, self.parents).map_err(failed)?;
                 tree.parent(&entry.path).map_err(failed)?
             }
             found => found.map_err(failed)?,
@@ -195,14 +198,14 @@ impl Placing {
     }
 }
 
-/// Makes what is missing of the directories that `path` is in, for us alone: entries that come later say their modes.
-fn make_parents(tree: &Tree, path: &RelativePath) -> io::Result<()> {
+/// Makes what is missing of the directories that `path` is in.
+fn make_parents(tree: &Tree, path: &RelativePath, mode: u16) -> io::Result<()> {
     tree.forget();
     let mut reached = RelativePath::root();
     let Some(parent) = path.parent() else { return Ok(()) };
     for name in parent.components() {
         let within = tree.directory(&reached)?;
-        match within.make_dir(name, 0o700) {
+        match within.make_dir(name, mode) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
