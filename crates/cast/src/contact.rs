@@ -16,13 +16,19 @@ use farlink_wire::cast::packet::Clear;
 use farlink_wire::quantity::Nanos;
 
 use crate::error::CastError;
+use crate::group::Group;
 use crate::line::{Filled, Line};
 
-/// Where a sender is, by its name.
-pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CastError> {
+/// Where a sender of `group` is, by its name: of several addresses those of the group's version first, and each in its turn after the one
+/// before was `tried` in vain.
+pub(crate) fn resolve(host: &str, group: Group, tried: usize) -> Result<SocketAddr, CastError> {
     let failed = |source| CastError::Resolve { host: host.to_owned(), source };
-    let nowhere = || failed(io::Error::new(ErrorKind::NotFound, "the name has no address"));
-    (host, port).to_socket_addrs().map_err(failed)?.next().ok_or_else(nowhere)
+    let group = group.address();
+    let mut all: Vec<_> = (host, group.port()).to_socket_addrs().map_err(failed)?.collect();
+    all.sort_by_key(|at| at.is_ipv4() != group.is_ipv4());
+    let turn = tried.checked_rem(all.len());
+    turn.map(|turn| all[turn])
+        .ok_or_else(|| failed(io::Error::new(ErrorKind::NotFound, "the name has no address")))
 }
 
 /// What came of waiting for a packet.
@@ -137,5 +143,24 @@ pub(crate) fn told(at: SocketAddr, trusted: Option<&Trusted>, source: io::Error)
             CastError::NotAdmitted { at, key: trusted.trust.public() }
         }
         _ => CastError::Talk { at, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_of_a_name_has_its_turn_and_those_like_the_groups_first() {
+        let all: Vec<_> = ("localhost", 7000).to_socket_addrs().unwrap().collect();
+        for group in ["239.1.1.1:7000", "[ff15::1]:7000"] {
+            let group: Group = group.parse().unwrap();
+            let turns: Vec<_> =
+                (0..all.len()).map(|tried| resolve("localhost", group, tried).unwrap()).collect();
+            let is_like = |at: &SocketAddr| at.is_ipv4() == group.address().is_ipv4();
+            assert!(turns.is_sorted_by_key(|at| !is_like(at)), "{turns:?}");
+            assert!(all.iter().all(|at| turns.contains(at)), "{turns:?} of {all:?}");
+            assert_eq!(resolve("localhost", group, all.len()).unwrap(), turns[0]);
+        }
     }
 }

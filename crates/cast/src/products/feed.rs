@@ -25,6 +25,8 @@ pub(super) struct Feed {
     /// In the order in which it appeared, none of it twice: what it is like is found when its turn comes.
     appeared: VecDeque<Arc<Path>>,
     waiting: HashSet<Arc<Path>>,
+    /// How many may wait before it is looked which of them are there still.
+    most: usize,
 }
 
 /// What there is under a name that appeared.
@@ -74,7 +76,7 @@ impl Feed {
         let watcher = Watcher::new(&real).map_err(|error| error.to_string())?;
         let top = Arc::new(Top { within, name });
         let (appeared, waiting) = (VecDeque::new(), HashSet::new());
-        Ok(Self { watcher: Some(watcher), top, prefix, appeared, waiting })
+        Ok(Self { watcher: Some(watcher), top, prefix, appeared, waiting, most: MOST_WAITING })
     }
 
     /// What becomes readable when something appears.
@@ -106,6 +108,25 @@ impl Feed {
                 self.watcher = None;
             }
         }
+        self.forget_what_is_gone();
+    }
+
+    /// Where many wait, as there is nobody to have them: the names of files that were deleted meanwhile are not kept. So there are not
+    /// many more than files.
+    fn forget_what_is_gone(&mut self) {
+        if self.appeared.len() <= self.most {
+            return;
+        }
+        let mut appeared = std::mem::take(&mut self.appeared);
+        appeared.retain(|path| {
+            let is_there = !matches!(self.look(path), Some(Seen::Nothing));
+            if !is_there {
+                self.waiting.remove(path);
+            }
+            is_there
+        });
+        self.most = MOST_WAITING.max(2 * appeared.len());
+        self.appeared = appeared;
     }
 
     /// Nothing more is to appear than what has by now.
@@ -183,6 +204,9 @@ impl Place {
     }
 }
 
+/// Names that may wait without a look at whether there are such files: some 15 MB, and a look of tenths of a second.
+const MOST_WAITING: usize = if cfg!(test) { 8 } else { 65_536 };
+
 const OVER: &str = "it was moved or removed while it was watched: nothing that appears under its name now is sent; \
                     end this session, and watch it in another";
 
@@ -242,6 +266,23 @@ mod tests {
 
     fn pair(name: &str, content: &str) -> (String, String) {
         (name.to_owned(), content.to_owned())
+    }
+
+    #[test]
+    fn the_names_of_files_that_are_gone_do_not_pile_up() {
+        let scratch = Scratch::new("rotated");
+        let mut feed = scratch.feed("top/");
+        for number in 0..100 {
+            let name = scratch.at(&format!("top/{number}"));
+            fs::write(&name, "x").unwrap();
+            feed.notice(&mut |not_sent| panic!("{not_sent:?}"));
+            if number % 50 > 0 {
+                fs::remove_file(&name).unwrap();
+            }
+            assert!(feed.appeared.len() <= 9 && feed.waiting.len() == feed.appeared.len());
+        }
+        let names: Vec<_> = seen(&mut feed).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["0", "50"]);
     }
 
     #[test]

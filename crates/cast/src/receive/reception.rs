@@ -75,6 +75,8 @@ struct Reception<'a> {
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
     strangers: Strangers,
+    /// How often an address of a sender that was named was tried in vain.
+    tried: usize,
     /// How many this process may have.
     descriptors: u64,
 }
@@ -118,7 +120,20 @@ impl<'a> Reception<'a> {
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
         let (realtime, ended) = (None, None);
-        Ok(Self { plan, stop, hearing, storage, realtime, number, place, ended, strangers, descriptors })
+        let tried = 0;
+        Ok(Self {
+            plan,
+            stop,
+            hearing,
+            storage,
+            realtime,
+            number,
+            place,
+            ended,
+            strangers,
+            tried,
+            descriptors,
+        })
     }
 
     /// One session: its record, and how it ended.
@@ -284,18 +299,19 @@ impl<'a> Reception<'a> {
                 patience = Nanos::MAX;
             }
         };
+        let resolve = || resolve(from, self.plan.group, self.tried);
         if self.ended.is_none() {
-            return resolve(from, port).map(|at| Some((at, true)));
+            return resolve().map(|at| Some((at, true)));
         }
         // A session that has ended may still be there, for others. Where the group does not reach this end the next is not heard: then it
         // is asked for.
         loop {
             match listen(&|_| true, ASKED)? {
-                Overheard::From(_) => return resolve(from, port).map(|at| Some((at, true))),
+                Overheard::From(_) => return resolve().map(|at| Some((at, true))),
                 Overheard::Stopped => return Ok(None),
                 Overheard::Nothing => {
                     // Nothing says yet that there is anything to find there.
-                    if let Ok(at) = resolve(from, port) {
+                    if let Ok(at) = resolve() {
                         return Ok(Some((at, false)));
                     }
                 }
@@ -340,6 +356,7 @@ impl<'a> Reception<'a> {
                 Err(error) if !error.is_passing() && !is_heard => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {
+                    self.tried = self.tried.wrapping_add(1);
                     let is_refused = matches!(error, CastError::Refused { .. });
                     if is_refused {
                         pause = FULL;
