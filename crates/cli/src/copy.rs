@@ -229,13 +229,12 @@ impl Copy {
             no_keys: self.no_auth,
         };
         let far_sources = sources.iter().filter(|source| source.is_far()).count();
-        let way = match (far_sources, destination.is_far()) {
-            (0, _) => Way::Forward,
-            (_, true) => bail!(
-                "both {} and {destination} are on other hosts: run farlink copy on one of them",
-                sources[0]
-            ),
-            (far, false) if far < sources.len() => {
+        let way = match (sources.iter().find(|source| source.is_far()), destination.is_far()) {
+            (None, _) => Way::Forward,
+            (Some(source), true) => {
+                bail!("both {source} and {destination} are on other hosts: run farlink copy on one of them")
+            }
+            _ if far_sources < sources.len() => {
                 bail!("some sources are here and some on another host: copy them by two commands")
             }
             _ if sources.iter().any(|source| !source.same_host(&sources[0])) => {

@@ -266,6 +266,12 @@ pub fn is_link_in_the_way(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ELOOP)
 }
 
+/// Whether a file was not locked because nothing can be on its file system, or the service for that does not run (NFS).
+#[must_use]
+pub fn is_without_locks(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENOLCK)
+}
+
 /// Whether a path was not followed because it leads out of its directory.
 #[must_use]
 pub fn leads_out(error: &io::Error) -> bool {

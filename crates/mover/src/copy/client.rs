@@ -240,20 +240,10 @@ impl Attempt<'_> {
         }
         // The first sample may have met a late packet: by now there are others.
         let rtt = least_rtt(&control).map_or(rtt, |later| later.min(rtt));
-        let shift = Nanos(rtt.0 / 2);
         record::close(
             &mut ledger.record,
             &talk,
-            &record::Course {
-                first,
-                attempt: start,
-                rtt,
-                interval,
-                samples: &samples,
-                shift,
-                way: plan.way,
-                tally,
-            },
+            &record::Course { first, attempt: start, rtt, interval, samples: &samples, way: plan.way, tally },
         );
         ledger.record.streams = Some(count as u32);
         if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {

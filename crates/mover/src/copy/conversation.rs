@@ -133,7 +133,7 @@ impl End {
             Self::Sender(sending) => super::stream_out::StreamOut::start(sending, stream, channel),
             Self::Receiver(receiving) => super::stream_in::StreamIn::start(receiving, stream, channel),
         };
-        started.map_err(|source| CopyError::System { attempt: "start a thread", source })
+        started.map_err(|source| CopyError::System { attempt: "begin to use a data connection", source })
     }
 }
 

@@ -63,6 +63,12 @@ impl Became {
         }
     }
 
+    /// What a file became that has its name, and of which something came, where it is new.
+    #[must_use]
+    pub const fn stored(is_new: bool) -> Self {
+        if is_new { Self::Copied } else { Self::Same }
+    }
+
     /// What a file became that could not be read: what is not there, or may not be read, will not be another time.
     #[must_use]
     pub fn unread(error: &SourceError) -> Self {

@@ -78,10 +78,14 @@ fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, C
     let opened =
         plan.far.open(&request, attempt.this_end(), stop, &mut |text| tell(Notice::Warning(text)))?;
     let Some(opened) = opened else { return Ok(false) };
-    let mut control = opened.control;
+    let (mut control, mut early) = (opened.control, opened.early);
     loop {
         let until = monotonic().after(plan.patience.get());
-        match control.next(until, stop)? {
+        let message = match early.pop_front() {
+            Some(message) => Some(message),
+            None => control.next(until, stop)?,
+        };
+        match message {
             Some(Message::Copy(Copy::Foretold { path, bytes })) => {
                 let (path, what) = (path.to_string(), Became::Copied);
                 tell(Notice::File(FileEvent { path, bytes, digest: None, what }));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farlink_host::sparse;
@@ -21,6 +22,8 @@ pub(crate) struct Outgoing {
     /// Blocks in which there is nothing: first and number, ascending.
     pub(crate) holes: Vec<(u32, u32)>,
     origin: Origin,
+    /// Whether anything of it went to the receiver, which had not all of it.
+    is_new: AtomicBool,
     /// What takes memory while it is open: what is on its way of it, and what the receiver has of it.
     portion: Option<Portion>,
 }
@@ -42,12 +45,29 @@ impl Outgoing {
         holes: Vec<(u32, u32)>,
     ) -> Self {
         let open = opened.map_or_else(OnceLock::new, OnceLock::from);
-        Self { frame, holes, origin: Origin::File { handle, open }, portion: None }
+        Self {
+            frame,
+            holes,
+            origin: Origin::File { handle, open },
+            is_new: AtomicBool::new(false),
+            portion: None,
+        }
     }
 
     /// The beginning of a device without end.
     pub(crate) const fn endless(frame: File, device: fs::File) -> Self {
-        Self { frame, holes: Vec::new(), origin: Origin::Endless(device), portion: None }
+        let is_new = AtomicBool::new(false);
+        Self { frame, holes: Vec::new(), origin: Origin::Endless(device), is_new, portion: None }
+    }
+
+    /// Something of it goes to the receiver.
+    pub(crate) fn on_sent(&self) {
+        self.is_new.store(true, Ordering::Relaxed);
+    }
+
+    /// What became of it when it is stored.
+    pub(crate) fn stored(&self) -> Became {
+        Became::stored(self.is_new.load(Ordering::Relaxed))
     }
 
     /// Takes of `budget` what it takes while it is open; false where there is not so much left.

@@ -128,6 +128,8 @@ pub(crate) struct Incoming {
     spoiled: AtomicU32,
     /// Bytes of holes that were hashed.
     zeros: AtomicU64,
+    /// Whether anything of it came that was not there.
+    is_new: AtomicBool,
     /// What its digests take.
     _portion: Portion,
 }

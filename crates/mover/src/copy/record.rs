@@ -67,8 +67,6 @@ pub(super) struct Course<'a> {
     pub(super) interval: Nanos,
     /// Bytes that arrived, by interval.
     pub(super) samples: &'a [u64],
-    /// What the receiver's intervals begin later by.
-    pub(super) shift: Nanos,
     /// Which way.
     pub(super) way: Way,
     /// What was done.
@@ -77,7 +75,7 @@ pub(super) struct Course<'a> {
 
 /// What was measured. Arrival is when the news of it came, less what that took: half a round trip.
 pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
-    let &Course { first, attempt, rtt, interval, samples, shift, way, tally } = course;
+    let &Course { first, attempt, rtt, interval, samples, way, tally } = course;
     record.files = Some(tally.entries);
     record.bytes = tally.sent;
     if let Some(finished) = &talk.finished {
@@ -89,6 +87,8 @@ pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
         record.duration_s = Some(Nanos(last.saturating_sub(first.0)).as_secs_f64());
     }
     let duration = record.duration_s.unwrap_or(f64::MAX);
+    // The receiver's intervals begin with the last attempt, and half a round trip later where that is the far end.
+    let shift = attempt.since(first).after(if way == Way::Forward { Nanos(rtt.0 / 2) } else { Nanos::ZERO });
     let end = |index: usize| Nanos(interval.0 * (index as u64 + 1)).after(shift).as_secs_f64().min(duration);
     record.samples = samples.iter().enumerate().map(|(index, bytes)| (end(index), *bytes)).collect();
     if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {

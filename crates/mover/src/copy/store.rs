@@ -174,11 +174,15 @@ impl Store {
     ///
     /// # Errors
     /// [`TargetError`].
-    pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
+    pub fn read_back(
+        &self,
+        digests: &[Digest],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Vec<u32>, TargetError> {
         match self {
-            Self::Partial(partial) => partial.read_back(digests),
+            Self::Partial(partial) => partial.read_back(digests, progress),
             Self::Held(standing) => {
-                standing.instead.get().map_or(Ok(Vec::new()), |partial| partial.read_back(digests))
+                standing.instead.get().map_or(Ok(Vec::new()), |partial| partial.read_back(digests, progress))
             }
             Self::Sink(_) => Ok(Vec::new()),
         }

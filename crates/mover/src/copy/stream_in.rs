@@ -72,6 +72,10 @@ impl StreamIn {
     }
 
     fn run(&mut self) {
+        // One that was handed over as all ended is nobody's: who waited for the end may have gone on.
+        if self.receiving.halt.is_raised() {
+            return;
+        }
         match self.work() {
             Ok(()) => {}
             Err(Break::Lost) => self.receiving.on_lost(self.number),

@@ -116,6 +116,7 @@ impl StreamOut {
             self.said.insert(number);
         }
         if holes && !file.holes.is_empty() && self.emptied.insert(number) {
+            file.on_sent();
             for runs in file.holes.chunks(Holes::MOST) {
                 let mut frame = Vec::new();
                 Holes { file: number, runs: runs.to_vec() }.encode(&mut frame);
@@ -155,6 +156,7 @@ impl StreamOut {
 
     /// Sends a block. Where it cannot be read, or was changed, its file is given up, and what is sent of it is damaged on purpose.
     fn send_block(&mut self, file: &Outgoing, index: u32) -> io::Result<()> {
+        file.on_sent();
         let length = file.block_length(index);
         let head = Block { file: file.frame.file, index, length: length as u32 }.encode();
         let (bytes, size) = (file.block_bytes(), file.frame.size());

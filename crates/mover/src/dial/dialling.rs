@@ -41,14 +41,16 @@ impl<'a> Dialling<'a> {
         data: Vec<Opening>,
         (began, loaded): (Nanos, Option<Loaded>),
     ) -> Self {
-        let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new() };
+        let talk = Talk { control: Speaker::Opening(control), sent: None, early: Vec::new(), is_over: false };
         Self { dial, at, stop, poller, data, talk, loaded, path: dial.path, began, is_enough: false }
     }
 
     /// Waits until everything stands; `None` where it was stopped first.
     pub(super) fn run(mut self, first: First<'_>, until: Nanos) -> Result<Option<Dialled>, DialError> {
         let mut ready = Vec::new();
-        while self.talk.sent.is_none() || self.data.iter().any(|opening| !opening.is_ready) {
+        while !self.talk.is_over
+            && (self.talk.sent.is_none() || self.data.iter().any(|opening| !opening.is_ready))
+        {
             let now = monotonic();
             if now >= until {
                 return Err(DialError::Unanswered { at: self.at.to_string() });
@@ -73,7 +75,8 @@ impl<'a> Dialling<'a> {
         }
         match (self.talk.control, self.talk.sent) {
             (Speaker::Speaking(control), Some(sent)) => {
-                let data = self.data.into_iter().map(|opening| opening.channel).collect();
+                let data = self.data.into_iter().filter(|opening| opening.is_ready);
+                let data = data.map(|opening| opening.channel).collect();
                 Ok(Some(Dialled { control, data, sent, early: self.talk.early, at: self.at.clone() }))
             }
             _ => Err(DialError::Unanswered { at: self.at.to_string() }),
@@ -159,7 +162,17 @@ impl<'a> Dialling<'a> {
         }
         let Speaker::Speaking(control) = &mut self.talk.control else { return Ok(()) };
         let wrong = |source| self.dial.explained(self.at.to_string(), source);
-        while let Some(message) = control.poll().map_err(wrong)? {
+        loop {
+            let message = match control.poll() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                // It had nothing to ask for, and said all: whoever reads that finds its end behind it.
+                Err(ControlError::Ended) if !self.talk.early.is_empty() => {
+                    self.talk.is_over = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(wrong(error)),
+            };
             if let Message::Refuse(reason) | Message::Failed(reason) = message {
                 return Err(DialError::Refused { at: self.at.to_string(), reason });
             }
@@ -230,6 +243,8 @@ struct Talk {
     control: Speaker,
     sent: Option<Nanos>,
     early: Vec<(Message, Nanos)>,
+    /// Whether the far end has said its last word.
+    is_over: bool,
 }
 
 #[derive(Debug)]

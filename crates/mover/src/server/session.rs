@@ -14,7 +14,7 @@ use farlink_wire::message::{Accept, LATER, Message, Request, Stamp, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
-use super::turns::Copies;
+use super::turns::{BEGUN_AGAIN, Copies};
 use super::{Event, Limits};
 use crate::account::Account;
 use crate::budget::{self, Budget, Portion};
@@ -60,10 +60,13 @@ impl House {
             Err(error) => {
                 // Whoever is still there is told; whoever ended knows.
                 let told = match &error {
-                    SessionError::Refused { reason } => Message::Refuse(reason.clone().into()),
-                    other => Message::Failed(chain(other).into()),
+                    SessionError::Refused { reason } => Some(Message::Refuse(reason.clone().into())),
+                    SessionError::Left { .. } => None,
+                    other => Some(Message::Failed(chain(other).into())),
                 };
-                let _ = control.send(&told);
+                if let Some(told) = told {
+                    let _ = control.send(&told);
+                }
                 observe(Event::Failed { from, reason: chain(&error) });
             }
         }
@@ -153,13 +156,16 @@ impl House {
         let stops = [&self.stop, &turn.stop];
         let served = serve(control, request, streams, dismiss, &allowed, &self.budget, &stops);
         if turn.stop.is_raised() {
-            let taken = "this copy was begun again by another command, which goes on with it";
-            return Err(SessionError::refused(taken));
+            return Err(SessionError::refused(BEGUN_AGAIN));
         }
         if self.stop.is_raised() {
             return Err(TransferError::ServerStopped.into());
         }
-        served.map_err(|error| SessionError::refused(chain(&error)))
+        served.map_err(|error| match error {
+            // The connection: a client that was away for so long would take a refusal for the last word, and finds it broken.
+            error if error.is_passing() => SessionError::Left { reason: chain(&error) },
+            error => SessionError::refused(chain(&error)),
+        })
     }
 
     /// Moves memory: whoever may talk may have it moved.
@@ -305,6 +311,9 @@ enum SessionError {
     /// What was asked for cannot be had.
     #[error("refused: {reason}")]
     Refused { reason: String },
+    /// The client is not there any more, or was not for too long.
+    #[error("{reason}")]
+    Left { reason: String },
     /// The transfer did not go on.
     #[error(transparent)]
     Transfer(#[from] TransferError),

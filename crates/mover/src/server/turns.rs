@@ -17,8 +17,16 @@ pub(super) type Name = (Option<PublicKey>, Token);
 /// The copies that a server has, by their names.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
-    holders: Mutex<HashMap<Name, Wake>>,
+    holders: Mutex<Holders>,
     left: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Holders {
+    /// When each came, and what ends it.
+    of: HashMap<Name, (u64, Wake)>,
+    /// Sessions that have come.
+    came: u64,
 }
 
 /// A session's turn at a copy, until it is dropped.
@@ -31,15 +39,20 @@ pub(super) struct Turn<'a> {
 }
 
 impl Copies {
-    fn holders(&self) -> MutexGuard<'_, HashMap<Name, Wake>> {
+    fn holders(&self) -> MutexGuard<'_, Holders> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the turn at the copy `name`: whoever has it is told to end, and waited for until `until`.
+    /// Takes the turn at the copy `name`: whoever has it is told to end, and waited for until `until`, but for one that came later.
     pub(super) fn enter(&self, name: Name, until: Nanos) -> Result<Turn<'_>, TurnError> {
         let stop = Wake::new().map_err(TurnError::Wake)?;
         let mut holders = self.holders();
-        while let Some(holder) = holders.get(&name) {
+        holders.came += 1;
+        let number = holders.came;
+        while let Some((came, holder)) = holders.of.get(&name) {
+            if *came > number {
+                return Err(TurnError::Overtaken);
+            }
             holder.raise();
             let left = until.since(monotonic());
             if left == Nanos::ZERO {
@@ -48,14 +61,14 @@ impl Copies {
             let waited = self.left.wait_timeout(holders, Duration::from_nanos(left.0));
             holders = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        holders.insert(name, stop.clone());
+        holders.of.insert(name, (number, stop.clone()));
         Ok(Turn { copies: self, name, stop })
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.copies.holders().remove(&self.name);
+        self.copies.holders().of.remove(&self.name);
         self.copies.left.notify_all();
     }
 }
@@ -66,10 +79,16 @@ pub(super) enum TurnError {
     /// Who has it does not end: its disk does not answer.
     #[error("this copy was begun before, and its end takes long: {LATER}")]
     Kept,
+    /// While this one waited, a later one took it.
+    #[error("{BEGUN_AGAIN}")]
+    Overtaken,
     /// The kernel's own words.
     #[error("make a place for the copy")]
     Wake(#[source] io::Error),
 }
+
+/// Why a session ends whose turn another has.
+pub(super) const BEGUN_AGAIN: &str = "this copy was begun again by another command, which goes on with it";
 
 #[cfg(test)]
 mod tests {
@@ -89,6 +108,25 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_does_not_end_one_that_came_later() {
+        let copies = Copies::default();
+        let name = (None, Token([1; 16]));
+        let first = copies.enter(name, Nanos::MAX).unwrap();
+        let later = Wake::new().unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| copies.enter(name, Nanos::MAX).map(drop));
+            while copies.holders().came < 2 {
+                thread::yield_now();
+            }
+            // A third came, and was the quicker one when the first had left.
+            copies.holders().of.insert(name, (3, later.clone()));
+            copies.left.notify_all();
+            assert!(matches!(second.join().unwrap(), Err(TurnError::Overtaken)));
+        });
+        assert!(first.stop.is_raised() && !later.is_raised());
+    }
+
+    #[test]
     fn a_second_session_takes_over_when_the_first_has_left() {
         let copies = Copies::default();
         let name = |token| (Some(PublicKey([7; 32])), Token([token; 16]));
@@ -105,6 +143,6 @@ mod tests {
             drop(first);
             assert!(!second.join().unwrap());
         });
-        assert!(copies.holders().is_empty());
+        assert!(copies.holders().of.is_empty());
     }
 }

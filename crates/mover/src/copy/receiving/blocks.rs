@@ -1,5 +1,6 @@
 //! Blocks of files, at the receiver: written, checked, and the file stored with the last of them.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use farlink_flow::arrivals::Block as Came;
@@ -103,7 +104,10 @@ impl Receiving {
             return Ok(());
         }
         let last = match self.is_well(incoming, index, digest, said, disturbed) {
-            Ok(true) => self.mark(incoming, &[(index, 1)], Some(digest), unit)?,
+            Ok(true) => {
+                incoming.is_new.store(true, Ordering::Relaxed);
+                self.mark(incoming, &[(index, 1)], Some(digest), unit)?
+            }
             Ok(false) => {
                 self.state().outbox.damaged.push(unit);
                 false
@@ -258,7 +262,8 @@ impl Receiving {
         }
         state.outbox.stored.push((number, digest));
         let bytes = incoming.frame.size();
-        state.close_name(self.manner.report, &incoming.frame.entry, bytes, digest, Became::Copied);
+        let what = Became::stored(incoming.is_new.load(Ordering::Relaxed));
+        state.close_name(self.manner.report, &incoming.frame.entry, bytes, digest, what);
         drop(state);
         self.settle();
     }

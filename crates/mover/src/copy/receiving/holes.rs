@@ -40,6 +40,7 @@ impl Receiving {
         if empty == 0 {
             return Ok(());
         }
+        incoming.is_new.store(true, Ordering::Relaxed);
         if !self.manner.verify || hashed + empty * bytes > MOST_ZEROS {
             return self.arrived(incoming, &holes.runs, None, Unit::Pack(0));
         }

@@ -82,6 +82,7 @@ impl Receiving {
             turn: Mutex::default(),
             spoiled: AtomicU32::new(0),
             zeros: AtomicU64::new(0),
+            is_new: AtomicBool::new(false),
             _portion: portion,
         });
         let mut state = self.state();

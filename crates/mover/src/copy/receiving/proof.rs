@@ -65,7 +65,7 @@ impl Receiving {
     }
 
     /// Whether the transfer goes on, and the file is neither stored nor given up.
-    fn is_of_interest(&self, file: u32) -> bool {
+    pub(super) fn is_of_interest(&self, file: u32) -> bool {
         let state = self.state();
         !state.over && state.arrivals.is_open(file)
     }

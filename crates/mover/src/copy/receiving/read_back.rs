@@ -19,7 +19,9 @@ impl Receiving {
         }
         let digests = incoming.digests.lock().unwrap_or_else(PoisonError::into_inner).blocks.clone();
         let number = incoming.frame.file;
-        let error = match self.timing.during(Stage::Disk, || incoming.store.read_back(&digests)) {
+        let mut go_on = |_: u64| self.is_of_interest(number);
+        let error = match self.timing.during(Stage::Disk, || incoming.store.read_back(&digests, &mut go_on)) {
+            Err(_) if !self.is_of_interest(number) => return false,
             Ok(spoiled) => {
                 let Some(first) = spoiled.first().copied() else { return true };
                 if incoming.spoiled.fetch_add(1, Ordering::Relaxed) < MOST_SPOILED {

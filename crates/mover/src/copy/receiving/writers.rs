@@ -9,7 +9,7 @@ pub(crate) struct Writers(HashMap<u32, Vec<Writer>>);
 #[derive(Debug)]
 struct Writer {
     stream: u32,
-    /// Whether another has written to the block since this one began.
+    /// Whether another has written to the block since this one began, or had before: zeros that this one leaves out are what that wrote.
     disturbed: bool,
 }
 
@@ -18,7 +18,7 @@ impl Writers {
     pub(crate) fn on_write(&mut self, index: u32, stream: u32) -> bool {
         let writers = self.0.entry(index).or_default();
         if !writers.iter().any(|writer| writer.stream == stream) {
-            writers.push(Writer { stream, disturbed: false });
+            writers.push(Writer { stream, disturbed: !writers.is_empty() });
         }
         for other in writers.iter_mut().filter(|writer| writer.stream != stream) {
             other.disturbed = true;
@@ -48,8 +48,7 @@ mod tests {
         assert!(writers.on_write(3, 0) && writers.on_write(3, 0) && writers.on_write(4, 1));
         assert!(!writers.on_write(3, 1), "a second one");
         assert!(writers.on_end(3, 0), "of which the first is told");
-        // And the second was not, as the first wrote nothing since.
-        assert!(!writers.on_end(3, 1));
+        assert!(writers.on_end(3, 1), "and the second, who leaves what the first wrote where it has zeros");
         assert!(!writers.on_end(3, 1) && !writers.on_end(4, 1));
         assert!(writers.0.is_empty());
     }

@@ -36,7 +36,7 @@ impl Sending {
                 for (number, digest) in files {
                     state.schedule.on_closed(number);
                     if let Some(file) = state.files.remove(&number) {
-                        state.close_name(self.manner.report, file.event(digest, Became::Copied));
+                        state.close_name(self.manner.report, file.event(digest, file.stored()));
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Mutex, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
-use farlink_host::beneath::{Node, is_link_in_the_way, set_mtime, status_of};
+use farlink_host::beneath::{Node, is_link_in_the_way, is_without_locks, set_mtime, status_of};
 use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 use farlink_wire::journal::{Journal, Row};
@@ -223,18 +223,22 @@ impl Partial {
     }
 
     /// Has it on the disk, reads it from there and compares it with the digests of its blocks: those that are something else. A block
-    /// that was not hashed has none.
+    /// that was not hashed has none. `progress` is told of the bytes that were read, and ends it where it is false.
     ///
     /// # Errors
-    /// [`TargetError`].
-    pub fn read_back(&self, digests: &[Digest]) -> Result<Vec<u32>, TargetError> {
+    /// [`TargetError`], also where `progress` ended it.
+    pub fn read_back(
+        &self,
+        digests: &[Digest],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Vec<u32>, TargetError> {
         disk::forget(&self.file).map_err(|error| self.lost(error))?;
         let mut buffer = vec![0; READ_BYTES];
         let mut spoiled = Vec::new();
         for (index, digest) in (0..).zip(digests.iter().copied()) {
             if digest != Digest::default()
                 && !self
-                    .is_proven(&Row { index, digest }, &mut buffer, &mut |_| true)
+                    .is_proven(&Row { index, digest }, &mut buffer, progress)
                     .map_err(|error| self.failed("read again", error))?
             {
                 spoiled.push(index);
@@ -396,7 +400,7 @@ fn locked(place: &Place, name: &[u8]) -> Result<(File, bool), TargetError> {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(TargetError::Busy { path: place.shown.clone() }),
             // A file system without locks: then nobody guards against two copies of the same at once.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) if is_without_locks(&error) => {}
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         // Whoever held the lock may have renamed or removed it meanwhile.
