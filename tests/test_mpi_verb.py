@@ -196,6 +196,16 @@ def test_what_is_wrong_is_said_in_one_line(installed: Installed, arguments: tupl
         assert words in complaint
 
 
+def test_what_open_mpi_would_refuse_is_refused_before_it_starts(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    variable = {"OMPI_MCA_mca_base_env_list": "HOME"}
+    said = installed.complaint("run", "--", launcher("true"), "./program", **variable)
+    assert "OMPI_MCA_mca_base_env_list is set" in said
+    assert "unset it" in said
+    assert installed("run", "--unproven", "--", launcher("exit 3", version=MPICH), "./x", **variable).status == 3
+
+
 def test_a_launcher_of_another_mpi_is_refused(installed: Installed, launcher: Callable[..., str]) -> None:
     complaint = installed.complaint("run", "--", launcher("true", version="Intel(R) MPI Library"))
     assert "--mpi" in complaint

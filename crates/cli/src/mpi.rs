@@ -103,6 +103,7 @@ impl Run {
         let library = library::directory()?;
         let Some((program, arguments)) = self.command.split_first() else { bail!("there is no command") };
         let launcher = Launcher::of(program, self.options.mpi)?;
+        launcher.accepts()?;
         let variables = environment::variables(launcher.family(), &library, &self.options.settings)?;
         let proof = if self.unproven { None } else { Some(Proof::expect()?) };
         let proof_variable = proof.as_ref().map(|proof| Variable::new(proof::VARIABLE, proof.directory()));

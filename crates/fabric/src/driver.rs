@@ -236,6 +236,7 @@ impl Driver {
     /// Goes on until everything has arrived, or those say nothing more to whom something is under way.
     fn flush(&self) -> Result<(), Code> {
         let began = monotonic();
+        let longest = LINGER.max(self.settings.silence);
         lock(&self.engine)?.endpoint.on_ending();
         loop {
             let time = {
@@ -243,8 +244,8 @@ impl Driver {
                 let now = monotonic();
                 engine.progress(now);
                 // Others may go on to talk to this one for as long as they like.
-                let is_silent = now.since(engine.heard()) > LINGER || engine.endpoint.is_mute(now, LINGER);
-                if engine.endpoint.is_quiet() || now.since(began) > LINGER && is_silent {
+                let is_silent = now.since(engine.heard()) > longest || engine.endpoint.is_mute(now, longest);
+                if engine.endpoint.is_quiet() || now.since(began) > longest && is_silent {
                     return Ok(());
                 }
                 let deadline = engine.deadline(now).unwrap_or(Nanos::MAX).since(now).min(NAP);
@@ -329,7 +330,7 @@ fn host() -> std::io::Result<HostId> {
 /// How long the progress thread stays out of the way of an application that calls: then it looks whether that still does.
 const NAP: Nanos = Nanos(1_000_000);
 
-/// How long a closing endpoint waits for others that say nothing: longer than a cut of the link that is mended soon.
+/// How long a closing endpoint waits at least for others that say nothing: longer than a cut of the link that is mended soon.
 const LINGER: Nanos = Nanos(10_000_000_000);
 
 /// Bytes that the kernel is asked to keep, in either direction: what comes at 10 Gb/s in 6 ms, in which somebody looks.

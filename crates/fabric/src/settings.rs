@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     /// `FARLINK_EAGER`.
     eager: usize,
     /// `FARLINK_PEER_TIMEOUT`.
-    silence: Nanos,
+    pub(crate) silence: Nanos,
     /// `FARLINK_SHM`.
     pub(crate) shared_memory: bool,
     /// `FARLINK_STATS`.

@@ -40,6 +40,16 @@ impl Launcher {
         self.family
     }
 
+    /// Whether it takes the arguments that [`arguments`](Self::arguments) adds.
+    pub(crate) fn accepts(self) -> anyhow::Result<()> {
+        if self.family == Mpi::OpenMpi && self.own && std::env::var_os(ENV_LIST).is_some() {
+            bail!(
+                "{ENV_LIST} is set, beside which mpirun takes no -x: unset it, and write -x NAME behind mpirun for each of its variables"
+            );
+        }
+        Ok(())
+    }
+
     /// Its arguments, with what makes it give the variables of `names` to ranks of other hosts. Their values are not among them: everybody
     /// on a host may read the arguments of its processes.
     ///
@@ -54,6 +64,9 @@ impl Launcher {
         programs.collect::<Vec<_>>().join(&OsString::from(":"))
     }
 }
+
+/// Open MPI's own way to name variables for ranks, which must be the only one.
+const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
 
 /// Whose launcher `program` is.
 pub(crate) fn family(program: &OsStr) -> anyhow::Result<Mpi> {

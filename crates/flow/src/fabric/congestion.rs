@@ -39,8 +39,8 @@ pub trait Congestion: Debug + Send {
     /// Nothing was answered, and for so long that nobody knows what the path is like now.
     fn on_silence(&mut self) {}
 
-    /// Bytes that may be under way.
-    fn window(&self) -> u64;
+    /// Bytes that may be under way, on a path of that round-trip time.
+    fn window(&self, rtt: Option<Nanos>) -> u64;
 
     /// The rate to leave with, for a path of that round-trip time; none where nothing is known of it.
     fn rate(&self, rtt: Option<Nanos>) -> Option<BitsPerSec>;
@@ -51,5 +51,5 @@ pub trait Congestion: Debug + Send {
     }
 }
 
-/// Bytes that are ever under way on a path: 51 ms of 10 Gb/s. All of it is kept until it is acknowledged.
+/// Bytes that are ever under way on a path whose rate is sought: 51 ms of 10 Gb/s. All of it is kept until it is acknowledged.
 pub const MOST_WINDOW: u64 = 64 << 20;

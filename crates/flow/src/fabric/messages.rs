@@ -47,6 +47,8 @@ pub struct Messages {
     talks_to_itself: bool,
     /// Whether a message of anybody was looked for in vain since it was last looked who is there.
     probed_anybody: bool,
+    /// Whether this process ends, and takes nothing more that is offered, as it waits for others to take what it offers.
+    declines: bool,
     counts: Counts,
 }
 
@@ -110,6 +112,7 @@ impl Messages {
             last_failed: None,
             talks_to_itself: false,
             probed_anybody: false,
+            declines: false,
             counts: Counts::default(),
         }
     }
@@ -336,6 +339,7 @@ impl Messages {
                 self.peers[index].inbox.on_said(cost(envelope.len));
                 match self.matching.match_arriving(from, envelope) {
                     Some(landing) => self.accept(landing, from, envelope, message, memory),
+                    None if self.declines => self.say(from, Control::Decline { message }),
                     None => {
                         self.counts.unexpected += 1;
                         self.matching.wait(from, envelope, Body::Offer { message });
@@ -539,10 +543,21 @@ impl Messages {
         self.completions.pop_front()
     }
 
-    /// Whether nothing waits to be said, but for offers that nobody took.
+    /// This process ends, and receives nothing more. Where it waits until others have taken what it was told to be rid of, they may wait for
+    /// it in the same way.
+    pub fn on_ending(&mut self) {
+        self.declines = self.peers.iter().any(|peer| peer.outbox.kept() > 0);
+        if self.declines {
+            for (from, message) in self.matching.take_offers() {
+                self.say(from, Control::Decline { message });
+            }
+        }
+    }
+
+    /// Whether nothing waits to be said, but for offers that nobody took of what the application still has.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.peers.iter().all(|peer| !peer.outbox.has_frames())
+        self.peers.iter().all(|peer| !peer.outbox.has_frames() && !peer.outbox.owes_copies())
     }
 }
 

@@ -95,7 +95,7 @@ impl Path {
 
     /// Whether more may be under way.
     pub fn has_room(&mut self) -> bool {
-        let room = self.flying < self.congestion.window();
+        let room = self.flying < self.congestion.window(self.smoothed);
         self.round.limited |= !room;
         room || self.probes > 0
     }

@@ -9,9 +9,11 @@ impl Endpoint {
     /// The process ends as soon as it [is quiet](Self::is_quiet).
     pub fn on_ending(&mut self) {
         self.relays.on_ending();
+        self.messages.on_ending();
     }
 
-    /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count.
+    /// Whether everything that was sent has arrived, so that the process may go. What was offered and nobody took does not count, but for
+    /// what the application was told is sent.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let all_left = self.messages.is_quiet() && !self.relays.repeats();

@@ -164,6 +164,7 @@ impl Endpoint {
             let mut bytes = self.next_datagram(now, context, most, room);
             if bytes == 0
                 && let Some(peer) = talker
+                && self.has_pieces(peer)
                 && self.contexts.transport.route(peer) == Routing::Take(context)
                 && self.contexts.takes(now, context)
             {

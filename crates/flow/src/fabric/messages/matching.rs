@@ -267,6 +267,17 @@ impl Matching {
         Some(waiting)
     }
 
+    /// Takes those that are offered and that nobody wants, each by its sender and number.
+    pub(super) fn take_offers(&mut self) -> Vec<(PeerId, u32)> {
+        let mut offers = Vec::new();
+        self.waiting.retain(|_, each| {
+            let Body::Offer { message } = each.body else { return true };
+            offers.push((each.from, message));
+            false
+        });
+        offers
+    }
+
     /// What messages of a peer cost that wait, whole.
     pub(super) fn waiting_cost(&self, peer: PeerId) -> u64 {
         let its = self.waiting.values().filter(|each| each.from == peer);

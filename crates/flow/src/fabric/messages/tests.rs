@@ -379,6 +379,43 @@ fn who_takes_nothing_keeps_no_copies_from_others() {
     assert_eq!(pair.ends[0].kept, 0);
 }
 
+/// Offers `end`'s peer a message of which its application was told that it is sent.
+fn offer(pair: &mut Pair, end: usize) {
+    let region = pair.heaps[end].put(1000, bytes(500, 1));
+    let send = Send { to: PEER, kind: Kind::Tagged(1), data: None, region, len: 500, ends: Ends::Untold };
+    pair.ends[end].send(send, &pair.heaps[end]).unwrap();
+    while pair.step(end) {}
+}
+
+#[test]
+fn who_ends_waits_until_what_it_was_told_is_sent_is_taken() {
+    let mut pair = Pair::new(0, 9000);
+    pair.send(7, bytes(500, 7));
+    while pair.step(0) {}
+    assert!(pair.ends[0].is_quiet(), "the application has it still, and knows that it was not sent");
+    offer(&mut pair, 0);
+    pair.ends[0].on_ending();
+    assert!(!pair.ends[0].is_quiet());
+    pair.receive(tag(1), 1, 500, None);
+    pair.settle();
+    assert!(pair.ends[0].is_quiet());
+    assert_eq!((pair.received().len(), &pair.heaps[1].0[&Region(1)]), (1, &bytes(500, 1)));
+}
+
+#[test]
+fn two_that_end_and_take_nothing_do_not_wait_for_each_other() {
+    let mut pair = Pair::new(0, 9000);
+    offer(&mut pair, 0);
+    for end in [0, 1] {
+        // One offer had come by then, the other comes after.
+        offer(&mut pair, 1);
+        pair.ends[end].on_ending();
+    }
+    assert!(!pair.ends[0].is_quiet() && !pair.ends[1].is_quiet());
+    pair.settle();
+    assert!(pair.ends[0].is_quiet() && pair.ends[1].is_quiet());
+}
+
 #[test]
 fn what_waits_unwanted_is_bounded_for_all_peers_together() {
     const BYTES: u64 = 1 << 20;
