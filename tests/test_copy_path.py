@@ -60,6 +60,8 @@ def places(both: Ends, source: Path, there: Path, way: str) -> tuple[str | Path,
     return (source, both.far(there)) if way == "to" else (both.far(source), there)
 
 
+# The round trip that its connections measure is to be the path's: on a busy machine it may be more than 5 ms.
+@pytest.mark.alone
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_over_a_short_path_it_sends_with_cubic_and_says_why(
     short: Ends, source: Path, tmp_path: Path, way: str
@@ -147,6 +149,8 @@ def test_a_choice_that_is_left_to_the_sender_begins_with_cubic(
     assert record["congestion"] == "cubic"
 
 
+# As above: what a busy machine adds may be worth a stream.
+@pytest.mark.alone
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_long_path_has_more_streams_than_a_short_one(
     far: Ends, source: Path, tmp_path: Path, way: str

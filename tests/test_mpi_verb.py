@@ -203,7 +203,9 @@ def test_what_open_mpi_would_refuse_is_refused_before_it_starts(
     said = installed.complaint("run", "--", launcher("true"), "./program", **variable)
     assert "OMPI_MCA_mca_base_env_list is set" in said
     assert "unset it" in said
-    assert installed("run", "--unproven", "--", launcher("exit 3", version=MPICH), "./x", **variable).status == 3
+    assert (
+        installed("run", "--unproven", "--", launcher("exit 3", version=MPICH), "./x", **variable).status == 3
+    )
 
 
 def test_a_launcher_of_another_mpi_is_refused(installed: Installed, launcher: Callable[..., str]) -> None:

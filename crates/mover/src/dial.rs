@@ -31,9 +31,11 @@ use crate::tuning::{self, Origin, Role, TuneError, Tuning, arrange, insist, tune
 
 mod dialling;
 mod error;
+mod late;
 
 use dialling::Dialling;
 pub use error::DialError;
+pub(crate) use late::Late;
 
 /// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
 pub(crate) trait Tunnel: fmt::Debug + Send + Sync {
@@ -93,8 +95,10 @@ pub(crate) type First<'a> = &'a dyn Fn(Streams) -> Vec<Message>;
 pub(crate) struct Dialled {
     /// The control connection, on which all that was to be said first was said.
     pub(crate) control: Control,
-    /// The data connections, in order.
-    pub(crate) data: Vec<Channel>,
+    /// The data connections that stand, in order, and which streams they are: all, where their number was given.
+    pub(crate) data: Vec<(u16, Channel)>,
+    /// The others, where it follows from the round trip: a transfer begins without them.
+    pub(crate) late: Option<Late>,
     /// When what was to be said first left.
     pub(crate) sent: Nanos,
     /// What has been heard meanwhile, and when.
@@ -325,6 +329,11 @@ struct Opening {
 }
 
 impl Opening {
+    /// Which stream a data connection is to be.
+    const fn stream(&self) -> u16 {
+        self.key as u16
+    }
+
     fn start(channel: Channel, to: &Place, key: u64, poller: &Poller) -> Result<Self, DialError> {
         let failed = |source| DialError::Connect { at: to.to_string(), source };
         if let (Some(stream), Place::Address(address)) = (channel.tcp(), to) {

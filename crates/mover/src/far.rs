@@ -16,7 +16,7 @@ use crate::bootstrap::{self, FarEnd, Remote};
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::copy::CopyError;
-use crate::dial::{Dial, DialError, Dialled, Place, Route};
+use crate::dial::{Dial, DialError, Dialled, Late, Place, Route};
 use crate::memory::Target;
 use crate::secure::{Credentials, Trusted};
 use crate::transfer::Near;
@@ -154,11 +154,12 @@ fn wanted(route: Route, request: &Request, this: ThisEnd) -> Dial {
 }
 
 fn opened(dialled: Dialled, dial: Dial, far_end: Option<FarEnd>, request: &Request) -> Opened {
-    let Dialled { control, data, early, at, .. } = dialled;
+    let Dialled { control, data, late, early, at, .. } = dialled;
     let line = Dialling { dial, at, patience: request.patience.get(), _far_end: far_end };
     Opened {
         control,
-        data: (0..).zip(data).collect(),
+        data: data.into_iter().map(|(number, channel)| (number.into(), channel)).collect(),
+        late,
         line: Arc::new(line),
         early: early.into_iter().map(|(message, _)| message).collect(),
     }
@@ -191,8 +192,10 @@ impl Line for Dialling {
 pub(crate) struct Opened {
     /// The control connection; the request has left on it.
     pub(crate) control: Control,
-    /// Data connections and their numbers, from 0.
+    /// Data connections that stand, and their numbers; with those that are late these count from 0.
     pub(crate) data: Vec<(u32, Channel)>,
+    /// Those that are still on their way.
+    pub(crate) late: Option<Late>,
     /// The way by which more come.
     pub(crate) line: Arc<dyn Line>,
     /// What the far end has said already.

@@ -166,7 +166,7 @@ fn move_memory(far: &FarEnd) -> Vec<Notice> {
         early.next().unwrap_or_else(|| control.next(until, &stop).unwrap().expect("nobody stops it"))
     };
     let Message::Accept(accept) = next(&mut control) else { panic!("no consent") };
-    for mut channel in data {
+    for (_, mut channel) in data {
         channel.set_wait(Some(Wait { patience: PATIENCE, stop: stop.clone(), while_full: false }));
         channel.write_all(&Stamp(accept.sent).encode()).unwrap();
         channel.write_all(&vec![7; 1_000_000]).unwrap();

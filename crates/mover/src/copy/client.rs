@@ -157,8 +157,8 @@ impl Attempt<'_> {
         let before = Emulated::of_this_host();
         let opened =
             plan.far.open(&request, self.this_end(), self.stop, &mut |warning| ledger.warn(warning))?;
-        let Some(Opened { control, data, line, early }) = opened else { return Ok(true) };
-        let redial = Redial::new(line, wake.clone())?;
+        let Some(Opened { control, data, late, line, early }) = opened else { return Ok(true) };
+        let mut redial = Redial::new(line, wake.clone())?;
         let mut control = control;
         let start = monotonic();
         let rtt = least_rtt(&control).unwrap_or_default();
@@ -194,10 +194,11 @@ impl Attempt<'_> {
                 End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?))
             }
         };
-        let count = data.len();
+        let mut count = data.len();
         for (number, channel) in data {
             end.join(number, channel).inspect_err(|_| end.abort())?;
         }
+        count += late.map_or(0, |late| redial.expect(late));
         let mut client = Client {
             ledger,
             redial,
@@ -487,20 +488,23 @@ impl Party for Client<'_, '_> {
         let redialled = self.redial.take();
         let any = !redialled.is_empty();
         for Redialled { lost, number, outcome } in redialled {
-            match outcome {
-                Ok(channel) => match end.join(number, channel) {
-                    Ok(()) => {
-                        self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
-                    }
-                    Err(error) => self.ledger.warn(format!(
-                        "data connection {lost} broke, and the one in its place cannot be used: {}",
-                        chain(&error)
-                    )),
-                },
-                Err(error) => self.ledger.warn(format!(
-                    "data connection {lost} broke, and no other can be had: {}",
-                    chain(&error)
-                )),
+            let outcome = match outcome {
+                Ok(channel) => {
+                    end.join(number, channel).map_err(|error| ("the one in its place cannot be used", error))
+                }
+                Err(error) => Err(("no other can be had", error)),
+            };
+            match (lost, outcome) {
+                (None, Ok(())) => {}
+                (None, Err((_, error))) => {
+                    self.ledger.warn(format!("data connection {number} cannot be had: {}", chain(&error)));
+                }
+                (Some(lost), Ok(())) => {
+                    self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
+                }
+                (Some(lost), Err((what, error))) => {
+                    self.ledger.warn(format!("data connection {lost} broke, and {what}: {}", chain(&error)));
+                }
             }
         }
         let none_is_left = any && end.streams() == 0 && !self.redial.is_going();

@@ -44,7 +44,7 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
         theirs.part();
     };
     far_end.spawn(work).map_err(|source| CopyError::System { attempt: "start a thread", source })?;
-    Ok(Opened { control, data, line, early: VecDeque::new() })
+    Ok(Opened { control, data, late: None, line, early: VecDeque::new() })
 }
 
 /// Connections within the process, to the far end for as long as it takes them.

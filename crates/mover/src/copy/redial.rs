@@ -1,5 +1,5 @@
-//! Data connections in place of those that were lost: dialled in threads of their own, as the far end may take its time, and the copy
-//! goes on meanwhile with the connections that it has.
+//! Data connections that come while the copy goes on with those that it has: some that were on their way when it began, and some in place
+//! of those that were lost, dialled in threads of their own, as the far end may take its time.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +11,7 @@ use farlink_host::readiness::Wake;
 
 use super::CopyError;
 use crate::channel::Channel;
+use crate::dial::{DialError, Late};
 use crate::far::Line;
 
 /// Dials in place of connections that were lost. Dropped, it gives up what is still being dialled, and waits for that.
@@ -39,11 +40,11 @@ struct Asked {
 /// What came of dialling.
 #[derive(Debug)]
 pub(super) struct Redialled {
-    /// The connection that was lost.
-    pub(super) lost: u32,
-    /// The number of the one in its place.
+    /// The connection that was lost, where this one takes its place.
+    pub(super) lost: Option<u32>,
+    /// The number of this one.
     pub(super) number: u32,
-    /// The one in its place.
+    /// The connection.
     pub(super) outcome: Result<Channel, CopyError>,
 }
 
@@ -59,6 +60,35 @@ impl Redial {
     pub(super) fn ask(&mut self, lost: u32, number: u32) {
         self.waiting.push_back(Asked { lost, number });
         self.begin();
+    }
+
+    /// Has those taken that are `late`, when they stand; how many they are.
+    pub(super) fn expect(&mut self, late: Late) -> usize {
+        let mut expected = late.streams();
+        let count = expected.len();
+        self.going += count;
+        let (halt, wake, done) = (self.halt.clone(), self.wake.clone(), self.done.0.clone());
+        let tell = move |stream: u16, outcome| {
+            let _ = done.send(Redialled { lost: None, number: stream.into(), outcome });
+            wake.raise();
+        };
+        let failed = tell.clone();
+        let refused = expected.clone();
+        let work = move || {
+            let mut told = |stream, outcome: Result<Channel, DialError>| {
+                expected.retain(|each| *each != stream);
+                tell(stream, outcome.map_err(CopyError::from));
+            };
+            // Who panics is not waited for without end.
+            if catch_unwind(AssertUnwindSafe(|| late.run(&halt, &mut told))).is_err() {
+                expected.into_iter().for_each(|stream| tell(stream, Err(CopyError::Panicked)));
+            }
+        };
+        match Builder::new().name("farlink-dial".to_owned()).spawn(work) {
+            Ok(thread) => self.threads.push(thread),
+            Err(_) => refused.into_iter().for_each(|stream| failed(stream, Err(CopyError::NoStream))),
+        }
+        count
     }
 
     /// What came of it since this was asked last.
@@ -85,7 +115,7 @@ impl Redial {
             let done = self.done.0.clone();
             let tell = move |outcome| {
                 // Nobody waits for it where the copy has ended.
-                let _ = done.send(Redialled { lost: asked.lost, number: asked.number, outcome });
+                let _ = done.send(Redialled { lost: Some(asked.lost), number: asked.number, outcome });
                 wake.raise();
             };
             let failed = tell.clone();
@@ -167,7 +197,7 @@ mod tests {
                 .extend(redial.take().into_iter().map(|each| (each.lost, each.number, each.outcome.is_ok())));
         }
         found.sort_unstable();
-        assert_eq!(found, [(0, 2, true), (1, 3, false)]);
+        assert_eq!(found, [(Some(0), 2, true), (Some(1), 3, false)]);
     }
 
     #[test]

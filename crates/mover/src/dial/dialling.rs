@@ -11,7 +11,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Message, Streams};
 use farlink_wire::quantity::Nanos;
 
-use super::{CONTROL, Dial, DialError, Dialled, First, Opening, Place, STOP};
+use super::{CONTROL, Dial, DialError, Dialled, First, Late, Opening, Place, STOP};
 use crate::control::{Control, ControlError};
 use crate::tuning::suffices;
 
@@ -45,12 +45,11 @@ impl<'a> Dialling<'a> {
         Self { dial, at, stop, poller, data, talk, loaded, path: dial.path, began, is_enough: false }
     }
 
-    /// Waits until everything stands; `None` where it was stopped first.
+    /// Waits until everything stands, or, where the number of data connections follows from the path, one of them; `None` where it was
+    /// stopped first.
     pub(super) fn run(mut self, first: First<'_>, until: Nanos) -> Result<Option<Dialled>, DialError> {
         let mut ready = Vec::new();
-        while !self.talk.is_over
-            && (self.talk.sent.is_none() || self.data.iter().any(|opening| !opening.is_ready))
-        {
+        while !self.may_begin() {
             let now = monotonic();
             if now >= until {
                 return Err(DialError::Unanswered { at: self.at.to_string() });
@@ -75,12 +74,31 @@ impl<'a> Dialling<'a> {
         }
         match (self.talk.control, self.talk.sent) {
             (Speaker::Speaking(control), Some(sent)) => {
-                let data = self.data.into_iter().filter(|opening| opening.is_ready);
-                let data = data.map(|opening| opening.channel).collect();
-                Ok(Some(Dialled { control, data, sent, early: self.talk.early, at: self.at.clone() }))
+                let (ready, rest): (Vec<_>, Vec<_>) =
+                    self.data.into_iter().partition(|opening| opening.is_ready);
+                let data = ready.into_iter().map(|opening| (opening.stream(), opening.channel)).collect();
+                // It may have said much, and is not waited for already.
+                let _ = self.poller.remove(&control);
+                let (dial, at, poller, loaded) =
+                    (self.dial.clone(), self.at.clone(), self.poller, self.loaded);
+                let late = Late { dial, at: at.clone(), poller, data: rest, until, loaded };
+                let late = Some(late).filter(|late| !late.data.is_empty() && !self.talk.is_over);
+                Ok(Some(Dialled { control, data, late, sent, early: self.talk.early, at }))
             }
             _ => Err(DialError::Unanswered { at: self.at.to_string() }),
         }
+    }
+
+    /// Whether a transfer can begin. One whose streams nobody chose goes on with those that stand: others may be a round trip behind, as it was
+    /// not known before that they are wanted.
+    fn may_begin(&self) -> bool {
+        let mut data = self.data.iter();
+        let enough = if self.dial.path.is_some() {
+            data.any(|opening| opening.is_ready)
+        } else {
+            data.all(|opening| opening.is_ready)
+        };
+        self.talk.is_over || self.talk.sent.is_some() && enough
     }
 
     fn failed(&self, source: io::Error) -> DialError {

@@ -59,9 +59,9 @@ pub(super) fn connect(
         (Err(DialError::Untrusted { key, .. }), Some(trusted)) => return Err(trusted.complaint(key).into()),
         (Err(error), _) => return Err(error.into()),
     };
-    let Dialled { mut control, data, sent, early, at } = dialled;
+    let Dialled { mut control, data, sent, early, at, .. } = dialled;
     let at = at.to_string();
-    let streams = data.into_iter().filter_map(|channel| channel.into_clear_tcp().ok()).collect();
+    let streams = data.into_iter().filter_map(|(_, channel)| channel.into_clear_tcp().ok()).collect();
     for (message, returned) in early {
         if let Some(accept) = judge(message, &at)? {
             return Ok(Some(Consent { control, streams, accept, sent, returned }));

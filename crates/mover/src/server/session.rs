@@ -54,22 +54,26 @@ impl House {
     /// Talks with one client until it has what it came for, or cannot.
     pub(super) fn host(&self, mut control: Control, guest: &Guest, observe: &(dyn Fn(Event) + Sync)) {
         let from = guest.from;
-        let outcome = self.converse(&mut control, guest, observe);
-        match outcome {
-            Ok(bytes) => observe(Event::Ended { from, bytes }),
-            Err(error) => {
-                // Whoever is still there is told; whoever ended knows.
-                let told = match &error {
-                    SessionError::Refused { reason } => Some(Message::Refuse(reason.clone().into())),
-                    SessionError::Left { .. } => None,
-                    other => Some(Message::Failed(chain(other).into())),
-                };
-                if let Some(told) = told {
-                    let _ = control.send(&told);
-                }
-                observe(Event::Failed { from, reason: chain(&error) });
+        let told = match self.converse(&mut control, guest, observe) {
+            Ok(bytes) => {
+                observe(Event::Ended { from, bytes });
+                None
             }
+            Err(error) => {
+                observe(Event::Failed { from, reason: chain(&error) });
+                // Whoever is still there is told; whoever ended knows.
+                match error {
+                    SessionError::Refused { reason } => Some(Message::Refuse(reason.into())),
+                    SessionError::Left { .. } => return,
+                    other => Some(Message::Failed(chain(&other).into())),
+                }
+            }
+        };
+        if let Some(told) = told {
+            let _ = control.send(&told);
         }
+        // What was said last may not have left, and would not where something stays unread.
+        control.part();
     }
 
     fn converse(
