@@ -35,6 +35,7 @@ ROWS = (
         exchanges=1000,
         turns=9,
         digits=3,
+        bound=True,
     ),
     Exchange(
         name="short-lossy",
@@ -45,6 +46,7 @@ ROWS = (
         exchanges=1000,
         turns=3,
         digits=3,
+        bound=True,
     ),
     Stencil(),
     PingPong(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -18,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 # Touching kernel memory beforehand takes seconds.
 START_LIMIT_S = 120.0
 FARLINK = os.environ.get("FARLINK") or str(ROOT / "target" / "release" / "farlink")
+# The emulator's threads, in the order of the hosts that send over them.
+LINKS = ("link a-b", "link b-a")
 # A bench may have several connections at a time.
 NUMBERS = itertools.count(1)
 
@@ -59,6 +62,16 @@ class Connection:
         """`command` running on `host`, with its output to read."""
         command_line = self.on(host, *command)
         return subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def bind_links(self, cores: Sequence[int]) -> None:
+        """Has each link of two hosts driven by the processor among `cores` that its sender's rank has."""
+        mine = f"--name\0{self.name}\0".encode()
+        for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+            # It may end meanwhile.
+            with contextlib.suppress(OSError):
+                name = (task / "comm").read_text().strip()
+                if name in LINKS and mine in (task / "cmdline").read_bytes():
+                    os.sched_setaffinity(int(task.name), {cores[LINKS.index(name)]})
 
     def link(self, *options: str) -> dict[str, Any]:
         """The connection's state, after the changes that `options` ask for."""

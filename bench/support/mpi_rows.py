@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import statistics
 import subprocess
@@ -85,6 +86,9 @@ class Exchange:
     # Times that it is measured, at least.
     turns: int = 1
     digits: int = 2
+    # Whether each rank has a processor of its own, where what it sends is emulated, too: an exchange has two
+    # states by that otherwise.
+    bound: bool = False
 
     def ways(self) -> list[Way]:
         """Who takes part."""
@@ -94,15 +98,18 @@ class Exchange:
     def run(self, results: Results, repetitions: int) -> None:
         """Measures what is not measured yet of it."""
         program = compiled(PROGRAMS / "mpi_exchange.c")
+        command = [*((str(PROGRAMS / "own_processor.sh"),) if self.bound else ()), program]
         sizes = [str(size) for size in self.sizes]
         for repetition in range(1, max(repetitions, self.turns) + 1):
             for rtt in self.rtts_ms:
                 for loss in self.losses:
                     with emulated(rtt, loss, 2, seed=repetition) as place:
+                        if self.bound:
+                            place.connection.bind_links(sorted(os.sched_getaffinity(0)))
                         for way in self.ways():
 
                             def take(place: Site = place, way: Way = way) -> Run:
-                                said = place.run(way, "ab", program, str(self.exchanges), *sizes)
+                                said = place.run(way, "ab", *command, str(self.exchanges), *sizes)
                                 return {
                                     line.split()[0]: [float(word) for word in line.split()[1:]]
                                     for line in said.splitlines()
@@ -130,6 +137,8 @@ class Exchange:
             f"Mean of {self.exchanges} exchanges after one to warm up, ms; with several runs their median "
             "and range."
         )
+        if self.bound:
+            words += " Each rank has a processor of its own, and so has the link over which it sends."
         table = [
             [f"{rtt:g} ms", f"{loss}%", name, *lines[rtt, loss, name]] for rtt, loss, name in sorted(lines)
         ]

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Runs a rank on a processor of its own, as launchers bind ranks whose hosts are no emulated ones: own_processor.sh PROGRAM ...
+exec taskset -c "$((OMPI_COMM_WORLD_RANK % $(nproc)))" "$@"
