@@ -71,6 +71,21 @@ def listening(emulation: Emulation) -> set[int]:
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])
+def test_what_ssh_started_ends_by_itself_and_is_not_killed(
+    near: Emulation, reached: ssh.Sshd, source: Path, tmp_path: Path, way: str
+) -> None:
+    # Who waits for the far end's last words has closed what that waits for.
+    ended, command = tmp_path / "ended", tmp_path / "ssh"
+    command.write_text(f'#!/bin/sh\n{reached.command} "$@"\necho $? > {ended}\n')
+    command.chmod(0o755)
+    there = tmp_path / "there"
+    result = copied(near, str(command), *places(way, source, there))
+    assert result.status == 0, result
+    assert ended.read_text() == "0\n"
+    assert differences(source, there) == []
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
 def test_a_tree_goes_to_a_port_that_was_named_and_nothing_listens_afterwards(
     near: Emulation, reached: ssh.Sshd, source: Path, tmp_path: Path, way: str
 ) -> None:

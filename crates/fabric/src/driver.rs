@@ -244,7 +244,9 @@ impl Driver {
                 let now = monotonic();
                 engine.progress(now);
                 // Others may go on to talk to this one for as long as they like.
-                let is_silent = now.since(engine.heard()) > longest || engine.endpoint.is_mute(now, longest);
+                let is_silent = (now.since(engine.heard()) > longest
+                    || engine.endpoint.is_mute(now, longest))
+                    && !engine.endpoint.owes_neighbours();
                 if engine.endpoint.is_quiet() || now.since(began) > longest && is_silent {
                     return Ok(());
                 }

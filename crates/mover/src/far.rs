@@ -159,7 +159,8 @@ fn opened(dialled: Dialled, dial: Dial, far_end: Option<FarEnd>, request: &Reque
     Opened {
         control,
         data: data.into_iter().map(|(number, channel)| (number.into(), channel)).collect(),
-        late,
+        // It is reached by now.
+        late: late.map(|late| late.within(request.patience.get())),
         line: Arc::new(line),
         early: early.into_iter().map(|(message, _)| message).collect(),
     }

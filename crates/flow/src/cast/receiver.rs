@@ -387,9 +387,9 @@ impl Receiver {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
+        self.look_on(now);
         if now >= self.nack_at && self.gaps.due().is_some_and(|due| due <= now) {
             let wants = self.ask(now);
-            self.scan(now);
             if !wants.is_empty() {
                 self.nack_at = now.after(self.config.pace);
                 self.report_at = self

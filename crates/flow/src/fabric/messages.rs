@@ -554,6 +554,12 @@ impl Messages {
         }
     }
 
+    /// Whether a peer is still to take what the application was told is sent.
+    #[must_use]
+    pub fn owes_copies(&self, peer: PeerId) -> bool {
+        self.peers[peer.0 as usize].outbox.owes_copies()
+    }
+
     /// Whether nothing waits to be said, but for offers that nobody took of what the application still has.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

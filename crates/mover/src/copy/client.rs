@@ -158,6 +158,8 @@ impl Attempt<'_> {
         let opened =
             plan.far.open(&request, self.this_end(), self.stop, &mut |warning| ledger.warn(warning))?;
         let Some(Opened { control, data, late, line, early }) = opened else { return Ok(true) };
+        // Let go of behind the control connection: what ssh started ends then, and waits for the end of that.
+        let _way = Arc::clone(&line);
         let mut redial = Redial::new(line, wake.clone())?;
         let mut control = control;
         let start = monotonic();

@@ -27,6 +27,8 @@ pub(super) struct Redial {
     threads: Vec<JoinHandle<()>>,
     /// Those that were begun and not taken.
     going: usize,
+    /// And those that were on their way.
+    late: usize,
     done: (Sender<Redialled>, Receiver<Redialled>),
 }
 
@@ -53,7 +55,7 @@ impl Redial {
     pub(super) fn new(line: Arc<dyn Line>, wake: Wake) -> Result<Self, CopyError> {
         let halt = Wake::new().map_err(CopyError::wait)?;
         let (waiting, threads) = (VecDeque::new(), Vec::new());
-        Ok(Self { line, wake, halt, waiting, threads, going: 0, done: channel() })
+        Ok(Self { line, wake, halt, waiting, threads, going: 0, late: 0, done: channel() })
     }
 
     /// Has connection `number` dialled in place of `lost`.
@@ -66,7 +68,7 @@ impl Redial {
     pub(super) fn expect(&mut self, late: Late) -> usize {
         let mut expected = late.streams();
         let count = expected.len();
-        self.going += count;
+        self.late += count;
         let (halt, wake, done) = (self.halt.clone(), self.wake.clone(), self.done.0.clone());
         let tell = move |stream: u16, outcome| {
             let _ = done.send(Redialled { lost: None, number: stream.into(), outcome });
@@ -94,14 +96,16 @@ impl Redial {
     /// What came of it since this was asked last.
     pub(super) fn take(&mut self) -> Vec<Redialled> {
         let done: Vec<_> = self.done.1.try_iter().collect();
-        self.going -= done.len();
+        let late = done.iter().filter(|each| each.lost.is_none()).count();
+        self.late -= late;
+        self.going -= done.len() - late;
         self.begin();
         done
     }
 
     /// Whether any is still being dialled, or was not taken.
     pub(super) fn is_going(&self) -> bool {
-        self.going > 0 || !self.waiting.is_empty()
+        self.going + self.late > 0 || !self.waiting.is_empty()
     }
 
     /// Begins those that there are threads for.

@@ -79,6 +79,7 @@ impl<'a> Dialling<'a> {
                 let data = ready.into_iter().map(|opening| (opening.stream(), opening.channel)).collect();
                 // It may have said much, and is not waited for already.
                 let _ = self.poller.remove(&control);
+                let _ = self.poller.remove(self.stop);
                 let (dial, at, poller, loaded) =
                     (self.dial.clone(), self.at.clone(), self.poller, self.loaded);
                 let late = Late { dial, at: at.clone(), poller, data: rest, until, loaded };

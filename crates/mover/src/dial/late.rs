@@ -27,6 +27,11 @@ impl Late {
         self.data.iter().map(Opening::stream).collect()
     }
 
+    /// Has them take so long from now on at most: what it took to find where the far end is reached is no measure for them.
+    pub(crate) fn within(self, patience: Nanos) -> Self {
+        Self { until: monotonic().after(patience), ..self }
+    }
+
     /// Tells of each when it stands, or that it cannot be had, until all were told of or `halt` is raised.
     pub(crate) fn run(mut self, halt: &Wake, tell: &mut dyn FnMut(u16, Result<Channel, DialError>)) {
         let outcome = self.finish(halt, tell);

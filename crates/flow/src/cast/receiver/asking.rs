@@ -49,6 +49,13 @@ impl Receiver {
         }
     }
 
+    /// Looks on where there was no room before: what was stored since made some.
+    pub(super) fn look_on(&mut self, now: Nanos) {
+        if !self.gaps.is_full() && (self.scanned < self.frontier || !self.gone.is_empty()) {
+            self.scan(now);
+        }
+    }
+
     /// What is missing of the gaps that are due, as much as one frame has room for.
     pub(super) fn ask(&mut self, now: Nanos) -> Vec<Want> {
         let mut asked: BTreeMap<(u32, bool), Vec<Range<u64>>> = BTreeMap::new();
@@ -84,6 +91,7 @@ impl Receiver {
             asked.entry((product, gap.tries > 0)).or_default().append(&mut missing);
         }
         later.into_iter().for_each(|gap| self.gaps.put(gap));
+        self.look_on(now);
         let payload = u64::from(self.config.payload.get());
         let wants = asked.into_iter().map(|((product, again), mut runs)| {
             runs.sort_unstable_by_key(|run| run.start);
@@ -271,6 +279,28 @@ mod tests {
         assert_eq!(receiver.tally().failed, products);
         assert!(gone >= MOST_GAPS, "{gone}");
         assert_eq!(receiver.gaps.due(), None);
+    }
+
+    #[test]
+    fn who_has_all_that_it_remembers_looks_for_what_it_had_no_room_for() {
+        let products = MOST_GAPS as u32 + 10;
+        let config = Config {
+            payload: Payload::try_from(256).unwrap(),
+            block: BlockPackets::default(),
+            first: 0,
+            position: Position { product: products, offset: 0 },
+            pace: Nanos(1_000_000),
+            grace: Nanos(1_000_000),
+            seed: 1,
+        };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        // All that it knows to be missing is settled before it was asked for.
+        (0..MOST_GAPS as u32)
+            .for_each(|product| receiver.on_lost(product, Text::from("forgotten".to_owned())));
+        while receiver.poll(Nanos::ZERO).is_some() {}
+        let wants = receiver.ask(Nanos(10_000_000));
+        let asked: Vec<_> = wants.into_iter().map(|want| want.product).collect();
+        assert_eq!(asked, (MOST_GAPS as u32..products).collect::<Vec<_>>());
     }
 
     #[test]

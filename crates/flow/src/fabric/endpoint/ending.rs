@@ -20,6 +20,13 @@ impl Endpoint {
         all_left && self.contexts.is_drained() && !self.neighbours.has_talking()
     }
 
+    /// Whether a process of this host is still to take what this one was told is sent. It lives, however long it says nothing: otherwise it
+    /// would have failed.
+    #[must_use]
+    pub fn owes_neighbours(&self) -> bool {
+        self.nearby().into_iter().any(|peer| self.messages.owes_copies(peer))
+    }
+
     /// Whether something is under way to other hosts, and they have said nothing of any of it for so long.
     #[must_use]
     pub fn is_mute(&self, now: Nanos, silence: Nanos) -> bool {
