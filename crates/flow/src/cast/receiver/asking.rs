@@ -211,17 +211,22 @@ mod tests {
     use crate::cast::receiver::gaps::MOST_GAPS;
     use crate::cast::receiver::{Config, Event};
 
-    #[test]
-    fn no_more_products_are_asked_for_than_may_be_begun() {
-        let config = Config {
+    /// Of who joins when so many products were sent.
+    fn behind(products: u32) -> Config {
+        Config {
             payload: Payload::try_from(256).unwrap(),
             block: BlockPackets::default(),
             first: 0,
-            position: Position { product: 10, offset: 0 },
+            position: Position { product: products, offset: 0 },
             pace: Nanos(1_000_000),
             grace: Nanos(1_000_000),
             seed: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn no_more_products_are_asked_for_than_may_be_begun() {
+        let config = behind(10);
         let mut receiver = Receiver::new(config, Nanos::ZERO);
         receiver.on_room(3);
         let asked = |receiver: &mut Receiver, second: u64| {
@@ -247,15 +252,7 @@ mod tests {
     #[test]
     fn who_lacks_more_products_than_gaps_are_remembered_catches_up_on_all_that_are_gone() {
         let products = MOST_GAPS as u32 + 5_000;
-        let config = Config {
-            payload: Payload::try_from(256).unwrap(),
-            block: BlockPackets::default(),
-            first: 0,
-            position: Position { product: products, offset: 0 },
-            pace: Nanos(1_000_000),
-            grace: Nanos(1_000_000),
-            seed: 1,
-        };
+        let config = behind(products);
         let mut receiver = Receiver::new(config, Nanos::ZERO);
         receiver.on_end(products);
         let mut now = Nanos::ZERO;
@@ -284,15 +281,7 @@ mod tests {
     #[test]
     fn who_has_all_that_it_remembers_looks_for_what_it_had_no_room_for() {
         let products = MOST_GAPS as u32 + 10;
-        let config = Config {
-            payload: Payload::try_from(256).unwrap(),
-            block: BlockPackets::default(),
-            first: 0,
-            position: Position { product: products, offset: 0 },
-            pace: Nanos(1_000_000),
-            grace: Nanos(1_000_000),
-            seed: 1,
-        };
+        let config = behind(products);
         let mut receiver = Receiver::new(config, Nanos::ZERO);
         // All that it knows to be missing is settled before it was asked for.
         (0..MOST_GAPS as u32)
@@ -305,15 +294,7 @@ mod tests {
 
     #[test]
     fn who_says_where_it_is_before_it_can_have_answered_is_not_asked_again() {
-        let config = Config {
-            payload: Payload::try_from(256).unwrap(),
-            block: BlockPackets::default(),
-            first: 0,
-            position: Position { product: 1, offset: 0 },
-            pace: Nanos(1_000_000),
-            grace: Nanos(1_000_000),
-            seed: 1,
-        };
+        let config = behind(1);
         let mut receiver = Receiver::new(config, Nanos::ZERO);
         receiver.on_rtt(Nanos(80_000_000));
         receiver.on_room(1);
@@ -337,15 +318,7 @@ mod tests {
 
     #[test]
     fn what_parity_makes_up_for_is_asked_for_where_it_was_not_rebuilt() {
-        let config = Config {
-            payload: Payload::try_from(256).unwrap(),
-            block: BlockPackets::try_from(10).unwrap(),
-            first: 0,
-            position: Position { product: 0, offset: 0 },
-            pace: Nanos(1_000_000),
-            grace: Nanos(1_000_000),
-            seed: 1,
-        };
+        let config = Config { block: BlockPackets::try_from(10).unwrap(), ..behind(0) };
         let mut receiver = Receiver::new(config, Nanos::ZERO);
         let head = Announcement {
             path: RelativePath::new("x").unwrap(),
