@@ -33,7 +33,7 @@ mod tail;
 mod turns;
 
 use archive::{Archive, one};
-use asked::Asked;
+use asked::{Asked, Collected};
 use held::Held;
 pub use held::Hold;
 use peer::Peer;
@@ -151,7 +151,7 @@ pub struct Sender {
     turns: Turns,
     /// What was asked for and is not dealt with yet, and when it will be.
     unheard: Vec<Asked>,
-    listen_until: Nanos,
+    collected: Collected,
     /// What is being dealt with: a part at a time, between products.
     heeding: VecDeque<Asked>,
     /// Packets that wait for unicast, for all receivers.
@@ -168,6 +168,8 @@ pub struct Sender {
     few_until: Nanos,
     status_at: Nanos,
     status_after: Nanos,
+    /// When anything was sent to the group last.
+    spoken_at: Nanos,
     totals: Totals,
 }
 
@@ -226,7 +228,7 @@ impl Sender {
             free_places: Vec::new(),
             turns: Turns::default(),
             unheard: Vec::new(),
-            listen_until: Nanos::MAX,
+            collected: Collected::default(),
             heeding: VecDeque::new(),
             waiting: 0,
             reported: (0, 0),
@@ -237,6 +239,7 @@ impl Sender {
             few_until: Nanos::ZERO,
             status_at: now,
             status_after: FIRST_STATUS,
+            spoken_at: now,
             totals: Totals::default(),
         }
     }
@@ -362,7 +365,7 @@ impl Sender {
     #[must_use]
     pub fn deadline(&self) -> Option<Nanos> {
         let expiry = self.expiries.first().map(|(at, _)| *at);
-        let heard = (!self.unheard.is_empty()).then_some(self.listen_until);
+        let heard = (!self.unheard.is_empty()).then_some(self.collected.until);
         let heard = if self.heeding.is_empty() { heard } else { Some(Nanos::ZERO) };
         let expiry = [expiry, heard].into_iter().flatten().min();
         if self.peers.is_empty() {
@@ -426,7 +429,7 @@ impl Sender {
     /// the sender reads easily.
     #[must_use]
     pub fn pace(&self) -> Nanos {
-        LEAST_PACE.max(Nanos(self.peers.len() as u64 * EACH_FRAME.0))
+        LEAST_PACE.max(frames(self.peers.len()))
     }
 
     /// How a receiver stands.
@@ -502,8 +505,11 @@ const QUEUE: usize = 256;
 const FIRST_STATUS: Nanos = Nanos(2_000_000);
 const LAST_STATUS: Nanos = Nanos(1_000_000_000);
 
-/// Frames with NACKs that a sender reads easily: 20,000 a second, of all receivers together.
-const EACH_FRAME: Nanos = Nanos(50_000);
+/// In what time a sender reads a frame of each of so many receivers easily: 20,000 a second, of all together.
+const fn frames(receivers: usize) -> Nanos {
+    Nanos(receivers as u64 * 50_000)
+}
+
 const LEAST_PACE: Nanos = Nanos(1_000_000);
 
 /// The loss that is reckoned with before any is known.

@@ -154,12 +154,14 @@ impl Receiver {
             && self.items.get(&product).is_some_and(|item| item.packets.missing(packets).is_some())
     }
 
-    /// The sender has nothing to send: what was asked for long enough ago is answered, and asked for again where it did not come.
+    /// The sender has nothing to send, and seldom says so before it has dealt with what it heard: what was asked for a round trip ago is
+    /// answered, and asked for again where it did not come.
     pub(super) fn listen_again(&mut self, now: Nanos) {
-        self.gaps.answered(now, Nanos(now.0.saturating_sub(self.answer_time().0)));
+        self.gaps.answered(now, Nanos(now.0.saturating_sub(self.rtt.unwrap_or(LIKELY_RTT).0)));
     }
 
-    /// The way there and back, and as long as the sender collects what others lack.
+    /// How long an answer may take where the sender has other things to send: the way there and back, and as long as it collects what others
+    /// lack.
     fn answer_time(&self) -> Nanos {
         let rtt = self.rtt.unwrap_or(LIKELY_RTT);
         Nanos((rtt.0 / 4 * 5).saturating_add(2 * self.config.pace.0).saturating_add(LEAST_AGAIN.0))
@@ -295,20 +297,20 @@ mod tests {
     #[test]
     fn who_says_where_it_is_before_it_can_have_answered_is_not_asked_again() {
         let config = behind(1);
+        let rtt = Nanos(80_000_000);
         let mut receiver = Receiver::new(config, Nanos::ZERO);
-        receiver.on_rtt(Nanos(80_000_000));
+        receiver.on_rtt(rtt);
         receiver.on_room(1);
         receiver.scan(Nanos::ZERO);
         let mut now = receiver.gaps.due().unwrap();
         for tries in 0..5 {
             assert_eq!(receiver.ask(now).len(), 1, "{tries}");
-            let answer = receiver.answer_time();
             for part in [0, 1, 40, 99] {
-                let at = now.after(Nanos(answer.0 * part / 100));
+                let at = now.after(Nanos(rtt.0 * part / 100));
                 receiver.on_status(at, config.position);
                 assert_eq!(receiver.ask(at), [], "{tries}: after {at}");
             }
-            now = now.after(answer).after(Nanos(1));
+            now = now.after(rtt).after(Nanos(1));
             receiver.on_status(now, config.position);
         }
         // It is asked for later each time where nothing is said.

@@ -6,7 +6,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::archive::one;
 use super::held::{Held, shape};
-use super::{Send, Sender};
+use super::{Send, Sender, frames};
 
 /// What a receiver asked for, and when.
 #[derive(Debug)]
@@ -15,6 +15,21 @@ pub(super) struct Asked {
     receiver: u32,
     /// The last first.
     wants: Vec<Want>,
+}
+
+/// How long what receivers ask for is collected.
+#[derive(Debug)]
+pub(super) struct Collected {
+    /// At most: in that time all of them may have spoken, within the group's pace.
+    pub(super) until: Nanos,
+    /// So many may lack something, and have not spoken yet.
+    silent: usize,
+}
+
+impl Default for Collected {
+    fn default() -> Self {
+        Self { until: Nanos::MAX, silent: 0 }
+    }
 }
 
 impl Asked {
@@ -44,7 +59,6 @@ impl Asked {
 impl Sender {
     /// A receiver lacks something. It is dealt with when the others have had the time to say that they lack it too.
     pub fn on_nack(&mut self, now: Nanos, receiver: u32, wants: Vec<Want>) {
-        let several = self.peers.len() > 1;
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         peer.progress.nacks += 1;
         self.totals.nacks += 1;
@@ -53,19 +67,40 @@ impl Sender {
             want.ranges.iter().for_each(|range| peer.mark_unsent(want.product, self.config.payload, *range));
         }
         // One that does not keep to its pace has no more to say than the others.
-        if peer.unheard < MOST_UNHEARD {
-            peer.unheard += 1;
-            self.unheard.push(Asked::new(now, receiver, wants));
-            let at = if several { now.after(LISTEN.max(self.pace())) } else { now };
-            self.listen_until = self.listen_until.min(at);
+        if peer.unheard == MOST_UNHEARD {
+            return;
+        }
+        let is_first = peer.unheard == 0;
+        peer.unheard += 1;
+        if self.unheard.is_empty() {
+            let behind = self.behind();
+            let until = if behind > 1 { now.after(LISTEN.max(frames(behind))) } else { now };
+            self.collected = Collected { until, silent: behind };
+        }
+        self.unheard.push(Asked::new(now, receiver, wants));
+        self.collected.silent = self.collected.silent.saturating_sub(usize::from(is_first));
+        if self.collected.silent == 0 {
+            self.collected.until = now;
+        }
+        // Who hears where the sender is takes all that it asked for by then as answered.
+        if now.since(self.spoken_at) < self.pace() {
+            self.status_at = self.status_at.max(self.collected.until);
+        }
+    }
+
+    /// Receivers that may lack something.
+    fn behind(&self) -> usize {
+        match self.queue.is_empty() {
+            true => self.peers.values().filter(|peer| peer.behind > 0).count(),
+            false => self.peers.len(),
         }
     }
 
     /// Deals with a part of what was asked for, when that has been collected for long enough: all of it may take many times as long as
     /// the sender may be late with the next packet.
     pub(super) fn listen(&mut self, now: Nanos) {
-        if now >= self.listen_until {
-            self.listen_until = Nanos::MAX;
+        if now >= self.collected.until {
+            self.collected.until = Nanos::MAX;
             self.heeding.extend(self.unheard.drain(..));
         }
         let Some(asked) = self.heeding.front_mut() else { return };
@@ -178,7 +213,13 @@ const AT_ONCE: usize = 128;
 
 #[cfg(test)]
 mod tests {
+    use farlink_wire::cast::control::BlockPackets;
+    use farlink_wire::cast::{Payload, Shape};
+    use farlink_wire::quantity::{BitsPerSec, Fraction};
+
     use super::*;
+    use crate::cast::pacer::Rates;
+    use crate::cast::sender::{Config, Hold};
 
     #[test]
     fn what_was_asked_for_comes_apart_without_loss() {
@@ -202,5 +243,98 @@ mod tests {
                 .count()
         };
         assert_eq!([1, 2, 3, 4].map(ranges), [3, 300, 0, 1]);
+    }
+
+    /// A sender whose one product has passed a group of so many, and when it had.
+    fn passed(receivers: u32) -> (Sender, Nanos) {
+        let config = Config {
+            payload: Payload::try_from(1000).unwrap(),
+            block: BlockPackets::default(),
+            parity: 0,
+            rates: Rates {
+                group: BitsPerSec::new(1_000_000_000).unwrap(),
+                repair: Fraction::new(0.02).unwrap(),
+                beside: None,
+                around: 66,
+            },
+            hold: Hold::default(),
+            most_held: 64,
+        };
+        let mut now = Nanos(1_000_000_000);
+        let mut sender = Sender::new(config, now);
+        (0..receivers).for_each(|receiver| sender.on_join(now, receiver, 0));
+        sender.on_product(Shape::new(100, 20_000).unwrap());
+        while !sender.queue.is_empty() {
+            while sender.poll(now).is_some() {}
+            now = now.max(sender.deadline().unwrap());
+        }
+        (sender, now)
+    }
+
+    fn lacks(packet: u64) -> Vec<Want> {
+        vec![Want { product: 0, again: false, catch_up: false, ranges: vec![(packet * 1000, 1000)] }]
+    }
+
+    /// What is sent until `end`, each with the time.
+    fn sent(sender: &mut Sender, mut now: Nanos, end: Nanos) -> Vec<(Nanos, Send)> {
+        let mut sent = Vec::new();
+        while now <= end {
+            while let Some(send) = sender.poll(now) {
+                sent.push((now, send));
+            }
+            now = now.max(sender.deadline().unwrap_or(Nanos::MAX)).max(Nanos(now.0 + 1));
+        }
+        sent
+    }
+
+    #[test]
+    fn what_receivers_lack_is_collected_until_all_have_spoken_that_may_lack_something() {
+        let (mut sender, now) = passed(200);
+        let most = frames(200);
+        assert_eq!(sender.pace(), most);
+        (3..200).for_each(|receiver| sender.on_have(now, receiver, &[(0, 1)]));
+        // Of three the last takes its time, and is not waited for longer than three need.
+        sender.on_nack(now, 0, lacks(5));
+        assert_eq!(sender.collected.until, now.after(LISTEN));
+        sender.on_nack(now, 0, lacks(6));
+        sender.on_nack(now, 1, lacks(5));
+        assert_eq!(sender.collected.until, now.after(LISTEN));
+        sender.on_nack(now, 2, lacks(5));
+        assert_eq!(sender.collected.until, now);
+        let repairs = sent(&mut sender, now, now.after(Nanos(1_000_000)));
+        let again =
+            |send: &Send| matches!(send, Send::Data { header, .. } if header.repair && header.offset == 5000);
+        assert!(repairs.iter().any(|(_, send)| again(send)), "{repairs:?}");
+        // One alone is answered at once.
+        (1..3).for_each(|receiver| sender.on_have(now, receiver, &[(0, 1)]));
+        sender.on_nack(now, 0, lacks(7));
+        assert_eq!(sender.collected.until, now);
+        // Of a large group, as long as all of them need.
+        let (mut sender, now) = passed(200);
+        sender.on_nack(now, 0, lacks(5));
+        assert_eq!(sender.collected.until, now.after(most));
+    }
+
+    #[test]
+    fn where_the_sender_is_it_says_when_it_has_dealt_with_what_it_heard() {
+        let (mut sender, now) = passed(200);
+        let pace = sender.pace();
+        sender.on_nack(now, 0, lacks(5));
+        let is_status = |send: &Send| matches!(send, Send::Status(_));
+        let first = sent(&mut sender, now, now.after(Nanos(2 * pace.0)));
+        let repair = first.iter().position(|(_, send)| matches!(send, Send::Repair { .. })).unwrap();
+        assert!(first[repair].0 >= now.after(pace), "{:?}", first[repair]);
+        assert!(first.iter().position(|(_, send)| is_status(send)).unwrap() > repair, "{first:?}");
+        // But not never, where some ask all the time for what there is not.
+        let nothing = || vec![Want { product: 9, ..lacks(0).remove(0) }];
+        let mut at = now.after(Nanos(2 * pace.0));
+        let mut statuses = 0;
+        for frame in 0..100 {
+            sender.on_nack(at, frame % 10, nothing());
+            let next = at.after(Nanos(1_000_000));
+            statuses += sent(&mut sender, at, next).iter().filter(|(_, send)| is_status(send)).count();
+            at = next;
+        }
+        assert!((5..=20).contains(&statuses), "{statuses}");
     }
 }

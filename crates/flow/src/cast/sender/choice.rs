@@ -69,7 +69,7 @@ impl Sender {
     fn choose_idle(&mut self, now: Nanos) -> Option<Send> {
         self.idle_at = now;
         // Unicast may go on for long, and who hears nothing of the group meanwhile would be taken for out of its reach.
-        if now.since(self.status_at) >= LAST_STATUS
+        if now.since(self.spoken_at) >= LAST_STATUS
             && let Some(send) = self.status(now)
         {
             return Some(send);
@@ -179,7 +179,7 @@ impl Sender {
             }
         }
         self.status_after = FIRST_STATUS;
-        self.status_at = now.after(FIRST_STATUS);
+        (self.spoken_at, self.status_at) = (now, now.after(FIRST_STATUS));
         Some(send)
     }
 
@@ -233,6 +233,7 @@ impl Sender {
             self.needy.remove(&product);
         }
         self.totals.multicast_repair += bytes;
+        self.spoken_at = now;
         for lane in lanes {
             let wire = self.pacer.charge(*lane, now, packets.end - packets.start, bytes);
             self.totals.group_wire += if matches!(lane, Lane::Repair | Lane::Rare) { 0 } else { wire };
@@ -312,7 +313,7 @@ impl Sender {
         if now < self.status_at {
             return None;
         }
-        self.status_at = now.after(self.status_after);
+        (self.spoken_at, self.status_at) = (now, now.after(self.status_after));
         self.status_after = Nanos(2 * self.status_after.0).min(LAST_STATUS);
         self.totals.group_wire += self.pacer.charge(Lane::Spare, now, 1, 0);
         Some(Send::Status(self.position()))
