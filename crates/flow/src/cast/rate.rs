@@ -1,10 +1,10 @@
 //! Finds the highest rate at which hardly anything has to be sent again, while products are sent at it.
 //!
-//! The rate grows by a quarter at a time for as long as receivers lose little. Of a rate that was too high it is known what arrived, which
-//! is what the path carries: a little less is tried next. A rate that is good, and close to one that was not, stays; it looks upward now and
-//! then by a step, and by more where that was good, and gives way where the path has become worse. What is judged is the loss of the
-//! receivers but for the worst quarter: those that lose at any rate keep nobody from theirs. Nor do those that hear nothing for seconds in which
-//! others do: they were stopped, or the group does not reach them.
+//! The rate grows by a quarter at a time for as long as receivers lose little, and doubles while they lose nothing and are near. Of a rate
+//! that was too high it is known what arrived, which is what the path carries: a little less is tried next. A rate that is good, and close
+//! to one that was not, stays; it looks upward now and then by a step, and by more where that was good, and gives way where the path has
+//! become worse. What is judged is the loss of the receivers but for the worst quarter: those that lose at any rate keep nobody from theirs.
+//! Nor do those that hear nothing for seconds in which others do: they were stopped, or the group does not reach them.
 //!
 //! Where a lower rate loses as much as a higher one did, it is not the rate that loses: that share is left out of account from then on, and
 //! looked at again by going down for once. Where this host does not send as fast as it may, though products wait, what it did send is its
@@ -179,13 +179,17 @@ impl RateFinder {
             self.begin(now, self.rate);
             return None;
         }
-        let before = self.rate;
+        let (before, phase) = (self.rate, self.phase);
         let next = match self.look_at_queue(good) {
             Queue::Gone => self.judge(now, good, loss, if is_idle { self.rate } else { sent }),
             Queue::Empties => before,
             Queue::Stands => self.lower(),
         };
+        // A rate of which nothing new is said is the last step still.
+        let is_open = next == before && self.phase == phase;
+        let raised = self.trial.raised.filter(|_| is_open);
         self.begin(now, next);
+        self.trial.raised = raised;
         if good && next > before {
             self.trial.raised = Some(before);
             if self.phase == Phase::Climb {

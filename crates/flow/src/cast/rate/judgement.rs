@@ -46,6 +46,9 @@ impl RateFinder {
         }
         match self.phase {
             Phase::Climb if rate >= self.most => self.settle(now, rate),
+            Phase::Climb if loss == 0.0 && self.but_the_worst(Reports::rtt) <= NEAR => {
+                self.above(rate, LEAP - 1.0)
+            }
             Phase::Climb => self.above(rate, CLIMB - 1.0),
             Phase::Narrow { bad, .. } => {
                 self.phase = Phase::Narrow { good: rate, bad };
@@ -215,6 +218,10 @@ impl RateFinder {
 
 /// By how much the rate grows while nothing was bad: what is lost until a rate is known to be too high is a fifth of it at most.
 const CLIMB: f64 = 1.25;
+
+/// By how much where nothing was lost and receivers are near, so that a step too far is taken back after little was lost.
+const LEAP: f64 = 2.0;
+const NEAR: Nanos = Nanos(20_000_000);
 
 /// How close a good and a bad rate are when the search ends.
 const CLOSE: f64 = 1.03;
