@@ -192,6 +192,23 @@ pub struct Totals {
     pub group_wire: u64,
 }
 
+#[cfg(test)]
+impl Config {
+    /// Small packets at 1 Gb/s, of which repairs have a share, and so much beside it.
+    fn of_a_gigabit(repair: f64, beside: Option<farlink_wire::quantity::BitsPerSec>) -> Self {
+        use farlink_wire::quantity::{BitsPerSec, Fraction};
+        let (group, repair) = (BitsPerSec::new(1_000_000_000).unwrap(), Fraction::new(repair).unwrap());
+        Self {
+            payload: Payload::try_from(1000).unwrap(),
+            block: BlockPackets::default(),
+            parity: 0,
+            rates: Rates { group, repair, beside, around: 66 },
+            hold: Hold::default(),
+            most_held: 64,
+        }
+    }
+}
+
 impl Sender {
     /// A session without receivers or products.
     #[must_use]

@@ -227,6 +227,33 @@ fn that_a_rate_is_too_high_is_heard_at_once() {
 }
 
 #[test]
+fn a_trial_in_which_this_host_did_not_keep_up_leaves_a_step_that_can_be_taken_back() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6], &[0.0]);
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    let (from, packets) = (path.now, path.packets as u64);
+    let mut trials = 0;
+    for time in (50..=2000).step_by(50) {
+        let (now, sent) = (from.after(Nanos(time * 1_000_000)), packets + 8 * time);
+        finder.on_sent(now, 50 * 8000, sent);
+        finder.on_report(now, 0, sent, 0, Nanos::ZERO);
+        let began = finder.trial.began;
+        assert_eq!(finder.poll(now), None);
+        if finder.trial.began != began {
+            trials += 1;
+            // It is not believed yet that it cannot send faster, and at this rate it loses after all.
+            finder.on_sent(now, 1_250_000, sent + 800);
+            finder.on_nack(0, 125_000);
+            assert_eq!(finder.poll(now), Some(rate(50_000_000)));
+            break;
+        }
+    }
+    assert_eq!(trials, 1);
+}
+
+#[test]
 fn that_a_queue_grows_is_seen_before_anything_is_lost() {
     let mut finder = finder();
     let mut path = Path::new(&[90e6], &[0.0]);

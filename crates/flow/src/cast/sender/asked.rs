@@ -82,7 +82,8 @@ impl Sender {
         if self.collected.silent == 0 {
             self.collected.until = now;
         }
-        // Who hears where the sender is takes all that it asked for by then as answered.
+        // Who hears where the sender is takes all that it asked for by then as answered. Where there is always something that is not, it is
+        // said all the same.
         if now.since(self.spoken_at) < self.pace() {
             self.status_at = self.status_at.max(self.collected.until);
         }
@@ -90,9 +91,10 @@ impl Sender {
 
     /// Receivers that may lack something.
     fn behind(&self) -> usize {
-        match self.queue.is_empty() {
-            true => self.peers.values().filter(|peer| peer.behind > 0).count(),
-            false => self.peers.len(),
+        if self.queue.is_empty() {
+            self.peers.values().filter(|peer| peer.behind > 0).count()
+        } else {
+            self.peers.len()
         }
     }
 
@@ -213,13 +215,10 @@ const AT_ONCE: usize = 128;
 
 #[cfg(test)]
 mod tests {
-    use farlink_wire::cast::control::BlockPackets;
-    use farlink_wire::cast::{Payload, Shape};
-    use farlink_wire::quantity::{BitsPerSec, Fraction};
+    use farlink_wire::cast::Shape;
 
     use super::*;
-    use crate::cast::pacer::Rates;
-    use crate::cast::sender::{Config, Hold};
+    use crate::cast::sender::Config;
 
     #[test]
     fn what_was_asked_for_comes_apart_without_loss() {
@@ -247,21 +246,8 @@ mod tests {
 
     /// A sender whose one product has passed a group of so many, and when it had.
     fn passed(receivers: u32) -> (Sender, Nanos) {
-        let config = Config {
-            payload: Payload::try_from(1000).unwrap(),
-            block: BlockPackets::default(),
-            parity: 0,
-            rates: Rates {
-                group: BitsPerSec::new(1_000_000_000).unwrap(),
-                repair: Fraction::new(0.02).unwrap(),
-                beside: None,
-                around: 66,
-            },
-            hold: Hold::default(),
-            most_held: 64,
-        };
         let mut now = Nanos(1_000_000_000);
-        let mut sender = Sender::new(config, now);
+        let mut sender = Sender::new(Config::of_a_gigabit(0.02, None), now);
         (0..receivers).for_each(|receiver| sender.on_join(now, receiver, 0));
         sender.on_product(Shape::new(100, 20_000).unwrap());
         while !sender.queue.is_empty() {

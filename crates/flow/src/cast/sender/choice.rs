@@ -333,14 +333,14 @@ const LEAST_FOR_FEW: Nanos = Nanos(15_000_000);
 
 #[cfg(test)]
 mod tests {
-    use farlink_wire::cast::control::{BlockPackets, Report, Want};
-    use farlink_wire::cast::{Payload, Shape};
-    use farlink_wire::quantity::{BitsPerSec, Fraction};
+    use farlink_wire::cast::Shape;
+    use farlink_wire::cast::control::{Report, Want};
+    use farlink_wire::quantity::BitsPerSec;
 
     use super::*;
-    use crate::cast::pacer::Rates;
+
     use crate::cast::repair_policy::{RepairPolicy, View};
-    use crate::cast::sender::{Config, Hold};
+    use crate::cast::sender::Config;
 
     #[derive(Debug)]
     struct NothingToTheGroup;
@@ -353,20 +353,7 @@ mod tests {
 
     /// With so much beside the group's rate.
     fn sender(beside: Option<BitsPerSec>, now: Nanos) -> Sender {
-        let config = Config {
-            payload: Payload::try_from(1000).unwrap(),
-            block: BlockPackets::default(),
-            parity: 0,
-            rates: Rates {
-                group: BitsPerSec::new(1_000_000_000).unwrap(),
-                repair: Fraction::new(0.001).unwrap(),
-                beside,
-                around: 66,
-            },
-            hold: Hold::default(),
-            most_held: 64,
-        };
-        Sender::with_policy(config, Box::new(NothingToTheGroup), now)
+        Sender::with_policy(Config::of_a_gigabit(0.001, beside), Box::new(NothingToTheGroup), now)
     }
 
     /// A sender that has just sent a product to three receivers, of whom the first lost half of it, and when it had.

@@ -1,25 +1,17 @@
-use farlink_wire::cast::control::{BlockPackets, Want};
-use farlink_wire::cast::{Payload, Shape};
-use farlink_wire::quantity::{BitsPerSec, Fraction};
+use farlink_wire::cast::Shape;
+use farlink_wire::cast::control::Want;
+use farlink_wire::quantity::BitsPerSec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cast::pacer::Rates;
 use crate::cast::sender::{Config, Hold, Send};
 
 const MS: u64 = 1_000_000;
 
 fn sender(most_held: usize) -> Sender {
     let group = BitsPerSec::new(1_000_000_000).unwrap();
-    let rates = Rates { group, repair: Fraction::new(0.001).unwrap(), beside: Some(group), around: 66 };
-    let config = Config {
-        payload: Payload::try_from(1000).unwrap(),
-        block: BlockPackets::default(),
-        parity: 0,
-        rates,
-        hold: Hold { floor: Nanos(50 * MS), of_multicast: 1.0, of_rtt: 1.0 },
-        most_held,
-    };
+    let hold = Hold { floor: Nanos(50 * MS), of_multicast: 1.0, of_rtt: 1.0 };
+    let config = Config { hold, most_held, ..Config::of_a_gigabit(0.001, Some(group)) };
     Sender::new(config, Nanos(MS))
 }
 
