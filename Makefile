@@ -42,7 +42,7 @@ build: target/release/farlink-lab target/release/fabric/libfarlink-fi.so ## the 
 	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-fabric
 
 .PHONY: check
-check: $(venv)/.installed format lint unit layering ## the quick inner loop: format, lints, unit tests, layering
+check: $(venv)/.installed format lint unit layering documents ## the quick inner loop: format, lints, unit tests, layering, documents
 
 .PHONY: test
 test: setup check build doc lab-test end-to-end ## everything, as .ci/run runs it
@@ -72,6 +72,10 @@ fuzz-seeds:
 .PHONY: layering
 layering: $(venv)/.installed ## the invariants of the design: dependencies, purity, unsafe, file sizes and names
 	$(venv)/pytest --quiet tests/test_layering.py
+
+.PHONY: documents
+documents: $(venv)/.installed ## links, paths and decisions of the documents, as far as no program is needed
+	$(venv)/pytest --quiet tests/test_documents.py
 
 .PHONY: doc
 doc:
