@@ -99,7 +99,8 @@ def test_files_arrive_identical_at_every_receiver(star: Emulation, tree: Path, t
     for _, end in ends:
         assert end["cpu_s"].keys() == {"receiver"}
         assert end["disk_s"].keys() == {"write"}
-        assert end["buffer_bytes"] == 8 << 20
+        # 8 MiB, twice that where so much came at once, as from a host that stood still.
+        assert end["buffer_bytes"] in {8 << 20 << step for step in range(4)}
         # With announcements and digests, and none of it twice.
         assert size < sum(came for _, came in end["samples"]) < 1.05 * size + 100_000
         assert end["samples"][-1][0] <= end["duration_s"] + 1e-9

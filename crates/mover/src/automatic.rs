@@ -58,10 +58,10 @@ fn route_has_own(far: SocketAddr) -> bool {
     own.is_ok_and(|own| own.is_some())
 }
 
-/// Whether a round trip takes less than a host's work on a piece of a file.
-fn is_short(stream: &TcpStream) -> io::Result<bool> {
-    let rtt = TcpInfo::of(stream)?.min_rtt;
-    Ok(rtt > Nanos::ZERO && rtt < SHORT)
+/// Whether a round trip takes less than a host's work on a piece of a file, as one of two connections over the same path has `measured` it, or the
+/// other, which is `known`; zero where one has not: that has just begun saw one round trip, for which a busy host may have taken its time.
+fn is_short(measured: Nanos, known: Nanos) -> bool {
+    [measured, known].into_iter().any(|rtt| rtt > Nanos::ZERO && rtt < SHORT)
 }
 
 /// How a copy's connection starts where nobody chose.
@@ -75,10 +75,10 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    /// Of a connection that stands.
-    pub(crate) fn of(stream: &TcpStream) -> io::Result<Self> {
+    /// Of a connection that stands, over a path with round trips of `known`, zero where that is not known.
+    pub(crate) fn of(stream: &TcpStream, known: Nanos) -> io::Result<Self> {
         let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
-        if is_short(stream)? {
+        if is_short(TcpInfo::of(stream)?.min_rtt, known) {
             let reason =
                 format!("a round trip is shorter than {SHORT}, which {default} would pace for nothing");
             return Ok(Self::Settled((has == BEGINNING && has != default).then_some(reason)));
@@ -195,6 +195,13 @@ mod tests {
     fn only_long_round_trips_without_a_fixed_buffer_want_bbr() {
         assert_eq!([first(0, false), first(183, false), first(366, false)], ["cubic", "cubic", "bbr"]);
         assert_eq!(first(366, true), "cubic");
+    }
+
+    #[test]
+    fn a_path_is_short_where_one_of_its_connections_says_so() {
+        let [short, stood_still, none] = [Nanos(400_000), Nanos(12_000_000), Nanos::ZERO];
+        assert!(is_short(stood_still, short) && is_short(short, stood_still) && is_short(short, none));
+        assert!(!is_short(stood_still, none) && !is_short(none, none) && !is_short(SHORT, SHORT));
     }
 
     #[test]

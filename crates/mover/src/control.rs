@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{GreetingError, Hello, Message, MessageError};
 use farlink_wire::quantity::Nanos;
 
@@ -37,6 +38,12 @@ impl Control {
     /// The connection, for its addresses, what TCP knows of it, and the key that the far side has shown.
     pub(crate) fn channel(&self) -> &Channel {
         &self.channel
+    }
+
+    /// The least round trip that was seen on its path, where that is TCP's.
+    pub(crate) fn least_rtt(&self) -> Option<Nanos> {
+        let info = self.channel.tcp().and_then(|tcp| TcpInfo::of(tcp).ok())?;
+        Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO)
     }
 
     /// Whether something waits for the far side to take it.

@@ -34,7 +34,6 @@ use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::budget::Budget;
 use crate::connection::Emulated;
-use crate::control::Control;
 use crate::far::{Opened, ThisEnd};
 use crate::{chain, facts};
 
@@ -163,7 +162,7 @@ impl Attempt<'_> {
         let mut redial = Redial::new(line, wake.clone())?;
         let mut control = control;
         let start = monotonic();
-        let rtt = least_rtt(&control).unwrap_or_default();
+        let rtt = control.least_rtt().unwrap_or_default();
         if ledger.start.is_none() {
             ledger.start = Some(start);
             ledger.record.setup_s = Some(start.since(ledger.began).as_secs_f64());
@@ -242,7 +241,7 @@ impl Attempt<'_> {
             record::name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
         }
         // The first sample may have met a late packet: by now there are others.
-        let rtt = least_rtt(&control).map_or(rtt, |later| later.min(rtt));
+        let rtt = control.least_rtt().map_or(rtt, |later| later.min(rtt));
         record::close(
             &mut ledger.record,
             &talk,
@@ -347,12 +346,6 @@ impl Attempt<'_> {
 /// Something to raise.
 pub(super) fn new_wake() -> Result<Wake, CopyError> {
     Wake::new().map_err(CopyError::wait)
-}
-
-/// The least round trip that was seen on the path of `control`, where that is TCP's.
-fn least_rtt(control: &Control) -> Option<Nanos> {
-    let info = control.channel().tcp().and_then(|tcp| TcpInfo::of(tcp).ok())?;
-    Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO)
 }
 
 /// Bits that nobody foresees.

@@ -35,6 +35,8 @@ pub(crate) struct Manner {
     pub(crate) stale: Nanos,
     /// Whether nobody chose how TCP is to send: over a short path as it does so best there.
     pub(crate) follows_path: bool,
+    /// Of the control connection when the copy began, zero where that is not known.
+    pub(crate) least_rtt: Nanos,
     /// Looks at the circuit, where there is one.
     pub(crate) circuit: Option<Arc<CircuitWatch>>,
     /// What files take while they are open is of this.
@@ -62,6 +64,7 @@ impl Manner {
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
+            least_rtt: control.least_rtt().unwrap_or_default(),
             circuit: CircuitWatch::of(&tuning, monotonic()),
             budget,
         }

@@ -50,7 +50,7 @@ impl StreamOut {
             if sending.manner.automatic {
                 reason = Some(automatic::choose(std::slice::from_ref(tcp), sending.manner.is_buffer_fixed)?);
             } else if sending.manner.follows_path {
-                reason = match Start::of(tcp)? {
+                reason = match Start::of(tcp, sending.manner.least_rtt)? {
                     Start::Settled(reason) => reason,
                     Start::Together(reason) => {
                         sending.steering.join(number, tcp)?;

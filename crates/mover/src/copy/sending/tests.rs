@@ -20,6 +20,7 @@ fn manner(limit: Option<&str>) -> Manner {
         report: false,
         stale: STALE,
         follows_path: false,
+        least_rtt: Nanos::ZERO,
         circuit: None,
         budget: Budget::unbounded(),
     }
