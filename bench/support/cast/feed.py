@@ -34,7 +34,6 @@ RATE_BPS = 100 * MB
 LOADS = (0.4, 0.8)
 FACTORS = (10, 50, 500)
 FLOOR = "100ms"
-MTU = 1500
 LOSING = Slow(name="12 lose 1 to 40%", loss="1%")
 CALM = Slow(name="nobody loses")
 # Throughput of the fast receivers, from the first packet of a product on: as it left, and as it could have
@@ -75,7 +74,12 @@ class Feed:
     """500 files at two loads to 30 receivers, with and without slow ones, and with hold factors."""
 
     name: str = "feed"
-    title: str = f"A feed of {FILES} files to {RECEIVERS} receivers at 100 Mb/s"
+    mtu: int = 1500
+
+    @property
+    def title(self) -> str:
+        """What the page calls it."""
+        return f"A feed of {FILES} files to {RECEIVERS} receivers at 100 Mb/s, MTU {self.mtu}"
 
     def cases(self, load: float) -> list[Case]:
         """Every factor with slow receivers, and the middle one without."""
@@ -96,10 +100,10 @@ class Feed:
             left = in_turn(self.name, self.cases(load), repetitions, results)
             if not left:
                 continue
-            with Star(RECEIVERS, "--rate", "1gbit", "--mtu", str(MTU), "--rtt", "10ms") as star:
+            with Star(RECEIVERS, "--rate", "1gbit", "--mtu", str(self.mtu), "--rtt", "10ms") as star:
                 for repetition, case in left:
                     arrivals = feed(files=FILES, load=load, rate_bps=RATE_BPS, seed=repetition)
-                    run = session(star, case, arrivals)
+                    run = session(star, case, arrivals, self.mtu)
                     keep(results, self.name, repetition, run)
 
     def body(self, results: Results) -> str:
@@ -145,12 +149,12 @@ def losses(star: Star, slow: Slow) -> dict[str, float]:
     return {host: LOSSES[0] + step * number for number, host in enumerate(star.receivers[:count])}
 
 
-def session(star: Star, case: Case, arrivals: Sequence[Arrival]) -> Run:
+def session(star: Star, case: Case, arrivals: Sequence[Arrival], mtu: int) -> Run:
     """The feed, sent as it comes, until everybody has everything or patience ends."""
     PLAN.parent.mkdir(parents=True, exist_ok=True)
     PLAN.write_text(json.dumps([(each.name, each.size, each.at_s) for each in arrivals]))
     star.run(star.sender, sys.executable, "-I", "-c", MAKE, str(PLAN), WATCHED)
-    job = Job(source=WATCHED, into=NULL, rate_bps=RATE_BPS, mtu=MTU, files=len(arrivals))
+    job = Job(source=WATCHED, into=NULL, rate_bps=RATE_BPS, mtu=mtu, files=len(arrivals))
     before = star.link()
     run: Run = {"contender": case.name}
     with Watch() as watch:
@@ -174,7 +178,7 @@ def session(star: Star, case: Case, arrivals: Sequence[Arrival]) -> Run:
             watch.until_ended(["sender", *star.receivers], limit_s=60)
         except LateError as late:
             run["error"] = str(late)[:300]
-        run |= seen(star, watch, case, arrivals)
+        run |= seen(star, watch, case, arrivals, payload_bps(mtu))
     after = star.link()
     late_s = latest(before, after)
     return run | {"late_p99_s": late_s, "overrun": late_s > after["overrun_limit_s"]}
@@ -194,7 +198,7 @@ def wait_for_all(watch: Watch, star: Star, files: int) -> None:
         return
 
 
-def seen(star: Star, watch: Watch, case: Case, arrivals: Sequence[Arrival]) -> Run:
+def seen(star: Star, watch: Watch, case: Case, arrivals: Sequence[Arrival], payload: float) -> Run:
     """The shares that came in time, by the backstop and never, and what the fast receivers had of it."""
     if "mover" not in watch.programs:
         return {"error": "nothing was sent"}
@@ -202,7 +206,7 @@ def seen(star: Star, watch: Watch, case: Case, arrivals: Sequence[Arrival]) -> R
         line.text.split()[1:] for line in watch.programs["mover"].lines if line.text.startswith("moved")
     )
     starts = [float(came.get(each.name, "nan")) for each in arrivals]
-    least = dict(zip((each.name for each in arrivals), begun(arrivals, starts, payload_bps()), strict=True))
+    least = dict(zip((each.name for each in arrivals), begun(arrivals, starts, payload), strict=True))
     first = {
         Path(each["begun"]["path"]).name: at_s(each["begun"]["at"])
         for each in objects(watch.programs["sender"].with_words('"begun"'))
@@ -243,6 +247,6 @@ def at_s(when: str) -> float:
     return datetime.fromisoformat(f"{when[:26]}+00:00").timestamp()
 
 
-def payload_bps() -> float:
+def payload_bps(mtu: int) -> float:
     """What the rate carries of files, in packets that fill the MTU."""
-    return ceiling_bps(RATE_BPS, MTU - DATAGRAM_HEADERS - OVERHEAD)
+    return ceiling_bps(RATE_BPS, mtu - DATAGRAM_HEADERS - OVERHEAD)
