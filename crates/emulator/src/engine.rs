@@ -110,6 +110,8 @@ pub(crate) struct Engine {
     outputs: Vec<Arc<Tun>>,
     /// One for each input, then (for a star) one for each host: its way from the core.
     links: Vec<Driven>,
+    /// When each of them has something to deliver next: of a star there are many, which lie far apart.
+    due: Vec<Nanos>,
     arena: Arena,
     groups: Groups,
     cut: HashSet<[usize; 2]>,
@@ -140,10 +142,12 @@ impl Engine {
             refused: 0,
             multicast: Multicast::default(),
         };
+        let links: Vec<Driven> = (0..reads.len() + down).map(driven).collect();
         Self {
             inputs: reads.iter().map(|&host| (host, hosts[host].clone())).collect(),
             outputs: hosts.to_vec(),
-            links: (0..reads.len() + down).map(driven).collect(),
+            due: vec![Nanos::MAX; links.len()],
+            links,
             arena,
             groups: Groups::new(hosts.len()),
             cut: HashSet::new(),
@@ -181,7 +185,7 @@ impl Engine {
             if !ready.is_empty() {
                 continue;
             }
-            let due = self.links.iter().filter_map(|driven| driven.link.deadline()).min();
+            let due = self.due.iter().min().copied().filter(|due| *due < Nanos::MAX);
             let now = clock::monotonic();
             let wait = self.sleep.before(now, due);
             poller.wait_precisely(wait, &mut ready)?;
@@ -287,17 +291,25 @@ impl Engine {
         let piece = Piece { frame, first: 0, flipped: None, to };
         let arrived = self.sleep.arrival(clock::monotonic());
         let deliveries = driven.link.on_packet(arrived, segments, &piece);
+        self.look_at(input);
         if deliveries > 0 {
             self.arena.keep(VnetHeader::LEN..len, packet, deliveries);
         }
         Ok(true)
     }
 
+    /// Notes when a link has something to deliver next: it took a packet, or gave one. What else is done to it changes no time.
+    fn look_at(&mut self, link: usize) {
+        self.due[link] = self.links[link].link.deadline().unwrap_or(Nanos::MAX);
+    }
+
     /// Hands over what has arrived.
     fn deliver(&mut self) {
-        // To look at a link takes less than to look at the clock, and of a star there are many.
         let mut now = clock::monotonic();
         for index in 0..self.links.len() {
+            if self.due[index] > now {
+                continue;
+            }
             let mut handed = 0;
             while handed < DELIVERIES
                 && let Some(delivery) = self.links[index].link.poll(now)
@@ -310,6 +322,7 @@ impl Engine {
                 }
                 now = clock::monotonic();
             }
+            self.look_at(index);
         }
     }
 
@@ -349,6 +362,7 @@ impl Engine {
             };
             // The access link meets it when it was due, so that lateness here does not add up.
             deliveries += down.link.on_packet(delivery.due, segments, &piece);
+            self.look_at(self.inputs.len() + host);
         }
         self.arena.release(frame, deliveries);
     }
