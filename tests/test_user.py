@@ -219,3 +219,55 @@ def test_where_the_node_may_not_be_opened_the_mend_is_said(place: Path) -> None:
         node.chmod(0o666)
     assert ended.status == 2
     assert "/dev/net/tun" in ended.complaint
+
+
+# Takes names that root's emulation might have, and an emulator has on its hosts, and answers nobody.
+PRETEND = """
+import signal, socket, sys
+names, waiting = [], []
+for name in sys.argv[1:]:
+    names.append(socket.socket(socket.AF_UNIX))
+    names[-1].bind("\\0" + name)
+    names[-1].listen(16)
+# Of the last nobody who comes later is taken.
+try:
+    while True:
+        waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+        waiting[-1].connect("\\0" + sys.argv[-1])
+except BlockingIOError:
+    pass
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_what_another_user_pretends_is_not_believed_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    name = f"pretended-{uuid.uuid4().hex[:12]}"
+    become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    pretend = [*become, "/usr/bin/python3", "-I"]
+    # A network namespace of its own: the second name is the same for everybody.
+    command = ["unshare", "--net", "sh", "-c", 'ip link set lo up; "$@" & echo $!; wait', "sh", *pretend]
+    with subprocess.Popen(
+        [*command, "-c", PRETEND, f"farlink/0/{name}", "farlink"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            pid = next_line(process.stdout, process).strip()
+            enter = ["nsenter", f"--net=/proc/{pid}/ns/net"]
+            assert next_line(process.stdout, process).strip() == "ready"
+            for verb in (["on", f"{name}/b", "--", "true"], ["link", name]):
+                ended = run([*enter, str(FARLINK), *verb])
+                assert ended.status == 2, ended
+                assert f'emulation "{name}" is another user\'s' in ended.complaint
+            # It stands on no emulated host, and does not wait to be told so.
+            record = tmp_path / "record.jsonl"
+            ended = run([*enter, str(FARLINK), "memory", "127.0.0.1:1", "--record", str(record)])
+            assert ended.status == 2, ended
+        finally:
+            process.terminate()
+            run(["kill", pid])

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 
+use farlink_host::abstract_socket::connect_to_own;
 use farlink_host::namespace::Namespaces;
 use farlink_host::rights;
 
@@ -16,7 +16,8 @@ use crate::state::State;
 /// A running emulation.
 #[derive(Debug)]
 pub struct Client {
-    address: SocketAddr,
+    /// Of its socket.
+    name: String,
 }
 
 /// Why a running emulation did not do what was asked.
@@ -33,6 +34,12 @@ pub enum ClientError {
     /// This is no emulated host.
     #[error("this is no emulated host: name the emulation, as in `farlink link wan`")]
     NotAHost,
+    /// Whoever has its name is neither this user nor root: what they say is not believed, and nothing is run where they lead.
+    #[error("what answers as emulation {name:?} is another user's: end it, or choose another --name")]
+    Strange {
+        /// As asked.
+        name: String,
+    },
     /// It said no.
     #[error("{0}")]
     Refused(String),
@@ -48,11 +55,14 @@ impl Client {
     /// The emulation `name` of the user that `socket` stands for.
     ///
     /// # Errors
-    /// [`ClientError::NotRunning`] with those that are.
+    /// [`ClientError::NotRunning`] with those that are; [`ClientError::Strange`].
     pub fn named(socket: &str, name: &str) -> Result<Self, ClientError> {
-        let client = Self { address: control::address(socket, name)? };
+        let client = Self { name: control::socket_name(socket, name) };
         match client.connect() {
             Ok(_) => Ok(client),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(ClientError::Strange { name: name.to_owned() })
+            }
             Err(_) => Err(ClientError::NotRunning { name: name.to_owned(), running: running(socket) }),
         }
     }
@@ -62,7 +72,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::NotAHost`].
     pub fn here() -> Result<Self, ClientError> {
-        let client = Self { address: SocketAddr::from_abstract_name(SOCKET)? };
+        let client = Self { name: SOCKET.to_owned() };
         client.connect().map_err(|_| ClientError::NotAHost)?;
         Ok(client)
     }
@@ -116,7 +126,7 @@ impl Client {
     }
 
     fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect_addr(&self.address)
+        connect_to_own(&self.name)
     }
 }
 

@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farlink_host::abstract_socket::peer_user;
 use farlink_host::{namespace, rights};
 use serde::{Deserialize, Serialize};
 
@@ -67,14 +68,14 @@ pub enum ControlError {
     Socket(#[from] io::Error),
 }
 
-/// The address of the emulation `name` of the user that `socket` stands for.
-pub(crate) fn address(socket: &str, name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("{socket}/{name}"))
+/// The socket's name of the emulation `name` of the user that `socket` stands for.
+pub(crate) fn socket_name(socket: &str, name: &str) -> String {
+    format!("{socket}/{name}")
 }
 
 /// Listens for the emulation `name`.
 pub(crate) fn listen(socket: &str, name: &str) -> Result<UnixListener, ControlError> {
-    match UnixListener::bind_addr(&address(socket, name)?) {
+    match UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket_name(socket, name))?) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             Err(ControlError::Taken { name: name.to_owned() })
         }
@@ -102,7 +103,7 @@ pub(crate) fn serve(inner: &Arc<Inner>, own: UnixListener, hosts: Vec<UnixListen
 fn answer(inner: &Inner, stream: &UnixStream, host: Option<usize>) {
     let heard = hear(stream);
     let error = |error: String| (Answer::Error { error }, None);
-    let peer = rights::peer_user(stream).unwrap_or(u32::MAX);
+    let peer = peer_user(stream).unwrap_or(u32::MAX);
     let (answer, entered) = match heard {
         Err(reason) => error(format!("request not understood: {reason}")),
         Ok(Request::Show(part)) => {

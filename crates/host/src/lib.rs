@@ -1,5 +1,6 @@
 //! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.
 
+pub mod abstract_socket;
 pub mod beneath;
 pub mod circuit;
 pub mod clock;

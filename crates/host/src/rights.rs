@@ -1,11 +1,10 @@
 //! Descriptors that pass from one process to another over a UNIX socket (unix(7), `SCM_RIGHTS`).
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, getsockopt, recvmsg, sendmsg};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 
 /// Sends `bytes`, and `descriptors` with the first of them.
 ///
@@ -41,14 +40,6 @@ pub fn receive(mut stream: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     bytes.truncate(first);
     stream.read_to_end(&mut bytes)?;
     Ok((bytes, descriptors))
-}
-
-/// The user at the other end, as the caller's user namespace numbers them.
-///
-/// # Errors
-/// As getsockopt(2).
-pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
-    Ok(getsockopt(&stream.as_fd(), PeerCredentials)?.uid())
 }
 
 /// More than any of our messages carries.

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
+use farlink_host::abstract_socket::connect_to_own;
 use farlink_wire::record::{EmulatorHealth, Record};
 use serde_json::Value;
 
@@ -20,8 +19,8 @@ impl Emulated {
     /// Asks the emulator of this host; `None` where there is none.
     #[must_use]
     pub fn of_this_host() -> Option<Self> {
-        let address = SocketAddr::from_abstract_name(SOCKET).ok()?;
-        let mut stream = UnixStream::connect_addr(&address).ok()?;
+        // Anybody may have that name on a host that nobody emulates.
+        let mut stream = connect_to_own(SOCKET).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         stream.set_write_timeout(Some(PATIENCE)).ok()?;
         stream.write_all(b"{\"show\":null}\n").ok()?;
