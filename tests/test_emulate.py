@@ -455,3 +455,10 @@ def test_sonet_takes_its_own_rate_and_no_other() -> None:
 def test_a_name_that_is_taken_is_refused_and_its_owner_is_left_alone(pair: Emulation) -> None:
     assert pair.name in refused("emulate", "--name", pair.name, "--rtt", "1ms")
     assert fastest_ms(pair, "a", pair.address("b")) >= 10 - CREDIT_MS
+
+
+def test_an_ignored_hangup_ends_nothing() -> None:
+    # As nohup(1) has it. What it would end dies of it at once; else the pause is all that this takes.
+    command = "trap '' HUP; exec \"$0\" emulate -- sh -c 'kill -HUP $PPID; sleep 0.3; echo stayed'"
+    ended = run(["sh", "-c", command, str(FARLINK)])
+    assert (ended.status, ended.stdout) == (0, "stayed\n"), ended

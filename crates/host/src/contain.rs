@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
@@ -130,14 +131,18 @@ fn isolate() -> Result<Rights, ContainError> {
 }
 
 impl Events {
-    /// Takes the signals of the calling thread, and of those that it starts from now on.
+    /// Takes the signals of the calling thread, and of those that it starts from now on; but for those that are ignored, as nohup(1) has
+    /// it, and a shell for what it starts in the background.
     ///
     /// # Errors
     /// As signalfd(2).
     pub fn new() -> nix::Result<Self> {
         let mut set = SigSet::empty();
-        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGCHLD] {
-            set.add(signal);
+        set.add(Signal::SIGCHLD);
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            if !is_ignored(signal)? {
+                set.add(signal);
+            }
         }
         set.thread_block()?;
         Ok(Self { signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)? })
@@ -171,6 +176,15 @@ impl Events {
             }
         }
     }
+}
+
+/// Whether a signal is to do nothing.
+fn is_ignored(signal: Signal) -> nix::Result<bool> {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: with no new action the kernel only writes the present one, to a place of its size.
+    Errno::result(unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr()) })?;
+    // SAFETY: all bytes zero is a value of it, and the call succeeded.
+    Ok(unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN)
 }
 
 /// Asks `child` to end.
