@@ -226,6 +226,20 @@ def test_the_path_to_a_far_end_is_measured_where_that_is_asked(emulation: Emulat
     assert found["costs_bps"] > 0
 
 
+def test_a_far_end_whose_firewall_refuses_is_one_that_did_not_answer(emulation: Emulation) -> None:
+    for line in (
+        "add table inet filter",
+        "add chain inet filter input { type filter hook input priority 0; }",
+        "add rule inet filter input meta l4proto udp reject with icmpx admin-prohibited",
+    ):
+        emulation.output("b", "nft", *line.split(" "))
+    for variable in ("FARLINK_B", "FARLINK_B6"):
+        command = f"exec {FARLINK} doctor --path {FAR} --to ${variable} --json"
+        ended = emulation.on("a", "sh", "-c", command)
+        assert "it did not answer" in ended.stderr, ended
+        assert findings(ended)
+
+
 def test_a_far_end_that_nobody_knows_is_named() -> None:
     ended = farlink("doctor", "--to", "no-such-host.invalid")
     assert ended.status == 2

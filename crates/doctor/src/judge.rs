@@ -24,7 +24,7 @@ pub fn examine(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
     found.extend(protocol::findings(facts, path));
     found.extend(congestion::findings(facts, path));
     found.extend(interface::findings(facts, path));
-    found.extend(processor::findings(facts));
+    found.extend(processor::findings(facts, path));
     found.extend(storage::findings(facts, path));
     found.sort_by_key(|finding| Reverse(finding.costs_bps));
     found

@@ -133,7 +133,7 @@ impl AsFd for Datagrams {
 
 /// Whether an error tells what happened to a datagram on its way: an ICMP message (the kernel's `icmp_err_convert`), no route for now, a
 /// firewall.
-const fn is_the_networks(code: i32) -> bool {
+pub(crate) const fn is_the_networks(code: i32) -> bool {
     matches!(
         code,
         libc::ECONNREFUSED

@@ -19,8 +19,8 @@ pub struct Nic {
     pub hardware: bool,
     /// Whether its frames are Ethernet's (`ARPHRD_ETHER`).
     pub ethernet: bool,
-    /// Whether it belongs to a bond or a bridge, which has the say.
-    pub enslaved: bool,
+    /// The bond or the bridge that it belongs to, which has the say.
+    pub master: Option<String>,
     /// The rate of its link. Others than hardware claim what they like: a TUN device 10 Mb/s.
     pub speed: Option<BitsPerSec>,
     /// Whether it sends and receives by turns.
@@ -114,7 +114,7 @@ fn one(
         driver: files.link(at("device/driver")),
         hardware,
         ethernet: kind == ETHERNET,
-        enslaved: at("master").exists(),
+        master: files.link(at("master")),
         // -1 where the driver does not know.
         speed: mega.and_then(|mega| BitsPerSec::new(u64::try_from(mega).ok()?.checked_mul(1_000_000)?)),
         half_duplex: files.text(at("duplex")).is_some_and(|duplex| duplex == "half"),

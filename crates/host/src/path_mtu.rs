@@ -9,6 +9,8 @@ use nix::errno::Errno;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 
+use crate::datagram::is_the_networks;
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathMtu {
@@ -88,10 +90,9 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool, IpAddr)> {
     let mut known = get(&socket, level, mtu)?;
     for _ in 0..ATTEMPTS {
         let length = known.saturating_sub(headers).min(LONGEST);
-        let told = match socket.send(&vec![0; length as usize]) {
-            Ok(_) => socket.recv(&mut [0; 1]).map(drop),
-            Err(error) => Err(error),
-        };
+        let sent = socket.send(&vec![0; length as usize]);
+        let is_sent = sent.is_ok();
+        let told = sent.and_then(|_| socket.recv(&mut [0; 1]).map(drop));
         let error = match told {
             Ok(()) => return Ok((known, true, from)),
             Err(error) => error,
@@ -102,6 +103,8 @@ fn probe(address: SocketAddr) -> io::Result<(u32, bool, IpAddr)> {
             (_, Some(libc::EMSGSIZE)) => {}
             // Lost, or nobody says: once more.
             (ErrorKind::WouldBlock | ErrorKind::TimedOut, _) => {}
+            // It came as far as a firewall that says so (the kernel's `icmp_err_convert`).
+            (_, Some(code)) if is_sent && is_the_networks(code) => return Ok((known, false, from)),
             _ => return Err(error),
         }
         known = get(&socket, level, mtu)?;

@@ -36,22 +36,23 @@ pub(super) fn wants_larger_packets(facts: &Facts, path: NetworkPath) -> bool {
 /// The interfaces that the path may lead through. Where it is known which it leaves by, that one, and those which make it up; else those
 /// as fast as the path or of unknown rate, and where none is fast enough, the fastest instead. The management interface of a host
 /// with a faster one is not the path's.
-fn candidates(facts: &Facts, path: NetworkPath) -> Vec<&Nic> {
+pub(super) fn candidates(facts: &Facts, path: NetworkPath) -> Vec<&Nic> {
     let known = facts.path_mtu.as_ref().and_then(|found| found.interface.as_ref());
     // What a bridge or a VLAN is made of is not told: any may be.
     let known = known.filter(|name| facts.nics.iter().any(|nic| nic.name == **name && nic.hardware));
     if let Some(name) = known {
-        return facts.nics.iter().filter(|nic| nic.name == *name || nic.enslaved).collect();
+        let makes_it_up = |nic: &&Nic| nic.name == *name || nic.master.as_ref() == Some(name);
+        return facts.nics.iter().filter(makes_it_up).collect();
     }
     let fastest = facts.nics.iter().filter_map(|nic| nic.speed).max();
     let enough = fastest.map_or(path.rate(), |fastest| fastest.min(path.rate()));
-    let carries = |nic: &&Nic| nic.enslaved || nic.speed.is_none_or(|speed| speed >= enough);
+    let carries = |nic: &&Nic| nic.master.is_some() || nic.speed.is_none_or(|speed| speed >= enough);
     facts.nics.iter().filter(carries).collect()
 }
 
 fn speed(nic: &Nic, path: NetworkPath) -> Option<Finding> {
     let (is, wanted) = (nic.speed?.get(), path.rate().get());
-    if nic.enslaved || is >= wanted {
+    if nic.master.is_some() || is >= wanted {
         return None;
     }
     let why = "the interface itself is slower than the path";
@@ -70,7 +71,7 @@ fn half_duplex(nic: &Nic) -> Option<Finding> {
 
 fn mtu(nic: &Nic, path: NetworkPath) -> Option<Finding> {
     let most = nic.most_mtu.map_or(LARGE_MTU, |most| most.min(LARGE_MTU));
-    if !nic.hardware || !nic.ethernet || nic.enslaved || nic.mtu >= most {
+    if !nic.hardware || !nic.ethernet || nic.master.is_some() || nic.mtu >= most {
         return None;
     }
     let lost = (payload(most) - payload(nic.mtu)) * path.rate().get() as f64;
@@ -146,7 +147,11 @@ fn burst(nic: &Nic, path: NetworkPath) -> u32 {
     u32::try_from(packets(path, nic.mtu, RING_TIME).next_power_of_two()).unwrap_or(u32::MAX)
 }
 
+/// Of hardware alone: a container's `veth` and a TUN device have nothing to hand the work to, and some refuse what they call changeable.
 fn features(nic: &Nic) -> Option<Finding> {
+    if !nic.hardware {
+        return None;
+    }
     let off: Vec<_> = nic
         .features
         .iter()
@@ -191,7 +196,7 @@ fn shaping(nic: &Nic) -> Option<Finding> {
 fn pacing(nic: &Nic, facts: &Facts) -> Option<Finding> {
     let control = &facts.settings.setting("net.ipv4.tcp_congestion_control")?.text;
     let other = nic.disciplines.iter().find(|kind| *kind != "fq" && !SHAPING.contains(&kind.as_str()))?;
-    if control != "bbr" || !nic.hardware || nic.enslaved || other == "noqueue" {
+    if control != "bbr" || !nic.hardware || nic.master.is_some() || other == "noqueue" {
         return None;
     }
     let why = "bbr paces by a timer of each socket where the interface has no fq, which takes more of the processor \

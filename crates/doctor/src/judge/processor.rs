@@ -6,10 +6,12 @@ use farlink_host::nic::{Interrupt, Nic};
 
 use crate::facts::Facts;
 use crate::finding::{Finding, Value};
+use crate::judge::interface::candidates;
+use crate::path::NetworkPath;
 
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
     let mut found: Vec<_> = [governor(facts), clock(facts)].into_iter().flatten().collect();
-    found.extend(facts.nics.iter().filter_map(|nic| interrupts(nic, facts)));
+    found.extend(candidates(facts, path).into_iter().filter_map(|nic| interrupts(nic, facts)));
     found
 }
 

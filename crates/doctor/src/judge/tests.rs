@@ -338,6 +338,19 @@ fn the_interface_that_the_path_leaves_by_is_judged_and_no_other() {
     assert_eq!(only(&by("eth1")).name, "receive ring of eth1");
     // Another that is not read, such as a VLAN's, says nothing of those beneath it.
     assert_eq!(only(&by("eth0.7")).name, "receive ring of eth1");
+    // One that belongs to a bond is judged with that bond, and not with others.
+    facts.nics[1].master = Some("bond0".into());
+    facts.nics.push(Nic { name: "bond0".into(), ..nic() });
+    facts.nics[1].interrupts =
+        vec![Interrupt { number: 1, cpus: vec![0] }, Interrupt { number: 2, cpus: vec![0] }];
+    let by = |interface: &str| {
+        let found =
+            PathMtu { host: "dtn2".into(), bytes: 9000, answered: true, interface: Some(interface.into()) };
+        examine(&Facts { path_mtu: Some(found), ..facts.clone() }, path())
+    };
+    let names = |found: Vec<Finding>| found.into_iter().map(|each| each.name).collect::<Vec<_>>();
+    assert_eq!(names(by("eth0")), ["rate of eth0"]);
+    assert_eq!(names(by("bond0")), ["receive ring of eth1", "interrupts of eth1"]);
 }
 
 #[test]
@@ -362,6 +375,11 @@ fn features_that_are_off_are_named_where_they_can_be_switched() {
         nic.features.iter_mut().for_each(|feature| (feature.on, feature.changeable) = (false, false));
     };
     assert_eq!(examine(&with_nic(fixed), path()), []);
+    let containers = |nic: &mut Nic| {
+        nic.hardware = false;
+        nic.features.iter_mut().for_each(|feature| feature.on = false);
+    };
+    assert_eq!(examine(&with_nic(containers), path()), []);
 }
 
 #[test]
