@@ -86,9 +86,7 @@ impl Source {
     /// The arrival of the next packet, where that is not after `now`.
     pub(crate) fn poll(&mut self, now: Nanos, random: &mut Pcg64Mcg) -> Option<Nanos> {
         while self.next > self.off_at {
-            let mean = self.asked.on_off?;
-            self.next = self.off_at.after(exponential(mean, random));
-            self.off_at = self.next.after(exponential(mean, random));
+            self.pause(self.asked.on_off?, random);
         }
         let at = self.next;
         (at <= now).then(|| {
@@ -101,18 +99,35 @@ impl Source {
     /// meets it. Gives how many packets that were.
     pub(crate) fn skip(&mut self, until: Nanos, random: &mut Pcg64Mcg) -> u64 {
         let mut passed = 0;
+        if let Some(mean) = self.asked.on_off {
+            // Of very many periods the mean is known.
+            let many = until.since(self.off_at).0.saturating_sub(mean.0.saturating_mul(MOST_PERIODS));
+            passed += many / (2 * self.spacing.0);
+            (self.next, self.off_at) = (self.next.after(Nanos(many)), self.off_at.after(Nanos(many)));
+        }
         while let Some(mean) = self.asked.on_off.filter(|_| self.off_at < until) {
             if self.next <= self.off_at {
-                passed += self.off_at.since(self.next).0 / self.spacing.0 + 1;
+                let count = self.off_at.since(self.next).0 / self.spacing.0 + 1;
+                self.next = self.next.after(Nanos(count * self.spacing.0));
+                passed += count;
             }
-            self.next = self.off_at.after(exponential(mean, random));
-            self.off_at = self.next.after(exponential(mean, random));
+            self.pause(mean, random);
         }
         let behind = until.since(self.next).0 / self.spacing.0;
         self.next = self.next.after(Nanos(behind * self.spacing.0));
         passed + behind
     }
+
+    /// The on period is over, and the next packet due in the next one: as long after that begins as it would have been after this one's end.
+    fn pause(&mut self, mean: Nanos, random: &mut Pcg64Mcg) {
+        let left = self.next.since(self.off_at);
+        let on_at = self.off_at.after(exponential(mean, random));
+        (self.next, self.off_at) = (on_at.after(left), on_at.after(exponential(mean, random)));
+    }
 }
+
+/// Periods of on and of off that are passed over one by one.
+const MOST_PERIODS: u64 = 10_000;
 
 /// An exponential span of mean `mean`, at least a nanosecond.
 fn exponential(mean: Nanos, random: &mut Pcg64Mcg) -> Nanos {
@@ -140,6 +155,19 @@ mod tests {
     fn sends_its_mean_rate() {
         assert!((bits_in_ten_seconds("100mbit") / 100e6 - 1.0).abs() < 1e-3);
         assert!((bits_in_ten_seconds("100mbit,on-off:5ms") / 50e6 - 1.0).abs() < 0.1);
+        // Also where a period is shorter than the time from packet to packet, which is 0.12 ms.
+        assert!((bits_in_ten_seconds("100mbit,on-off:100us") / 50e6 - 1.0).abs() < 0.02);
+        assert!((bits_in_ten_seconds("100mbit,on-off:20us") / 50e6 - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn a_long_pause_is_passed_over_by_the_mean() {
+        let mut random = Pcg64Mcg::seed_from_u64(11);
+        let mut source = Source::new("100mbit,on-off:1us".parse().unwrap(), 1538, Nanos::ZERO, &mut random);
+        let hours = 100 * 3600 * 1_000_000_000u64;
+        let passed = source.skip(Nanos(hours), &mut random) as f64;
+        assert!((passed * 1538.0 * 8.0 / (hours as f64 * 1e-9) / 50e6 - 1.0).abs() < 0.01, "{passed}");
+        assert!(source.poll(Nanos(hours + 1_000_000_000), &mut random).unwrap().0 + 1_000_000 > hours);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub mod background;
 pub mod conditions;
 pub mod framing;
+mod jitter;
 pub mod link;
 pub mod loss;
 mod queue;

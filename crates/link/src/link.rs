@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::conditions::Conditions;
+use crate::jitter::Jitter;
 use crate::loss::LossModel;
 use crate::queue::Queue;
 
@@ -23,6 +24,7 @@ pub struct Link<T> {
     conditions: Conditions,
     loss: Box<dyn LossModel>,
     queue: Queue,
+    jitter: Jitter,
     random: Pcg64Mcg,
     /// In order of arrival.
     way: VecDeque<Delivery<T>>,
@@ -134,7 +136,9 @@ impl<T: Clone> Link<T> {
     pub fn new(conditions: Conditions, seed: u64, now: Nanos) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let queue = Queue::new(&conditions, now, &mut random);
+        let jitter = Jitter::new(conditions.jitter, now, &mut random);
         Self {
+            jitter,
             conditions,
             loss: conditions.loss.model(),
             queue,
@@ -158,6 +162,12 @@ impl<T: Clone> Link<T> {
         let was = std::mem::replace(&mut self.conditions, conditions);
         if conditions.loss != was.loss {
             self.loss = conditions.loss.model();
+        }
+        if conditions.jitter != was.jitter {
+            self.jitter = Jitter::new(conditions.jitter, now, &mut self.random);
+        }
+        if let (Some(rate), true) = (was.rate, conditions.rate != was.rate) {
+            self.queue.on_rate(now, rate);
         }
         let size = |c: &Conditions| (c.background, c.framing, c.mtu);
         if size(&conditions) != size(&was) {
@@ -279,7 +289,7 @@ impl<T: Clone> Link<T> {
             self.counters.dropped_loss += 1;
             return Fate::Dropped;
         }
-        let due = left.after(self.delay());
+        let due = left.after(self.jitter.vary(self.conditions.delay, left, &mut self.random));
         if self.happens(self.conditions.reorder.share) {
             self.counters.reordered += 1;
             return Fate::Late { due: due.after(self.conditions.reorder.extra) };
@@ -295,15 +305,6 @@ impl<T: Clone> Link<T> {
             return Fate::Twice { began, left, due };
         }
         Fate::Arrives { began, left, due }
-    }
-
-    fn delay(&mut self) -> Nanos {
-        let Conditions { delay, jitter, .. } = self.conditions;
-        if jitter == Nanos::ZERO {
-            return delay;
-        }
-        let varied = self.random.random_range(0..=2 * jitter.0);
-        Nanos((delay.0 + varied).saturating_sub(jitter.0))
     }
 
     fn happens(&mut self, share: Fraction) -> bool {

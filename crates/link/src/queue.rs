@@ -12,6 +12,8 @@ pub(crate) struct Queue {
     /// When the last accepted segment has left, and the part of a nanosecond that it left over.
     idle_at: Nanos,
     carry: Carry,
+    /// Until when what leaves was taken at another rate, in the mean.
+    before: Option<(Nanos, BitsPerSec)>,
     background: Option<Source>,
     background_len: u32,
     /// The latest arrival.
@@ -32,7 +34,15 @@ impl Queue {
     pub(crate) fn new(conditions: &Conditions, now: Nanos, random: &mut Pcg64Mcg) -> Self {
         let background_len = conditions.framing.wire_len(conditions.mtu);
         let background = conditions.background.map(|asked| Source::new(asked, background_len, now, random));
-        Self { idle_at: now, carry: Carry::default(), background, background_len, now, most_bytes: 0 }
+        Self {
+            idle_at: now,
+            carry: Carry::default(),
+            before: None,
+            background,
+            background_len,
+            now,
+            most_bytes: 0,
+        }
     }
 
     /// Starts the background anew, as `conditions` have it; what waits keeps waiting.
@@ -44,7 +54,7 @@ impl Queue {
 
     /// When a segment of `wire_len` bytes that arrives at `now` has left; `None` where it is dropped.
     pub(crate) fn offer(&mut self, now: Nanos, wire_len: u32, rate: BitsPerSec, limit: u64) -> Option<Nanos> {
-        let waiting = rate.bytes_in(self.idle_at.since(now));
+        let waiting = self.bytes(now, rate);
         if waiting + u64::from(wire_len) > limit.max(u64::from(wire_len)) {
             return None;
         }
@@ -83,9 +93,21 @@ impl Queue {
         passed
     }
 
+    /// The link has another rate from `now` on than `rate`, at which what waits leaves all the same.
+    pub(crate) fn on_rate(&mut self, now: Nanos, rate: BitsPerSec) {
+        let (bytes, span) = (self.bytes(now, rate), self.idle_at.since(now));
+        let mean = u128::from(bytes) * 8_000_000_000 / u128::from(span.0.max(1));
+        self.before = u64::try_from(mean).ok().and_then(BitsPerSec::new).map(|mean| (self.idle_at, mean));
+    }
+
     /// Bytes that wait at `now`.
     pub(crate) fn bytes(&self, now: Nanos, rate: BitsPerSec) -> u64 {
-        rate.bytes_in(self.idle_at.since(now))
+        match self.before {
+            Some((until, before)) if until > now => {
+                before.bytes_in(until.since(now)) + rate.bytes_in(self.idle_at.since(until))
+            }
+            _ => rate.bytes_in(self.idle_at.since(now)),
+        }
     }
 
     /// The most bytes that ever waited.

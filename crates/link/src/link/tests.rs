@@ -191,6 +191,23 @@ fn a_cut_link_delivers_what_was_on_its_way_and_no_more() {
 }
 
 #[test]
+fn what_waits_at_another_rate_takes_the_room_that_it_takes() {
+    let of = |rate: &str| Conditions { queue: "6MB".parse().unwrap(), ..conditions(rate, "1ms") };
+    let mut link = Link::new(of("1gbit"), 1, Nanos(0));
+    while link.on_packet(Nanos(0), Segments::one(9000), &0) > 0 {}
+    let full = link.queue_bytes(Nanos(0));
+    assert!((5_980_000..=6_000_000).contains(&full), "{full}");
+    // Half of it leaves in 24 ms, and then at the old rate still, whatever the new one is.
+    for (rate, at_ms) in [("10gbit", 0), ("2gbit", 12), ("500mbit", 18)] {
+        link.set(Nanos(at_ms * 1_000_000), of(rate));
+    }
+    let at = Nanos(24_000_000);
+    assert!((2_980_000..=3_020_000).contains(&link.queue_bytes(at)), "{}", link.queue_bytes(at));
+    assert_eq!(link.on_packet(at, Segments::one(9000), &0), 1);
+    assert_eq!(link.queue_most_bytes(), full);
+}
+
+#[test]
 fn a_shorter_delay_keeps_the_order() {
     let mut link = Link::new(conditions("10gbit", "100ms"), 1, Nanos(0));
     link.on_packet(Nanos(0), Segments::one(1000), &0);
