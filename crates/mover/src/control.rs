@@ -346,6 +346,9 @@ const PARTING: Nanos = Nanos(2_000_000_000);
 /// How long it is waited at once for the far side to take something.
 const BREATH: Nanos = Nanos(2_000_000);
 
+/// Messages that are heard at a time: whoever never stops talking is not to keep an end from anything else.
+pub(crate) const MESSAGES_A_TURN: u32 = 64;
+
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;
 

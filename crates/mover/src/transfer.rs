@@ -91,6 +91,22 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Waits for what is ready, for `pause` at most; not at all where something of the control connection is `unheard`.
+    fn wait(
+        &self,
+        poller: &mut Poller,
+        pause: Nanos,
+        unheard: bool,
+        ready: &mut Vec<u64>,
+    ) -> Result<(), TransferError> {
+        poller.wait(if unheard { Nanos::ZERO } else { pause }, ready).map_err(ControlError::Wait)?;
+        // What was read of it and not heard is nothing that the kernel knows of.
+        if unheard && !ready.contains(&CONTROL) {
+            ready.push(CONTROL);
+        }
+        Ok(())
+    }
+
     /// Sends a long list as several messages.
     fn tell<T: Copy>(&mut self, list: &[T], message: fn(Vec<T>) -> Message) -> Result<(), TransferError> {
         for part in list.chunks(MAX_ENTRIES) {
@@ -106,8 +122,8 @@ impl Session<'_> {
             match self.control.next(until, self.stop) {
                 Ok(Some(Message::Failed(reason))) => return TransferError::FarSide { reason },
                 Err(ControlError::Ended) => return ControlError::Ended.into(),
-                Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return error.into(),
+                Ok(Some(_)) if monotonic() < until => {}
+                Ok(_) | Err(_) => return error.into(),
             }
         }
     }

@@ -275,16 +275,55 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
         data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false }.encode()).unwrap();
         strangers.push(data);
     }
+    let refusal = failure(&answer(&far, &request(Token([7; 16]), 4, 5)));
+    assert!(refusal.contains("only 0 of 4 data connections arrived within 300ms"), "{refusal}");
+}
+
+/// What a client says that wants to send so many bytes.
+fn request(token: Token, streams: u16, size: u64) -> Vec<u8> {
+    let token: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let request = format!(
-        r#"{{"request":{{"token":"{:032x}","way":"forward","goal":{{"size":5}},"streams":4,"block":4096,
-        "interval":100000000,"patience":300000000,"host":{{"name":"","kernel":"","cores":1,"clock":""}}}}}}"#,
-        7
+        r#"{{"request":{{"token":"{token}","way":"forward","goal":{{"size":{size}}},"streams":{streams},"block":4096,
+        "interval":100000000,"patience":300000000,"host":{{"name":"","kernel":"","cores":1,"clock":""}}}}}}"#
     );
     let mut bytes = Hello::ours().encode().to_vec();
     bytes.extend((request.len() as u32).to_be_bytes());
     bytes.extend(request.as_bytes());
-    let refusal = failure(&answer(&far, &bytes));
-    assert!(refusal.contains("only 0 of 4 data connections arrived within 300ms"), "{refusal}");
+    bytes
+}
+
+#[test]
+fn who_talks_all_the_time_keeps_a_server_from_nothing_and_more_connections_than_asked_are_nobodys() {
+    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let token = Token([9; 16]);
+    let mut control = TcpStream::connect(far.address()).unwrap();
+    control.write_all(&request(token, 1, 1 << 49)).unwrap();
+    let data = || {
+        let mut data = TcpStream::connect(far.address()).unwrap();
+        data.write_all(&Preamble { token, stream: 0, sealed: false }.encode()).unwrap();
+        data
+    };
+    let _first = data();
+    let mut answer = vec![0; Hello::LEN + 4];
+    control.read_exact(&mut answer).unwrap();
+    let length = u32::from_be_bytes(*answer.last_chunk().unwrap());
+    answer.resize(answer.len() + length as usize, 0);
+    control.read_exact(&mut answer[Hello::LEN + 4..]).unwrap();
+    let message = Message::decode(&answer[Hello::LEN..]).unwrap().unwrap().0;
+    assert!(matches!(message, Message::Accept(_)), "{message:?}");
+    let (over, ended) = std::sync::mpsc::channel();
+    let mut talking = control.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let alive = Message::Alive.encode().repeat(10_000);
+        while talking.write_all(&alive).is_ok() {}
+        over.send(()).unwrap();
+    });
+    std::thread::spawn(move || while matches!(control.read(&mut [0; 4096]), Ok(1..)) {});
+    let mut more = data();
+    more.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(more.read(&mut [0; 1]).unwrap(), 0, "it was kept");
+    far.stop();
+    ended.recv_timeout(Duration::from_secs(20)).expect("the server listens still");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::receiving::Receiving;
 use super::sending::Sending;
 use super::worker::Shared;
 use crate::channel::Channel;
-use crate::control::Control;
+use crate::control::{Control, MESSAGES_A_TURN};
 
 /// One end of a file transfer.
 pub(crate) enum End {
@@ -316,9 +316,6 @@ const MOST_UNSENT: usize = 256 * 1024;
 
 /// How long after a data connection broke another takes its place.
 const GRACE: Nanos = Nanos(200_000_000);
-
-/// Messages that are taken before everything else has its turn.
-const MESSAGES_A_TURN: u32 = 64;
 
 /// How soon it is tried again to send what waits.
 const BREATH: Nanos = Nanos(2_000_000);

@@ -68,6 +68,9 @@ pub(crate) fn serve(
     stops: &[&Wake],
 ) -> Result<u64, CopyError> {
     if request.dry_run && request.way == Way::Reverse {
+        // Nothing is moved: connections that come all the same are nobody's.
+        dismiss();
+        drop(streams);
         let (sources, filter) = sources(request, allowed)?;
         control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
         let patience = request.patience.get();

@@ -245,7 +245,8 @@ impl<'a> Dialling<'a> {
                 Ok(Some(Message::Refuse(reason) | Message::Failed(reason))) => {
                     return Err(DialError::Refused { at: self.at.to_string(), reason });
                 }
-                Ok(Some(_)) => {}
+                Ok(Some(_)) if monotonic() < until => {}
+                Ok(Some(_)) => return Err(failure),
                 Ok(None) => return Ok(None),
                 Err(source @ ControlError::Channel(_)) => {
                     return Err(self.dial.explained(self.at.to_string(), source));

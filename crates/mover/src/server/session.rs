@@ -183,7 +183,7 @@ impl House {
     ) -> Result<u64, SessionError> {
         // In clear: it has nothing to hide.
         let claim = self.claim(request.token, Kind::Clear)?;
-        let streams = self.streams(&claim, request)?;
+        let streams = self.streams(claim, request)?;
         observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
         self.transfer(control, request, streams, received)
     }
@@ -194,8 +194,8 @@ impl House {
         self.lobby.expect(token, kind).ok_or_else(|| SessionError::refused(busy))
     }
 
-    /// The data connections, each as asked.
-    fn streams(&self, claim: &Claim, request: &Request) -> Result<Vec<std::net::TcpStream>, SessionError> {
+    /// The data connections, each as asked. Any that come after them are nobody's.
+    fn streams(&self, claim: Claim, request: &Request) -> Result<Vec<std::net::TcpStream>, SessionError> {
         let wanted = request.streams.get();
         let patience = request.patience.get().min(self.limits.patience);
         let streams = claim.all(wanted, monotonic().after(patience)).map_err(|missing| match missing {
@@ -204,6 +204,7 @@ impl House {
             )),
             Missing::Closed => TransferError::ServerStopped.into(),
         })?;
+        drop(claim);
         let streams =
             streams.into_iter().filter_map(|channel| channel.into_clear_tcp().ok()).collect::<Vec<_>>();
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };

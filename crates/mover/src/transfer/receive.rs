@@ -6,7 +6,7 @@ use farlink_wire::message::{Goal, Message, Received};
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
-use crate::control::ControlError;
+use crate::control::{ControlError, MESSAGES_A_TURN};
 use crate::receiver::Receiving;
 
 /// Sees a transfer through at the end that receives. The accounts of both ends are in the session's when it is over.
@@ -29,7 +29,7 @@ fn watch(session: &mut Session<'_>, receiving: &mut Receiving, goal: Goal) -> Re
     let beat = session.beat();
     let pace = Nanos(session.interval.0.max(SHORTEST_REPORT.0)).min(beat);
     let (mut report_at, mut answer_by) = (session.start.after(pace), None);
-    let (mut ending, mut ready) = (Ending::Complete, Vec::new());
+    let (mut ending, mut ready, mut unheard) = (Ending::Complete, Vec::new(), false);
     loop {
         let now = monotonic();
         if now >= report_at {
@@ -45,11 +45,13 @@ fn watch(session: &mut Session<'_>, receiving: &mut Receiving, goal: Goal) -> Re
         }
         session.control.flush()?;
         let pause = report_at.min(answer_by.unwrap_or(Nanos::MAX)).since(monotonic());
-        poller.wait(pause, &mut ready).map_err(ControlError::Wait)?;
+        session.wait(&mut poller, pause, unheard, &mut ready)?;
+        unheard = false;
         for &key in &ready {
             match key {
                 CONTROL => match hear(session, answer_by.is_some()) {
                     Ok(Heard::Nothing) => {}
+                    Ok(Heard::Enough) => unheard = true,
                     Ok(Heard::Stop) => {
                         ending = Ending::Interrupted;
                         receiving.stop();
@@ -82,13 +84,16 @@ fn watch(session: &mut Session<'_>, receiving: &mut Receiving, goal: Goal) -> Re
 
 enum Heard {
     Nothing,
+    /// There may be more.
+    Enough,
     Stop,
     Sent,
 }
 
 /// Takes what the sender says.
 fn hear(session: &mut Session<'_>, counted: bool) -> Result<Heard, TransferError> {
-    while let Some(message) = session.control.poll()? {
+    for _ in 0..MESSAGES_A_TURN {
+        let Some(message) = session.control.poll()? else { return Ok(Heard::Nothing) };
         match message {
             Message::Alive => {}
             Message::Traced(rows) => session.account.add_trace(&rows),
@@ -101,7 +106,7 @@ fn hear(session: &mut Session<'_>, counted: bool) -> Result<Heard, TransferError
             other => return Err(ControlError::out_of_place(&other).into()),
         }
     }
-    Ok(Heard::Nothing)
+    Ok(Heard::Enough)
 }
 
 /// Passes on what has arrived, also when nothing did: it is the sign of life.

@@ -8,7 +8,7 @@ use farlink_wire::message::{Goal, Message, Sent, Text, TraceRow};
 use farlink_wire::quantity::Nanos;
 
 use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
-use crate::control::ControlError;
+use crate::control::{ControlError, MESSAGES_A_TURN};
 use crate::sender::Sending;
 use crate::tuning::OFTEN;
 
@@ -37,7 +37,7 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
     let (mut sample_at, mut beat_at) = (session.start.after(session.interval), session.start);
     let mut look_at = if session.circuit.is_some() { session.start } else { Nanos::MAX };
     let mut answer_by = None;
-    let mut ready = Vec::new();
+    let (mut ready, mut unheard) = (Vec::new(), false);
     loop {
         let now = monotonic();
         if now >= beat_at {
@@ -65,14 +65,17 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
         session.control.flush()?;
         let pause =
             sample_at.min(beat_at).min(look_at).min(answer_by.unwrap_or(Nanos::MAX)).since(monotonic());
-        poller.wait(pause, &mut ready).map_err(ControlError::Wait)?;
+        session.wait(&mut poller, pause, unheard, &mut ready)?;
+        unheard = false;
         for &key in &ready {
             match key {
-                CONTROL => {
-                    if let Some(complete) = hear(session)? {
+                CONTROL => match hear(session)? {
+                    Heard::Nothing => {}
+                    Heard::Enough => unheard = true,
+                    Heard::Account { complete } => {
                         return finish(session, sending, complete && answer_by.is_none());
                     }
-                }
+                },
                 STOP if session.near == Near::Server => return Err(TransferError::ServerStopped),
                 STOP => {
                     poller.remove(session.stop).map_err(ControlError::Wait)?;
@@ -92,9 +95,20 @@ fn watch(session: &mut Session<'_>, sending: &mut Sending, goal: Goal) -> Result
     }
 }
 
-/// Takes what the receiver says; once it has given its account, whether the goal was reached.
-fn hear(session: &mut Session<'_>) -> Result<Option<bool>, TransferError> {
-    while let Some(message) = session.control.poll()? {
+enum Heard {
+    Nothing,
+    /// There may be more.
+    Enough,
+    /// The receiver's, and whether the goal was reached.
+    Account {
+        complete: bool,
+    },
+}
+
+/// Takes what the receiver says.
+fn hear(session: &mut Session<'_>) -> Result<Heard, TransferError> {
+    for _ in 0..MESSAGES_A_TURN {
+        let Some(message) = session.control.poll()? else { return Ok(Heard::Nothing) };
         match message {
             Message::Alive => {}
             Message::Arrived(arrivals) => {
@@ -104,13 +118,13 @@ fn hear(session: &mut Session<'_>) -> Result<Option<bool>, TransferError> {
             }
             Message::Received(received) => {
                 session.account.received = Some(received);
-                return Ok(Some(received.complete));
+                return Ok(Heard::Account { complete: received.complete });
             }
             Message::Failed(reason) => return Err(TransferError::FarSide { reason }),
             other => return Err(ControlError::out_of_place(&other).into()),
         }
     }
-    Ok(None)
+    Ok(Heard::Enough)
 }
 
 /// Whether the circuit still holds.
@@ -135,7 +149,8 @@ fn sample(session: &mut Session<'_>, now: Nanos) -> Result<(), TransferError> {
     };
     let rows: Vec<_> = session.streams.iter().enumerate().filter_map(row).collect();
     session.account.add_trace(&rows);
-    if session.near == Near::Server {
+    // A path that is silent for a while is no reason to end: what waits there are signs of life, and rows that nobody misses.
+    if session.near == Near::Server && session.control.unsent() < MOST_WAITING {
         session.tell(&rows, Message::Traced)?;
     }
     Ok(())
@@ -182,3 +197,6 @@ fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> R
     }
     Ok(if complete { Ending::Complete } else { Ending::Interrupted })
 }
+
+/// Bytes that may wait for the client when rows of a trace are told to it.
+const MOST_WAITING: usize = 256 << 10;
