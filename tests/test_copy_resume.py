@@ -154,6 +154,11 @@ def test_a_server_that_comes_back_is_found_by_the_command_that_runs(
     assert "attempt 2" in ended.stderr
     # One command is one record, of all of its attempts, and what it says of a name last is what became of it.
     assert ended.record["outcome"] == "ok"
+    assert ended.record["bytes"] >= SIZE * 9 // 10
+    assert sum(came for _, came in ended.record["samples"]) >= SIZE * 9 // 10
+    ends = [end for end, _ in ended.record["samples"]]
+    assert ends == sorted(ends)
+    assert ends[-1] <= ended.record["duration_s"] + 1e-9
     kept = [json.loads(line) for line in manifest.read_text().splitlines()]
     assert {line["path"]: line for line in kept} == ended.names
     assert len(kept) == len(ended.names)
@@ -320,6 +325,12 @@ def test_a_link_that_stays_cut_ends_the_copy_and_the_same_command_ends_it_later(
             first = copying.ended()
         assert first.status == BROKEN, first
         assert "same command" in first.stderr
+        # What was measured until then stands.
+        assert first.record["bytes"] >= SIZE // 4
+        assert first.record["duration_s"] > 0
+        assert first.record["samples"]
+        assert first.record["streams"] >= 1
+        assert first.record["source"] != first.record["destination"]
         assert not there.exists()
         both.emulation.change("--restore")
         again = patiently(both, *words)

@@ -18,7 +18,7 @@ use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
-use super::conversation::{End, Party, talk};
+use super::conversation::{End, Party, Talk, talk};
 use super::filter::Filter;
 use super::ledger::Ledger;
 use super::manner::Manner;
@@ -141,6 +141,7 @@ impl Attempt<'_> {
         if ledger.record.id.is_empty() {
             ledger.record.id = format!("{:032x}", u128::from_be_bytes(random()?));
         }
+        let earlier = record::Before::of(&ledger.record);
         let wake = Wake::new().map_err(CopyError::wait)?;
         // What is wrong here is said before anybody is called.
         let prepared = self.prepare()?;
@@ -234,7 +235,7 @@ impl Attempt<'_> {
         ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
         end.abort();
         end.wait();
-        let talk = talked?;
+        let talk = talked.as_ref().ok();
         let first = ledger.start.unwrap_or(start);
         let near = facts::host();
         if let Some(accept) = &host {
@@ -244,13 +245,15 @@ impl Attempt<'_> {
         let rtt = control.least_rtt().map_or(rtt, |later| later.min(rtt));
         record::close(
             &mut ledger.record,
-            &talk,
+            &earlier,
+            talk,
             &record::Course { first, attempt: start, rtt, interval, samples: &samples, way: plan.way, tally },
         );
         ledger.record.streams = Some(count as u32);
-        if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
+        if let Some(Talk { account: Some(account), finished: Some(finished), .. }) = talk {
             let cores = (near.cores, host.as_ref().map_or(near.cores, |accept| accept.host.cores));
-            let took = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
+            let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
+            let took = Nanos(whole.0.saturating_sub(start.since(first).0));
             let judged = bottleneck::judge(took, account, finished, cores);
             // Within one process there is no network.
             ledger.summary.bottleneck =
@@ -259,7 +262,7 @@ impl Attempt<'_> {
         if let Some(before) = before {
             record::describe(&mut ledger.record, &before, &control);
         }
-        Ok(talk.interrupted)
+        Ok(talked?.interrupted)
     }
 
     pub(super) fn prepare(&self) -> Result<Prepared, CopyError> {

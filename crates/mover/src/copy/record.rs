@@ -55,6 +55,21 @@ pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host)
     record.hosts = Some(Hosts { source: facts::recorded(source), destination: facts::recorded(destination) });
 }
 
+/// What came in earlier attempts.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    bytes: u64,
+    /// As a record has them.
+    samples: Vec<(f64, u64)>,
+}
+
+impl Before {
+    /// Of what an attempt left in `record`.
+    pub(super) fn of(record: &Record) -> Self {
+        Self { bytes: record.bytes, samples: record.samples.clone() }
+    }
+}
+
 /// How it went, in time.
 pub(super) struct Course<'a> {
     /// When the first byte might leave, here.
@@ -73,13 +88,16 @@ pub(super) struct Course<'a> {
     pub(super) tally: Tally,
 }
 
-/// What was measured. Arrival is when the news of it came, less what that took: half a round trip.
-pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
+/// What was measured of an attempt, and came `before` it; of one that broke there is no `talk`. Arrival is when the news of it came, less what
+/// that took: half a round trip.
+pub(super) fn close(record: &mut Record, before: &Before, talk: Option<&Talk>, course: &Course<'_>) {
     let &Course { first, attempt, rtt, interval, samples, way, tally } = course;
+    let finished = talk.and_then(|talk| talk.finished.as_ref());
     record.files = Some(tally.entries);
-    record.bytes = tally.sent;
-    if let Some(finished) = &talk.finished {
-        record.bytes = finished.bytes;
+    record.bytes = before.bytes
+        + finished.map_or(tally.acknowledged.saturating_sub(tally.same), |finished| finished.bytes);
+    record.duration_s = None;
+    if let (Some(talk), Some(finished)) = (talk, finished) {
         // A client that sends hears of the end half a round trip later; one that receives may start half a round trip later.
         let half = Nanos(rtt.0 / 2);
         let later = if way == Way::Forward { half.after(finished.since_last) } else { finished.since_last };
@@ -90,8 +108,13 @@ pub(super) fn close(record: &mut Record, talk: &Talk, course: &Course<'_>) {
     // The receiver's intervals begin with the last attempt, and half a round trip later where that is the far end.
     let shift = attempt.since(first).after(if way == Way::Forward { Nanos(rtt.0 / 2) } else { Nanos::ZERO });
     let end = |index: usize| Nanos(interval.0 * (index as u64 + 1)).after(shift).as_secs_f64().min(duration);
-    record.samples = samples.iter().enumerate().map(|(index, bytes)| (end(index), *bytes)).collect();
-    if let (Some(account), Some(finished)) = (&talk.account, &talk.finished) {
+    record.samples.clone_from(&before.samples);
+    record.samples.extend(samples.iter().enumerate().map(|(index, bytes)| (end(index), *bytes)));
+    if record.duration_s.is_none() {
+        // As far as is known: until something came last.
+        record.duration_s = record.samples.iter().rfind(|(_, bytes)| *bytes > 0).map(|(end, _)| *end);
+    }
+    if let (Some(account), Some(finished)) = (talk.and_then(|talk| talk.account.as_ref()), finished) {
         let sent = &account.transport;
         let seconds = |time: Nanos| Some(time.as_secs_f64());
         record.cpu_s = Some(Ends { sender: seconds(sent.cpu), receiver: seconds(finished.stages.cpu) });
