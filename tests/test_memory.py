@@ -246,3 +246,17 @@ def test_a_server_listens_on_loopback_alone_unless_told_otherwise() -> None:
     finally:
         process.terminate()
         process.communicate()
+
+
+def test_a_buffer_that_no_window_of_the_connection_holds_is_refused_with_the_mend() -> None:
+    with Emulation(options=["--rate", "1gbit"]) as emulation:
+        # A connection's window is scaled for what a host lets buffers grow to when it begins.
+        emulation.output("b", "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 131072 6291456")
+        with serving(emulation):
+            words = ("--bytes", "1MiB", "--buffer", "256MiB")
+            ended = emulation.on("a", str(FARLINK), "memory", "b", *words)
+            assert ended.status == 2, ended
+            assert "a connection's window is " in ended.complaint
+            assert "sysctl -w net.ipv4.tcp_rmem='4096 131072 268435456'" in ended.complaint
+            # Who dials says beforehand how wide it will be.
+            assert moved(emulation, *words, "--reverse")["bytes"] == 1 << 20

@@ -40,6 +40,8 @@ pub struct TcpInfo {
     pub answered: Nanos,
     /// Bytes that the far end has room for, as it last said.
     pub window: u32,
+    /// Bytes that this end can say it has room for at most: what the connection began with is for good (RFC 7323, 2.2).
+    pub widest: u64,
 }
 
 impl TcpInfo {
@@ -98,8 +100,14 @@ impl TcpInfo {
             delivered: word(192),
             answered: Nanos(u64::from(word(56)) * 1_000_000),
             window: word(228),
+            widest: u64::from(u16::MAX) << receive_scale(bytes[6]),
         }
     }
+}
+
+/// Of the byte that has both scales, the receiver's: a bit field, which begins at the low end where numbers do.
+const fn receive_scale(both: u8) -> u8 {
+    if cfg!(target_endian = "little") { both >> 4 } else { both & 0xf }
 }
 
 /// Bytes up to and including `tcpi_snd_wnd`.
@@ -120,6 +128,7 @@ mod tests {
         assert!(info.min_rtt > Nanos::ZERO && info.min_rtt < Nanos(1_000_000_000), "{info:?}");
         assert_eq!(info.retransmits, 0);
         assert!(info.path_mtu >= 1280, "{info:?}");
+        assert!(info.widest >= 65_535 && info.widest < 1 << 30, "{info:?}");
     }
 
     #[test]

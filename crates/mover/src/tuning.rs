@@ -100,6 +100,19 @@ pub(crate) fn tune(
     choose(stream, role, wanted, loaded)
 }
 
+/// Whether a receive buffer of `asked` bytes is of use: of a connection that was taken, how wide its window may be was said before.
+fn check_window(stream: &TcpStream, role: Role, asked: u64) -> Result<(), TuneError> {
+    if role != Role::Receiver || stream.peer_addr().is_err() {
+        return Ok(());
+    }
+    let widest = TcpInfo::of(stream).map_err(TuneError::Option)?.widest;
+    // A window has sixteen bits and a scale of fourteen at most: what lacks one unit of that is as good.
+    if asked > widest + (widest >> 16) + 1 {
+        return Err(TuneError::Narrow { asked: Bytes(asked), widest: Bytes(widest) });
+    }
+    Ok(())
+}
+
 /// As [`tune`], all but a congestion control that was asked for by name: see [`insist`].
 pub(crate) fn arrange(
     stream: &TcpStream,
@@ -114,6 +127,7 @@ pub(crate) fn arrange(
             let limit = role.buffer().limit();
             return Err(TuneError::Buffer { granted: Bytes(granted), asked: Bytes(asked), limit });
         }
+        check_window(stream, role, asked)?;
     }
     if let Some(rate) = wanted.declared {
         let share = Share::of(rate, wanted.streams.into())?;
@@ -220,6 +234,17 @@ pub enum TuneError {
         granted: Bytes,
         /// The setting that bounds it.
         limit: &'static str,
+    },
+    /// A window that is narrower than the buffer.
+    #[error(
+        "a buffer of {asked} is granted, but a connection's window is {widest} at most: run there \
+         `sysctl -w net.ipv4.tcp_rmem='4096 131072 {}'`", asked.0
+    )]
+    Narrow {
+        /// What was asked for.
+        asked: Bytes,
+        /// What the kernel can say that it has room for.
+        widest: Bytes,
     },
     /// Too small a buffer for a circuit.
     #[error("a stream of {share} over a round trip of {rtt} needs a buffer of {needed}, and {granted} is granted: run there `sysctl -w {limit}={}`{}", asked.0, if *stale { ", and start farlink serve again" } else { "" })]

@@ -37,6 +37,8 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.parse::<IpAddr>() {
             Ok(address) => SocketAddr::new(address, self.port).fmt(f),
+            // With a zone.
+            Err(_) if self.host.contains(':') => write!(f, "[{}]:{}", self.host, self.port),
             Err(_) => write!(f, "{}:{}", self.host, self.port),
         }
     }
@@ -105,6 +107,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(Target { host: host.into(), port }), "{text}");
         }
         assert_eq!("::1".parse::<Target>().unwrap().to_string(), "[::1]:5210");
+        assert_eq!("[fe80::1%eth0]".parse::<Target>().unwrap().to_string(), "[fe80::1%eth0]:5210");
     }
 
     #[test]

@@ -46,15 +46,18 @@ impl fmt::Display for KnownHost {
     }
 }
 
-/// Host and port of `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`.
+/// Host and port of `HOST`, `HOST:PORT`, `IPV6` or `[IPV6]:PORT`; a zone may follow an address (RFC 4007, 11).
 fn place_of(text: &str) -> Option<(&str, Option<u16>)> {
+    let is_ipv6 = |text: &str| match text.split_once('%') {
+        Some((address, zone)) => !zone.is_empty() && address.parse::<Ipv6Addr>().is_ok(),
+        None => text.parse::<Ipv6Addr>().is_ok(),
+    };
     let port = |digits: &str| digits.parse().ok().filter(|port| *port > 0).map(Some);
-    if text.parse::<Ipv6Addr>().is_ok() {
+    if !text.starts_with('[') && is_ipv6(text) {
         return Some((text, None));
     }
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']')?;
-        host.parse::<Ipv6Addr>().ok()?;
+        let (host, rest) = rest.split_once(']').filter(|(host, _)| is_ipv6(host))?;
         return match rest.strip_prefix(':') {
             Some(digits) => Some((host, port(digits)?)),
             None => rest.is_empty().then_some((host, None)),
@@ -81,6 +84,8 @@ mod tests {
             ("2001:2::1", "2001:2::1", None),
             ("[2001:2::1]:7", "2001:2::1", Some(7)),
             ("[::1]", "::1", None),
+            ("fe80::1%eth0", "fe80::1%eth0", None),
+            ("[fe80::1%eth0.7]:7", "fe80::1%eth0.7", Some(7)),
         ] {
             let line: KnownHost = format!("{place} {KEY} far away").parse().unwrap();
             assert_eq!((line.host.as_str(), line.port), (host, port), "{place}");
@@ -92,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_no_host_is_told_with_the_mend() {
-        for place in ["b:", "b:0", "b:x", ":7", "[b]:7", "[::1]x", "a/b", "read=/x"] {
+        for place in ["b:", "b:0", "b:x", ":7", "[b]:7", "[::1]x", "::1%", "b%eth0", "a/b", "read=/x"] {
             let error = format!("{place} {KEY}").parse::<KnownHost>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{place:?} is no host: write HOST")), "{error}");
         }
