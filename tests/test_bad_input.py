@@ -261,6 +261,13 @@ def test_a_full_disk_under_the_record_loses_nothing(server: int) -> None:
     assert any("/dev/full" in line for line in ended.stderr.splitlines())
 
 
+def test_what_cannot_be_printed_is_told_and_no_success(server: int) -> None:
+    for words in (["memory", f"127.0.0.1:{server}", "--bytes", "1MiB", "--json"], ["congestion", "--json"]):
+        ended = run(["sh", "-c", '"$0" "$@" > /dev/full', str(FARLINK), *words])
+        assert ended.status == 2, ended
+        assert "write the standard output: No space left" in ended.complaint
+
+
 def test_a_disk_that_fills_up_within_a_line_keeps_the_lines_before_it_whole(
     server: int, tmp_path: Path
 ) -> None:

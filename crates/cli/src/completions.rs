@@ -2,13 +2,14 @@
 //! man. Both are made from the definition that parses the arguments, so neither can lag behind it.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Command};
 use clap_complete::Shell;
+
+use crate::output::print;
 
 /// Print the completions of a shell.
 #[derive(Debug, Args)]
@@ -24,12 +25,8 @@ impl Completions {
         // In memory first: the generator panics where it cannot write, as into a closed pipe.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, name, &mut script);
-        match io::Write::write_all(&mut io::stdout(), &script) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(error).context("write completions")
-            }
-            _ => Ok(ExitCode::SUCCESS),
-        }
+        print(&script);
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -81,10 +81,12 @@ fn main() -> ExitCode {
         Verb::FarEnd(verb) => verb.run(),
         Verb::Man(verb) => verb.run(Cli::command()),
     };
-    done.unwrap_or_else(|error| {
+    let code = done.unwrap_or_else(|error| {
         output::tell(&format!("farlink: {error:#}"));
         ExitCode::from(BAD_INPUT)
-    })
+    });
+    // All is done, and whoever reads what it said has not got it.
+    if output::is_lost() && code == ExitCode::SUCCESS { ExitCode::from(BAD_INPUT) } else { code }
 }
 
 /// Arguments with `--rate -1gbit` written as `--rate=-1gbit`, so that it is refused as the rate that it is meant to be

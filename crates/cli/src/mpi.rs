@@ -1,7 +1,6 @@
 //! `farlink mpi env` and `farlink mpi run`: MPI programs over Farlink, as they are.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -17,7 +16,7 @@ use environment::{Mpi as Family, Settings, Variable};
 use launcher::Launcher;
 use proof::Proof;
 
-use crate::output::tell;
+use crate::output::{print, tell};
 
 /// Run MPI programs over long connections, as they are: Open MPI's and MPICH's load Farlink as their network.
 #[derive(Debug, Args)]
@@ -91,10 +90,8 @@ impl Env {
         };
         let variables = environment::variables(family, &library, &self.options.settings)?;
         let lines: Vec<_> = variables.iter().flat_map(Variable::export).collect();
-        match io::stdout().write_all(&lines) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("print variables"),
-            _ => Ok(ExitCode::SUCCESS),
-        }
+        print(&lines);
+        Ok(ExitCode::SUCCESS)
     }
 }
 

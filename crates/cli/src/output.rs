@@ -1,12 +1,26 @@
-//! What the commands say: whoever closed the pipe has read enough, and a disk that is full where it goes to ends nothing else.
+//! What the commands say: whoever closed the pipe has read enough, and a disk that is full where it goes to ends nothing else, but is told.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes `text` to the standard output.
-pub(crate) fn print(text: &str) {
+pub(crate) fn print(text: &(impl AsRef<[u8]> + ?Sized)) {
     let mut out = io::stdout();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+        && !IS_LOST.swap(true, Ordering::Relaxed)
+    {
+        tell(&format!("farlink: write the standard output: {error}: what was to stand there is lost"));
+    }
 }
+
+/// Whether something that was to be printed could not be.
+pub(crate) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Relaxed)
+}
+
+static IS_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Writes `line` to the standard error.
 pub(crate) fn tell(line: &str) {

@@ -1,6 +1,5 @@
 //! `farlink serve`: the far end of transfers.
 
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +16,7 @@ use farlink_mover::server::{Event, Limits, Server, places};
 use farlink_wire::message::Way;
 use farlink_wire::quantity::{Bytes, Nanos};
 
-use crate::output::tell;
+use crate::output::{print, tell};
 
 /// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
 ///
@@ -92,8 +91,7 @@ impl Serve {
         }
         let places: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         // Whoever started this waits for the line; whoever closed the pipe does not.
-        let _ =
-            writeln!(io::stdout(), "listening on {}", places.join(", ")).and_then(|()| io::stdout().flush());
+        print(&format!("listening on {}\n", places.join(", ")));
         std::thread::scope(|scope| {
             if let Some((hung_up, admission)) = &reload {
                 scope.spawn(|| keep_up(hung_up, admission, &stop));
