@@ -74,6 +74,8 @@ def test_an_ordinary_user_is_told_what_loading_takes() -> None:
         shutil.rmtree(directory)
     entries = {entry["name"]: entry for entry in json.loads(ended.stdout)}
     assert entries["reno"]["state"] == "available"
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
+    assert {name for name, each in entries.items() if each["state"] == "available"} == set(allowed)
     for name in OURS:
         assert entries[name]["state"] == "unavailable"
         assert "CAP_BPF" in entries[name]["reason"]

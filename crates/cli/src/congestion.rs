@@ -1,12 +1,14 @@
 //! `farlink congestion`: the congestion controls that transfers of this host can ask for.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use farlink_host::{congestion, socket};
+use farlink_host::congestion::{self, CongestionError};
+use farlink_host::socket;
 use farlink_wire::record::CongestionOrigin;
 use serde::Serialize;
+
+use crate::output::print;
 
 /// List the congestion controls that this host has, those that farlink would load on demand, and why not others.
 ///
@@ -46,8 +48,7 @@ impl Congestion {
         } else {
             entries.iter().map(|entry| format!("{:<12} {}\n", entry.name, entry.words())).collect()
         };
-        // Who closed the pipe has read enough.
-        let _ = io::stdout().write_all(text.as_bytes());
+        print(&text);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -86,11 +87,15 @@ fn entries() -> Vec<Entry> {
             reason: Some(error.reason().to_owned()),
         },
     });
-    let theirs = available.iter().map(|name| Entry {
-        name: name.clone(),
-        state: State::Available,
-        origin: congestion::origin(name),
-        reason: None,
+    let theirs = available.iter().map(|name| {
+        let is_allowed = congestion::is_allowed(name);
+        let forbidden = || CongestionError::Forbidden { name: name.clone() }.reason().to_owned();
+        Entry {
+            name: name.clone(),
+            state: if is_allowed { State::Available } else { State::Unavailable },
+            origin: congestion::origin(name),
+            reason: (!is_allowed).then(forbidden),
+        }
     });
     theirs.chain(ours).collect()
 }

@@ -117,7 +117,7 @@ fn row(link: &LinkState, state: &State) -> String {
         segments => format!(" ({segments} for groups, {} of them unwanted)", link.multicast_unwanted),
     };
     format!(
-        "  {} to {}{own}{}: {} segments{multicast}, {}; dropped {} by the queue, {} by loss, {} by a cut, {} unread;{background} \
+        "  {} to {}{own}{}: {} segments{multicast}, {}; dropped {} by the queue, {} by loss, {} by a cut, {} packets unread;{background} \
          queue {}, at most {}; late {median} (median), {p99} (99%)\n",
         link.from,
         link.to,

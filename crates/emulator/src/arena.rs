@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use farlink_host::pages::Pages;
-use farlink_host::tun;
+use farlink_host::{process, tun};
 use farlink_wire::superpacket::SuperPacket;
 
 /// The packets of one engine.
@@ -154,8 +154,10 @@ impl Arena {
     }
 }
 
-/// Makes `bytes` of touched memory and sends it, until all is sent or nobody takes it.
+/// Makes `bytes` of touched memory and sends it, until all is sent or nobody takes it; no more than half of what the machine has free: the rest is
+/// mapped when it is needed, where it is.
 pub(crate) fn feed(spare: &Spare, bytes: u64) {
+    let bytes = process::memory_available().map_or(bytes, |free| bytes.min(free / 2));
     for _ in 0..bytes.div_ceil(REGION as u64) {
         let Ok(mut pages) = Pages::new(REGION) else { return };
         pages.prefault();

@@ -14,6 +14,7 @@ use farlink_wire::record::CongestionOrigin;
 use libbpf_rs::{MapCore, MapType, ObjectBuilder};
 #[cfg(feature = "bpf")]
 use nix::errno::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::kernel_version::KernelVersion;
 use crate::{process, socket};
@@ -164,6 +165,14 @@ pub fn origin(name: &str) -> Option<CongestionOrigin> {
         return Some(CongestionOrigin::Kernel);
     }
     origin_of_ours(name)
+}
+
+/// Whether this user may choose one that is available: an ordinary one not every one (`net.ipv4.tcp_allowed_congestion_control`).
+#[must_use]
+pub fn is_allowed(name: &str) -> bool {
+    let probe = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+    let chosen = probe.and_then(|probe| socket::set_congestion(&probe, name));
+    !chosen.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The names of our own.
