@@ -17,10 +17,12 @@ from test_log_sessions import DAY, stored
 SIZE = 32 * 10**9
 
 
-def log(rng, *, count=150, stripe_effect=1.0, scatter=0.3):
-    """Transfers of 32 GB of one path, hours apart, whose rates depend on stripes as told, and on no more."""
+def log(rng, *, count=150, stripe_effect=1.0, cpu_effect=0.0, scatter=0.3):
+    """Transfers of 32 GB of one path, hours apart, whose rates depend as told, and on no more."""
     stripes = rng.integers(1, 4, count)
     rate = 1e9 * stripes**stripe_effect * rng.lognormal(0, scatter, count)
+    cpu_s = rng.uniform(1, 5, count)
+    rate *= cpu_s**cpu_effect
     start = DAY + np.cumsum(rng.uniform(3600, 4 * 3600, count) * US).astype(np.int64)
     columns = {
         "start_us": start,
@@ -31,7 +33,7 @@ def log(rng, *, count=150, stripe_effect=1.0, scatter=0.3):
         "server": ["a"] * count,
         "streams": rng.choice([4, 8, 16], count),
         "stripes": stripes,
-        "sender_cpu_s": rng.uniform(1, 5, count),
+        "sender_cpu_s": cpu_s,
     }
     arrays = [
         pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(count, field.type)
@@ -46,18 +48,27 @@ def studied(directory, choice=None, *, engine=DUCKDB, **options):
 
 
 def test_a_planted_stripe_effect_is_ranked_first_and_its_size_is_told(tmp_path, engine):
-    found = studied(stored(tmp_path / "d", log(np.random.default_rng(1))), engine=engine)
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(3))), engine=engine)
     first = found.ranking.factors[0]
     assert (first.name, first.clear) == ("stripes", True)
     # From one stripe to three: thrice the rate.
     assert first.effect[0] < 3.0 < first.effect[2]
     assert 2.0 < first.effect[1] < 4.5
-    assert {factor.name for factor in found.ranking.factors if factor.clear} <= {
-        "stripes",
-        "sender's CPU per byte",
-    }
+    assert [factor.name for factor in found.ranking.factors if factor.clear] == ["stripes"]
+    assert "sender's CPU per byte" in [factor.name for factor in found.ranking.factors]
+    assert found.ranking.constant == ("concurrent transfers", "size")
     assert "stripes" in verdict(found)
     assert found.spread.spread > 0.5e9
+
+
+def test_a_planted_effect_of_the_processor_is_ranked_however_little_a_byte_costs(tmp_path):
+    # Of 32 GB, seconds: some 1e-10 s a byte.
+    found = studied(stored(tmp_path / "d", log(np.random.default_rng(1), stripe_effect=0.0, cpu_effect=-1.0)))
+    assert "sender's CPU per byte" not in found.ranking.constant
+    first = found.ranking.factors[0]
+    assert (first.name, first.clear) == ("sender's CPU per byte", True)
+    # From 2 s to 4 s of processor, the quartiles: about half the rate.
+    assert 0.3 < first.effect[1] < 0.7
 
 
 def test_where_nothing_matters_that_is_what_is_said(tmp_path, engine):
