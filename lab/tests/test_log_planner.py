@@ -18,6 +18,7 @@ from farlink_lab.logs.planner.reservation import (
     Reservation,
     Reserving,
 )
+from farlink_lab.logs.sessions import HOSTS_AND_USER
 from farlink_lab.logs.transfer import US
 from test_log_sessions import stored, table_of
 
@@ -130,12 +131,32 @@ def test_sessions_of_a_pair_at_once_share_a_circuit():
     assert math.isclose(found.circuit_hours, 1000 / 3600)
 
 
+def test_sessions_that_share_a_circuit_share_its_rate():
+    # Each at the circuit's 1 MB/s: 40 s of one, 500 s of both, 300 s of the other; up from 60 s to 1000 s.
+    rows = [(0, 0, 600, 600 * 10**6), (0, 100, 900, 800 * 10**6)]
+    found = per_session(demand(*rows), terms(), all_bytes=1400 * 10**6)
+    assert math.isclose(found.carried_bytes, 840e6)
+    assert math.isclose(found.utilisation, 840 / 940)
+    # At a quarter of it each, there is room for both.
+    slow = per_session(
+        demand((0, 0, 600, 150 * 10**6), (0, 100, 900, 200 * 10**6)), terms(), all_bytes=350 * 10**6
+    )
+    assert math.isclose(slow.carried_bytes, 135e6 + 200e6)
+
+
 def test_circuits_that_are_always_on_go_to_the_pairs_of_most_bytes():
     rows = [(0, 0, 10, 10**6), (1, 10, 20, 5 * 10**6), (0, 20, 30, 10**6), (2, 90, 100, 4 * 10**6)]
-    found = always_on(demand(*rows), terms(capacity=16e6), all_bytes=11 * 10**6)
-    assert (found.circuits, found.rejected, found.carried_bytes) == (2, 2, 9e6)
-    assert math.isclose(found.circuit_hours, 2 * 100 / 3600)
-    assert math.isclose(found.utilisation, 9e6 / (2 * 100 * 1e6))
+    # Pair 1 has a session more, which asked for none; the log is 200 s long.
+    found = always_on(
+        demand(*rows),
+        terms(capacity=16e6),
+        carriable={0: 2e6, 1: 5.5e6, 2: 4e6},
+        span_us=(0, 200 * US),
+        all_bytes=12 * 10**6,
+    )
+    assert (found.circuits, found.rejected, found.carried_bytes) == (2, 2, 9.5e6)
+    assert math.isclose(found.circuit_hours, 2 * 200 / 3600)
+    assert math.isclose(found.utilisation, 9.5e6 / (2 * 200 * 1e6))
 
 
 def test_every_reservation_is_given_back_whatever_the_demand():
@@ -249,3 +270,48 @@ def test_a_planted_log_is_planned_as_planted(tmp_path, engine):
     assert (second.learnt, second.caught_share) == (1, 1.0)
     assert learnt.carried_bytes == 450e9
     assert none.outcomes[0].sessions == 0
+
+
+def test_users_of_the_same_hosts_share_circuits(tmp_path, engine):
+    mb = 10**6
+    rows = [
+        # Two users of the same hosts, each at 1 MB/s: both at once from 300 s to 900 s.
+        (0, 900, 900 * mb, "a", "b", "one"),
+        (300, 1200, 900 * mb, "a", "b", "two"),
+        (0, 900, 100 * mb, "a", "c", "one"),
+        # A moment, which the log's clock cannot tell.
+        (2000, 2000, 7 * mb, "a", "b", "two"),
+    ]
+    service = terms(hold=0.0)
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
+        per, always = planned(logs, service, gap_s=60, factor=10, by=HOSTS_AND_USER).outcomes
+        by_hosts = planned(logs, service, gap_s=60, factor=10).outcomes
+    assert (per.sessions, per.circuits, per.reused, per.most_circuits) == (2, 1, 1, 1)
+    assert math.isclose(per.circuit_hours, 1200 / 3600)
+    assert math.isclose(per.carried_bytes, 1140e6)
+    assert math.isclose(per.utilisation, 1)
+    assert (always.sessions, always.circuits, always.rejected) == (2, 1, 0)
+    assert math.isclose(always.circuit_hours, 2000 / 3600)
+    assert math.isclose(always.carried_bytes, 1207e6)
+    # By hosts the two are one session of 1200 s.
+    assert [outcome.circuits for outcome in by_hosts] == [1, 1]
+    assert math.isclose(by_hosts[1].carried_bytes, 1207e6)
+
+
+def test_a_circuit_that_is_always_on_carries_sessions_too_short_to_ask(tmp_path, engine):
+    mb = 10**6
+    rows = [
+        (1000, 1600, 600 * mb, "a", "b"),
+        # 100 MB at 2 MB/s, of which the circuit takes half; and 10 MB with room to spare.
+        (3000, 3050, 100 * mb, "a", "b"),
+        (5000, 5100, 10 * mb, "a", "b"),
+        # Of hosts that never ask, at both ends of the log.
+        (0, 1, mb, "c", "d"),
+        (8999, 9000, mb, "c", "d"),
+    ]
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
+        _, always = planned(logs, terms(), gap_s=60, factor=10).outcomes
+    assert (always.sessions, always.circuits) == (1, 1)
+    assert math.isclose(always.carried_bytes, (600 + 50 + 10) * 1e6)
+    assert math.isclose(always.circuit_hours, 9000 / 3600)
+    assert math.isclose(always.utilisation, 660 / 9000)
