@@ -58,6 +58,26 @@ def test_a_feed_with_long_silences_pays_for_dynamic_circuits():
     assert fits(decide(feed, Topology(fan_out=1), setup_s=1000))["dynamic circuit"] == "no"
 
 
+@pytest.mark.parametrize(
+    ("silent", "setup_s", "fits_so", "words"),
+    [
+        (0.6, 60, "poor", "unknown: 60% of silences are longer than 1 s, but how many"),
+        (0.02, 60, "no", "at most 2% of silences are longer than the setup of 60 s"),
+        (0.6, 0.05, "yes", "at least 60% of silences are longer than the setup of 50 ms: it pays"),
+        (0.02, 0.05, "poor", "unknown: 2% of silences are longer than 1 s, and how many more"),
+        (1.0, 1, "yes", "100% of silences are longer than the setup of 1 s: it pays"),
+        (0.02, 1, "no", "2% of silences are longer than the setup of 1 s"),
+    ],
+)
+def test_silences_beyond_a_second_bound_those_beyond_another_setup_and_say_no_more(
+    silent, setup_s, fits_so, words
+):
+    feed = Feed(mean_bps=5e6, peak_minute_bps=33e6, silent_share=silent)
+    dynamic = decide(feed, Topology(fan_out=1), setup_s=setup_s).verdicts[2]
+    assert dynamic.fits == fits_so
+    assert dynamic.reason.startswith(words)
+
+
 def test_peers_help_where_several_have_a_product():
     topology = Topology(fan_out=100)
     assert fits(decide(CONDUIT, topology, setup_s=60, held_by_peers=9))["peer-to-peer"] == "poor"

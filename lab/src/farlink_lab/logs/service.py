@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farlink_lab.logs.feed import SILENCE_S
 from farlink_lab.quantity import show_rate, show_time
 
 if TYPE_CHECKING:
@@ -124,27 +125,28 @@ def _static(feed: Feed, topology: Topology, required: float) -> Verdict:
 def _dynamic(feed: Feed, required: float, setup_s: float, static: Verdict) -> Verdict:
     long = feed.share_longer(setup_s)
     setup = show_time(setup_s)
+    bound = ""
     if long is None:
         silent = feed.silent_share
         if silent is None:
-            reason = f"unknown: it needs silences longer than the setup of {setup}, and there is no trace"
-            return Verdict(service=SERVICES[2], fits="poor", sender_bps=None, reason=reason)
-        # Silences beyond a second are an upper bound for those beyond a longer setup.
+            return _unknown(f"it needs silences longer than the setup of {setup}, and there is no trace")
+        # All that is known: fewer are longer than a longer setup, more than a shorter one.
+        known = f"{100 * silent:.3g}% of silences are longer than {show_time(SILENCE_S)}"
+        if setup_s > SILENCE_S and silent >= LEAST_LONG_GAPS:
+            return _unknown(f"{known}, but how many than the setup of {setup} a trace must tell")
+        if setup_s < SILENCE_S and silent < LEAST_LONG_GAPS:
+            return _unknown(f"{known}, and how many more than the setup of {setup} a trace must tell")
+        bound = "at most " if setup_s > SILENCE_S else "at least " if setup_s < SILENCE_S else ""
         long = silent
+    share = f"{bound}{100 * long:.3g}% of silences are longer than the setup of {setup}"
     if long < LEAST_LONG_GAPS:
-        return Verdict(
-            service=SERVICES[2],
-            fits="no",
-            sender_bps=None,
-            reason=f"at most {100 * long:.2g}% of silences are longer than the setup of {setup}",
-        )
+        return Verdict(service=SERVICES[2], fits="no", sender_bps=None, reason=share)
     worse = " and saves what a static one wastes" if static.fits == "poor" else ""
-    return Verdict(
-        service=SERVICES[2],
-        fits="yes",
-        sender_bps=required,
-        reason=f"{100 * long:.0f}% of silences are longer than the setup of {setup}: it pays{worse}",
-    )
+    return Verdict(service=SERVICES[2], fits="yes", sender_bps=required, reason=f"{share}: it pays{worse}")
+
+
+def _unknown(why: str) -> Verdict:
+    return Verdict(service=SERVICES[2], fits="poor", sender_bps=None, reason=f"unknown: {why}")
 
 
 def _multicast(feed: Feed, topology: Topology) -> Verdict:
