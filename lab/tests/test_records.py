@@ -37,6 +37,10 @@ def line(**changes):
         (line(emulator=3), "emulator: 3 is not an object"),
         (line(samples=[[0.2, 5], [0.1, 5]]), "times must grow"),
         (line(samples=[[0.2, "x"]]), "not a list of [seconds, bytes]"),
+        (line(duration_s=10**400), "100000000000... is a number of 401 digits"),
+        (line(bytes=10**400), "100000000000... is a number of 401 digits"),
+        (line(unknown=[-(10**4000)]), "-10000000000... is a number of 4002 digits"),
+        (line(bytes=2**63), "bytes: 9223372036854775808 is out of range: at most 2^63 - 1"),
     ],
 )
 def test_a_broken_line_says_what_is_wrong(text, said):

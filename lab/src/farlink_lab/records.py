@@ -23,6 +23,8 @@ MODES = ("size", "duration")
 OUTCOMES = ("ok", "failed", "interrupted")
 # RFC 791: every link carries so much.
 LEAST_MTU = 68
+# What arrays of whole numbers hold; and of any number, digits that a floating-point number can have.
+_MOST_WHOLE, _MOST_DIGITS = 2**63 - 1, 308
 # Of all text fields, these are in every record.
 _NEEDED = ("id", "started", "tool", "version")
 
@@ -179,7 +181,7 @@ def parse_record(text: bytes, *, line: int = 1) -> Record:
         ValueError: with the field and the reason.
     """
     try:
-        data = json.loads(text.decode(), parse_constant=_refuse_constant)
+        data = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_bounded)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start + 1}") from error
     except json.JSONDecodeError as error:
@@ -195,6 +197,13 @@ def parse_record(text: bytes, *, line: int = 1) -> Record:
 
 def _refuse_constant(word: str) -> float:
     raise ValueError(f"not JSON: {word} is no number there")
+
+
+def _bounded(word: str) -> int:
+    """A whole number that is a number of any other kind, too."""
+    if len(word) > _MOST_DIGITS:
+        raise ValueError(f"not a record: {word[:12]}... is a number of {len(word)} digits, which nothing has")
+    return int(word)
 
 
 def _record(fields: _Fields, *, line: int) -> Record:
@@ -284,6 +293,8 @@ class _Fields:
         value = self.data.get(key)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise ValueError(f"{self.where}{key}: {_shown(value)} is not a whole number of at least 0")
+        if value is not None and value > _MOST_WHOLE:
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is out of range: at most 2^63 - 1")
         return value
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
