@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from farlink_lab.comparison import LEVEL, compare, difference, ratio
 from farlink_lab.records import parse_record
+from farlink_lab.side_by_side import tables
 from synthetic import RTTS_S, record, write
 
 SECONDS = 10.0
@@ -48,6 +51,15 @@ def read(made):
 
 def compared(before, after):
     return compare(read(before), read(after))
+
+
+def test_brackets_and_colons_of_a_label_are_told_as_they_stand():
+    label = "[/x] [red]new[/] :heart:"
+    found = compared(campaign(1, labels=(label,)), campaign(2, labels=(label,)))
+    written = io.StringIO()
+    (table,) = tables(found)
+    Console(file=written, width=150).print(table)
+    assert label in written.getvalue()
 
 
 def test_a_known_difference_is_found_with_its_size():

@@ -13,13 +13,15 @@ from farlink_lab import regimes
 from farlink_lab.choice import Choice, Task
 from farlink_lab.confidence import ConfidenceError, rises
 from farlink_lab.expectation import Wire, expected_bps, limit_bps, loss_limit_bps, lost_s, most_bps
-from farlink_lab.findings import Refusal
+from farlink_lab.findings import Refusal, find
 from farlink_lab.ground import ground, observed
 from farlink_lab.model import ModelError
 from farlink_lab.phases import PhasesError, rates_bps
+from farlink_lab.plot.palette import looks
+from farlink_lab.plot.traces import run_traces
 from farlink_lab.prediction import grid
 from farlink_lab.profile_model import ModelFileError, profile_model
-from farlink_lab.records import parse_record
+from farlink_lab.records import parse_lines, parse_record
 from farlink_lab.resampling import ResamplingError, lenders, mean_band, resampled_means
 from farlink_lab.shape import ShapeError, shape
 from farlink_lab.single_loss import LossError, WindowTrace, single_losses
@@ -303,3 +305,10 @@ def test_maps_and_models_of_degenerate_campaigns():
         profile_model(ground(read([each | {"bytes": 0} for each in made])))
     saved = profile_model(ground(read(two)))
     assert all(math.isfinite(rate) for row in saved["configurations"][0]["size_bps"] for rate in row)
+
+
+def test_a_run_that_no_campaign_made_and_says_so_is_drawn():
+    made = synthetic.campaign(repetitions=1)[0] | {"lab": None}
+    findings = find(parse_lines([json.dumps(made).encode()]))
+    (trace,) = run_traces(findings, looks(findings.labels))
+    assert "repetition" not in trace["name"]

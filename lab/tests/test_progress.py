@@ -28,13 +28,13 @@ seconds = 10
 GOOD = {"outcome": "ok", "bytes": 1_250_000_000, "duration_s": 2.0}
 
 
-def shown(*, terminal, done=0, most_s=None):
-    """A progress over the runs of PLAN, the text that it writes, and the runs."""
+def shown(*, terminal, plan=PLAN, done=0, most_s=None):
+    """A progress over the runs of a plan, the text that it writes, and the runs."""
     written = io.StringIO()
     console = Console(
         file=written, force_terminal=terminal, width=150, color_system=None, legacy_windows=False, _environ={}
     )
-    runs = schedule(parse_plan(PLAN, name="x"))
+    runs = schedule(parse_plan(plan, name="x"))
     progress = CampaignProgress(console, runs=runs, done=done, time_left=TimeLeft(), most_s=most_s)
     return progress, written, runs
 
@@ -122,6 +122,15 @@ def test_the_time_left_learns_from_runs_that_take_longer():
     modelled = sum(run.expected_s for run in alike + others)
     most = 3 * sum(run.expected_s for run in alike) + sum(run.expected_s for run in others)
     assert modelled + 1 < seconds < most
+
+
+def test_brackets_and_colons_of_a_label_are_shown_as_they_stand():
+    label = "[/x] [red]new[/] :heart:"
+    progress, written, runs = shown(terminal=True, plan=PLAN.replace('"size"', f'"{label}"'))
+    with progress:
+        for run in runs:
+            progress.tick(run, 0.0)
+    assert label in written.getvalue()
 
 
 def test_on_a_terminal_the_bar_moves_with_time_and_good_runs_leave_no_line():

@@ -6,6 +6,7 @@ from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from farlink_lab import words
 from farlink_lab.quantity import show_rate, show_time
@@ -39,7 +40,7 @@ def profile_table(findings: Findings) -> Table:
                 profile.rtt_s.tolist(), profile.median_bps.tolist(), profile.late, strict=True
             )
         }
-        table.add_row(profile.name, *(at.get(rtt, "–") for rtt in rtts))
+        table.add_row(Text(profile.name), *(at.get(rtt, "–") for rtt in rtts))
     if findings.late_points:
         table.caption = (
             f"{LATE_MARK} late: the emulator fell behind in every run there, so it says as much of this "

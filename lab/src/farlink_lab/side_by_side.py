@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from farlink_lab.comparison import LEVEL
 from farlink_lab.quantity import show_rate, show_time
@@ -25,9 +26,9 @@ def tables(found: Comparison) -> list[Table]:
 
 def _table(pair: Pair) -> Table:
     table = Table(
-        title=f"{pair.name} (fixed {pair.mode})",
+        # A label is the user's: brackets in it are no markup.
+        title=Text(f"{pair.name} (fixed {pair.mode})", style="bold"),
         title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         collapse_padding=True,

@@ -46,7 +46,7 @@ def _entry(record: Record, found: Phases | None, look: Look) -> dict[str, Any]:
     _, ends, rates = rates_bps(record.samples)
     rtt = show_time(record.rtt_s) if record.rtt_s is not None else "RTT unknown"
     rate = show_rate(record.throughput_bps) if record.throughput_bps is not None else record.outcome
-    repetition = record.fields.get("lab", {}).get("repetition")
+    repetition = (record.fields.get("lab") or {}).get("repetition")
     count = f", repetition {repetition + 1}" if isinstance(repetition, int) else ""
     entry: dict[str, Any] = {
         "group": label_of(record),

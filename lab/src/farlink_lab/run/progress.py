@@ -38,7 +38,8 @@ class CampaignProgress:
             TextColumn("{task.completed:>3.0f}%"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[left]} left"),
-            TextColumn("[dim]{task.description}"),
+            # A label is the user's: brackets in it are no markup.
+            TextColumn("{task.description}", style="dim", markup=False),
             console=console,
             auto_refresh=False,
             transient=True,
@@ -104,7 +105,7 @@ def result_line(record: dict[str, Any]) -> str:
     """What came of a run."""
     if record["outcome"] != "ok":
         return f"{record['outcome']}: {record.get('error', 'no reason given')}"
-    late = ", the emulator fell behind" if record.get("emulator", {}).get("overrun") else ""
+    late = ", the emulator fell behind" if (record.get("emulator") or {}).get("overrun") else ""
     seconds = record.get("duration_s")
     return (show_rate(8 * record["bytes"] / seconds) if seconds else "no duration") + late
 
