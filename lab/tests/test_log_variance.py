@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import farlink_lab.logs.variance.alike
 from farlink_lab.logs.engine import DUCKDB, open_logs
 from farlink_lab.logs.telling import variance_lines
 from farlink_lab.logs.transfer import SCHEMA, US, LogError
@@ -199,6 +200,33 @@ def test_the_group_is_that_which_is_asked_for(tmp_path):
         for choice in (Choice(source="nobody"), Choice(low_bytes=SIZE + 1)):
             with pytest.raises(LogError, match="alike"):
                 alike(logs, choice, seed=1)
+
+
+def test_of_a_large_group_so_many_are_drawn_and_the_same_by_each_engine(tmp_path, engine, monkeypatch):
+    table = log(np.random.default_rng(8), count=60)
+    monkeypatch.setattr(farlink_lab.logs.variance.alike, "MOST", 25)
+    taken = []
+    with open_logs(stored(tmp_path / "d", table), engine=engine) as logs:
+        fetched = logs.table
+        monkeypatch.setattr(
+            type(logs), "table", lambda _, expression: taken.append(fetched(expression)) or taken[-1]
+        )
+        found = alike(logs, Choice(), seed=1)
+    # The log is in the order of its starts.
+    places = np.sort(np.random.default_rng(1).choice(60, 25, replace=False))
+    assert found.of == 60
+    assert found.start_us.tolist() == table["start_us"].to_numpy()[places].tolist()
+    assert found.factors["streams"].tolist() == table["streams"].to_numpy()[places].tolist()
+    # And no more than these came from the engine.
+    assert max(each.num_rows for each in taken) == 25
+
+
+def test_more_transfers_on_a_link_than_can_be_held_are_refused(tmp_path, monkeypatch):
+    directory = stored(tmp_path / "d", log(np.random.default_rng(8), count=40))
+    read = counters.read_counters(snmp(tmp_path / "link.csv", np.full(20_000, 1e9)))
+    monkeypatch.setattr(counters, "MOST", 39)
+    with open_logs(directory) as logs, pytest.raises(LogError, match=r"--snmp: 40 transfers .* more than 39"):
+        counters.on_link(logs, read)
 
 
 def test_a_withheld_end_keeps_nobody_from_studying_the_rest(tmp_path):

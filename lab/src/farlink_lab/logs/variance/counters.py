@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
+# Transfers on the link that are held in memory: three numbers each.
+MOST = 50_000_000
 # Intervals that differ from the usual one by more are gaps of the collector, and do not count.
 _UNEVEN = 0.5
 
@@ -170,16 +172,21 @@ def on_link(logs: Logs, counters: Counters) -> tuple[Whole, Whole, Whole]:
     """Starts, ends and sizes of all logged transfers while the link was counted.
 
     Raises:
-        LogError: where there are none.
+        LogError: where there are none, or too many to hold.
     """
     table = logs.transfers
     first, last = int(counters.start_us.min()), int(counters.end_us.max())
-    rows = logs.table(
-        table.filter((table.end_us >= first) & (table.start_us <= last)).select("start_us", "end_us", "bytes")
-    )
-    if not rows.num_rows:
+    table = table.filter((table.end_us >= first) & (table.start_us <= last))
+    count = int(logs.rows(table.agg(count=table.count()))[0]["count"])
+    if not count:
         raise LogError(
             "--snmp: no logged transfer ran while these counters counted: are they of another time?"
         )
+    if count > MOST:
+        raise LogError(
+            f"--snmp: {count:,} transfers ran while these counters counted, more than {MOST:,}: "
+            "name counters of less time"
+        )
+    rows = logs.table(table.select("start_us", "end_us", "bytes"))
     starts, ends, sizes = (rows[name].to_numpy() for name in ("start_us", "end_us", "bytes"))
     return starts, ends, sizes
