@@ -191,6 +191,31 @@ def test_gaps_and_nonsense_among_counters_are_left_out_and_counted(tmp_path):
     assert (len(read.bytes), read.left_out) == (3, 3)
 
 
+def test_counters_of_a_local_clock_are_of_the_zone_that_is_told(tmp_path):
+    # Clocks go back at 02:00 of November 4, and show the hour from 01:00 twice; in March they skip one.
+    november = ("00:30", "01:00", "01:30", "01:00", "01:30", "02:00")
+    times = ["2012-03-11 02:30:00", *(f"2012-11-04 {each}:00" for each in november)]
+    times.insert(-1, "2012-11-04T08:30:00Z")
+    (tmp_path / "link.csv").write_text("".join(f"{time},1\n" for time in times))
+    read = counters.read_counters(tmp_path / "link.csv", zone="America/Denver")
+    # 2012-11-04T06:30:00Z; the skipped hour, and 08:30 for the second time, are left out.
+    first = 1_352_010_600 * US
+    assert (read.start_us - first).tolist() == [half * 1800 * US for half in range(5)]
+    assert (read.end_us - first).tolist() == [half * 1800 * US for half in range(1, 6)]
+    assert read.left_out == 2
+    with pytest.raises(LogError, match='--zone: "Mars" is no zone'):
+        counters.read_counters(tmp_path / "link.csv", zone="Mars")
+
+
+def test_counters_are_of_utc_where_nothing_else_is_said(tmp_path):
+    times = ("2012-11-04 06:30:00", "2012-11-04T07:00:00Z", "2012-11-04T01:30:00-06:00")
+    (tmp_path / "link.csv").write_text("".join(f"{time},1\n" for time in times))
+    assert counters.read_counters(tmp_path / "link.csv").start_us.tolist() == [
+        1_352_010_600 * US,
+        1_352_012_400 * US,
+    ]
+
+
 def test_the_group_is_that_which_is_asked_for(tmp_path):
     rng = np.random.default_rng(8)
     directory = stored(tmp_path / "d", log(rng, count=40))

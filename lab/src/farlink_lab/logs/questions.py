@@ -30,7 +30,7 @@ _BY = typer.Option("--by", help="Whose transfers are of one session.")
 _LEAST = typer.Option("--min-bytes", metavar="SIZE", help="Leave out smaller sessions.")
 _RATE = typer.Option("--rate", metavar="RATE", help="Of a circuit: q1, median, mean, q3, max or a rate.")
 _SEED = typer.Option("--seed", metavar="N", help="Of samples and intervals.")
-_ZONE = typer.Option("--zone", metavar="ZONE", help="In which hours of the day are told.")
+_ZONE = typer.Option("--zone", metavar="ZONE", help="Of hours of the day, and of counters without one.")
 _SNMP = typer.Option("--snmp", metavar="FILE", help="Counters of the link: lines time,bytes.")
 _RATES = ("q1", "median", "mean", "q3", "max")
 _FORMATS = (".svg", ".pdf", ".png")
@@ -239,7 +239,7 @@ def variance(
         raise LabError(f"--seed: {seed} is below zero: a whole number, as in 1")
     choice = Choice(source=source, destination=destination, low_bytes=low, high_bytes=high)
     server_bps = None if server_rate is None else float(option("--server-rate", server_rate, parse_rate))
-    counters = None if snmp is None else read_counters(snmp)
+    counters = None if snmp is None else read_counters(snmp, zone=zone)
     with _opened(directory, engine, memory) as logs:
         found = uneven(logs, choice, counters=counters, server_bps=server_bps, zone=zone, seed=seed)
     if figure is not None:
@@ -318,7 +318,7 @@ def report(
     from farlink_lab.logs.variance.counters import read_counters  # noqa: PLC0415
     from farlink_lab.report.logs import write_log_report  # noqa: PLC0415
 
-    counters = None if snmp is None else read_counters(snmp)
+    counters = None if snmp is None else read_counters(snmp, zone=zone)
     with _opened(directory, engine, memory) as logs:
         page = write_log_report(logs, directory, out=out, counters=counters, zone=zone, seed=seed)
     say(f"report: {page}")

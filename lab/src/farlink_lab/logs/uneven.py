@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from farlink_lab.logs.transfer import US, LogError
+from farlink_lab.logs.transfer import US
 from farlink_lab.logs.variance import counters as link
 from farlink_lab.logs.variance.alike import Choice, Group, alike
 from farlink_lab.logs.variance.concurrency import Concurrency, beside, concurrency
 from farlink_lab.logs.variance.factors import FEWEST_SESSIONS, HOUR, Ranking, rank
+from farlink_lab.logs.zone import Zone
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,12 +114,7 @@ def hours(start_us: NDArray[np.int64], zone: str) -> NDArray[np.float64]:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    try:
-        ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise LogError(
-            f'--zone: "{zone}" is no zone of the tz database: write one as in America/Denver or UTC'
-        ) from error
+    Zone(name=zone)
     local = pc.local_timestamp(pa.array(start_us, pa.timestamp("us", zone))).cast(pa.int64())
     found: NDArray[np.float64] = (local.to_numpy() // US % 86_400) / 3600
     return found

@@ -1,7 +1,8 @@
 """A link's counters beside the log: how much of its traffic is logged, and whether the rest disturbs that.
 
-A file of counters has lines `time,bytes`: the end of an interval (ISO 8601 or seconds since 1970) and the
-bytes within it; every 30 s as a rule. The bytes of each transfer are spread evenly over its time.
+A file of counters has lines `time,bytes`: the end of an interval (ISO 8601 or seconds since 1970; of a zone
+that is told, where it names none) and the bytes within it; every 30 s as a rule. The bytes of each transfer
+are spread evenly over its time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from farlink_lab.logs.stamp import StampError, moment_us
 from farlink_lab.logs.transfer import LogError
 from farlink_lab.logs.variance.concurrency import correlation
+from farlink_lab.logs.zone import Zone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,36 +64,52 @@ class Correlations:
     with_other: float | None
 
 
-def read_counters(path: Path) -> Counters:
+def read_counters(path: Path, *, zone: str = "UTC") -> Counters:
     """The counters of a file.
 
+    Args:
+        path: Of the file.
+        zone: Of times that name none.
+
     Raises:
-        LogError: where it cannot be read or has fewer than two intervals.
+        LogError: where it cannot be read or has fewer than two intervals, or nobody knows the zone.
     """
+    local = Zone(name=zone)
     times: list[int] = []
+    unzoned: list[bool] = []
     sizes: list[float] = []
     left_out = 0
     try:
         with path.open(encoding="utf-8", newline="") as file:
             for number, row in enumerate(csv.reader(file)):
                 try:
-                    when, size = moment_us(row[0])[0], float(row[1])
+                    (when, naive), size = moment_us(row[0]), float(row[1])
                 except (StampError, ValueError, IndexError):
                     # A heading is no interval.
                     left_out += number > 0 and bool(row)
                     continue
-                if size < 0 or not np.isfinite(size) or (times and when <= times[-1]):
+                if size < 0 or not np.isfinite(size):
                     left_out += 1
                     continue
                 times.append(when)
+                unzoned.append(naive)
                 sizes.append(size)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LogError(f"--snmp: {path}: {error}: name a file of lines time,bytes") from error
-    if len(times) < 3:
+    ends, counts = np.array(times, dtype=np.int64), np.array(sizes)
+    naive_rows = np.array(unzoned, dtype=np.bool_)
+    good = np.ones(len(ends), dtype=np.bool_)
+    _, ends[naive_rows], skipped = local.to_utc(ends[naive_rows], ends[naive_rows])
+    good[naive_rows] = ~skipped
+    ends, counts = ends[good], counts[good]
+    # In order: each later than all before it.
+    good = ends > np.maximum.accumulate(np.concatenate([[-(1 << 62)], ends]))[:-1]
+    left_out += len(times) - int(good.sum())
+    ends, counts = ends[good], counts[good]
+    if len(ends) < 3:
         raise LogError(
             f"--snmp: {path}: fewer than three lines time,bytes in it, as in 2026-11-21T03:36:30Z,5000"
         )
-    ends, counts = np.array(times, dtype=np.int64), np.array(sizes)
     lengths = np.diff(ends)
     usual = np.median(lengths)
     even = np.abs(lengths - usual) <= _UNEVEN * usual
