@@ -492,6 +492,7 @@ def test_the_command_answers_and_saves_the_profile_model(lab, directory):
         (("--rtt", "70ms", "--seconds", "0"), "no duration"),
         (("--rtt", "900ms", "--bytes", "1GB"), "--extrapolate"),
         (("--save", "/dev/null/profile.json"), "/dev/null"),
+        (("--save", "."), "--save: . is a directory: name a file, as in profile.json"),
     ],
 )
 def test_the_command_refuses_in_one_line(lab, directory, options, said):

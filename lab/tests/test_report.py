@@ -332,3 +332,11 @@ def test_broken_lines_are_named_on_standard_error(lab):
     assert "records.jsonl: line 3: not JSON at column 18" in done.stderr
     assert Path(lab.home / "page.html").exists()
     assert find(read_records(lab.out / "records.jsonl")).profiles
+
+
+def test_a_page_that_would_be_a_directory_is_refused_before_records_are_read(lab, tmp_path):
+    for out in (".", "/"):
+        done = lab.run("report", tmp_path / "none", "--out", out)
+        assert done.returncode == 2
+        (complaint,) = done.stderr.splitlines()
+        assert f"--out: {out} is a directory: name a file" in complaint

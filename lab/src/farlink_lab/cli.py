@@ -31,7 +31,7 @@ from farlink_lab.quantity import (
 from farlink_lab.records import LEAST_MTU, read_records
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
-from farlink_lab.terminal import complain, option, say
+from farlink_lab.terminal import complain, option, refuse_directory, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,6 +111,7 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.")] = None,
 ) -> None:
     """Write the report of a campaign: one page, and its figures for a paper."""
+    refuse_directory("--out", out, example="report.html")
     written = _report(directory, out=out)
     _say_written(written)
     _exit_where_broken(written.broken)
@@ -220,6 +221,7 @@ def advise(
         )
     if as_json and task is None:
         raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
+    refuse_directory("--save", save, example="profile.json")
     stood = ground(
         _records(directory),
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),

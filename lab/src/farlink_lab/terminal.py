@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
+from farlink_lab.error import LabError
 from farlink_lab.quantity import QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -34,3 +36,19 @@ def option(name: str, text: str, parse: Callable[[str], T]) -> T:
         return parse(text)
     except QuantityError as error:
         raise QuantityError(f"{name}: {error}") from error
+
+
+def refuse_directory(name: str, path: Path | None, *, example: str) -> None:
+    """Refuses a directory where an option names a file to write, before the work that it is to hold.
+
+    Raises:
+        LabError: with the option's name.
+    """
+    if path is None:
+        return
+    try:
+        directory = not path.name or path.is_dir()
+    except OSError as error:
+        raise LabError(f"{name}: {path}: {error.strerror}: name a file that can be written") from error
+    if directory:
+        raise LabError(f"{name}: {path} is a directory: name a file, as in {path / example}")
