@@ -133,6 +133,8 @@ REFUSED = {
     ("sessions", "{made}", "--min-bytes", "100"): "no unit",
     ("sessions", "{made}", "--engine", "oracle"): "duckdb",
     ("sessions", "{made}", "--figure", "{gone}.bmp"): ".svg",
+    ("sessions", "{made}", "--list", "--figure", "{d}.svg"): "leave out --figure",
+    ("sessions", "{made}", "--list", "--json"): "leave out --json",
     ("circuits", "{made}", "--factor", "0"): "--factor",
     ("circuits", "{made}", "--rate", "fast"): "--rate",
     ("plan", "{made}", "--capacity", "-1gbit"): "below zero",
@@ -159,3 +161,45 @@ def test_what_makes_no_sense_is_refused_in_one_line(made, tmp_path, words):
     assert done.returncode == 2, done
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert REFUSED[words] in done.stderr
+
+
+# Beside a directory that is not there: who names the option has not looked for the logs.
+REFUSED_FIRST = {
+    ("sessions", "--figure", "{gone}.bmp"): ".svg, .pdf, .png",
+    ("sessions", "--figure", "{gone}/figure.svg"): "is no directory: make it",
+    ("circuits", "--figure", "{there}"): "is a directory: name a file",
+    ("circuits", "--figure", "{long}.svg"): "File name too long",
+    ("circuits", "--rate", "fast"): "--rate",
+    ("plan", "--rate", "fast"): "--rate",
+    ("plan", "--setup", "1"): "--setup",
+    ("plan", "--hold", "1"): "--hold",
+    ("plan", "--gap", "1"): "--gap",
+    ("plan", "--figure", "."): "--figure: . is a directory",
+    ("variance", "--zone", "Nowhere"): "--zone",
+    ("variance", "--seed", "-1"): "--seed",
+    ("variance", "--figure", "{gone}"): ".svg, .pdf, .png",
+    ("report", "--out", "."): "--out: . is a directory: name a file, as in report.html",
+    ("report", "--out", "{there}"): "is a directory",
+    ("report", "--zone", "Nowhere"): "--zone",
+    ("report", "--seed", "-1"): "--seed",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED_FIRST, ids=" ".join)
+def test_options_are_refused_before_the_logs_are_opened(tmp_path, words):
+    places = {"gone": tmp_path / "gone", "there": tmp_path, "long": tmp_path / ("x" * 300)}
+    verb, *options = (word.format(**places) for word in words)
+    done = run(verb, tmp_path / "no logs", *options)
+    assert done.returncode == 2, done
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert REFUSED_FIRST[words] in done.stderr
+
+
+def test_an_answer_is_not_lost_where_its_figure_cannot_be_written(made, tmp_path):
+    (tmp_path / "figure.svg").symlink_to("/dev/full")
+    for verb in ("sessions", "circuits", "plan", "variance"):
+        done = run(verb, made, "--json", "--figure", tmp_path / "figure.svg")
+        assert done.returncode == 2
+        assert json.loads(done.stdout)
+        (complaint,) = done.stderr.splitlines()
+        assert "figure.svg: No space left on device" in complaint

@@ -12,10 +12,10 @@ import typer
 
 from farlink_lab.error import LabError
 from farlink_lab.quantity import parse_rate, parse_share, parse_size, parse_time
-from farlink_lab.terminal import complain, option, say
+from farlink_lab.terminal import complain, option, refuse_directory, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from farlink_lab.logs.chart import Chart
     from farlink_lab.logs.feed import Feed, Topology
@@ -81,6 +81,11 @@ def sessions(
 
     gaps = [option("--gap", each, parse_time) for each in gap or ["1m"]]
     least_bytes = _size("--min-bytes", least)
+    _drawable(figure)
+    for name, given in (("--figure", figure is not None), ("--json", as_json)):
+        if listed and given:
+            raise LabError(f"--list: its lines of JSON are all that is told: leave out {name}, or --list")
+    drawn: Chart | None = None
     with _opened(directory, engine, memory) as logs:
         found = of.gather(logs, gaps_s=gaps[:1] if listed else gaps, by=by.value)
         if listed:
@@ -92,11 +97,13 @@ def sessions(
         told = of.summaries(logs, found, gaps_s=gaps, min_bytes=least_bytes)
         throughput = of.transfer_throughput(logs, found)
         if figure is not None:
-            _draw(chart.session_chart(logs, found, gaps_s=gaps, min_bytes=least_bytes), figure)
+            drawn = chart.session_chart(logs, found, gaps_s=gaps, min_bytes=least_bytes)
     if as_json:
         _object(account.of_sessions(told, throughput=throughput, left_out=found.left_out))
     else:
         _lines(telling.session_lines(told, throughput=throughput, left_out=found.left_out, unit=unit.value))
+    if drawn is not None and figure is not None:
+        _draw(drawn, figure)
 
 
 def circuits(
@@ -128,22 +135,24 @@ def circuits(
     gaps = [option("--gap", each, parse_time) for each in gap or ["0s", "1m", "2m"]]
     _positive("--factor", factor)
     least_bytes = _size("--min-bytes", least)
+    asked = _rate(rate)
+    _drawable(figure)
     with _opened(directory, engine, memory) as logs:
         found = gather(logs, gaps_s=[*gaps, *of.MORE_GAPS_S], by=by.value)
         throughput = transfer_throughput(logs, found)
-        rate_bps, word = _rate(rate, throughput)
+        rate_bps, word = asked(throughput)
         table = of.share_table(
             logs, found, rate_bps=rate_bps, setups_s=setups, gaps_s=gaps, factor=factor, min_bytes=least_bytes
         )
         middle = gaps[len(gaps) // 2]
         base = of.Case(gap_s=middle, setup_s=setups[0], factor=factor, rate_bps=rate_bps)
         moved = of.sensitivity(logs, found, throughput=throughput, base=base, min_bytes=least_bytes)
-    if figure is not None:
-        _draw(chart.circuit_chart(table), figure)
     if as_json:
         _object(account.of_circuits(table, moved, left_out=found.left_out))
     else:
         _lines(telling.circuit_lines(table, moved, rate_word=word, left_out=found.left_out))
+    if figure is not None:
+        _draw(chart.circuit_chart(table), figure)
 
 
 def plan(
@@ -183,28 +192,22 @@ def plan(
     alpha_bytes = option("--alpha", alpha, parse_size)
     if not factor >= 0:
         raise LabError(f"--factor: {factor} is below zero: 0 lets every session ask")
+    setup_s, hold_s, gap_s = (
+        option(name, text, parse_time)
+        for name, text in (("--setup", setup), ("--hold", hold), ("--gap", gap))
+    )
+    asked = _rate(rate)
+    _drawable(figure)
     with _opened(directory, engine, memory) as logs:
-        rate_bps, _ = _rate(rate, transfer_throughput(logs))
-        terms = Terms(
-            capacity_bps=capacity_bps,
-            rate_bps=rate_bps,
-            setup_s=option("--setup", setup, parse_time),
-            hold_s=option("--hold", hold, parse_time),
-        )
-        made = planned(
-            logs,
-            terms,
-            gap_s=option("--gap", gap, parse_time),
-            factor=factor,
-            by=by.value,
-            alpha_bytes=alpha_bytes,
-        )
-    if figure is not None:
-        _draw(chart.plan_chart(made.outcomes), figure)
+        rate_bps, _ = asked(transfer_throughput(logs))
+        terms = Terms(capacity_bps=capacity_bps, rate_bps=rate_bps, setup_s=setup_s, hold_s=hold_s)
+        made = planned(logs, terms, gap_s=gap_s, factor=factor, by=by.value, alpha_bytes=alpha_bytes)
     if as_json:
         _object(account.of_plan(made.outcomes, made.months, terms))
     else:
         _lines(telling.plan_lines(made.outcomes, made.months, terms))
+    if figure is not None:
+        _draw(chart.plan_chart(made.outcomes), figure)
 
 
 def variance(
@@ -233,21 +236,23 @@ def variance(
     from farlink_lab.logs.uneven import uneven  # noqa: PLC0415
     from farlink_lab.logs.variance.alike import Choice  # noqa: PLC0415
     from farlink_lab.logs.variance.counters import read_counters  # noqa: PLC0415
+    from farlink_lab.logs.zone import Zone  # noqa: PLC0415
 
     low, high = _sizes(sizes)
-    if seed < 0:
-        raise LabError(f"--seed: {seed} is below zero: a whole number, as in 1")
+    _seed(seed)
+    Zone(name=zone)
+    _drawable(figure)
     choice = Choice(source=source, destination=destination, low_bytes=low, high_bytes=high)
     server_bps = None if server_rate is None else float(option("--server-rate", server_rate, parse_rate))
     counters = None if snmp is None else read_counters(snmp, zone=zone)
     with _opened(directory, engine, memory) as logs:
         found = uneven(logs, choice, counters=counters, server_bps=server_bps, zone=zone, seed=seed)
-    if figure is not None:
-        _draw(chart.variance_chart(found), figure)
     if as_json:
         _object(account.of_variance(found))
     else:
         _lines(telling.variance_lines(found))
+    if figure is not None:
+        _draw(chart.variance_chart(found), figure)
 
 
 def service(
@@ -287,21 +292,18 @@ def service(
     from farlink_lab.logs import account, chart, telling  # noqa: PLC0415
     from farlink_lab.logs.service import decide  # noqa: PLC0415
 
+    setup_s = option("--setup", setup, parse_time)
+    server_bps = None if server_rate is None else float(option("--server-rate", server_rate, parse_rate))
+    _drawable(figure)
     feed = _feed(trace, mean=mean, peak=peak, silences=silences)
     known = _topology(topology, fan_out)
-    decision = decide(
-        feed,
-        known,
-        setup_s=option("--setup", setup, parse_time),
-        server_bps=None if server_rate is None else float(option("--server-rate", server_rate, parse_rate)),
-        held_by_peers=held,
-    )
-    if figure is not None:
-        _draw(chart.service_chart(decision), figure)
+    decision = decide(feed, known, setup_s=setup_s, server_bps=server_bps, held_by_peers=held)
     if as_json:
         _object(account.of_service(feed, known, decision))
     else:
         _lines(telling.service_lines(feed, known, decision))
+    if figure is not None:
+        _draw(chart.service_chart(decision), figure)
 
 
 def report(
@@ -316,8 +318,12 @@ def report(
 ) -> None:
     """Write one page for a planner: what was imported, sessions, circuits, policies, variance."""
     from farlink_lab.logs.variance.counters import read_counters  # noqa: PLC0415
+    from farlink_lab.logs.zone import Zone  # noqa: PLC0415
     from farlink_lab.report.logs import write_log_report  # noqa: PLC0415
 
+    refuse_directory("--out", out, example="report.html")
+    _seed(seed)
+    Zone(name=zone)
     counters = None if snmp is None else read_counters(snmp, zone=zone)
     with _opened(directory, engine, memory) as logs:
         page = write_log_report(logs, directory, out=out, counters=counters, zone=zone, seed=seed)
@@ -330,11 +336,12 @@ def _opened(directory: Path, engine: str, memory: str) -> Any:
     return open_logs(directory, engine=engine, memory_bytes=option("--memory", memory, parse_size))
 
 
-def _rate(text: str, throughput: Summary) -> tuple[float, str]:
-    """The rate that is named, and in words what it is."""
+def _rate(text: str) -> Callable[[Summary], tuple[float, str]]:
+    """What tells, from throughputs, the rate that is named, and in words what it is."""
     if text in _RATES:
-        return float(getattr(throughput, text)), text
-    return float(option("--rate", text, parse_rate)), "as asked for, not a quartile"
+        return lambda throughput: (float(getattr(throughput, text)), text)
+    rate_bps = float(option("--rate", text, parse_rate))
+    return lambda _: (rate_bps, "as asked for, not a quartile")
 
 
 def _size(name: str, text: str | None) -> int:
@@ -351,6 +358,11 @@ def _sizes(text: str | None) -> tuple[int | None, int | None]:
     if found[0] > found[1]:
         raise LabError(f'--sizes: "{text}" ends before it begins: write the smaller size first')
     return found
+
+
+def _seed(seed: int) -> None:
+    if seed < 0:
+        raise LabError(f"--seed: {seed} is below zero: a whole number, as in 1")
 
 
 def _positive(name: str, value: float) -> None:
@@ -387,11 +399,21 @@ def _topology(path: Path | None, fan_out: int | None) -> Topology:
     return Topology(fan_out=fan_out)
 
 
-def _draw(chart: Chart, path: Path) -> None:
-    from farlink_lab.plot.chart import write_chart  # noqa: PLC0415
-
+def _drawable(path: Path | None) -> None:
+    """Refuses what no figure can be written to, before the work that it would show."""
+    if path is None:
+        return
+    refuse_directory("--figure", path, example="figure.svg")
     if path.suffix.lower() not in _FORMATS:
         raise LabError(f"--figure: {path}: write its format into its name: {', '.join(_FORMATS)}")
+    if not path.parent.is_dir():
+        raise LabError(f"--figure: {path}: {path.parent} is no directory: make it, or name another file")
+
+
+def _draw(chart: Chart, path: Path) -> None:
+    """Draws after the answer was told, which is not to be lost where the disk is full."""
+    from farlink_lab.plot.chart import write_chart  # noqa: PLC0415
+
     try:
         write_chart(chart, path)
     except OSError as error:
