@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from farlink_lab import surrogate
 from farlink_lab.choice import Choice
 from farlink_lab.expectation import Wire
-from farlink_lab.surrogate import Observation, Surrogate, growth, run_weights
+from farlink_lab.surrogate import Observation, Surrogate, growth, run_weights, spread
 
 WIRE = Wire(rate_bps=10e9, capacity_bps=9.9e9, mtu=9000)
 CUBIC, BBR = (
@@ -56,3 +57,14 @@ def test_nothing_seen_is_the_model_and_less_sure_at_long_rtts():
 def test_what_is_learnt_of_one_configuration_says_less_of_another():
     mean, _ = learned({45.6: [-0.3, -0.31, -0.3]}).at([(CUBIC, 0.0456), (BBR, 0.0456)])
     assert mean[0] < mean[1] < 0
+
+
+def test_how_runs_spread_is_told_by_their_differences_and_by_the_growth_of_each_place_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(surrogate, "growth", lambda rtts: asked.append(rtts) or growth(rtts))
+    runs = {0.0118: (0.0, 0.1, 0.3), 0.366: (0.0, -0.4)}
+    seen = [Observation(choice=CUBIC, rtt_s=rtt, ratios=ratios) for rtt, ratios in runs.items()]
+    near, far = (growth([rtt])[0] for rtt in runs)
+    shown = np.median([0.1 / near, 0.3 / near, 0.2 / near, 0.4 / far]) / (0.6745 * np.sqrt(2))
+    assert spread(seen) == pytest.approx(np.sqrt((10 * 0.055**2 + 4 * shown**2) / 14), rel=1e-12)
+    assert asked == [[0.0118], [0.366]]

@@ -273,11 +273,11 @@ def spread(observations: Sequence[Observation]) -> float:
     By the median of the differences between two runs of a kind, which a few odd runs do not move (as
     Rousseeuw and Croux 1993).
     """
-    differences = [
-        abs(one - other) / float(growth([observation.rtt_s])[0])
-        for observation in observations
-        for one, other in itertools.combinations(observation.ratios, 2)
-    ]
+    differences: list[float] = []
+    for observation in observations:
+        grown = growth([observation.rtt_s]).item()
+        pairs_of_runs = itertools.combinations(observation.ratios, 2)
+        differences += [abs(one - other) / grown for one, other in pairs_of_runs]
     if not differences:
         return USUAL_NOISE
     # The median of |x| is 0.6745 σ, and a difference has √2 of a run's σ (normal distribution).
