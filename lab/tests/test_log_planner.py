@@ -18,7 +18,7 @@ from farlink_lab.logs.planner.reservation import (
     Reservation,
     Reserving,
 )
-from farlink_lab.logs.sessions import HOSTS_AND_USER
+from farlink_lab.logs.sessions import HOSTS, HOSTS_AND_USER
 from farlink_lab.logs.transfer import US
 from test_log_sessions import stored, table_of
 
@@ -315,3 +315,21 @@ def test_a_circuit_that_is_always_on_carries_sessions_too_short_to_ask(tmp_path,
     assert math.isclose(always.carried_bytes, (600 + 50 + 10) * 1e6)
     assert math.isclose(always.circuit_hours, 9000 / 3600)
     assert math.isclose(always.utilisation, 660 / 9000)
+
+
+@pytest.mark.parametrize("by", [HOSTS, HOSTS_AND_USER])
+def test_circuits_that_are_there_at_once_and_never_leave_carry_as_much_as_those_that_are_always_on(
+    tmp_path, by
+):
+    rng = np.random.default_rng(5)
+    rows = [
+        (start, start + rng.integers(0, 400), int(rng.integers(1, 10**9)), "a", f"b{rng.integers(3)}", user)
+        for start in rng.integers(0, 20_000, 1500).tolist()
+        for user in (f"u{rng.integers(5)}",)
+    ]
+    service = terms(setup=0.0, hold=1e6)
+    with open_logs(stored(tmp_path / "d", table_of(rows))) as logs:
+        per, always = planned(logs, service, gap_s=1, factor=0, by=by).outcomes
+    assert (per.circuits, always.circuits) == (3, 3)
+    assert math.isclose(per.carried_bytes, always.carried_bytes, rel_tol=1e-9)
+    assert 0.05 < per.carried_share < 0.95
