@@ -61,10 +61,10 @@ def test_a_feed_with_long_silences_pays_for_dynamic_circuits():
 @pytest.mark.parametrize(
     ("silent", "setup_s", "fits_so", "words"),
     [
-        (0.6, 60, "poor", "unknown: 60% of silences are longer than 1 s, but how many"),
+        (0.6, 60, "poor", "unknown: 60% of silences are longer than 1 s; a trace would tell"),
         (0.02, 60, "no", "at most 2% of silences are longer than the setup of 60 s"),
         (0.6, 0.05, "yes", "at least 60% of silences are longer than the setup of 50 ms: it pays"),
-        (0.02, 0.05, "poor", "unknown: 2% of silences are longer than 1 s, and how many more"),
+        (0.02, 0.05, "poor", "unknown: 2% of silences are longer than 1 s; a trace would tell"),
         (1.0, 1, "yes", "100% of silences are longer than the setup of 1 s: it pays"),
         (0.02, 1, "no", "2% of silences are longer than the setup of 1 s"),
     ],

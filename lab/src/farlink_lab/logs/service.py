@@ -132,11 +132,10 @@ def _dynamic(feed: Feed, required: float, setup_s: float, static: Verdict) -> Ve
             return _unknown(f"it needs silences longer than the setup of {setup}, and there is no trace")
         # All that is known: fewer are longer than a longer setup, more than a shorter one.
         known = f"{100 * silent:.3g}% of silences are longer than {show_time(SILENCE_S)}"
-        if setup_s > SILENCE_S and silent >= LEAST_LONG_GAPS:
-            return _unknown(f"{known}, but how many than the setup of {setup} a trace must tell")
-        if setup_s < SILENCE_S and silent < LEAST_LONG_GAPS:
-            return _unknown(f"{known}, and how many more than the setup of {setup} a trace must tell")
-        bound = "at most " if setup_s > SILENCE_S else "at least " if setup_s < SILENCE_S else ""
+        above, below = setup_s > SILENCE_S, setup_s < SILENCE_S
+        if (above and silent >= LEAST_LONG_GAPS) or (below and silent < LEAST_LONG_GAPS):
+            return _unknown(f"{known}; a trace would tell how many are longer than the setup of {setup}")
+        bound = "at most " if above else "at least " if below else ""
         long = silent
     share = f"{bound}{100 * long:.3g}% of silences are longer than the setup of {setup}"
     if long < LEAST_LONG_GAPS:
