@@ -80,6 +80,8 @@ def test_what_the_model_assumes_is_said_with_the_choice(near: Emulation, tmp_pat
     record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path, **both)}")
     assert (record["congestion"], record["streams"]) == ("cubic", 1)
     assert "extrapolated" not in record["congestion_reason"]
+    # Measuring took a round trip, and is part of the command.
+    assert record["setup_s"] >= 3 * 0.020 * 0.99
 
 
 def test_a_round_trip_that_is_named_is_not_measured(near: Emulation, tmp_path: Path) -> None:

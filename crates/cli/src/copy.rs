@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use farlink_flow::timetable::Timetable;
+use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::copy::{self, Finished, Foretold, Notice, Plan};
@@ -273,6 +274,7 @@ impl Copy {
         }
         let within = |source: &Location| if names.is_some() { source.within() } else { source.place() };
         let mut plan = Plan {
+            began: monotonic(),
             far,
             bind: self.bind,
             way,

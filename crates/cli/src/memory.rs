@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use farlink_host::circuit::Share;
+use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::Progress;
@@ -134,6 +135,7 @@ impl Memory {
             block: self.block,
         };
         let mut plan = Plan {
+            began: monotonic(),
             target: self.host,
             credentials: credentials(self.identity, self.known_hosts),
             way: if self.reverse { Way::Reverse } else { Way::Forward },

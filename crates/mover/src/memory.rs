@@ -40,6 +40,8 @@ pub(crate) use ledger::note_circuit;
 /// A transfer that someone wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// When the command began, by the monotonic clock: what is measured before it is carried out is part of it.
+    pub began: Nanos,
     /// The far end.
     pub target: Target,
     /// Keys; where absent they are used, from their usual places, where others than this machine reach the far end.
@@ -82,7 +84,7 @@ pub struct Finished {
 /// Carries `plan` out. Raise `stop` to end it early; `progress` is told once a second how it goes.
 pub fn run(plan: &Plan, stop: &Wake, progress: &mut dyn FnMut(Progress)) -> Finished {
     let mut record = ledger::opened(plan, rfc3339_before(Nanos::ZERO));
-    let outcome = attempt(plan, monotonic(), stop, progress, &mut record);
+    let outcome = attempt(plan, stop, progress, &mut record);
     let interrupted = matches!(outcome, Ok(Ending::Interrupted));
     let error = outcome.err();
     ledger::judge(&mut record, error.as_ref(), interrupted);
@@ -91,7 +93,6 @@ pub fn run(plan: &Plan, stop: &Wake, progress: &mut dyn FnMut(Progress)) -> Fini
 
 fn attempt(
     plan: &Plan,
-    began: Nanos,
     stop: &Wake,
     progress: &mut dyn FnMut(Progress),
     record: &mut Record,
@@ -118,7 +119,7 @@ fn attempt(
 
     let mut account = Account::new(plan.interval.get(), plan.streams.get());
     let outcome =
-        transfer(&Transfer { plan, request: &request, began, stop }, consent, progress, record, &mut account);
+        transfer(&Transfer { plan, request: &request, stop }, consent, progress, record, &mut account);
     ledger::close(record, account);
     if let Some(before) = before.filter(|before| peer != here && before.addresses().contains(&peer)) {
         before.describe(record, peer);
@@ -152,7 +153,6 @@ fn reach(
 struct Transfer<'a> {
     plan: &'a Plan,
     request: &'a Request,
-    began: Nanos,
     stop: &'a Wake,
 }
 
@@ -163,7 +163,7 @@ fn transfer(
     record: &mut Record,
     account: &mut Account,
 ) -> Result<Ending, MemoryError> {
-    let &Transfer { plan, request, began, stop } = transfer;
+    let &Transfer { plan, request, stop } = transfer;
     let Consent { mut control, streams, accept, sent, returned } = consent;
     let info = control.channel().tcp().and_then(|stream| TcpInfo::of(stream).ok()).unwrap_or_default();
     record.rtt_s = Some(info.min_rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64);
@@ -185,9 +185,9 @@ fn transfer(
     let now = monotonic();
     let start = match plan.way {
         Way::Forward => now,
-        Way::Reverse => offset.to_here(accept.sent).min(now).max(began),
+        Way::Reverse => offset.to_here(accept.sent).min(now).max(plan.began),
     };
-    record.setup_s = Some(start.since(began).as_secs_f64());
+    record.setup_s = Some(start.since(plan.began).as_secs_f64());
     record.started = rfc3339_before(now.since(start));
     let mut next = SECOND;
     let mut observe = |account: &mut Account, at: Nanos| {

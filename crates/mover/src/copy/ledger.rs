@@ -1,6 +1,6 @@
 //! What is known of a file transfer over all its attempts.
 
-use farlink_host::clock::{monotonic, rfc3339_before};
+use farlink_host::clock::rfc3339_before;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Record;
 
@@ -30,7 +30,7 @@ impl<'a> Ledger<'a> {
             summary: Summary::default(),
             notice,
             report: plan.report,
-            began: monotonic(),
+            began: plan.began,
             start: None,
             begun: false,
             again: Again::default(),

@@ -81,6 +81,7 @@ mod tests {
 
     fn plan(source: &str, destination: &str) -> Plan {
         Plan {
+            began: Nanos::ZERO,
             far: Far::Local,
             way: Way::Forward,
             bind: None,

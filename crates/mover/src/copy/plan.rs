@@ -4,7 +4,7 @@ use farlink_flow::timetable::Timetable;
 use farlink_host::clock::time_of_day;
 use farlink_wire::message::copy::{Place, Protect, Rule};
 use farlink_wire::message::{Buffer, Interval, Name, Patience, Streams, Way};
-use farlink_wire::quantity::{BitsPerSec, Bytes};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Record;
 
 use super::file_event::FileEvent;
@@ -14,6 +14,8 @@ use crate::far::Far;
 /// A file transfer as somebody wants it.
 #[derive(Debug)]
 pub struct Plan {
+    /// When the command began, by the monotonic clock: what is measured before it is carried out is part of it.
+    pub began: Nanos,
     /// The other end.
     pub far: Far,
     /// Whether the files go there or come from there.

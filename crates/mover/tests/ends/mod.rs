@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_mover::memory::{self, Plan, Target};
 use farlink_mover::secure::{Admission, Identity};
@@ -78,6 +79,7 @@ impl Drop for Far {
 /// 5 MB over two streams, forward.
 pub(crate) fn plan(address: SocketAddr) -> Plan {
     Plan {
+        began: monotonic(),
         reason: None,
         credentials: None,
         target: Target { host: address.ip().to_string(), port: address.port() },
