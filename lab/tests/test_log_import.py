@@ -233,7 +233,43 @@ def test_a_directory_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "out" / "thesis.txt").write_text("precious")
     with pytest.raises(LogError, match="something else"):
         imported(tmp_path, [line(0)])
-    assert not (tmp_path / "out" / LEDGER).exists()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_partitions_of_another_tool_are_left_alone(tmp_path):
+    theirs = tmp_path / "out" / "day=2024-01-01" / "part-0.parquet"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"precious")
+    with pytest.raises(LogError, match=r"something else \(day=2024-01-01\)"):
+        imported(tmp_path, [line(0)])
+    assert theirs.read_bytes() == b"precious"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["day=2024-01-01"]
+
+
+def test_transfers_whose_ledger_was_lost_are_left_alone(tmp_path):
+    imported(tmp_path, [line(0)])
+    (part,) = part_paths(tmp_path / "out")
+    (tmp_path / "out" / LEDGER).unlink()
+    for _ in range(2):
+        with pytest.raises(LogError, match=f"no {LEDGER}"):
+            imported(tmp_path, [line(1)])
+    assert part.exists()
+
+
+def test_a_first_import_that_was_killed_is_begun_again(tmp_path):
+    with Store(tmp_path / "out"):
+        left = tmp_path / "out" / "day=2026-11-21" / "left.parquet"
+        left.parent.mkdir()
+        left.write_bytes(b"half a file")
+        found = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    # As it was before the end of the store cleared it away.
+    left.parent.mkdir()
+    for path, content in found.items():
+        path.write_bytes(content)
+    with pytest.raises(LogError, match="import FILE"):
+        part_paths(tmp_path / "out")
+    assert imported(tmp_path, [line(0)]).rows == 1
+    assert not left.exists()
 
 
 MAPPING = """

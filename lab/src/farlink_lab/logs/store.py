@@ -128,7 +128,14 @@ def counted_parts(directory: Path) -> tuple[Part, ...]:
     """
     ledger = read_ledger(directory)
     if not ledger.rows:
-        raise LogError(f"{directory}: no transfer in it: {REFUSED} there has the lines that were refused")
+        raise LogError(
+            f"{directory}: no transfer in it: "
+            + (
+                f"{REFUSED} there has the lines that were refused"
+                if (directory / REFUSED).exists()
+                else f"'farlink lab logs import FILE --out {directory}' adds some"
+            )
+        )
     for part in ledger.parts:
         path = directory / part.path
         if not path.exists():
@@ -163,28 +170,48 @@ class Store:
     def __enter__(self) -> Self:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.directory / ".lock").open("w")
+            begun = (self.directory / _LOCK).exists()
+            self._lock = (self.directory / _LOCK).open("a")
+            self._take_possession(begun=begun)
         except OSError as error:
+            self._unlock()
             raise LogError(
                 f"{self.directory}: {error.strerror}: name a directory that can be written to"
             ) from error
+        except LogError:
+            self._unlock()
+            raise
+        return self
+
+    def _take_possession(self, *, begun: bool) -> None:
+        """Makes sure that the directory is ours alone: what no ledger names is removed only then."""
+        assert self._lock is not None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
             raise LogError(f"{self.directory}: another import writes into it: wait for its end") from None
         if (self.directory / LEDGER).exists():
             self.ledger = read_ledger(self.directory)
-        elif any(not path.name.startswith((".", "day=")) for path in self.directory.iterdir()):
-            self._lock.close()
-            raise LogError(f"{self.directory}: holds something else: name a new directory for --out")
+        else:
+            found = sorted(path.name for path in self.directory.iterdir() if not path.name.startswith("."))
+            if found:
+                if not begun:
+                    (self.directory / _LOCK).unlink()
+                raise LogError(
+                    f"{self.directory}: holds something else ({found[0]}), and no {LEDGER} that says what "
+                    "was imported: name a new directory for --out"
+                )
+            # From here on, a directory with days and without a ledger is none that an import left.
+            self._replace_ledger()
         self._clear()
-        return self
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def __exit__(self, *_: object) -> None:
         self._clear()
-        if self._lock is not None:
-            self._lock.close()
+        self._unlock()
 
     def add(self, source: Source, checked: Checked, texts: Mapping[int, bytes], *, first_line: int) -> None:
         """Takes the transfers of a block, and keeps its refused lines, whose `texts` these are, aside."""
@@ -361,6 +388,8 @@ _LAYOUT: dict[str, Any] = {
 }
 # Of a day that was tidied: what an analysis of some of its hours reads at once.
 _GROUP_ROWS = 131_072
+# Whoever writes holds it.
+_LOCK = ".lock"
 # Refused lines of an import that does not count yet.
 _REFUSED_NEW = ".refused.new"
 # While a day is tidied: a day of more goes to the disk.
