@@ -58,6 +58,10 @@ def follow(
     from farlink_lab.logs.following import follow as steps  # noqa: PLC0415
 
     for step in steps(file, out=out, mapping=_mapping(mapping), zone=zone, once=once):
+        for warning in step.warnings:
+            complain(warning)
+        if not (step.added or step.refused):
+            continue
         refused = f", {step.refused:,} lines refused" if step.refused else ""
         say(f"{step.added:,} transfers{refused}, {step.offset:,} bytes of the log read")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from farlink_lab.logs import gridftp
 from farlink_lab.logs.block import Block, Cutter
 from farlink_lab.logs.expansion import READ_BYTES, is_compressed
-from farlink_lab.logs.importing import identity_of, is_blank, reader_of, take
+from farlink_lab.logs.importing import UnknownLogError, identity_of, is_blank, reader_of, take
 from farlink_lab.logs.store import Source, Store
 from farlink_lab.logs.transfer import LogError
 from farlink_lab.logs.zone import Zone
@@ -29,11 +30,24 @@ LOOK_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one look at the log added."""
+    """What one look at the log added.
+
+    Attributes:
+        added: Transfers.
+        refused: Lines.
+        offset: Bytes that were read of the file that now has the log's name.
+        warnings: What may not have been read, and how to mend that.
+    """
 
     added: int
     refused: int
     offset: int
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self.added or self.refused or self.warnings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +56,9 @@ class Follower:
 
     Call `step` again and again: each imports the lines that are complete and makes them count together with
     how far the log was read, so that whatever ends the process between two steps neither loses nor doubles
-    a line. A log that is another file under its name (rotated) is first read to its end, then the new one
-    from its beginning; one that was cut to nothing (copied and truncated) is read from its beginning.
+    a line. A log that is another file under its name (rotated) is first read to its end, wherever beside the
+    new one it is, then the new one from its beginning; one that was cut to nothing (copied and truncated) is
+    read from its beginning.
     """
 
     path: Path
@@ -55,6 +70,7 @@ class Follower:
     _cutter: Cutter = field(init=False)
     _zone: Zone = field(init=False)
     _read: Callable[[Block], Parsed] | None = None
+    _warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Takes up what an earlier follower left."""
@@ -72,17 +88,21 @@ class Follower:
             LogError: where the log cannot be read or the store cannot be written.
         """
         before = (self._source.kept, sum(self._source.refused.values()))
-        source = self._source
         self._take_new()
+        replaced = self._was_replaced()
+        if replaced:
+            self._reopen()
+            self._take_new()
+        source = self._source
         step = Step(
             added=source.kept - before[0],
             refused=sum(source.refused.values()) - before[1],
             offset=source.offset,
+            warnings=tuple(self._warnings),
         )
-        if step.added or step.refused:
+        self._warnings.clear()
+        if step.added or step.refused or replaced:
             self.store.commit(tidy=False)
-        if self._was_replaced():
-            self._reopen()
         return step
 
     def _take_new(self) -> None:
@@ -100,46 +120,50 @@ class Follower:
         take(self.store, self._source, block, parsed, self._zone)
 
     def _was_replaced(self) -> bool:
+        """Whether the server writes another file now, or this one from its beginning."""
         assert self._file is not None
         try:
-            identity = identity_of(self.path)
-        except (OSError, LogError):
+            identity, size = identity_of(self.path), self.path.stat().st_size
+        except (OSError, UnknownLogError):
             # Between the rename and the new file of a rotation.
             return False
-        if identity != self._source.identity:
-            return True
-        return self.path.stat().st_size < self._file.tell()
+        if identity == self._source.identity:
+            return size < self._file.tell()
+        # Until the server is told of a new file, it goes on in the old one.
+        return size > 0
 
     def _reopen(self) -> None:
         """Ends with the old file, its unfinished last line too, and begins with the new one."""
-        same = identity_of(self.path) == self._source.identity
-        if not same:
+        assert self._file is not None
+        if os.fstat(self._file.fileno()).st_size >= self._file.tell():
+            # What was written to it since the last look.
+            self._take_new()
             for block in self._cutter.finish():
                 self._take(block)
-        self.close()
         self._open(afresh=True)
-        self.store.commit(tidy=False)
 
     def _open(self, *, afresh: bool = False) -> None:
-        try:
-            if is_compressed(self.path):
-                raise LogError(
-                    f"{self.path}: compressed: what a server still writes is not; import it instead"
-                )
-            self._file = self.path.open("rb")
-            identity = identity_of(self.path)
-            size = self.path.stat().st_size
-        except OSError as error:
-            raise LogError(f"{self.path}: {error.strerror}: name a log that can be read") from error
+        """Opens the file that is to be read: from its beginning, or where an earlier follower ended."""
+        self.close()
         known = next((each for each in self.store.ledger.sources if each.name == str(self.path)), None)
-        go_on = known is not None and not afresh and known.identity == identity and known.offset <= size
-        if known is not None and go_on:
+        going_on = None if known is None or afresh else self._place_of(known)
+        path = going_on or self.path
+        try:
+            if is_compressed(path):
+                raise LogError(f"{path}: compressed: what a server still writes is not; import it instead")
+            identity_of(path)
+            self._file = path.open("rb")
+            found = os.fstat(self._file.fileno())
+        except OSError as error:
+            raise LogError(f"{path}: {error.strerror}: name a log that can be read") from error
+        if known is not None and going_on is not None:
             self._source = known
         else:
-            self._source = Source(name=str(self.path), identity=identity)
+            self._source = Source(name=str(self.path), identity=(found.st_dev, found.st_ino))
             if known is not None:
                 # What came of the files before it under this name stays counted.
                 self._source.kept, self._source.lines = known.kept, known.lines
+                self._source.earlier = known.lines
                 self._source.refused, self._source.notes = dict(known.refused), dict(known.notes)
                 self.store.ledger.sources.remove(known)
             self.store.ledger.sources.append(self._source)
@@ -155,11 +179,61 @@ class Follower:
                     self._read, _ = reader_of(block, mapping=self.mapping, where=self._source.name)
                     self._read(block)
         self._file.seek(begun)
-        self._cutter = Cutter(first_line=self._source.lines + 1 if go_on else 1, end=begun)
+        self._cutter = Cutter(first_line=self._source.lines - self._source.earlier + 1, end=begun)
+
+    def _place_of(self, known: Source) -> Path | None:
+        """Where the file is that an earlier follower read; nothing where it is gone, which is warned of."""
+        if _is_rest_of(self.path, known):
+            return self.path
+        try:
+            beside = sorted(self.path.parent.iterdir())
+        except OSError:
+            beside = []
+        found = next((path for path in beside if _is_rest_of(path, known) and _goes_on(path, known)), None)
+        if found is None:
+            self._warnings.append(
+                f"{self.path}: was rotated after {known.offset:,} bytes of it were read, and which file "
+                f"beside it has the rest cannot be told: import that one, as {self.path}.1.gz, once nothing "
+                "follows: a line never counts twice"
+            )
+            return None
+        later = [path for path in beside if path != self.path and _is_later(path, found, self.path.name)]
+        if later:
+            self._warnings.append(
+                f"{self.path}: rotated more than once since it was read: import "
+                f"{', '.join(map(str, later))} too, once nothing follows: a line never counts twice"
+            )
+        return found
+
+
+def _is_rest_of(path: Path, known: Source) -> bool:
+    """Whether it is the file that was read, and not cut since."""
+    try:
+        return identity_of(path) == known.identity and path.stat().st_size >= known.offset
+    except (OSError, UnknownLogError):
+        return False
+
+
+def _goes_on(path: Path, known: Source) -> bool:
+    """Whether a line begins where reading ended: the number of a file that is gone is given to another."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(known.offset - 1, 0))
+            return not is_compressed(path) and (not known.offset or file.read(1) == b"\n")
+    except OSError:
+        return False
+
+
+def _is_later(path: Path, found: Path, name: str) -> bool:
+    """Whether it is a log of that name that was written after another."""
+    try:
+        return path.name.startswith(name) and path.stat().st_mtime_ns > found.stat().st_mtime_ns
+    except OSError:
+        return False
 
 
 def follow(path: Path, *, out: Path, mapping: Mapping | None, zone: str, once: bool) -> Iterator[Step]:
-    """Imports the log as it grows, until the process is asked to end; yields each step that added something.
+    """Imports the log as it grows, until the process is asked to end; yields each step that has news.
 
     Args:
         path: The log.
@@ -177,13 +251,13 @@ def follow(path: Path, *, out: Path, mapping: Mapping | None, zone: str, once: b
         try:
             while True:
                 step = follower.step()
-                if step.added or step.refused:
+                if step.is_news:
                     yield step
                 elif once or ending.is_set():
                     break
                 if ending.is_set():
                     break
-                if not (step.added or step.refused):
+                if not step.is_news:
                     ending.wait(LOOK_S)
         finally:
             follower.close()

@@ -58,6 +58,7 @@ class Source:
         identity: Device and inode; a log that was rotated is another.
         offset: Bytes of it that were read, up to a whole line.
         lines: That were read.
+        earlier: Of those, lines of files that had the name before this one.
         kept: Lines that became transfers.
         refused: Lines that did not, by their kind.
         notes: What else was counted: see `importing.NOTES`.
@@ -67,6 +68,7 @@ class Source:
     identity: tuple[int, int]
     offset: int = 0
     lines: int = 0
+    earlier: int = 0
     kept: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
