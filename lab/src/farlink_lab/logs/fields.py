@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Far beyond any that is believed later, and far from where whole numbers end.
 _MOST_DURATION_S = 1e11
+# Of any number that fits, and its sign.
+_MOST_DIGITS = 20
 _MOST = {"int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
 
 
@@ -96,6 +98,8 @@ def _count(name: str, column: Column, value_of: Callable[[str], Any]) -> int | N
         return None
     number: float
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d+\s*", value):
+        if len(value.strip()) > _MOST_DIGITS:
+            raise FieldError(f"{column.name}: {_shown(value)} is out of range")
         number = int(value)
     elif isinstance(value, int) and not isinstance(value, bool):
         number = value
@@ -127,7 +131,8 @@ def _text(value: object) -> str | None:
         return None
     if isinstance(value, dict | list):
         raise FieldError(f"{_shown(value)} is not a text")
-    return str(value)
+    # Half a character, as JSON can have it, is none.
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _shown(value: object) -> str:

@@ -8,6 +8,7 @@ Lines of one shape are taken apart by columns; what does not fit there, one by o
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,10 @@ _KEY = re.compile(r"(?:^|(?<= ))([A-Z][A-Z.]+|retrans)=")
 _IN, _OUT = ("STOR", "ESTO"), ("RETR", "ERET")
 _DONE = "226"
 _MOST = (1 << 63) - 1
+_MOST_OF = {"STREAMS": (1 << 31) - 1, "STRIPES": (1 << 31) - 1}
+# Of any number that fits, and its sign.
+_MOST_DIGITS = 20
+_NEWLINE, _RETURN = b"\n\r"
 # A log has lines of few shapes (in stream mode there is no retrans); a few lines are read one by one.
 _MOST_SHAPES = 4
 _FEW = 100
@@ -50,6 +55,10 @@ def parse(block: Block) -> Parsed:
     parts: list[Parsed] = []
     # Where each line of what is left stands in the block.
     places, left = np.arange(block.lines), block
+    torn = _torn(block)
+    if len(torn):
+        places = np.delete(places, torn)
+        left = _of(block, places)
     for _ in range(_MOST_SHAPES):
         shape = _shape(left)
         if shape is None:
@@ -61,14 +70,30 @@ def parse(block: Block) -> Parsed:
         places = places[odd]
         if len(odd) < _FEW:
             break
-        left = next(iter(blocks([b"".join(left.line(int(at)) + b"\n" for at in odd)])))
+        left = _of(left, odd)
     rows = Rows()
     long = dict(block.too_long)
-    for at in map(int, places):
+    for at in map(int, np.union1d(places, torn)):
         line = block.line(at)
         if at not in long and line.strip():
             _one(rows, at, line)
     return joined([*parts, rows.parsed()])
+
+
+def _torn(block: Block) -> Whole:
+    """The lines with a carriage return before their end, which Arrow takes for the end of a line."""
+    if block.data.count(b"\r") == block.data.count(b"\r\n"):
+        return np.empty(0, dtype=np.int64)
+    data = np.frombuffer(block.data, np.uint8)
+    returns = np.flatnonzero(data == _RETURN)
+    bare = returns[np.append(data[1:], _RETURN)[returns] != _NEWLINE]
+    return np.unique(np.searchsorted(block.newlines, bare))
+
+
+def _of(block: Block, places: Whole) -> Block:
+    """Some lines of a block."""
+    data = b"".join(block.line(int(at)) + b"\n" for at in places)
+    return next(iter(blocks([data])), replace(block, data=b"", newlines=places))
 
 
 def _shape(block: Block) -> tuple[str, ...] | None:
@@ -128,7 +153,7 @@ def _by_columns(block: Block, shape: tuple[str, ...]) -> tuple[dict[str, pa.Arra
     numbers: dict[str, pa.Array] = {}
     for key in ("NBYTES", *_COUNTS):
         if key in values:
-            numbers[key], sound = _counts(values[key])
+            numbers[key], sound = _counts(values[key], most=_MOST_OF.get(key, _MOST))
             good &= sound
     types = values["TYPE"].dictionary_encode()
     inward = _bools(_by_word(types, lambda word: word in _IN, pa.bool_()))
@@ -210,10 +235,10 @@ def _one(rows: Rows, index: int, line: bytes) -> None:
 
 
 def _count(key: str, text: str) -> int:
-    if not re.fullmatch(r"-?\d+", text) or abs(int(text)) > _MOST:
+    if not re.fullmatch(r"-?[0-9]+", text):
         raise ValueError(f'{key}="{text[:40]}" is not a whole number')
-    if key in ("STREAMS", "STRIPES") and abs(int(text)) >= 1 << 31:
-        raise ValueError(f"{key}={text} is out of range")
+    if len(text) > _MOST_DIGITS or abs(int(text)) > _MOST_OF.get(key, _MOST):
+        raise ValueError(f"{key}={text[:40]} is out of range")
     return int(text)
 
 
@@ -226,17 +251,24 @@ def _address(text: str) -> str | None:
 def _sum(text: str) -> int | None:
     """Of the counts a stream, where they are counts."""
     parts = text.split(",")
-    return sum(map(int, parts)) if all(part.isdigit() for part in parts) else None
+    if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
+        return None
+    whole = sum(map(int, parts))
+    return whole if whole <= _MOST else None
 
 
-def _counts(column: pa.Array) -> tuple[pa.Array, Mask]:
-    """Whole numbers, and which are; the others are to be read one by one."""
+def _counts(column: pa.Array, *, most: int) -> tuple[pa.Array, Mask]:
+    """Whole numbers, and which are, and in range; the others are to be read one by one."""
     text = column.cast(pa.string(), safe=False) if column.type == pa.binary() else column
     try:
-        return text.cast(pa.int64()), np.ones(len(column), dtype=np.bool_)
+        numbers, sound = text.cast(pa.int64()), np.ones(len(column), dtype=np.bool_)
     except pa.ArrowInvalid:
         sound = _bools(pc.match_substring_regex(column, pattern=r"^-?[0-9]{1,18}$"))
-        return pc.if_else(pa.array(sound), text, "0").cast(pa.int64()), sound
+        numbers = pc.if_else(pa.array(sound), text, "0").cast(pa.int64())
+    if most < _MOST:
+        near = pc.and_(pc.less_equal(numbers, most), pc.greater_equal(numbers, -most))
+        sound &= _bools(near)
+    return numbers, sound
 
 
 def _text(column: pa.Array) -> tuple[pa.Array, Mask]:

@@ -330,7 +330,7 @@ class Store:
             "parts": [{"path": part.path, "day": part.day, "rows": part.rows} for part in self.ledger.parts],
         }
         beside = self.directory / f".{LEDGER}.new"
-        with beside.open("w", encoding="utf-8") as file:
+        with beside.open("w", **_AS_JSON) as file:
             json.dump(data, file, ensure_ascii=False, indent=1)
             file.flush()
             os.fsync(file.fileno())
@@ -338,7 +338,7 @@ class Store:
 
     def _put_aside(self) -> None:
         if self._aside:
-            with (self.directory / _REFUSED_NEW).open("a", encoding="utf-8") as file:
+            with (self.directory / _REFUSED_NEW).open("a", **_AS_JSON) as file:
                 file.write("".join(line + "\n" for line in self._aside))
             self._aside = []
 
@@ -390,6 +390,8 @@ _LAYOUT: dict[str, Any] = {
 }
 # Of a day that was tidied: what an analysis of some of its hours reads at once.
 _GROUP_ROWS = 131_072
+# A character that is none (of a name of a file, or in JSON) is written as JSON escapes it.
+_AS_JSON: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
 # Whoever writes holds it.
 _LOCK = ".lock"
 # Refused lines of an import that does not count yet.
