@@ -201,7 +201,24 @@ def test_duplicates_count_once_within_a_log_and_across_imports(tmp_path):
     assert (done.duplicates, done.rows) == (1, 2)
     again = imported(tmp_path, [line(1), line(2)])
     assert (again.duplicates, again.rows) == (1, 3)
+    other = write(tmp_path / "other.log", [line(2), line(3)])
+    done = import_logs([other], out=tmp_path / "out", mapping=None, zone="UTC")
+    assert (done.duplicates, done.rows) == (1, 4)
+    # That a log of the same name has the same lines is not kept.
     assert read_ledger(tmp_path / "out").duplicates == 2
+
+
+def test_a_log_that_is_imported_again_leaves_what_one_import_leaves(tmp_path):
+    names = ["a.log", "b.log", "a.log-1"]
+    logs = [write(tmp_path / name, [line(at), line(at), f"nonsense {name}"]) for at, name in enumerate(names)]
+    for _ in range(3):
+        done = import_logs([*logs, logs[0]], out=tmp_path / "out", mapping=None, zone="UTC")
+        assert [source.refused for source in done.sources] == [{"broken": 1}] * 3
+        assert read_ledger(tmp_path / "out").duplicates == 3
+        assert [each["text"] for each in refused(tmp_path / "out")] == [f"nonsense {name}" for name in names]
+    write(logs[0], [line(0)])
+    import_logs([logs[0]], out=tmp_path / "out", mapping=None, zone="UTC")
+    assert [each["file"] for each in refused(tmp_path / "out")] == [str(log) for log in logs[1:]]
 
 
 def test_a_withheld_destination_is_noted_and_the_transfer_stands(tmp_path):

@@ -67,7 +67,8 @@ def import_logs(files: Sequence[Path], *, out: Path, mapping: Mapping | None, zo
     unreadable: list[str] = []
     duplicates = 0
     with Store(out) as store, ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as workers:
-        for path in files:
+        # One that is named twice is read once.
+        for path in dict.fromkeys(files):
             try:
                 identity = identity_of(path)
                 source = Source(name=str(path), identity=identity)
@@ -79,8 +80,7 @@ def import_logs(files: Sequence[Path], *, out: Path, mapping: Mapping | None, zo
                 unreadable.append(f"{path}: {error}")
                 continue
             sources.append(source)
-            kept = [each for each in store.ledger.sources if each.name != source.name]
-            store.ledger.sources = [*kept, source]
+            store.replace(source)
         duplicates = store.commit()
         rows = store.ledger.rows
     return Imported(sources=tuple(sources), duplicates=duplicates, rows=rows, unreadable=tuple(unreadable))

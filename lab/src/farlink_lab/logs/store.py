@@ -86,7 +86,13 @@ class Source:
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """What a directory holds."""
+    """What a directory holds.
+
+    Attributes:
+        parts: The files of transfers.
+        sources: The logs, each name once.
+        duplicates: Transfers that came more than once, but for those that came again with their log.
+    """
 
     parts: list[Part] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
@@ -167,6 +173,7 @@ class Store:
         self._gathered_rows = 0
         self._new: list[Part] = []
         self._aside: list[str] = []
+        self._again: list[Source] = []
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -221,15 +228,12 @@ class Store:
         source.count(refusal.kind for refusal in checked.refused)
         for refusal in checked.refused:
             self._aside.append(
-                json.dumps(
-                    {
-                        "file": source.name,
-                        "line": first_line + refusal.index,
-                        "reason": refusal.kind,
-                        "detail": refusal.detail,
-                        "text": texts[refusal.index][:_MOST_ASIDE].decode("utf-8", "replace"),
-                    },
-                    ensure_ascii=False,
+                _aside(
+                    file=source.name,
+                    line=first_line + refusal.index,
+                    reason=refusal.kind,
+                    detail=refusal.detail,
+                    text=texts[refusal.index][:_MOST_ASIDE].decode("utf-8", "replace"),
                 )
             )
         if len(self._aside) > _ASIDE_AT_ONCE:
@@ -240,6 +244,11 @@ class Store:
             self._gathered_rows += checked.table.num_rows
         if self._gathered_rows >= FLUSH_ROWS:
             self._flush()
+
+    def replace(self, source: Source) -> None:
+        """Has a log that was read whole in the place of what was read under its name before."""
+        self._again += [each for each in self.ledger.sources if each.name == source.name]
+        self.ledger.sources = [*(each for each in self.ledger.sources if each.name != source.name), source]
 
     def commit(self, *, tidy: bool = True) -> int:
         """Makes what was added count; the number of duplicates that were found.
@@ -269,7 +278,8 @@ class Store:
                 if made is not None:
                     duplicates += sum(part.rows for part in of_day) - made.rows
                     parts = [part for part in parts if part.day != day] + [made]
-        self.ledger.duplicates += duplicates
+        # A log that is imported again brings its own transfers again: that is told once, and not kept.
+        self.ledger.duplicates += max(0, duplicates - sum(source.kept for source in self._again))
         self.ledger.parts = sorted(parts, key=lambda part: (part.day, part.path))
         self._new = []
         self._replace_ledger()
@@ -343,12 +353,23 @@ class Store:
             self._aside = []
 
     def _keep_refused(self) -> None:
-        """Adds what is newly refused to what was before."""
-        new = self.directory / _REFUSED_NEW
-        if new.exists():
-            with (self.directory / REFUSED).open("ab") as file, new.open("rb") as lines:
+        """Adds what is newly refused to what was before, but for that of logs that were read again."""
+        old, new = self.directory / REFUSED, self.directory / _REFUSED_NEW
+        if self._again and old.exists():
+            # As `add` begins a line.
+            begun = tuple(_aside(file=source.name)[:-1].encode(**_AS_JSON) for source in self._again)
+            beside = self.directory / f".{REFUSED}.new"
+            with beside.open("wb") as file, old.open("rb") as lines:
+                file.writelines(line for line in lines if not line.startswith(begun))
+                if new.exists():
+                    with new.open("rb") as more:
+                        shutil.copyfileobj(more, file)
+            beside.replace(old)
+        elif new.exists():
+            with old.open("ab") as file, new.open("rb") as lines:
                 shutil.copyfileobj(lines, file)
-            new.unlink()
+        new.unlink(missing_ok=True)
+        self._again = []
 
     def _clear(self) -> None:
         """Removes files that no ledger names, and what a crash left."""
@@ -360,6 +381,11 @@ class Store:
         for directory in self.directory.glob("day=*"):
             if not any(directory.iterdir()):
                 directory.rmdir()
+
+
+def _aside(**what: str | int) -> str:
+    """A refused line as it is put aside; the file that has it comes first."""
+    return json.dumps(what, ensure_ascii=False)
 
 
 def _by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
