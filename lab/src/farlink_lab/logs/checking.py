@@ -30,7 +30,7 @@ KINDS = {
     "broken": "cannot be read",
     "wrong-type": "have text where a number belongs, or a number out of range",
     "too-long": "are longer than 1 MiB",
-    "cut-short": "stood where a compressed file ends before its end",
+    "cut-short": "stood where a compressed file ends before its end, or a file cannot be read on",
     "failed": "are of transfers that failed",
     "no-file": "move no file (listings and commands)",
     "no-transfer": "are JSON of no shape that is known: a --map says what the fields mean",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
     from pathlib import Path
 
 # What is read from the file at once, and the most that one step of expanding it may give: a few kilobytes
@@ -22,7 +23,7 @@ GZIP, BZIP2, XZ, ZSTANDARD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2
 
 
 class CutShortError(Exception):
-    """A compressed file that ends, or is damaged, before its end; what came before it stands."""
+    """A file that is damaged, ends or cannot be read on before its end; what came before it stands."""
 
 
 class _Machine(Protocol):
@@ -81,8 +82,8 @@ def pieces(path: Path) -> Iterator[bytes]:
     """The content of the file, in pieces of at most `MOST_AT_ONCE` bytes; which format it has, its head says.
 
     Raises:
-        OSError: where it cannot be read.
-        CutShortError: after the last piece that could be had of a damaged file.
+        OSError: where it cannot be read at all.
+        CutShortError: after the last piece that could be had of a damaged file, or from a damaged disk.
     """
     with path.open("rb") as file:
         head = file.read(6)
@@ -94,14 +95,23 @@ def pieces(path: Path) -> Iterator[bytes]:
             if head.startswith(magic):
                 yield from _expanded(file, machine)
                 return
-        while piece := file.read(MOST_AT_ONCE):
+        while piece := _more(file, MOST_AT_ONCE):
             yield piece
 
 
-def _expanded(file: BinaryIO, new: Callable[[], _Machine]) -> Iterator[bytes]:
+def _more(file: BufferedReader, most: int) -> bytes:
+    """The next bytes of a file whose head could be read."""
+    try:
+        # In one call of the system: of two, a failure of the second would lose what the first gave.
+        return file.read1(most)
+    except OSError as error:
+        raise CutShortError(f"cannot be read on: {error.strerror or error}") from None
+
+
+def _expanded(file: BufferedReader, new: Callable[[], _Machine]) -> Iterator[bytes]:
     machine, begun = new(), False
     raw = b""
-    while raw or (raw := file.read(READ_BYTES)):
+    while raw or (raw := _more(file, READ_BYTES)):
         begun = True
         try:
             given = machine.decompress(raw, MOST_AT_ONCE)

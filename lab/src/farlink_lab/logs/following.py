@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from farlink_lab.logs import gridftp
 from farlink_lab.logs.block import Block, Cutter
@@ -18,6 +18,7 @@ from farlink_lab.logs.zone import Zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import BufferedReader
     from pathlib import Path
     from types import FrameType
 
@@ -65,7 +66,7 @@ class Follower:
     store: Store
     mapping: Mapping | None
     zone: str
-    _file: BinaryIO | None = None
+    _file: BufferedReader | None = None
     _source: Source = field(init=False)
     _cutter: Cutter = field(init=False)
     _zone: Zone = field(init=False)
@@ -106,12 +107,25 @@ class Follower:
         return step
 
     def _take_new(self) -> None:
-        assert self._file is not None
-        while piece := self._file.read(READ_BYTES):
+        while piece := self._piece():
             for block in self._cutter.give(piece):
                 self._take(block)
+        self._take_complete()
+
+    def _take_complete(self) -> None:
         for block in self._cutter.complete_lines():
             self._take(block)
+
+    def _piece(self) -> bytes:
+        assert self._file is not None
+        try:
+            return self._file.read1(READ_BYTES)
+        except OSError as error:
+            self._take_complete()
+            raise LogError(
+                f"{self.path}: {error.strerror}: what was read before counts: follow it again when it can "
+                "be read"
+            ) from error
 
     def _take(self, block: Block) -> None:
         if self._read is None and not is_blank(block):

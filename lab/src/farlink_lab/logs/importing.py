@@ -185,7 +185,7 @@ def _import(
 
 
 def _until_cut(stream: Iterator[Block], store: Store, source: Source) -> Iterator[Block]:
-    """The blocks of a file; where it was cut short that is a refused line of its own."""
+    """The blocks of a file; where it cannot be read on, that is a refused line of its own."""
     lines = 0
     try:
         for block in stream:

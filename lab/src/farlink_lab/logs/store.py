@@ -6,10 +6,10 @@ or comes after a crash, sees the state before or after. Files that no ledger nam
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 import uuid
 from collections import Counter
@@ -173,7 +173,8 @@ class Store:
         self._gathered_rows = 0
         self._new: list[Part] = []
         self._aside: list[str] = []
-        self._again: list[Source] = []
+        self._whole: list[str] = []
+        self._reread = 0
         self._lock: IO[str] | None = None
 
     def __enter__(self) -> Self:
@@ -211,7 +212,7 @@ class Store:
                     "was imported: name a new directory for --out"
                 )
             # From here on, a directory with days and without a ledger is none that an import left.
-            self._replace_ledger()
+            self._replace_ledger(self.ledger)
         self._clear()
 
     def _unlock(self) -> None:
@@ -219,11 +220,17 @@ class Store:
             self._lock.close()
 
     def __exit__(self, *_: object) -> None:
-        self._clear()
+        # What cannot be removed now is by who enters next.
+        with contextlib.suppress(OSError):
+            self._clear()
         self._unlock()
 
     def add(self, source: Source, checked: Checked, texts: Mapping[int, bytes], *, first_line: int) -> None:
-        """Takes the transfers of a block, and keeps its refused lines, whose `texts` these are, aside."""
+        """Takes the transfers of a block, and keeps its refused lines, whose `texts` these are, aside.
+
+        Raises:
+            LogError: where the directory cannot be written to.
+        """
         source.kept += checked.table.num_rows
         source.count(refusal.kind for refusal in checked.refused)
         for refusal in checked.refused:
@@ -236,18 +243,20 @@ class Store:
                     text=texts[refusal.index][:_MOST_ASIDE].decode("utf-8", "replace"),
                 )
             )
-        if len(self._aside) > _ASIDE_AT_ONCE:
-            self._put_aside()
         if checked.table.num_rows:
             for day, rows in _by_day(checked.table):
                 self._gathered.setdefault(day, []).append(rows)
             self._gathered_rows += checked.table.num_rows
-        if self._gathered_rows >= FLUSH_ROWS:
-            self._flush()
+        with self._writing():
+            if len(self._aside) > _ASIDE_AT_ONCE:
+                self._put_aside()
+            if self._gathered_rows >= FLUSH_ROWS:
+                self._flush()
 
     def replace(self, source: Source) -> None:
         """Has a log that was read whole in the place of what was read under its name before."""
-        self._again += [each for each in self.ledger.sources if each.name == source.name]
+        self._whole.append(source.name)
+        self._reread += sum(each.kept for each in self.ledger.sources if each.name == source.name)
         self.ledger.sources = [*(each for each in self.ledger.sources if each.name != source.name), source]
 
     def commit(self, *, tidy: bool = True) -> int:
@@ -256,7 +265,14 @@ class Store:
         Args:
             tidy: Whether days that were added to are searched for duplicates and made one file; without it,
                 only days of many files are.
+
+        Raises:
+            LogError: where the directory cannot be written to; then nothing of it counts.
         """
+        with self._writing():
+            return self._commit(tidy=tidy)
+
+    def _commit(self, *, tidy: bool) -> int:
         self._flush()
         self._put_aside()
         parts = [*self.ledger.parts, *self._new]
@@ -279,25 +295,41 @@ class Store:
                     duplicates += sum(part.rows for part in of_day) - made.rows
                     parts = [part for part in parts if part.day != day] + [made]
         # A log that is imported again brings its own transfers again: that is told once, and not kept.
-        self.ledger.duplicates += max(0, duplicates - sum(source.kept for source in self._again))
-        self.ledger.parts = sorted(parts, key=lambda part: (part.day, part.path))
-        self._new = []
-        self._replace_ledger()
+        # First what is refused: should the ledger not be written, the next import puts the same there.
         self._keep_refused()
-        self._clear()
+        self._replace_ledger(
+            Ledger(
+                parts=sorted(parts, key=lambda part: (part.day, part.path)),
+                sources=self.ledger.sources,
+                duplicates=self.ledger.duplicates + max(0, duplicates - self._reread),
+            )
+        )
+        self._new, self._reread = [], 0
+        with contextlib.suppress(OSError):
+            self._clear()
         return duplicates
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Says in one line what hinders it; what could not be written is kept, and may be tried again."""
+        try:
+            yield
+        except (OSError, duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise LogError(
+                f"{self.directory}: {reason}: make room there, or let it be written to, and import again: "
+                "what was imported before counts as it did"
+            ) from error
+
     def _flush(self) -> None:
-        for day, tables in self._gathered.items():
-            self._new.append(self._write(day, pa.concat_tables(tables)))
-        self._gathered, self._gathered_rows = {}, 0
+        for day in list(self._gathered):
+            self._new.append(self._write(day, pa.concat_tables(self._gathered[day])))
+            del self._gathered[day]
+        self._gathered_rows = 0
 
     def _write(self, day: str, table: pa.Table) -> Part:
         path = self._new_path(day)
-        try:
-            pq.write_table(table, self.directory / path, **_LAYOUT)
-        except OSError as error:
-            raise LogError(f"{self.directory / path}: {error.strerror or error}: make room there") from error
+        pq.write_table(table, self.directory / path, **_LAYOUT)
         return Part(path=path, day=day, rows=table.num_rows)
 
     def _new_path(self, day: str) -> str:
@@ -330,14 +362,14 @@ class Store:
                 rows += batch.num_rows
         return Part(path=path, day=parts[0].day, rows=rows)
 
-    def _replace_ledger(self) -> None:
+    def _replace_ledger(self, ledger: Ledger) -> None:
         data: dict[str, Any] = {
             "schema": _SCHEMA,
-            "duplicates": self.ledger.duplicates,
+            "duplicates": ledger.duplicates,
             "sources": [
-                {name: getattr(source, name) for name in Source.__slots__} for source in self.ledger.sources
+                {name: getattr(source, name) for name in Source.__slots__} for source in ledger.sources
             ],
-            "parts": [{"path": part.path, "day": part.day, "rows": part.rows} for part in self.ledger.parts],
+            "parts": [{"path": part.path, "day": part.day, "rows": part.rows} for part in ledger.parts],
         }
         beside = self.directory / f".{LEDGER}.new"
         with beside.open("w", **_AS_JSON) as file:
@@ -345,31 +377,32 @@ class Store:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self.directory / LEDGER)
+        # Not before: files that this one does not name are removed.
+        self.ledger = ledger
 
     def _put_aside(self) -> None:
         if self._aside:
-            with (self.directory / _REFUSED_NEW).open("a", **_AS_JSON) as file:
-                file.write("".join(line + "\n" for line in self._aside))
+            _append(self.directory / _REFUSED_NEW, ((line + "\n").encode(**_AS_JSON) for line in self._aside))
             self._aside = []
 
     def _keep_refused(self) -> None:
-        """Adds what is newly refused to what was before, but for that of logs that were read again."""
+        """Adds what is newly refused to what was before, but for that of logs that were read whole."""
         old, new = self.directory / REFUSED, self.directory / _REFUSED_NEW
-        if self._again and old.exists():
+        if self._whole and old.exists():
             # As `add` begins a line.
-            begun = tuple(_aside(file=source.name)[:-1].encode(**_AS_JSON) for source in self._again)
+            begun = tuple(_aside(file=name)[:-1].encode(**_AS_JSON) for name in self._whole)
             beside = self.directory / f".{REFUSED}.new"
             with beside.open("wb") as file, old.open("rb") as lines:
                 file.writelines(line for line in lines if not line.startswith(begun))
                 if new.exists():
                     with new.open("rb") as more:
-                        shutil.copyfileobj(more, file)
+                        file.writelines(more)
             beside.replace(old)
         elif new.exists():
-            with old.open("ab") as file, new.open("rb") as lines:
-                shutil.copyfileobj(lines, file)
+            with new.open("rb") as more:
+                _append(old, more)
         new.unlink(missing_ok=True)
-        self._again = []
+        self._whole = []
 
     def _clear(self) -> None:
         """Removes files that no ledger names, and what a crash left."""
@@ -386,6 +419,18 @@ class Store:
 def _aside(**what: str | int) -> str:
     """A refused line as it is put aside; the file that has it comes first."""
     return json.dumps(what, ensure_ascii=False)
+
+
+def _append(path: Path, lines: Iterable[bytes]) -> None:
+    """Adds to a file, whole lines or none."""
+    before = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab") as file:
+            file.writelines(lines)
+    except OSError:
+        if path.exists():
+            os.truncate(path, before)
+        raise
 
 
 def _by_day(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
