@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from farlink_lab.plot.palette import looks
-from farlink_lab.plot.paper import PANEL, PAPER_STYLE
+from farlink_lab.plot.paper import PANEL, PAPER_STYLE, write_figure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,9 +71,7 @@ def write_chart(chart: Chart, path: Path) -> None:
     with mpl.rc_context(PAPER_STYLE):
         figure = Figure(figsize=PANEL, layout="constrained")
         _draw(figure.add_subplot(), chart)
-        # No time stamp: the same numbers give the same file.
-        date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:].lower(), {})
-        figure.savefig(path, metadata=date)
+        write_figure(figure, path)
 
 
 def _draw(panel: Axes, chart: Chart) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -53,8 +55,30 @@ def write_paper_figures(findings: Findings, looks: Mapping[str, Look], *, svg: P
             _draw(panel, findings, mode, looks)
         if not modes:
             panels[0].text(0.5, 0.5, "no run can be counted", ha="center", transform=panels[0].transAxes)
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-        figure.savefig(pdf, format="pdf", metadata={"CreationDate": None})
+        for path in (svg, pdf):
+            write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Replaces the file whole, in the format that its name ends in.
+
+    Raises:
+        OSError: where it cannot be written.
+        ValueError: where no such format is known.
+    """
+    kind = path.suffix[1:].lower()
+    # No time stamp: the same numbers give the same file.
+    date = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        figure.savefig(beside, format=kind, metadata=date)
+        beside.replace(path)
+    except OSError as error:
+        # Under the name that it was to have.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def _draw(panel: Axes, findings: Findings, mode: str, looks: Mapping[str, Look]) -> None:
