@@ -8,10 +8,11 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import ibis
 import pyarrow as pa
 
-from farlink_lab.logs.store import Part, counted_parts
+from farlink_lab.logs.store import Part, reading
 from farlink_lab.logs.transfer import NAMES, LogError
 
 if TYPE_CHECKING:
@@ -105,14 +106,47 @@ def open_logs(
         threads: Of DuckDB; `None` for a processor each.
 
     Raises:
-        LogError: where there are none, or the engine cannot be had.
+        LogError: where there are none, the engine cannot be had, or has too little memory or disk.
     """
     where = directory.resolve()
-    parts = counted_parts(where)
-    if engine != DUCKDB:
-        with _spark(where, parts, engine) as logs:
+    with reading(where) as parts, _told(where, memory_bytes):
+        opened = (
+            _duckdb(where, parts, memory_bytes=memory_bytes, threads=threads)
+            if engine == DUCKDB
+            else _spark(where, parts, engine)
+        )
+        with opened as logs:
             yield logs
-        return
+
+
+@contextlib.contextmanager
+def _told(directory: Path, memory_bytes: int) -> Iterator[None]:
+    """Says in one line what DuckDB lacks, and which file is gone."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise LogError(
+            f"--memory: {memory_bytes:,} bytes are too few for DuckDB ({_first_line(error)}): "
+            "allow more, as in 2GB"
+        ) from error
+    except (duckdb.IOException, FileNotFoundError) as error:
+        # Of other files that are gone a caller knows more.
+        if isinstance(error, FileNotFoundError) and str(directory) not in str(error):
+            raise
+        raise LogError(
+            f"{directory}: {_first_line(error)}: make room in {tempfile.gettempdir()} where that is full; "
+            "where a file is gone, try again, and import the logs again where it stays so"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+@contextlib.contextmanager
+def _duckdb(
+    where: Path, parts: tuple[Part, ...], *, memory_bytes: int, threads: int | None
+) -> Iterator[Logs]:
     paths = [str(where / part.path) for part in parts]
     settings: dict[str, Any] = {} if threads is None else {"threads": threads}
     with tempfile.TemporaryDirectory(prefix="farlink-logs-") as spill:
@@ -124,13 +158,13 @@ def open_logs(
             preserve_insertion_order=False,
             **settings,
         )
-        backend.raw_sql("SET enable_progress_bar = false")
-        table = backend.read_parquet(paths, table_name="transfers", hive_partitioning=False)
         try:
+            backend.raw_sql("SET enable_progress_bar = false")
+            table = backend.read_parquet(paths, table_name="transfers", hive_partitioning=False)
             yield Logs(
                 backend=backend,
                 transfers=table.select(*NAMES),
-                name=engine,
+                name=DUCKDB,
                 directory=where,
                 parts=parts,
                 in_memory=in_memory,

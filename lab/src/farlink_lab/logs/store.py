@@ -1,7 +1,8 @@
 """A directory of imported transfers: Parquet by day of start, and the ledger that says which files count.
 
 What is written counts from the moment at which the ledger is replaced, all at once: whoever reads meanwhile,
-or comes after a crash, sees the state before or after. Files that no ledger names are what a crash left.
+or comes after a crash, sees the state before or after. Files that no ledger names are what a crash left, or
+what someone still reads: they are removed when nobody does.
 """
 
 from __future__ import annotations
@@ -151,6 +152,20 @@ def counted_parts(directory: Path) -> tuple[Part, ...]:
     return tuple(ledger.parts)
 
 
+@contextlib.contextmanager
+def reading(directory: Path) -> Iterator[tuple[Part, ...]]:
+    """The files of transfers that count; while it lasts, no import removes one of them.
+
+    Raises:
+        LogError: as `counted_parts`.
+    """
+    with contextlib.ExitStack() as held:
+        # Where it is not there, or the file system knows no locks, it is read without: nothing is written.
+        with contextlib.suppress(OSError):
+            fcntl.flock(held.enter_context((directory / _READERS).open("rb")), fcntl.LOCK_SH)
+        yield counted_parts(directory)
+
+
 def part_paths(directory: Path) -> list[Path]:
     """Where the files of transfers that count are.
 
@@ -176,6 +191,7 @@ class Store:
         self._whole: list[str] = []
         self._reread = 0
         self._lock: IO[str] | None = None
+        self._readers: IO[str] | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -211,13 +227,15 @@ class Store:
                     f"{self.directory}: holds something else ({found[0]}), and no {LEDGER} that says what "
                     "was imported: name a new directory for --out"
                 )
-            # From here on, a directory with days and without a ledger is none that an import left.
+            # From here on a directory with days and without a ledger is none that an import left.
             self._replace_ledger(self.ledger)
+        self._readers = (self.directory / _READERS).open("a")
         self._clear()
 
     def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        for file in (self._readers, self._lock):
+            if file is not None:
+                file.close()
 
     def __exit__(self, *_: object) -> None:
         # What cannot be removed now is by who enters next.
@@ -405,15 +423,23 @@ class Store:
         self._whole = []
 
     def _clear(self) -> None:
-        """Removes files that no ledger names, and what a crash left."""
+        """Removes what a crash left, and files that no ledger names: where someone reads, the next time."""
+        assert self._readers is not None
         (self.directory / _REFUSED_NEW).unlink(missing_ok=True)
-        counted = {part.path for part in self.ledger.parts}
-        for path in self.directory.glob("day=*/*.parquet"):
-            if str(path.relative_to(self.directory)) not in counted:
-                path.unlink(missing_ok=True)
-        for directory in self.directory.glob("day=*"):
-            if not any(directory.iterdir()):
-                directory.rmdir()
+        try:
+            fcntl.flock(self._readers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            counted = {part.path for part in self.ledger.parts}
+            for path in self.directory.glob("day=*/*.parquet"):
+                if str(path.relative_to(self.directory)) not in counted:
+                    path.unlink(missing_ok=True)
+            for directory in self.directory.glob("day=*"):
+                if not any(directory.iterdir()):
+                    directory.rmdir()
+        finally:
+            fcntl.flock(self._readers, fcntl.LOCK_UN)
 
 
 def _aside(**what: str | int) -> str:
@@ -463,8 +489,8 @@ _LAYOUT: dict[str, Any] = {
 _GROUP_ROWS = 131_072
 # A character that is none (of a name of a file, or in JSON) is written as JSON escapes it.
 _AS_JSON: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
-# Whoever writes holds it.
-_LOCK = ".lock"
+# Whoever writes holds the first; whoever reads the second, as others may at once.
+_LOCK, _READERS = ".lock", ".readers"
 # Refused lines of an import that does not count yet.
 _REFUSED_NEW = ".refused.new"
 # While a day is tidied: a day of more goes to the disk.
