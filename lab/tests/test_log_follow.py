@@ -138,6 +138,18 @@ def test_a_rotated_log_that_is_gone_is_warned_of(tmp_path):
     assert once(path, out) == 0
 
 
+def test_another_log_with_the_number_of_one_that_is_gone_is_read_from_its_beginning(tmp_path):
+    path, out = write(tmp_path / "log", [line(0)]), tmp_path / "out"
+    assert once(path, out) == 1
+    # As long, and with the inode: a new file may get that of one that was compressed and removed.
+    write(path, [line(1)])
+    first, *more = follow(path, out=out, mapping=None, zone="UTC", once=True)
+    assert (first.added, len(first.warnings), more) == (1, 1, [])
+    append(path, line(2) + "\n")
+    (step,) = follow(path, out=out, mapping=None, zone="UTC", once=True)
+    assert (step.added, step.warnings) == (1, ())
+
+
 def test_of_a_log_that_was_rotated_twice_the_one_between_is_warned_of(tmp_path):
     path, out = write(tmp_path / "log", [line(0)]), tmp_path / "out"
     assert once(path, out) == 1

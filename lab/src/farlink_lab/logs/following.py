@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import threading
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 # How often a log is looked at, seconds: a person who watches waits no longer than that.
 LOOK_S = 1.0
+# Of the beginning of a log, that are remembered: some lines.
+_HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,8 @@ class Follower:
             self._read, _ = reader_of(block, mapping=self.mapping, where=self._source.name)
         parsed = gridftp.parse(block) if self._read is None else self._read(block)
         take(self.store, self._source, block, parsed, self._zone)
+        assert self._file is not None
+        self._source.head = _head_of(self._file, self._source.offset)
 
     def _was_replaced(self) -> bool:
         """Whether the server writes another file now, or this one from its beginning."""
@@ -203,7 +208,7 @@ class Follower:
             beside = sorted(self.path.parent.iterdir())
         except OSError:
             beside = []
-        found = next((path for path in beside if _is_rest_of(path, known) and _goes_on(path, known)), None)
+        found = next((path for path in beside if _is_rest_of(path, known)), None)
         if found is None:
             self._warnings.append(
                 f"{self.path}: was rotated after {known.offset:,} bytes of it were read, and which file "
@@ -223,19 +228,18 @@ class Follower:
 def _is_rest_of(path: Path, known: Source) -> bool:
     """Whether it is the file that was read, and not cut since."""
     try:
-        return identity_of(path) == known.identity and path.stat().st_size >= known.offset
+        if identity_of(path) != known.identity or path.stat().st_size < known.offset or is_compressed(path):
+            return False
+        # The inode of a file that was removed is soon given to another.
+        with path.open("rb") as file:
+            return known.head in ("", _head_of(file, known.offset))
     except (OSError, UnknownLogError):
         return False
 
 
-def _goes_on(path: Path, known: Source) -> bool:
-    """Whether a line begins where reading ended: the number of a file that is gone is given to another."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(known.offset - 1, 0))
-            return not is_compressed(path) and (not known.offset or file.read(1) == b"\n")
-    except OSError:
-        return False
+def _head_of(file: BufferedReader, offset: int) -> str:
+    """What tells a log from another: its first lines have times."""
+    return hashlib.blake2b(os.pread(file.fileno(), min(offset, _HEAD_BYTES), 0), digest_size=16).hexdigest()
 
 
 def _is_later(path: Path, found: Path, name: str) -> bool:

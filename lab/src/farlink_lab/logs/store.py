@@ -58,6 +58,7 @@ class Source:
         name: Its path, as it was given.
         identity: Device and inode; a log that was rotated is another.
         offset: Bytes of it that were read, up to a whole line.
+        head: A digest of its first bytes, of one that is followed.
         lines: That were read.
         earlier: Of those, lines of files that had the name before this one.
         kept: Lines that became transfers.
@@ -68,6 +69,7 @@ class Source:
     name: str
     identity: tuple[int, int]
     offset: int = 0
+    head: str = ""
     lines: int = 0
     earlier: int = 0
     kept: int = 0
