@@ -1,12 +1,15 @@
 """Whatever a line has in it, it is a transfer or it is set aside: it never ends an import."""
 
+import io
 import json
+import sys
 
 import pytest
 
 from farlink_lab.logs.importing import import_logs
 from farlink_lab.logs.mapping import read_mapping
 from farlink_lab.logs.store import REFUSED, read_ledger
+from farlink_lab.terminal import say
 from log_lines import imported, line, rows, write
 
 
@@ -106,3 +109,10 @@ def test_a_log_whose_name_is_no_text_is_imported(tmp_path):
     import_logs([log], out=tmp_path / "out", mapping=None, zone="UTC")
     assert [source.name for source in read_ledger(tmp_path / "out").sources] == [str(log)]
     assert refused(tmp_path / "out")[0]["file"] == str(log)
+
+
+def test_a_name_that_is_no_text_is_told(monkeypatch):
+    told = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, encoding="utf-8"))
+    say("caf\udce9: 2 lines")
+    assert told.getvalue() == b"caf\\udce9: 2 lines\n"

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 def say(text: str) -> None:
     """An answer, on standard output; whoever reads it through a pipe has it at once."""
-    sys.stdout.write(text + "\n")
+    # The name of a file may be no text.
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     sys.stdout.flush()
 
 
