@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -196,10 +197,12 @@ def test_options_are_refused_before_the_logs_are_opened(tmp_path, words):
 
 
 def test_an_answer_is_not_lost_where_its_figure_cannot_be_written(made, tmp_path):
-    (tmp_path / "figure.svg").symlink_to("/dev/full")
     for verb in ("sessions", "circuits", "plan", "variance"):
+        # Where it is drawn before it has its name.
+        (tmp_path / f".figure.svg.{os.getpid()}").symlink_to("/dev/full")
         done = run(verb, made, "--json", "--figure", tmp_path / "figure.svg")
         assert done.returncode == 2
         assert json.loads(done.stdout)
         (complaint,) = done.stderr.splitlines()
         assert "figure.svg: No space left on device" in complaint
+        assert list(tmp_path.iterdir()) == []
