@@ -57,8 +57,8 @@ pub(crate) struct Engine {
     worked: bool,
     /// When something came from another host.
     heard: Nanos,
-    /// Since when the application looks for messages of anybody though nobody is left.
-    alone_since: Option<Nanos>,
+    /// Behind whom the application looks, though they have ended, and does nothing else, and since when.
+    looks_behind: Option<(Option<PeerId>, Nanos)>,
     pub(crate) counts: Counts,
 }
 
@@ -83,7 +83,7 @@ impl Engine {
             busy: false,
             worked: false,
             heard: now,
-            alone_since: None,
+            looks_behind: None,
             counts: Counts::default(),
         }
     }
@@ -109,6 +109,7 @@ impl Engine {
 
     /// Sends a message.
     pub(crate) fn send(&mut self, now: Nanos, outgoing: Outgoing) -> Result<(), Code> {
+        self.looks_behind = None;
         let Outgoing { to, kind, data, parts, context, notice, copied } = outgoing;
         let to = self.peers.peer(to, &mut self.endpoint)?;
         let len = parts.len();
@@ -138,6 +139,7 @@ impl Engine {
     /// Wants a message. One that cannot come any more is refused, and not told of later: Open MPI wants the answer to a send before it sends,
     /// and where that is refused it forgets the context by which it would be told.
     pub(crate) fn receive(&mut self, now: Nanos, incoming: Incoming, least: usize) -> Result<(), Code> {
+        self.looks_behind = None;
         let multi = incoming.several.then_some(least);
         if multi.is_none()
             && let Some(from) = incoming.from
@@ -199,12 +201,13 @@ impl Engine {
             let tag = if let Wanted::Tagged { tag, .. } = look.wanted { tag } else { 0 };
             let why = match from {
                 Some(from) => self.endpoint.failure(from),
-                None => self.nobody_left(now),
+                None => self.nobody_left(),
             };
-            let why = why.map_or(Code::NO_MESSAGE, Code::from);
+            let why = self.look_behind(now, from, why).map_or(Code::NO_MESSAGE, Code::from);
             self.queues.answered(Completion { tag, ..answer }.failed(why));
             return Ok(());
         };
+        self.looks_behind = None;
         match look.then {
             Then::Leave => {}
             Then::Claim => drop(self.claims.insert(look.context, found.claim)),
@@ -222,20 +225,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Why nobody will ever send something, where all failed that the application knows. A program that ends looks once more behind others
-    /// that have ended already, and takes any error for its own: they have failed for who goes on looking.
-    fn nobody_left(&mut self, now: Nanos) -> Option<Failure> {
-        let mut why = self.endpoint.nobody_left();
+    /// Why nobody will ever send something, where all failed that the application knows.
+    fn nobody_left(&mut self) -> Option<Failure> {
+        let why = self.endpoint.nobody_left()?;
         // One that it has not spoken to is none that failed.
-        if why.is_some() && !self.peers.know_all(&mut self.endpoint) {
-            why = None;
+        self.peers.know_all(&mut self.endpoint).then_some(why)
+    }
+
+    /// What who looks for a message `from` somebody, or anybody, is told of `why` none will come. A program looks again and again, also
+    /// behind others that have ended in order, and one that ends itself does so once more; it takes any error for its own: they have
+    /// failed for who goes on looking there and does nothing else.
+    fn look_behind(&mut self, now: Nanos, from: Option<PeerId>, why: Option<Failure>) -> Option<Failure> {
+        if why != Some(Failure::Ended) {
+            self.looks_behind = None;
+            return why;
         }
-        let Some(why) = why else {
-            self.alone_since = None;
-            return None;
+        let since = match self.looks_behind {
+            Some((behind, since)) if behind == from => since,
+            _ => now,
         };
-        let since = *self.alone_since.get_or_insert(now);
-        (why != Failure::Ended || now.since(since) >= ALONE).then_some(why)
+        self.looks_behind = Some((from, since));
+        why.filter(|_| now.since(since) >= ALONE)
     }
 
     /// Takes a receive back.
@@ -500,7 +510,7 @@ const MOMENT: Nanos = Nanos(20_000);
 /// How long they wait where it does not look, unless the progress thread naps: in all less than the other end waits before it asks.
 const LONGEST: Nanos = Nanos(500_000);
 
-/// For how long a program looks behind others that ended before it is told that nobody is left: MPICH looks once for each communicator while
+/// For how long a program looks behind others that ended before it is told that nothing will come: MPICH looks once for each communicator while
 /// it ends, and where that brings an error it aborts.
 const ALONE: Nanos = Nanos(2_000_000_000);
 

@@ -184,6 +184,39 @@ fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
 }
 
 #[test]
+fn who_looks_for_messages_of_one_that_ended_is_told_so_where_it_does_nothing_else() {
+    let (mut engine, there) = engine();
+    let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
+    engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
+    engine.bind_addresses(Arc::clone(&addresses)).unwrap();
+    // Endpoint 1 is this one.
+    let places = [2, 3].map(|number| {
+        let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
+        addresses.insert(address).unwrap()
+    });
+    let answer = |engine: &mut Engine, now, from: usize| {
+        let context = Context(std::ptr::without_provenance_mut(1));
+        let look = Look { from: Some(places[from]), wanted: Wanted::Untagged, context, then: Then::Leave };
+        engine.peek(now, &look).unwrap();
+        queue.read_failed().unwrap().fault.unwrap().code
+    };
+    let peers = [1, 2].map(|number| engine.endpoint.peer(identity(number, there.address())));
+    let (mut now, mut room) = (monotonic(), [0; 8]);
+    engine.endpoint.on_gone(now, peers[0]);
+    // A master that looks at each of its workers in turn goes on, however long one has been done.
+    for _ in 0..3 {
+        assert_eq!(answer(&mut engine, now, 0), Code::NO_MESSAGE);
+        assert_eq!(answer(&mut engine, now, 1), Code::NO_MESSAGE);
+        now = now.after(ALONE);
+    }
+    // So does one that wants something of another in between.
+    assert_eq!(answer(&mut engine, now, 0), Code::NO_MESSAGE);
+    assert_eq!(receive(&mut engine, Some(places[1]), &mut room, false), Ok(()));
+    assert_eq!(answer(&mut engine, now.after(ALONE), 0), Code::NO_MESSAGE);
+    assert_eq!(answer(&mut engine, now.after(ALONE).after(ALONE), 0), Code::from(Failure::Ended));
+}
+
+#[test]
 fn a_receive_of_who_failed_is_refused_once_all_that_came_was_taken() {
     let (bytes, mut room) = ([7; 8], [[0; 8]; 5]);
     let (mut engine, there) = engine();
