@@ -112,6 +112,16 @@ def group(start, end, sizes):
     )  # fmt: skip
 
 
+def test_where_no_transfer_tells_all_factors_none_is_ranked():
+    rng = np.random.default_rng(3)
+    factors = {name: rng.normal(size=60) for name in ("streams", "CPU", "disk")}
+    for place, values in enumerate(factors.values()):
+        # Two thirds know each, nobody all three.
+        values[place::3] = np.nan
+    ranking = rank(rng.lognormal(20, 0.3, 60), factors, sessions=np.arange(60), seed=1)
+    assert (ranking.factors, ranking.transfers, ranking.sessions) == ((), 0, 0)
+
+
 def test_equal_shares_are_those_of_the_formula():
     # 0-10 alone, 10-20 with another, 20-30 with two.
     ours = group([0], [30], [10])

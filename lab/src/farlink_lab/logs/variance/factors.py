@@ -91,6 +91,8 @@ def rank(
     for values in known.values():
         whole &= np.isfinite(values)
     chosen = np.flatnonzero(whole)
+    if not len(chosen):
+        return Ranking(factors=(), explained=0.0, constant=(), transfers=0, sessions=0)
     if len(chosen) > MOST:
         chosen = np.sort(rng.choice(chosen, MOST, replace=False))
     y = np.log(throughput_bps[chosen])
