@@ -442,6 +442,12 @@ impl Sender {
         self.first
     }
 
+    /// Bytes of a product's stream, where it can still be had.
+    #[must_use]
+    pub fn stream(&self, product: u32) -> Option<u64> {
+        held::shape(&self.archive, &self.held, product).map(Shape::stream)
+    }
+
     /// Least time between two frames of NACKs, or of acknowledgements, of one receiver: so that all of them together send no more than
     /// the sender reads easily.
     #[must_use]

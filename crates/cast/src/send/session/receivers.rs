@@ -34,13 +34,14 @@ impl Session<'_> {
         match heard {
             Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
             Heard::Nack(wants) => {
-                self.tempo.on_nack(receiver, &wants);
+                self.tempo.on_nack(receiver, &wants, |product| self.machine.stream(product));
                 self.machine.on_nack(now, receiver, wants);
             }
             Heard::Have(runs) => self.machine.on_have(now, receiver, &runs),
             Heard::Report(report) => {
-                let rtt = if report.rtt == Nanos::ZERO { LIKELY_RTT } else { report.rtt };
-                let reckoned = Report { rtt, ..report };
+                let rtt = if report.rtt == Nanos::ZERO { LIKELY_RTT } else { report.rtt.min(MOST_RTT) };
+                // What one says does not become everybody's wait, nor its loss more than all.
+                let reckoned = Report { rtt, lost: report.lost.min(report.packets), ..report };
                 self.machine.on_report(now, receiver, reckoned);
                 self.tempo.on_report(now, receiver, &reckoned);
                 if let Some(peer) = self.progress.peers.get_mut(&receiver) {
@@ -119,10 +120,11 @@ impl Session<'_> {
         self.progress.peers.remove(&receiver);
     }
 
-    /// Tells those who have joined before that there are so many now that each must say less.
+    /// Tells those who are there that there are so many now that each must say less, or so few that each may say more.
     fn keep_pace(&mut self) {
-        let pace = self.machine.pace();
-        if pace.0 < self.pace.0.saturating_add(self.pace.0 / 2) {
+        let (pace, told) = (self.machine.pace(), self.pace);
+        let is_near = |one: Nanos, other: Nanos| one.0 < other.0.saturating_add(other.0 / 2);
+        if is_near(pace, told) && is_near(told, pace) {
             return;
         }
         let is_first = std::mem::replace(&mut self.pace, pace) == Nanos::ZERO;
@@ -136,6 +138,7 @@ impl Session<'_> {
         self.machine.on_leave(now, receiver);
         self.tempo.on_leave(receiver);
         self.heard_at.remove(&receiver);
+        self.keep_pace();
     }
 
     /// A receiver is there no longer.
@@ -217,6 +220,9 @@ fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bo
 /// A receiver whose host has failed is silent for so long before it is started again: others say how they fare ten times a second, or
 /// more seldom in groups of tens of thousands.
 const SILENT: Nanos = Nanos(2_000_000_000);
+
+/// More than a round trip takes, with what waits before it: the rest is a clock's.
+const MOST_RTT: Nanos = Nanos(10_000_000_000);
 
 /// Receivers that are known though they have left: they are in the record, and some of them come back.
 const MOST_GONE: usize = 4096;

@@ -68,13 +68,11 @@ impl Tempo {
         }
     }
 
-    /// A receiver lacks something.
-    pub(super) fn on_nack(&mut self, receiver: u32, wants: &[Want]) {
+    /// A receiver lacks something of products with so long a `stream`.
+    pub(super) fn on_nack(&mut self, receiver: u32, wants: &[Want], stream: impl Fn(u32) -> Option<u64>) {
         if let Self::Found { finder, .. } = self {
             let first = wants.iter().filter(|want| !want.again && !want.catch_up);
-            // Of a product of which it knows nothing it wants all that there may be.
-            let bytes =
-                first.flat_map(|want| &want.ranges).map(|(_, length)| (*length).min(MOST_UNKNOWN)).sum();
+            let bytes = first.map(|want| wanted(want, stream(want.product).unwrap_or(0))).sum();
             finder.on_nack(receiver, bytes);
         }
     }
@@ -87,6 +85,13 @@ impl Tempo {
     }
 }
 
+/// Bytes that a receiver wants of a stream: of a product of which it knows nothing, all that there may be.
+fn wanted(want: &Want, stream: u64) -> u64 {
+    let within =
+        |(offset, length): &(u64, u64)| offset.saturating_add(*length).min(stream).saturating_sub(*offset);
+    want.ranges.iter().map(within).sum()
+}
+
 /// The lowest rate that is sent at, bits per second.
 const LEAST: u64 = 1_000_000;
 
@@ -96,5 +101,15 @@ const START: u64 = 100_000_000;
 /// How long reports lag behind what is sent, but for the round trip: their interval, and a queue of as long.
 const LAG: Nanos = Nanos(200_000_000);
 
-/// What a range counts for at most: a product of a feed.
-const MOST_UNKNOWN: u64 = 64 * 1024 * 1024;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_stream_nobody_wants_more_than_there_is() {
+        let want = |ranges: &[_]| Want { product: 0, again: false, catch_up: false, ranges: ranges.to_vec() };
+        assert_eq!(wanted(&want(&[(0, u64::MAX)]), 700), 700);
+        assert_eq!(wanted(&want(&[(0, 100), (300, 100), (650, 100), (900, 10)]), 700), 250);
+        assert_eq!(wanted(&want(&[(0, 100)]), 0), 0);
+    }
+}

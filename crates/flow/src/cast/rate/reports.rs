@@ -27,12 +27,14 @@ pub(super) struct Reports {
     window: Nanos,
     /// Bytes that it asked for in this trial for the first time.
     asked: u64,
+    /// It joined in this trial: what it lacks was sent before.
+    is_new: bool,
 }
 
 impl Reports {
     /// Of a receiver that counts packets from number `first` on, and joined after others `heard` something last.
     pub(super) fn new(first: u64, heard: Nanos) -> Self {
-        Self { first, heard, ..Self::default() }
+        Self { first, heard, is_new: true, ..Self::default() }
     }
 
     /// The number of the first packet that it does not know of, where it could have received `packets`.
@@ -77,12 +79,14 @@ impl Reports {
 
     /// It asked for so many bytes for the first time.
     pub(super) const fn ask(&mut self, bytes: u64) {
-        self.asked = self.asked.saturating_add(bytes);
+        if !self.is_new {
+            self.asked = self.asked.saturating_add(bytes);
+        }
     }
 
     /// Another trial begins.
     pub(super) const fn begin(&mut self) {
-        (self.base, self.asked) = (None, 0);
+        (self.base, self.asked, self.is_new) = (None, 0, false);
         (self.before, self.reports) = (self.ages[0], 0);
         self.away = self.rtt;
     }

@@ -227,6 +227,24 @@ fn that_a_rate_is_too_high_is_heard_at_once() {
 }
 
 #[test]
+fn what_one_that_joins_lacks_was_sent_before_and_says_nothing_of_a_step() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6], &[0.0]);
+    while finder.trial.raised.is_none() {
+        path.run(&mut finder, 0.05);
+    }
+    finder.on_join(7, path.packets as u64);
+    finder.on_nack(7, 50_000_000);
+    assert_eq!(finder.poll(path.now), None);
+    // Who was there before is believed, and so is the new one of the next.
+    finder.on_nack(0, 50_000_000);
+    assert!(finder.poll(path.now).is_some());
+    finder.trial.raised = Some(1_000_000);
+    finder.on_nack(7, 50_000_000);
+    assert_eq!(finder.poll(path.now), Some(rate(1_000_000)));
+}
+
+#[test]
 fn a_trial_in_which_this_host_did_not_keep_up_leaves_a_step_that_can_be_taken_back() {
     let mut finder = finder();
     let mut path = Path::new(&[90e6], &[0.0]);
