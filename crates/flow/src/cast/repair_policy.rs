@@ -56,8 +56,15 @@ impl RepairPolicy for Adaptive {
         if view.busy && view.unicast_wait < PATIENCE {
             return most.max(2);
         }
-        let cheaper = |lacking: &u32| transmissions(*lacking, view.loss) < f64::from(*lacking);
-        (2..=MOST_COUNTED).find(cheaper).unwrap_or(u32::MAX).min(most.max(2))
+        // ⌈x⌉ of exponential numbers of this rate are geometric ones: the mean of their maximum is H_n by it, and less than one more.
+        let (rate, mut harmonic) = (view.loss.ln().abs(), 1.0);
+        let is_cheaper = |lacking: &u32| {
+            let count = f64::from(*lacking);
+            harmonic += 1.0 / count;
+            let least = harmonic / rate;
+            least < count && (least + 1.0 < count || transmissions(*lacking, view.loss) < count)
+        };
+        (2..=MOST_COUNTED).find(is_cheaper).unwrap_or(u32::MAX).min(most.max(2))
     }
 }
 
@@ -130,6 +137,14 @@ mod tests {
         let least = Adaptive.least_lacking(&lossy);
         assert!(least > 2 && transmissions(least, 0.6) < f64::from(least), "{least}");
         assert!(transmissions(least - 1, 0.6) >= f64::from(least - 1));
+        for loss in [0.0, 1e-6, 0.001, 0.02, 0.3, 0.7, 0.9, 0.97] {
+            let sums = (2..=MOST_COUNTED).find(|n| transmissions(*n, loss) < f64::from(*n));
+            let view = View { receivers: 1000, loss, ..view() };
+            assert_eq!(Adaptive.least_lacking(&view), sums.unwrap_or(501), "{loss}");
+        }
+        // What hardly anything of arrives takes no longer to decide, however many terms its mean has.
+        let hardly = View { loss: 1.0 - 1e-12, ..view() };
+        assert_eq!(Adaptive.least_lacking(&hardly), 51);
         // A link that is down: nothing is sent to the group for it, unless most are cut off.
         assert_eq!(Adaptive.least_lacking(&View { loss: 1.0, ..view() }), 51);
     }

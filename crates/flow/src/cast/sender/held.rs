@@ -55,6 +55,8 @@ pub(super) struct Held {
     pub(super) cursor: u64,
     /// What was sent to the group again lately: first packet, the one behind the last, and when.
     recent: BTreeMap<u64, (u64, Nanos)>,
+    /// So many may be there before those are looked for that are old.
+    most_recent: usize,
     /// Receivers that have it, or want it no longer, by their places.
     settled: Vec<u64>,
     /// Receivers that take part and have not.
@@ -73,6 +75,7 @@ impl Held {
             lacking: Lacking::default(),
             cursor: 0,
             recent: BTreeMap::new(),
+            most_recent: MOST_RECENT,
             settled: Vec::new(),
             waiting: receivers,
         }
@@ -95,8 +98,10 @@ impl Held {
         packets.clone().for_each(|packet| self.lacking.none(packet));
         self.cursor = packets.end;
         self.recent.insert(packets.start, (packets.end, now));
-        if self.recent.len() > MOST_RECENT {
+        if self.recent.len() > self.most_recent {
             self.recent.retain(|_, (_, at)| now.since(*at) <= rtt);
+            // Those that stay are not looked at for each that comes.
+            self.most_recent = MOST_RECENT.max(2 * self.recent.len());
         }
     }
 
