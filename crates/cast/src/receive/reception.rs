@@ -77,6 +77,8 @@ struct Reception<'a> {
     strangers: Strangers,
     /// How often an address of a sender that was named was tried in vain.
     tried: usize,
+    /// Whether it was known once where the sender is that was named.
+    is_named: bool,
     /// How many this process may have.
     descriptors: u64,
 }
@@ -132,6 +134,7 @@ impl<'a> Reception<'a> {
             ended,
             strangers,
             tried,
+            is_named: false,
             descriptors,
         })
     }
@@ -331,7 +334,23 @@ impl<'a> Reception<'a> {
         let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
-            let Some((at, is_there)) = self.whereabouts(again, tell)? else { return Ok(None) };
+            let (at, is_there) = match self.whereabouts(again, tell) {
+                Ok(Some(found)) => found,
+                Ok(None) => return Ok(None),
+                // A name that was known once will be again, when the network is there, or whoever knows names.
+                Err(error @ CastError::Resolve { .. }) if self.is_named => {
+                    let reason = chain(&error);
+                    if told.len() < MOST_TOLD && told.insert(reason.clone()) {
+                        tell(Notice::Waiting { reason });
+                    }
+                    match wait_for(self.stop, Interest::Read, self.stop, AGAIN).map_err(CastError::Wait)? {
+                        Waited::Over => continue,
+                        Waited::Ready | Waited::Stopped => return Ok(None),
+                    }
+                }
+                Err(error) => return Err(error),
+            };
+            self.is_named = true;
             let patience = if is_heard || !is_there { plan.patience.min(HEARD) } else { plan.patience };
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {

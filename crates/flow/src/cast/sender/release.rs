@@ -34,7 +34,8 @@ impl Sender {
     /// To a receiver that hears nothing of the group what was sent to it is gone: it catches up over its connection.
     pub(super) fn release_to_deaf(&mut self, now: Nanos, receiver: u32) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
-        let is_deaf = now.since(peer.heard_at) >= DEAF;
+        // A sender that was kept from sending anything has told nobody anything.
+        let is_deaf = self.spoken_at.since(peer.heard_at) >= DEAF;
         if !is_deaf || peer.behind == 0 || now.since(peer.deaf_at) < DEAF_AGAIN {
             return;
         }

@@ -1,5 +1,5 @@
 use farlink_wire::cast::Shape;
-use farlink_wire::cast::control::Want;
+use farlink_wire::cast::control::{Report, Want};
 use farlink_wire::quantity::BitsPerSec;
 use proptest::prelude::*;
 
@@ -207,4 +207,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_sender_that_was_silent_itself_takes_nobody_for_deaf() {
+    let hold = Hold { floor: Nanos(100_000 * MS), of_multicast: 1.0, of_rtt: 1.0 };
+    let mut sender = Sender::new(Config { hold, ..Config::of_a_gigabit(0.001, None) }, Nanos(MS));
+    let mut now = Nanos(MS);
+    sender.on_join(now, 1, 0);
+    sender.on_product(Shape::new(20, 500).unwrap());
+    drive(&mut sender, &mut now, Nanos(100 * MS));
+    let lost = Report { packets: 1, lost: 1, rtt: Nanos(MS), ..Report::default() };
+    sender.on_report(now, 1, lost);
+    // It had no descriptor, say, and was not asked for anything.
+    now = now.after(Nanos(5_000 * MS));
+    sender.on_report(now, 1, lost);
+    assert_eq!(sender.totals.gone, 0);
+    // It says each second where it is, and that is not heard.
+    drive(&mut sender, &mut now, Nanos(5_000 * MS));
+    sender.on_report(now, 1, lost);
+    assert_eq!(sender.totals.gone, 1);
 }
