@@ -155,16 +155,26 @@ fn nobody_sleeps_on_a_neighbour_that_could_not_be_connected_to() {
     assert!(engine.deadline(now) > Some(now.after(SEND_AGAIN)));
 }
 
-#[test]
-fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
-    let (mut engine, there) = engine();
+/// Tells an engine of endpoints that are all at one place: its queue, and where it knows them.
+fn told_of<const N: usize>(
+    engine: &mut Engine,
+    there: &Datagrams,
+    endpoints: [u64; N],
+) -> (Arc<Queue>, [fi::fi_addr_t; N]) {
     let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
     engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
     engine.bind_addresses(Arc::clone(&addresses)).unwrap();
-    for number in 1..=3 {
+    let places = endpoints.map(|number| {
         let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
-        addresses.insert(address).unwrap();
-    }
+        addresses.insert(address).unwrap()
+    });
+    (queue, places)
+}
+
+#[test]
+fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
+    let (mut engine, there) = engine();
+    let (queue, _) = told_of(&mut engine, &there, [1, 2, 3]);
     let context = Context(std::ptr::without_provenance_mut(1));
     let look = Look { from: None, wanted: Wanted::Untagged, context, then: Then::Leave };
     let answer = |engine: &mut Engine, now| {
@@ -186,14 +196,8 @@ fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
 #[test]
 fn who_looks_for_messages_of_one_that_ended_is_told_so_where_it_does_nothing_else() {
     let (mut engine, there) = engine();
-    let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
-    engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
-    engine.bind_addresses(Arc::clone(&addresses)).unwrap();
     // Endpoint 1 is this one.
-    let places = [2, 3].map(|number| {
-        let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
-        addresses.insert(address).unwrap()
-    });
+    let (queue, places) = told_of(&mut engine, &there, [2, 3]);
     let answer = |engine: &mut Engine, now, from: usize| {
         let context = Context(std::ptr::without_provenance_mut(1));
         let look = Look { from: Some(places[from]), wanted: Wanted::Untagged, context, then: Then::Leave };
