@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Tests of the sources need no binary.
-WITHOUT_BINARY = frozenset({"test_layering.py"})
+WITHOUT_BINARY = frozenset({"test_layering.py", "test_documents.py"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
