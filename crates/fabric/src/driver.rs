@@ -1,11 +1,13 @@
 //! Who drives an endpoint: the application's threads whenever they call, and the progress thread when they do not.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::slice;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use farlink_flow::fabric::endpoint::Endpoint;
 use farlink_flow::fabric::operation::HostId;
+use farlink_host::alarm::Alarm;
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::Datagrams;
 use farlink_host::precise::wait_readable;
@@ -32,8 +34,10 @@ pub(crate) struct Driver {
     watched: Vec<OwnedFd>,
     /// Wakes the progress thread.
     wake: Wake,
-    /// Whether the application called since the progress thread looked last.
-    attended: AtomicBool,
+    /// Until when the progress thread stays out of the way of an application that calls, nanoseconds of the monotonic clock.
+    attended_until: AtomicU64,
+    /// Wakes the progress thread then.
+    alarm: Alarm,
     /// Whether the progress thread sleeps until something comes. What the application takes does not wake it, nor would neighbours that
     /// came since.
     asleep: AtomicBool,
@@ -84,7 +88,8 @@ impl Driver {
             settings,
             watched,
             wake: Wake::new().map_err(OpenError::System)?,
-            attended: AtomicBool::new(false),
+            attended_until: AtomicU64::new(0),
+            alarm: Alarm::new().map_err(OpenError::System)?,
             asleep: AtomicBool::new(false),
             enabled: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -118,7 +123,6 @@ impl Driver {
         act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>,
         lets_out: impl FnOnce(&Engine, Nanos) -> bool,
     ) -> Result<T, Code> {
-        self.attend();
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
         let done = act(&mut engine, now);
@@ -126,7 +130,7 @@ impl Driver {
             if lets_out(&engine, now) {
                 engine.go_on(now);
             }
-            self.rouse();
+            self.attend(now);
         }
         done
     }
@@ -149,17 +153,16 @@ impl Driver {
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.attend();
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
         engine.attend(now);
-        self.rouse();
+        self.attend(now);
         Ok(())
     }
 
     /// The application will not call for a while: the progress thread drives from now on.
     pub(crate) fn leave(&self) {
-        self.attended.store(false, Ordering::Relaxed);
+        self.attended_until.store(0, Ordering::Relaxed);
         self.wake.raise();
     }
 
@@ -172,10 +175,9 @@ impl Driver {
     }
 
     fn take_turn(&self) -> Result<(), Code> {
-        if self.attended.swap(false, Ordering::Relaxed) {
+        if monotonic().0 < self.attended_until.load(Ordering::Relaxed) {
             // The application drives. Who would help it now would be in its way.
-            let nap = self.let_out_owed();
-            self.sleep(&[], Some(nap));
+            self.sleep(slice::from_ref(&self.alarm), None);
             return Ok(());
         }
         let time = {
@@ -194,22 +196,6 @@ impl Driver {
         self.asleep.store(false, Ordering::Relaxed);
         lock(&self.engine)?.woken();
         Ok(())
-    }
-
-    /// Lets out what has waited long enough for the application's next words: it may compute with what it was told, and not call again.
-    /// Gives the time until it is to look again.
-    fn let_out_owed(&self) -> Nanos {
-        // Who has the lock drives. Behind one that panicked with it, the next turn ends.
-        if let Ok(mut engine) = self.engine.try_lock()
-            && let Some(until) = engine.owes_until()
-        {
-            let now = monotonic();
-            if engine.may_wait(now) {
-                return until.since(now).min(NAP);
-            }
-            engine.put_out(now);
-        }
-        NAP
     }
 
     /// Ends [`drive`](Self::drive).
@@ -250,7 +236,7 @@ impl Driver {
                 if engine.endpoint.is_quiet() || now.since(began) > longest && is_silent {
                     return Ok(());
                 }
-                let deadline = engine.deadline(now).unwrap_or(Nanos::MAX).since(now).min(NAP);
+                let deadline = engine.deadline(now).unwrap_or(Nanos::MAX).since(now).min(LOOK);
                 if deadline == Nanos::ZERO || !engine.prepare_sleep() { Nanos::ZERO } else { deadline }
             };
             self.sleep(&self.watched, Some(time));
@@ -270,20 +256,19 @@ impl Driver {
                 engine.put_out_words(now)
             };
             let Some(next) = next.filter(|_| now.since(began) <= LINGER) else { return Ok(()) };
-            self.sleep(&self.watched[..1], Some(next.since(now).min(NAP)));
+            self.sleep(&self.watched[..1], Some(next.since(now).min(LOOK)));
         }
     }
 
-    fn attend(&self) {
-        // Only written where it changes: the progress thread's processor has it, too.
-        if !self.attended.load(Ordering::Relaxed) {
-            self.attended.store(true, Ordering::Relaxed);
+    /// The application calls: the progress thread is to look only when it has not for a while. It is told so by an alarm that each call
+    /// puts off, as it would have to take the application's processor to see that it still calls. Under the engine's lock, as the thread
+    /// falls asleep under it.
+    fn attend(&self, now: Nanos) {
+        if self.attended_until.load(Ordering::Relaxed) < now.after(LEAST_ATTENDED).0 {
+            let until = now.after(ATTENDED);
+            self.attended_until.store(until.0, Ordering::Relaxed);
+            self.alarm.set(until);
         }
-    }
-
-    /// Has the progress thread look every now and then from now on, whether the application still calls. Under the engine's lock, as it falls
-    /// asleep under it.
-    fn rouse(&self) {
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::Relaxed);
             self.wake.raise();
@@ -291,7 +276,7 @@ impl Driver {
     }
 
     /// Until the wake is raised, one of `watched` can be read, or the time is over.
-    fn sleep(&self, watched: &[OwnedFd], time: Option<Nanos>) {
+    fn sleep(&self, watched: &[impl AsFd], time: Option<Nanos>) {
         let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wake.as_fd()];
         descriptors.extend(watched.iter().map(AsFd::as_fd));
         let mut ready = Vec::with_capacity(descriptors.len());
@@ -329,8 +314,15 @@ fn host() -> std::io::Result<HostId> {
     Ok(HostId(u64::from_be_bytes([a, b, c, d, e, f, g, h])))
 }
 
-/// How long the progress thread stays out of the way of an application that calls: then it looks whether that still does.
-const NAP: Nanos = Nanos(1_000_000);
+/// How long the progress thread stays out of the way of an application that called, at most: less than the other end waits for an
+/// acknowledgement before it asks.
+const ATTENDED: Nanos = Nanos(1_500_000);
+
+/// And at least: an application that calls all the time puts the alarm off as often as that.
+const LEAST_ATTENDED: Nanos = Nanos(750_000);
+
+/// How often one that ends looks whether all has left.
+const LOOK: Nanos = Nanos(1_000_000);
 
 /// How long a closing endpoint waits at least for others that say nothing: longer than a cut of the link that is mended soon.
 const LINGER: Nanos = Nanos(10_000_000_000);

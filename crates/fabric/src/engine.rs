@@ -262,7 +262,7 @@ impl Engine {
 
     /// As [`progress`](Self::progress), for an application that looks for what is done. Where something is, it goes on with that, and most
     /// often has something to say at once: acknowledgements leave with that, or when it said nothing for a moment, in which it looks on,
-    /// or after a nap of the progress thread where it does not. Between being told and going on it may be kept from its processor, which
+    /// or by the progress thread where it does not. Between being told and going on it may be kept from its processor, which
     /// that moment is not to count: it begins when the application looks again.
     pub(crate) fn attend(&mut self, now: Nanos) {
         self.take_in(now);
@@ -286,12 +286,7 @@ impl Engine {
             && self.endpoint.deadline().is_none_or(|deadline| deadline > now)
     }
 
-    /// Until when something waits that was not let out, for the application was told something.
-    pub(crate) const fn owes_until(&self) -> Option<Nanos> {
-        self.owes_until
-    }
-
-    /// Whether there is such.
+    /// Whether something waits that was not let out, for the application was told something.
     pub(crate) const fn owes(&self) -> bool {
         self.owes_until.is_some()
     }
@@ -507,7 +502,7 @@ const LOOK_EVERY: Nanos = Nanos(2_000);
 /// between hosts, and they say how long they waited.
 const MOMENT: Nanos = Nanos(20_000);
 
-/// How long they wait where it does not look, unless the progress thread naps: in all less than the other end waits before it asks.
+/// How long they wait where it looks on only later than that.
 const LONGEST: Nanos = Nanos(500_000);
 
 /// For how long a program looks behind others that ended before it is told that nothing will come: MPICH looks once for each communicator while

@@ -1,6 +1,7 @@
 //! Every direct system call: TUN, namespaces, sockets, clocks, CPU accounting.
 
 pub mod abstract_socket;
+pub mod alarm;
 pub mod beneath;
 pub mod circuit;
 pub mod clock;

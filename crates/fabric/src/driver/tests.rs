@@ -7,6 +7,7 @@ use crate::completion::Queue;
 use crate::memory::Parts;
 use crate::object::Context;
 use crate::post::{Incoming, Notice, Outgoing};
+use crate::progress::Progress;
 
 /// Two that know each other, and that no thread drives.
 fn pair() -> [Arc<Driver>; 2] {
@@ -40,29 +41,30 @@ fn owe(from: &Driver, to: &Driver) {
 }
 
 #[test]
-fn what_is_owed_leaves_after_a_nap_though_the_application_does_not_call() {
+fn the_progress_thread_drives_when_the_application_has_not_called_for_a_while() {
     let [here, there] = pair();
-    let of = |read: fn(&Engine) -> u64| read(&here.engine.lock().unwrap());
-    let (runs, rounds) =
-        (|| of(|engine| engine.counts.runs_out), || of(|engine| engine.counts.rounds_of_thread));
-    for _ in 0..5 {
-        owe(&there, &here);
-        let before = runs();
-        // The application called a moment ago: nobody drives in its stead, or has its next call wake somebody.
-        here.take_turn().unwrap();
-        assert_eq!(rounds(), 0);
-        assert!(!here.asleep.load(Ordering::Relaxed));
-        // It called since then, and not again when it was long over.
-        here.attend();
-        here.take_turn().unwrap();
-        assert_eq!((rounds(), runs() - before), (0, 1));
-        assert!(!here.engine.lock().unwrap().owes());
-    }
+    let rounds = || here.engine.lock().unwrap().counts.rounds_of_thread;
     owe(&there, &here);
-    let before = runs();
-    here.take_turn().unwrap();
-    // It does not call any more: what is left goes, and the thread sleeps until something comes.
+    // The application calls: nobody drives in its stead, or has its next call wake somebody.
+    here.attend(Nanos(u64::MAX / 2));
     here.wake.raise();
     here.take_turn().unwrap();
-    assert!(rounds() == 1 && runs() > before && !here.engine.lock().unwrap().owes());
+    assert_eq!(rounds(), 0);
+    assert!(!here.asleep.load(Ordering::Relaxed));
+    here.leave();
+    here.take_turn().unwrap();
+    assert_eq!(rounds(), 1);
+
+    for _ in 0..5 {
+        owe(&there, &here);
+        let before = rounds();
+        // It does not call any more: the alarm is what wakes the thread, and what is left goes.
+        let thread = Progress::start(&here).unwrap();
+        while here.engine.lock().unwrap().owes() {
+            std::thread::yield_now();
+        }
+        thread.stop();
+        assert!(rounds() > before);
+        here.stopping.store(false, Ordering::Relaxed);
+    }
 }
