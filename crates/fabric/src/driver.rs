@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 
 use farlink_flow::fabric::endpoint::Endpoint;
 use farlink_flow::fabric::operation::HostId;
@@ -181,7 +181,15 @@ impl Driver {
             return Ok(());
         }
         let time = {
-            let mut engine = lock(&self.engine)?;
+            let mut engine = match self.engine.try_lock() {
+                Ok(engine) => engine,
+                Err(TryLockError::WouldBlock) => {
+                    // A call that takes long: it drives, too.
+                    self.put_off(monotonic());
+                    return Ok(());
+                }
+                Err(TryLockError::Poisoned(_)) => return Err(Code::OTHER),
+            };
             let now = monotonic();
             engine.counts.rounds_of_thread += 1;
             engine.progress(now);
@@ -265,14 +273,18 @@ impl Driver {
     /// falls asleep under it.
     fn attend(&self, now: Nanos) {
         if self.attended_until.load(Ordering::Relaxed) < now.after(LEAST_ATTENDED).0 {
-            let until = now.after(ATTENDED);
-            self.attended_until.store(until.0, Ordering::Relaxed);
-            self.alarm.set(until);
+            self.put_off(now);
         }
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::Relaxed);
             self.wake.raise();
         }
+    }
+
+    fn put_off(&self, now: Nanos) {
+        let until = now.after(ATTENDED);
+        self.attended_until.store(until.0, Ordering::Relaxed);
+        self.alarm.set(until);
     }
 
     /// Until the wake is raised, one of `watched` can be read, or the time is over.
