@@ -291,6 +291,7 @@ mod tests {
             key: KEY,
             payload,
             rate: BitsPerSec::new(10_000_000_000),
+            sharers: 1,
             eager: 1 << 20,
             most: 1 << 30,
             processes: None,

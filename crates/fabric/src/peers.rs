@@ -126,6 +126,7 @@ mod tests {
             key: [1; 32],
             payload: 1400,
             rate: None,
+            sharers: 1,
             eager: 1 << 20,
             most: 1 << 30,
             processes: None,

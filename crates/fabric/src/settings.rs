@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) transport_name: String,
     /// `FARLINK_RATE`, this process's share of it.
     rate: Option<BitsPerSec>,
+    /// Ranks of this host, of which each has its share of a rate, known or not.
+    sharers: u64,
     /// `FARLINK_INTERFACE`.
     pub(crate) interface: Option<String>,
     /// `FARLINK_EAGER`.
@@ -86,10 +88,11 @@ impl Settings {
         let key = parse_key(&key).ok_or(SettingError::Key { len: key.chars().count() })?;
         let transport_name = variable(TRANSPORT)?.unwrap_or_else(|| "dc".to_owned());
         let ranks_here = launcher_number(variable, &RANKS_HERE)?;
-        let sharing = match ranks_here {
+        let sharers = match ranks_here {
             Some(ranks) => ranks,
             None => slurm_ranks_here(variable)?.unwrap_or(1),
-        };
+        }
+        .max(1);
         let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
         let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.map_or(EAGER, |bytes| bytes.0);
         let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
@@ -110,7 +113,8 @@ impl Settings {
             key,
             transport: transport(&transport_name, variable)?,
             transport_name,
-            rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / sharing.max(1)).max(1))),
+            rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / sharers).max(1))),
+            sharers,
             interface: variable("FARLINK_INTERFACE")?.filter(|name| !name.is_empty()),
             eager: usize::try_from(eager).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
             silence,
@@ -141,6 +145,7 @@ impl Settings {
             key: self.key,
             payload: payload.min(LONGEST_DATAGRAM),
             rate: self.rate,
+            sharers: self.sharers,
             eager: self.eager,
             most: LONGEST_MESSAGE,
             processes: self.ranks,
@@ -326,6 +331,9 @@ mod tests {
         let shared = [("FARLINK_RATE", "10gbit"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
         assert_eq!(rate(&shared), 2_500_000_000);
         assert_eq!(rate(&[("FARLINK_RATE", "9mbit"), ("MPI_LOCALNRANKS", "3")]), 3_000_000);
+        // So is one that is sought.
+        let sharers = |set: &[_]| Settings::of(set).unwrap().of_endpoint(8972, 1).sharers;
+        assert_eq!([sharers(&[]), sharers(&[("MPI_LOCALNRANKS", "3")])], [1, 3]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ fn engine_of(number: u64, here: Datagrams) -> Engine {
         key: [1; 32],
         payload: 1400,
         rate: BitsPerSec::new(100_000_000_000),
+        sharers: 1,
         eager: 4 << 20,
         most: 1 << 30,
         processes: None,

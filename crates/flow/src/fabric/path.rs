@@ -72,12 +72,12 @@ fn burst(rate: BitsPerSec) -> u64 {
 }
 
 impl Path {
-    /// One with a known rate, or one to be sought.
+    /// One with a known rate, or one to be sought where so many processes of this host send, this one included.
     #[must_use]
-    pub fn new(rate: Option<BitsPerSec>, now: Nanos) -> Self {
+    pub fn new(rate: Option<BitsPerSec>, sharers: u64, now: Nanos) -> Self {
         let congestion: Box<dyn Congestion> = match rate {
             Some(rate) => Box::new(Known(rate)),
-            None => Box::new(Sought::default()),
+            None => Box::new(Sought::among(sharers)),
         };
         Self {
             congestion,
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_path_learns_its_times_and_its_loss() {
-        let mut path = Path::new(None, Nanos::ZERO);
+        let mut path = Path::new(None, 1, Nanos::ZERO);
         assert_eq!((path.timeout(), path.parity(1, path.timeout())), (FIRST_TIMEOUT, 1));
         for at in 0..1000_u64 {
             let now = Nanos(at * 1_000_000);
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_nothing_gets_no_parity() {
-        let mut path = Path::new(None, Nanos::ZERO);
+        let mut path = Path::new(None, 1, Nanos::ZERO);
         for _ in 0..1000 {
             path.on_sent(Nanos::ZERO, 9000);
             path.on_arrived(9000);
@@ -305,7 +305,7 @@ mod tests {
     fn parity_is_sent_where_repairs_cost_more() {
         // A path where round trips take so long, and one datagram of so many is lost.
         let parities = |rtt: u64, one_of: u64| {
-            let mut path = Path::new(None, Nanos::ZERO);
+            let mut path = Path::new(None, 1, Nanos::ZERO);
             for at in 0..5000_u64 {
                 path.on_sent(Nanos(at), 9000);
                 if at % one_of == 1 {
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_known_rate_is_kept() {
-        let mut path = Path::new(BitsPerSec::new(1_000_000_000), Nanos::ZERO);
+        let mut path = Path::new(BitsPerSec::new(1_000_000_000), 1, Nanos::ZERO);
         let (mut now, mut sent) = (Nanos::ZERO, 0_u64);
         while now < Nanos(1_000_000_000) {
             now = path.paced_until().max(now);

@@ -24,6 +24,7 @@ fn settings(transport: Kind) -> Settings {
         key: [9; 32],
         payload: 8972,
         rate: BitsPerSec::new(RATE),
+        sharers: 1,
         eager: 4 << 20,
         most: 1 << 30,
         processes: None,

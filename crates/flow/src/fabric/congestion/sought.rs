@@ -15,6 +15,8 @@ use super::{Congestion, MOST_WINDOW, Round};
 /// window leaves at once, up to `MOST_AT_ONCE`; only what is longer is paced.
 #[derive(Clone, Debug)]
 pub struct Sought {
+    /// Who seeks, too, and whom it does not see.
+    sharers: u64,
     window: u64,
     /// Whether it doubles each round, and until which window at most.
     begins: bool,
@@ -27,14 +29,16 @@ pub struct Sought {
     loss: OwnLoss,
 }
 
-impl Default for Sought {
-    fn default() -> Self {
-        let (base, loss) = (Base::default(), OwnLoss::default());
-        Self { window: FIRST_WINDOW, begins: true, aim: MOST_WINDOW, calm: 0, waits: false, base, loss }
-    }
-}
-
 impl Sought {
+    /// One of so many processes of a host, which begin together: each has its share of what may be sent blindly.
+    #[must_use]
+    pub fn among(sharers: u64) -> Self {
+        let sharers = sharers.max(1);
+        let (base, loss) = (Base::default(), OwnLoss::default());
+        let window = share(FIRST_WINDOW, sharers);
+        Self { sharers, window, begins: true, aim: MOST_WINDOW, calm: 0, waits: false, base, loss }
+    }
+
     /// The queue from which on it backs off. Who has less under way bears more, by which all come to have the same (Kumar et al., Swift,
     /// SIGCOMM 2020, 3.5).
     fn most_queue(&self) -> Nanos {
@@ -78,7 +82,7 @@ impl Congestion for Sought {
         if too_lossy {
             self.back_off(self.window / 3 * 2);
         } else if queue > self.most_queue() {
-            self.back_off((self.window / 6 * 5).max(QUEUED_WINDOW.min(self.window)));
+            self.back_off((self.window / 6 * 5).max(share(QUEUED_WINDOW, self.sharers).min(self.window)));
         } else if round.limited || (round.paced && self.window < MOST_SPARE * round.arrived) {
             self.grow(&round);
         }
@@ -103,8 +107,12 @@ impl Congestion for Sought {
     }
 
     fn burst(&self, usual: u64) -> u64 {
-        usual.max(self.window.min(MOST_AT_ONCE))
+        usual.max(self.window.min(share(MOST_AT_ONCE, self.sharers)))
     }
+}
+
+fn share(window: u64, sharers: u64) -> u64 {
+    (window / sharers).max(LEAST_WINDOW)
 }
 
 /// Two messages of 1 MiB, since the answer to the first of an exchange comes when the second has begun: two milliseconds of 10 Gb/s. RFC
@@ -141,7 +149,7 @@ mod tests {
     #[test]
     fn it_fills_a_path_and_no_queue() {
         // 1 Gb/s and 50 ms: 6.25 MB are under way without a queue.
-        let (mut controller, capacity) = (Sought::default(), 6_250_000);
+        let (mut controller, capacity) = (Sought::among(1), 6_250_000);
         let mut windows = Vec::new();
         for _ in 0..200 {
             let queued = controller.window(None).saturating_sub(capacity) * 8;
@@ -156,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_late_is_no_queue() {
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         let least = Nanos(400_000);
         for late in [0, 3_000_000, 1_000_000, 4_000_000].into_iter().cycle().take(40) {
             let rtt = least.after(Nanos(late));
@@ -171,8 +179,29 @@ mod tests {
     }
 
     #[test]
+    fn those_of_a_host_begin_with_what_one_alone_would() {
+        let rate = BitsPerSec::new(10_000_000_000).unwrap();
+        for sharers in [1, 2, 64, u64::MAX] {
+            let controller = Sought::among(sharers);
+            let all = |each: u64| each.saturating_mul(sharers);
+            let least = LEAST_WINDOW.saturating_mul(sharers);
+            assert!(all(controller.window(None)) <= FIRST_WINDOW.max(least));
+            assert!(all(controller.burst(0)) <= MOST_AT_ONCE.max(least));
+            assert!(controller.window(None) >= LEAST_WINDOW && controller.burst(0) >= LEAST_WINDOW);
+        }
+        // What they keep queued together, of 10 Gb/s.
+        let mut controller = Sought::among(64);
+        controller.on_round(round(controller.window(None), 10, 0, 0));
+        for _ in 0..80 {
+            controller.on_round(round(controller.window(None), 10, 0, 200_000_000));
+        }
+        assert!(rate.time_for(64 * controller.window(None)) < Nanos(1_000_000));
+        assert_eq!(Sought::among(0).window(None), FIRST_WINDOW);
+    }
+
+    #[test]
     fn short_messages_come_to_leave_at_once() {
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         for _ in 0..100 {
             let limited = controller.window(None) < 1 << 20;
             controller.on_round(Round { limited, paced: true, ..round(1 << 20, 120, 0, 0) });
@@ -185,18 +214,18 @@ mod tests {
 
     #[test]
     fn loss_that_comes_with_the_rate_is_answered_and_the_paths_own_is_not() {
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         for _ in 0..60 {
             controller.on_round(round(controller.window(None), 100, 10, 0));
         }
         assert_eq!(controller.window(None), MOST_WINDOW);
         // One in a hundred is not always one of a hundred.
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         for lost in [0, 0, 1, 0, 3, 0, 0, 1, 0, 2].into_iter().cycle().take(60) {
             controller.on_round(round(controller.window(None), 50, lost, 0));
         }
         assert_eq!(controller.window(None), MOST_WINDOW);
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         let mut most = 0;
         for at in 0..200 {
             let over = controller.window(None).saturating_sub(1_000_000);
@@ -209,7 +238,7 @@ mod tests {
 
     #[test]
     fn after_silence_it_begins_with_next_to_nothing_and_is_soon_where_it_was() {
-        let mut controller = Sought::default();
+        let mut controller = Sought::among(1);
         (0..4).for_each(|_| controller.on_round(round(controller.window(None), 500, 0, 0)));
         controller.on_round(round(controller.window(None), 500, 0, 20_000_000));
         let before = controller.window(None);

@@ -23,6 +23,7 @@ pub(super) struct Contexts {
     me: Identity,
     key: [u8; 32],
     rate: Option<farlink_wire::quantity::BitsPerSec>,
+    sharers: u64,
     places: Vec<Option<Context>>,
     by_number: FxHashMap<u64, ContextId>,
     next_number: u64,
@@ -100,6 +101,7 @@ impl Contexts {
             me,
             key: settings.key,
             rate: settings.rate,
+            sharers: settings.sharers,
             places: Vec::new(),
             by_number: FxHashMap::default(),
             next_number: 0,
@@ -152,7 +154,7 @@ impl Contexts {
         let (asks, full) = (handshake != Handshake::None, handshake == Handshake::Full);
         let outgoing = Outgoing::new(route, cipher, asks, full, now);
         let path = *self.by_address.entry(identity.address.ip()).or_insert_with(|| {
-            self.paths.push(Path::new(self.rate, now));
+            self.paths.push(Path::new(self.rate, self.sharers, now));
             self.paths.len() - 1
         });
         Some(Context { outgoing, path, is_active: false })

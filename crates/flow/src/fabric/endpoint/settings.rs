@@ -15,6 +15,8 @@ pub struct Settings {
     pub payload: usize,
     /// The rate that this process may send with to other hosts; with none it is sought.
     pub rate: Option<BitsPerSec>,
+    /// How many processes of this host send, this one included: each begins to seek its rate with its share of what one alone would.
+    pub sharers: u64,
     /// Messages up to so many bytes go at once.
     pub eager: usize,
     /// Bytes of one message at most.

@@ -57,6 +57,7 @@ impl Pair {
             key: [7; 32],
             payload: 8972,
             rate: BitsPerSec::new(10_000_000_000),
+            sharers: 1,
             eager: 4 << 20,
             most: 1 << 30,
             processes: None,
