@@ -338,6 +338,22 @@ def test_a_file_in_the_way_of_a_directory_is_named_and_stays(tmp_path: Path) -> 
     assert listing(there) == {b"name": f"file {b'in the way'.hex()}"}
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_destination_that_cannot_be_a_directory_is_refused_once(tmp_path: Path, is_link: bool) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    (source / "inner").mkdir(parents=True)
+    for number in range(100):
+        (source / f"{number}").write_bytes(b"x")
+    if is_link:
+        there.symlink_to("nowhere")
+    else:
+        there.write_bytes(b"in the way")
+    line = refused("copy", str(source), str(there))
+    assert str(there) in line
+    assert "far end" not in line
+    assert listing(tmp_path)[b"there"] == ("link nowhere" if is_link else f"file {b'in the way'.hex()}")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link out", "link to directory"])
 def test_what_stands_under_a_final_name_is_replaced_and_never_followed(tmp_path: Path, kind: str) -> None:
     source, there, outside = tmp_path / "source", tmp_path / "there", tmp_path / "outside"

@@ -54,6 +54,12 @@ pub enum CopyError {
         /// Its words.
         reason: Text,
     },
+    /// As above, where both ends are in this process.
+    #[error("{reason}")]
+    OtherEnd {
+        /// Its words.
+        reason: Text,
+    },
     /// The far end cannot be talked to.
     #[error(transparent)]
     Talk(#[from] ControlError),
@@ -187,6 +193,11 @@ impl From<crate::secure::CredentialsError> for CopyError {
 impl CopyError {
     fn wait(source: io::Error) -> Self {
         Self::System { attempt: "wait for the far side", source }
+    }
+
+    /// As it is said where both ends are in this process.
+    fn of_here(self) -> Self {
+        if let Self::FarEnd { reason } = self { Self::OtherEnd { reason } } else { self }
     }
 
     /// Whether the far end could not be reached: it may be starting again.

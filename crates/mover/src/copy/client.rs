@@ -50,6 +50,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     let mut attempt = 0;
     let outcome = loop {
         let outcome = Attempt { plan, rules: &plan.rules, names, resume, stop }.run(&mut ledger);
+        let outcome = outcome.map_err(|error| if plan.far.is_local() { error.of_here() } else { error });
         match outcome {
             Err(error)
                 // That nobody is there, or nobody has room, is told at once to who has just begun.

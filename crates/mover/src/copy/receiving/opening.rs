@@ -51,8 +51,7 @@ impl Receiving {
         });
         match opened {
             Ok((store, proven, portion)) => self.begin(frame, blocks, store, proven, portion),
-            // Nothing more of such a sender is obeyed.
-            Err(error @ TargetError::Unexpected { .. }) => Err(error.into()),
+            Err(error) if error.is_final() => Err(error.into()),
             Err(error) => {
                 self.state().give_up(self.manner.report, number, &frame.entry, &error);
                 self.settle();

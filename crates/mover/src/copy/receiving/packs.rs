@@ -56,8 +56,7 @@ impl Receiving {
                     self.state().outbox.damaged.push(Unit::Pack(number));
                     return Ok(false);
                 }
-                // Nothing more of such a sender is obeyed.
-                Err(error @ TargetError::Unexpected { .. }) => return Err(error.into()),
+                Err(error) if error.is_final() => return Err(error.into()),
                 Err(error) => {
                     rejected.push((item, chain(&error)));
                     let of = Rejected::Item(number, at as u32);

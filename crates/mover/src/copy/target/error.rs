@@ -37,6 +37,9 @@ pub enum TargetError {
         /// What should be a directory, or in one.
         path: String,
     },
+    /// The destination itself cannot be the directory that it has to be: nothing can be copied to it.
+    #[error(transparent)]
+    Destination(Box<Self>),
     /// A link that is not followed.
     #[error("a symbolic link is in the way to {path}: links in the destination are not followed")]
     LinkInTheWay {
@@ -107,6 +110,11 @@ pub enum TargetError {
 }
 
 impl TargetError {
+    /// Whether no other entry can be written either, or is to be.
+    pub(in crate::copy) const fn is_final(&self) -> bool {
+        matches!(self, Self::Unexpected { .. } | Self::Destination(_))
+    }
+
     /// A device that keeps nothing took nothing.
     pub(in crate::copy) fn sink(source: io::Error) -> Self {
         Self::of("write to", "the device", source)

@@ -139,7 +139,13 @@ impl Placing {
         if let Some(tree) = self.inside.get() {
             return Ok(tree);
         }
-        let failed = |error| TargetError::of("make the directory", self.shown.clone(), error);
+        let failed = |error| {
+            TargetError::Destination(Box::new(TargetError::of(
+                "make the directory",
+                self.shown.clone(),
+                error,
+            )))
+        };
         // Without an outer directory it was found as one, and `inside` was set.
         let (outer, name) = self.outer.as_ref().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         match outer.make_dir(name, 0o777) {
