@@ -175,9 +175,10 @@ impl Driver {
     }
 
     fn take_turn(&self) -> Result<(), Code> {
-        if monotonic().0 < self.attended_until.load(Ordering::Relaxed) {
+        let until = Nanos(self.attended_until.load(Ordering::Relaxed));
+        if monotonic() < until {
             // The application drives. Who would help it now would be in its way.
-            self.sleep(slice::from_ref(&self.alarm), None);
+            self.stay_away(until);
             return Ok(());
         }
         let time = {
@@ -185,7 +186,7 @@ impl Driver {
                 Ok(engine) => engine,
                 Err(TryLockError::WouldBlock) => {
                     // A call that takes long: it drives, too.
-                    self.put_off(monotonic());
+                    self.stay_away(monotonic().after(ATTENDED));
                     return Ok(());
                 }
                 Err(TryLockError::Poisoned(_)) => return Err(Code::OTHER),
@@ -204,6 +205,13 @@ impl Driver {
         self.asleep.store(false, Ordering::Relaxed);
         lock(&self.engine)?.woken();
         Ok(())
+    }
+
+    /// Until then, a later alarm that is set meanwhile, or the wake.
+    fn stay_away(&self, until: Nanos) {
+        // One that has rung goes on until it is set anew.
+        self.alarm.set(until);
+        self.sleep(slice::from_ref(&self.alarm), None);
     }
 
     /// Ends [`drive`](Self::drive).
@@ -273,18 +281,14 @@ impl Driver {
     /// falls asleep under it.
     fn attend(&self, now: Nanos) {
         if self.attended_until.load(Ordering::Relaxed) < now.after(LEAST_ATTENDED).0 {
-            self.put_off(now);
+            let until = now.after(ATTENDED);
+            self.attended_until.store(until.0, Ordering::Relaxed);
+            self.alarm.set(until);
         }
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::Relaxed);
             self.wake.raise();
         }
-    }
-
-    fn put_off(&self, now: Nanos) {
-        let until = now.after(ATTENDED);
-        self.attended_until.store(until.0, Ordering::Relaxed);
-        self.alarm.set(until);
     }
 
     /// Until the wake is raised, one of `watched` can be read, or the time is over.
