@@ -4,6 +4,8 @@ use farlink_flow::fabric::endpoint::Settings;
 use farlink_flow::fabric::operation::{Failure, Wanted};
 use farlink_link::Conditions;
 use farlink_wire::quantity::Nanos;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 
 use crate::simulation::Simulation;
 use crate::{MS, SECOND, SILENCE, dynamic, path, settings, transports};
@@ -238,6 +240,38 @@ fn a_peer_that_goes_says_so() {
         let [failed] = simulation.failures[..] else { panic!("{:?}", simulation.failures) };
         assert_eq!((failed.process, failed.other, failed.sending), (1, 2, false));
         assert!(failed.why == Failure::Ended && failed.at.since(went) <= Nanos(10 * MS), "{failed:?}");
+    }
+}
+
+#[test]
+fn who_goes_is_heard_by_those_to_whom_an_older_context_leads_too() {
+    for (initiators, policy) in [(2, "dcs"), (4, "dcs_quota"), (4, "rand"), (4, "lru")] {
+        for seed in 0..40_u64 {
+            let settings = settings(dynamic(initiators, policy));
+            let mut simulation = Simulation::new(6, 1, path(400, 0.0), &settings);
+            let mut random = Pcg64::seed_from_u64(seed);
+            for _ in 0..30 {
+                for _ in 0..6 {
+                    let (from, to) = (random.random_range(0..6), random.random_range(0..6));
+                    if from != to {
+                        simulation.message(from, to, random.random_range(0..20_000));
+                    }
+                }
+                simulation.run(Nanos(random.random_range(0..700_000)));
+            }
+            simulation.finish(Nanos(SECOND));
+            simulation.run(Nanos(100 * MS));
+            (0..5).for_each(|to| simulation.receive(to, 5, 8));
+            simulation.run(Nanos(100 * MS));
+            simulation.close(5);
+            let went = simulation.now;
+            simulation.finish(SILENCE);
+            let failures = &simulation.failures;
+            let is_told = |failed: &crate::simulation::Failed| {
+                failed.why == Failure::Ended && failed.at.since(went) <= Nanos(10 * MS)
+            };
+            assert!(failures.len() == 5 && failures.iter().all(is_told), "{policy}, {seed}: {failures:?}");
+        }
     }
 }
 

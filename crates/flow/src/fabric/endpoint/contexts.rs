@@ -27,6 +27,8 @@ pub(super) struct Contexts {
     places: Vec<Option<Context>>,
     by_number: FxHashMap<u64, ContextId>,
     next_number: u64,
+    /// The newest to each peer, open or not: the peer takes what an older one says for old.
+    newest: FxHashMap<EndpointId, u64>,
     paths: Vec<Path>,
     by_address: FxHashMap<IpAddr, usize>,
     /// Of all paths together.
@@ -105,6 +107,7 @@ impl Contexts {
             places: Vec::new(),
             by_number: FxHashMap::default(),
             next_number: 0,
+            newest: FxHashMap::default(),
             paths: Vec::new(),
             by_address: FxHashMap::default(),
             pacer: Pacer::new(settings.rate, now),
@@ -150,6 +153,7 @@ impl Contexts {
         let number = self.next_number;
         let (from, to) = (self.me.endpoint, identity.endpoint);
         let route = Route { from, host: self.me.host, to, peer, address: identity.address, number };
+        self.newest.insert(to, number);
         let cipher = Cipher::new(&self.key, from, to, number)?;
         let (asks, full) = (handshake != Handshake::None, handshake == Handshake::Full);
         let outgoing = Outgoing::new(route, cipher, asks, full, now);
@@ -259,7 +263,7 @@ impl Contexts {
         others
     }
 
-    /// Says farewell with every context, and to those to whom none leads now; `pieces` says how many each was ever sent.
+    /// Says farewell with every context that is heard, and to those to whom none leads now; `pieces` says how many each was ever sent.
     pub(super) fn say_farewell<'a>(
         &mut self,
         now: Nanos,
@@ -267,7 +271,10 @@ impl Contexts {
         pieces: impl Fn(PeerId) -> u64,
     ) {
         let open = || (0..).map(ContextId).zip(&self.places);
-        let routes = || open().filter_map(|(id, place)| Some((id, place.as_ref()?.outgoing.route())));
+        let routes = || {
+            let routes = open().filter_map(|(id, place)| Some((id, place.as_ref()?.outgoing.route())));
+            routes.filter(|(_, route)| self.newest.get(&route.to) == Some(&route.number))
+        };
         let reached: FxHashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
         let farewell = |(id, route): (ContextId, &Route)| {
             Word::new(About::Farewell, pieces(route.peer), Of::Open(id)).twice()
