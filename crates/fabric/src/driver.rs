@@ -72,7 +72,7 @@ impl Driver {
         };
         let me = identity(&address);
         let nearby = if settings.shared_memory {
-            Some(Nearby::open(me.endpoint, settings.key).map_err(OpenError::System)?)
+            Some(Nearby::open(me.endpoint, settings.key, settings.sharers).map_err(OpenError::System)?)
         } else {
             None
         };
@@ -150,10 +150,11 @@ impl Driver {
 
     /// Goes on, for the application.
     pub(crate) fn progress(&self) -> Result<(), Code> {
+        let mut engine = lock(&self.engine)?;
+        // Under the lock: once it is closed, what was lent to it is the application's again.
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let mut engine = lock(&self.engine)?;
         let now = monotonic();
         engine.attend(now);
         self.attend(now);
@@ -222,7 +223,11 @@ impl Driver {
 
     /// Sees what was sent out of the house, says farewell, and writes the statistics. The progress thread has stopped.
     pub(crate) fn close(&self) -> Result<(), Code> {
-        if self.enabled.swap(false, Ordering::Relaxed) {
+        let was_enabled = {
+            let _engine = lock(&self.engine)?;
+            self.enabled.swap(false, Ordering::Relaxed)
+        };
+        if was_enabled {
             self.flush()?;
             self.say_farewell()?;
         }

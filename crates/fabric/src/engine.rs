@@ -90,6 +90,7 @@ impl Engine {
 
     /// Numbers of peers are those of `addresses`.
     pub(crate) fn bind_addresses(&mut self, addresses: Arc<Addresses>) -> Result<(), Code> {
+        self.operations.bind(Arc::clone(&addresses));
         self.peers.bind(addresses);
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) struct Nearby {
     neighbours: Neighbours,
     me: EndpointId,
     key: [u8; 32],
+    /// Bytes of the ring that it writes to each through.
+    capacity: usize,
     writers: HashMap<PeerId, Writer>,
     readers: HashMap<u64, PeerId>,
     /// When it was looked who came and who went.
@@ -34,14 +36,15 @@ pub(crate) struct Nearby {
 }
 
 impl Nearby {
-    /// Lets itself be found.
-    pub(crate) fn open(me: EndpointId, key: [u8; 32]) -> io::Result<Self> {
+    /// Lets itself be found, among so many processes of the job on this host, itself included.
+    pub(crate) fn open(me: EndpointId, key: [u8; 32], processes: u64) -> io::Result<Self> {
         // Two for each neighbour. With fewer than are needed there are fewer neighbours, of which is told then.
         let _ = farlink_host::process::raise_descriptor_limit(DESCRIPTORS);
         Ok(Self {
             neighbours: Neighbours::listen(&name(me))?,
             me,
             key,
+            capacity: capacity(processes),
             writers: HashMap::new(),
             readers: HashMap::new(),
             attended: Nanos::ZERO,
@@ -161,7 +164,7 @@ impl Nearby {
 
     /// Bytes of memory that it wrote to neighbours through; what they write through is theirs.
     pub(crate) fn bytes(&self) -> usize {
-        self.writers.len() * ring::USUAL
+        self.writers.len() * self.capacity
     }
 
     fn attend(&mut self) {
@@ -180,7 +183,7 @@ impl Nearby {
 
     fn connect(&mut self, to: EndpointId) -> io::Result<Writer> {
         let who = Introduction { id: self.me.0, proof: prove(&self.key, self.me.0, to.0).into() };
-        self.neighbours.connect(&name(to), &who, ring::USUAL)
+        self.neighbours.connect(&name(to), &who, self.capacity)
     }
 
     /// What it means that a peer cannot be connected to.
@@ -234,6 +237,18 @@ const LEAST_ROOM: usize = 16 << 10;
 /// Records that are taken of one neighbour before the others have their turn.
 const RECORDS_AT_ONCE: usize = 32;
 
+/// Bytes of each ring: of many processes all write to all, and what they wrote to once stays.
+fn capacity(processes: u64) -> usize {
+    let share = usize::try_from(MOST_WRITTEN / processes.max(1)).unwrap_or(usize::MAX);
+    (share.max(1).next_power_of_two()).clamp(LEAST_RING, ring::USUAL)
+}
+
+/// Bytes that one process writes to all others through, where that leaves each [`LEAST_RING`].
+const MOST_WRITTEN: u64 = 16 << 20;
+
+/// A ring that takes the longest records.
+const LEAST_RING: usize = 4 * ring::LONGEST;
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
@@ -262,7 +277,7 @@ mod tests {
         fn new(number: u64) -> Self {
             let me = identity(number);
             let endpoint = Endpoint::new(Nanos(1), settings(transport::Kind::Ud, 1472), me);
-            let nearby = Nearby::open(me.endpoint, KEY).unwrap();
+            let nearby = Nearby::open(me.endpoint, KEY, 1000).unwrap();
             Self { endpoint, nearby, operations: Operations::default() }
         }
 
@@ -299,6 +314,13 @@ mod tests {
             nearby: true,
             seed: 1,
         }
+    }
+
+    #[test]
+    fn rings_of_many_are_smaller_and_take_the_longest_record() {
+        let mib = 1 << 20;
+        assert_eq!([1, 16, 32, 64, u64::MAX, 0].map(capacity), [mib, mib, mib / 2, mib / 4, mib / 4, mib]);
+        assert!((0..2000).all(|processes| capacity(processes).is_power_of_two()));
     }
 
     /// Carries datagrams from one to another.

@@ -1,9 +1,13 @@
 //! Operations under way: whose they are, and what the program lent to them.
 
-use farlink_flow::fabric::operation::{Memory, Operation, Region};
+use std::sync::Arc;
 
+use farlink_flow::fabric::operation::{EndpointId, Identity, Memory, Operation, Region};
+
+use crate::address_vector::Addresses;
 use crate::memory::Parts;
 use crate::object::Context;
+use crate::peers::identity;
 
 /// One of them.
 #[derive(Clone, Debug)]
@@ -27,9 +31,16 @@ pub(crate) struct Pending {
 pub(crate) struct Operations {
     slots: Vec<Option<Pending>>,
     free: Vec<usize>,
+    /// Whom the program knows.
+    addresses: Option<Arc<Addresses>>,
 }
 
 impl Operations {
+    /// Peers are where `addresses` say.
+    pub(crate) fn bind(&mut self, addresses: Arc<Addresses>) {
+        self.addresses = Some(addresses);
+    }
+
     /// One more.
     pub(crate) fn add(&mut self, pending: Pending) -> Operation {
         let at = self.free.pop().unwrap_or_else(|| {
@@ -80,12 +91,19 @@ impl Memory for Operations {
             None => debug_assert!(false, "{region:?} is written after its operation ended"),
         }
     }
+
+    fn identity(&self, endpoint: EndpointId) -> Option<Identity> {
+        let addresses = self.addresses.as_ref()?;
+        addresses.at(addresses.place_of(endpoint.0)?).ok().as_ref().map(identity)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::c_void;
     use std::ptr;
+
+    use farlink_wire::fabric::address::Address;
 
     use super::*;
 
@@ -110,5 +128,18 @@ mod tests {
         assert!(operations.take(receive).is_none());
         assert_eq!(operations.receives_of(context).count(), 0);
         assert_eq!(operations.add(pending(2, true)), receive);
+    }
+
+    #[test]
+    fn an_endpoint_is_where_the_program_was_told_that_it_is() {
+        let (mut operations, addresses) = (Operations::default(), Arc::<Addresses>::default());
+        let address = Address { endpoint: 2, host: 3, at: ([10, 0, 0, 1], 7).into(), process: 1 };
+        operations.bind(Arc::clone(&addresses));
+        assert_eq!(operations.identity(EndpointId(2)), None);
+        let place = addresses.insert(address).unwrap();
+        assert_eq!(operations.identity(EndpointId(2)), Some(identity(&address)));
+        assert_eq!(operations.identity(EndpointId(3)), None);
+        addresses.remove(place).unwrap();
+        assert_eq!(operations.identity(EndpointId(2)), None);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Settings {
     /// `FARLINK_RATE`, this process's share of it.
     rate: Option<BitsPerSec>,
     /// Ranks of this host, of which each has its share of a rate, known or not.
-    sharers: u64,
+    pub(crate) sharers: u64,
     /// `FARLINK_INTERFACE`.
     pub(crate) interface: Option<String>,
     /// `FARLINK_EAGER`.

@@ -123,12 +123,20 @@ impl Neighbours {
     pub fn ended(&mut self) -> Option<Ended> {
         let at = self.readers.iter_mut().position(Reader::is_over)?;
         let mut reader = self.readers.swap_remove(at);
+        self.forget(reader.line());
         Some(Ended { id: reader.id(), broken: reader.take_error() })
     }
 
     /// Hears a neighbour no more: to it, it is as if this process had ended.
     pub fn dismiss(&mut self, id: u64) {
+        self.readers.iter().filter(|reader| reader.id() == id).for_each(|reader| self.forget(reader.line()));
         self.readers.retain(|reader| reader.id() != id);
+    }
+
+    /// Listens to a line no more. Closing it is not enough: where the process forked, its child has it, too.
+    fn forget(&self, line: &Line) {
+        // It may be forgotten already.
+        let _ = self.poller.remove(line);
     }
 
     /// Asks every neighbour to wake this process when it says something; false where one has already, or one ended, so that sleeping is not
@@ -157,7 +165,7 @@ impl Neighbours {
         let over = !line.hear();
         if over {
             // Its end would be told again and again.
-            let _ = self.poller.remove(line);
+            self.forget(line);
         }
         over
     }

@@ -147,7 +147,7 @@ fn who_only_ever_says_something_hears_what_comes() {
 fn nobody_sleeps_on_a_neighbour_that_could_not_be_connected_to() {
     let (mut engine, _there) = engine();
     let me = EndpointId(u64::from(std::process::id()) << 32 | 100);
-    let mut nearby = Nearby::open(me, [1; 32]).unwrap();
+    let mut nearby = Nearby::open(me, [1; 32], 1).unwrap();
     nearby.again = true;
     engine.nearby = Some(nearby);
     let now = monotonic();
@@ -300,4 +300,27 @@ fn an_acknowledgement_that_tells_of_a_gap_does_not_wait() {
         assert_eq!((engine.owes(), engine.counts.runs_out - runs), (number == 0, u64::from(number > 0)));
         engine.put_out(now);
     }
+}
+
+#[test]
+fn answers_go_where_the_program_says_that_a_peer_is_wherever_its_words_came_from() {
+    let bytes = [7; 8];
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let meddler = Datagrams::open(HERE, 1 << 20).unwrap();
+    let addresses = Arc::<Addresses>::default();
+    addresses.insert(Address { endpoint: 2, host: 2, at: other.datagrams.address(), process: 1 }).unwrap();
+    engine.bind_addresses(addresses).unwrap();
+    send(&mut other, identity(0, meddler.address()), &bytes);
+    other.put_out(monotonic());
+    let mut buffer = vec![0; MOST_AT_ONCE];
+    let caught = meddler.receive(&mut buffer).unwrap().unwrap();
+    assert!(meddler.send(&buffer[..caught.bytes], caught.packet, engine.datagrams.address()).unwrap());
+    // Nothing else that it caught is passed on.
+    while meddler.receive(&mut buffer).unwrap().is_some() {}
+    while engine.counts.datagrams_out == 0 {
+        engine.progress(monotonic());
+    }
+    assert_eq!(meddler.receive(&mut buffer).unwrap(), None);
+    assert!(other.datagrams.receive(&mut buffer).unwrap().is_some());
 }

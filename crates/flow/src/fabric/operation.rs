@@ -39,6 +39,10 @@ pub trait Memory {
     fn read(&self, region: Region, offset: usize, into: &mut [u8]);
     /// Copies bytes to a region, from `offset` on.
     fn write(&mut self, region: Region, offset: usize, bytes: &[u8]);
+    /// Where an endpoint is, as the program was told; where a datagram came from may be forged.
+    fn identity(&self, _endpoint: EndpointId) -> Option<Identity> {
+        None
+    }
 }
 
 /// What a message is matched by.

@@ -44,9 +44,9 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// One that connects; nobody of another user's is let in.
+/// One that connects; nobody of another user's is let in, and however many of those knock, they are not answered for long.
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    loop {
+    for _ in 0..MOST_REFUSED {
         match accept4(listener.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC) {
             Ok(descriptor) => {
                 // SAFETY: accept4(2) has just opened it, for us alone.
@@ -60,6 +60,7 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
             Err(error) => return Err(error.into()),
         }
     }
+    Ok(None)
 }
 
 /// Connects to who listens to `name`, where that is of this user.
@@ -122,6 +123,9 @@ fn is_of_this_user(socket: &OwnedFd) -> io::Result<bool> {
     let other = getsockopt(socket, sockopt::PeerCredentials)?;
     Ok(other.uid() == geteuid().as_raw())
 }
+
+/// Those of other users that are refused at a time.
+const MOST_REFUSED: usize = 64;
 
 /// Names this protocol and its version: a ring of another layout is another protocol.
 const MAGIC: [u8; 8] = *b"flring01";

@@ -50,7 +50,7 @@ impl Endpoint {
             Identity { endpoint: opened.source, host: HostId(opened.host.unwrap_or(0)), address: from };
         let peer = match self.peers.find(opened.source) {
             Some(peer) => peer,
-            None => self.peer(identity),
+            None => self.peer(memory.identity(opened.source).unwrap_or(identity)),
         };
         self.peers.on_heard(peer, now);
         if self.messages.failure(peer).is_some() {

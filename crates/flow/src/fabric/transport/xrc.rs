@@ -74,16 +74,12 @@ impl Transport for Xrc {
     fn route(&mut self, peer: PeerId) -> Routing {
         let me = self.me;
         let Some(host) = self.host(peer) else { return Routing::Wait };
-        match (host.context, host.receiver(me)) {
-            (Some(Connection { context, .. }), _) => {
-                host.reached.insert(peer);
-                Routing::Take(context)
-            }
-            (None, to) => {
-                let to = to.map_or(peer, |(_, to)| to);
-                Routing::Open { to, handshake: Handshake::Full, instead_of: None }
-            }
+        if let Some(Connection { context, .. }) = host.context {
+            host.reached.insert(peer);
+            return Routing::Take(context);
         }
+        let to = host.receiver(me).map_or(peer, |(_, to)| to);
+        Routing::Open { to, handshake: Handshake::Full, instead_of: None }
     }
 
     fn on_opened(&mut self, context: ContextId, peer: PeerId) {
