@@ -124,8 +124,9 @@ fix: $(venv)/.installed ## apply the formatters and the lints' own mends
 	$(venv)/ruff format --quiet $(python_sources)
 
 .PHONY: clean
-clean: ## remove what was built; measured data stay
-	rm -rf target .venv
+clean: ## remove what was built; measured data stay (target/bench-*, target/findings, target/referee)
+	find target -mindepth 1 -maxdepth 1 ! -name 'bench-*' ! -name findings ! -name referee -exec rm -rf {} + 2>/dev/null || true
+	rm -rf .venv
 
 .PHONY: system
 system:

@@ -174,14 +174,20 @@ class Emulation:
 
 
 def next_line(stream: IO[str], process: subprocess.Popen[str], limit_s: float = START_LIMIT_S) -> str:
-    """The next line of an unbuffered `stream`, or a failure that shows what `process` said instead."""
-    ready, _, _ = select.select([stream], [], [], limit_s)
-    line = stream.readline() if ready else ""
-    if not line:
-        process.kill()
-        _, stderr = process.communicate()
-        raise AssertionError(f"no line within {limit_s} s from {process.args!r}: {stderr}")
-    return line
+    """The next line of `stream`, or a failure that shows what `process` said instead.
+
+    What comes behind it is left in the pipe, where the next call waits for it.
+    """
+    until, line = time.monotonic() + limit_s, b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([stream], [], [], max(until - time.monotonic(), 0))
+        byte = os.read(stream.fileno(), 1) if ready else b""
+        if not byte:
+            process.kill()
+            _, stderr = process.communicate()
+            raise AssertionError(f"no line within {limit_s} s from {process.args!r}, but {line!r}: {stderr}")
+        line += byte
+    return line.decode()
 
 
 def round_trips_ms(text: str) -> list[float]:

@@ -98,6 +98,9 @@ def test_the_service_starts_a_verb_with_flags_that_exist() -> None:
     flags = {word for word in started[2].split() if word.startswith("--")}
     assert flags
     assert flags <= flags_of(started[1])
+    # The process is another user's by then, and the unit's capabilities do not let root signal it.
+    if re.search(r"^CapabilityBoundingSet=(?!.*CAP_KILL)", unit, re.MULTILINE):
+        assert re.search(r"^ExecReload=\+", unit, re.MULTILINE)
     # A section is a line of its own, everything else a comment or a setting.
     for line in filter(None, unit.splitlines()):
         assert re.match(r"#|\[[A-Z]\w*\]$|[A-Z]\w*=", line), line

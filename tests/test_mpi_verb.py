@@ -128,7 +128,10 @@ def test_ranks_get_the_variables_and_nobody_sees_the_key(
     [
         ("true", 1, "no rank"),
         (HALF_PROVEN, 1, "1 of 2 ranks on a"),
-        ("exit 3", 3, "no rank"),
+        # The launcher has said why.
+        ("exit 3", 3, ""),
+        (f"{HALF_PROVEN}\nexit 3", 3, "1 of 2 ranks on a"),
+        ('rm -r "$FARLINK_PROOF"', 0, "is not known"),
         (f"{PROVEN}\nexit 3", 3, ""),
         ("kill -9 $$", 137, ""),
     ],
@@ -194,6 +197,14 @@ def test_what_is_wrong_is_said_in_one_line(installed: Installed, arguments: tupl
     complaint = installed.complaint(*arguments)
     for words in REFUSED[arguments]:
         assert words in complaint
+
+
+def test_an_option_of_another_transport_than_the_environments_is_refused(installed: Installed) -> None:
+    complaint = installed.complaint("env", "--dcis", "4", FARLINK_TRANSPORT="ud")
+    assert "--dcis" in complaint
+    assert "FARLINK_TRANSPORT is ud" in complaint
+    assert installed("env", "--dcis", "4", FARLINK_TRANSPORT="dc").status == 0
+    assert installed("env", "--dcis", "4", "--transport", "dc", FARLINK_TRANSPORT="ud").status == 0
 
 
 def test_what_open_mpi_would_refuse_is_refused_before_it_starts(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from support import page
-from support.cast.casters import NULL, Job, offers, ours, udpcast, uftp
+from support.cast.casters import Job, offers, ours, udpcast, uftp
 from support.cast.casting import INTO, SOURCE, Case, make_file, measure
 from support.cast.star import Star
 from support.cast.streams import MB, counted, in_turn, keep, spread, well
@@ -73,9 +75,8 @@ class Rates:
             with Star(1, *options) as star:
                 make_file(star, SIZE)
                 for repetition, case in left:
-                    # Those that can keep nothing keep nothing.
-                    into = INTO if case.caster.program == "uftpd" else NULL
-                    job = Job(source=SOURCE, into=into, rate_bps=None, mtu=mtu)
+                    # UFTP cannot keep nothing, so that all keep the file, in memory.
+                    job = Job(source=SOURCE, into=INTO, rate_bps=None, mtu=mtu)
                     with raised(RAISED_BYTES) if RAISED in case.caster.name else contextlib.nullcontext():
                         run = measure(star, case, job, limit_s=60)
                     keep(results, self.name, repetition, run)
@@ -111,11 +112,18 @@ class Rates:
 def raised(limit: int) -> Iterator[None]:
     """Grants receive buffers of so many bytes to everybody on this machine, as long as the context lasts."""
     before = LIMIT.read_text()
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    # Ended from outside, too, it leaves the limit as it was.
+    usual = signal.signal(signal.SIGTERM, end)
     LIMIT.write_text(str(limit))
     try:
         yield
     finally:
         LIMIT.write_text(before)
+        signal.signal(signal.SIGTERM, usual)
 
 
 def uftp_at(name: str, gbit: int, *options: str) -> Caster:

@@ -14,7 +14,7 @@ mod proof;
 
 use environment::{Mpi as Family, Settings, Variable};
 use launcher::Launcher;
-use proof::Proof;
+use proof::{Judged, Proof};
 
 use crate::output::{print, tell};
 
@@ -114,10 +114,18 @@ impl Run {
             .and_then(|delegate| delegate.run(&mut command))
             .with_context(|| format!("start {program:?}"))?;
         // Whoever ended it wants no more of it.
-        let judged = if code < ENDED_BY_SIGNAL { proof.map(|proof| proof.judge()) } else { None };
-        if let Some(Err(error)) = judged {
-            tell(&format!("farlink: {error}"));
-            return Ok(ExitCode::from(if code == 0 { UNPROVEN } else { code }));
+        let judged = if code < ENDED_BY_SIGNAL { proof.map(|proof| proof.judge(code != 0)) } else { None };
+        match judged {
+            Some(Err(error)) => {
+                tell(&format!("farlink: {error}"));
+                return Ok(ExitCode::from(if code == 0 { UNPROVEN } else { code }));
+            }
+            Some(Ok(Judged::Unknown)) if code == 0 => {
+                tell(
+                    "farlink: what ranks left was removed from the temporary directory: whether all used Farlink is not known",
+                );
+            }
+            _ => {}
         }
         Ok(ExitCode::from(code))
     }

@@ -61,6 +61,15 @@ pub fn forget(file: &File) -> io::Result<()> {
     Ok(posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
+/// Has the file system say what it says of a file's content when the file is closed: on some, such as NFS, that there was no room for it.
+///
+/// # Errors
+/// The kernel's.
+pub fn settle(file: &File) -> io::Result<()> {
+    // Each descriptor's end says so (close(2)); the file itself stays open.
+    Ok(nix::unistd::close(file.try_clone()?)?)
+}
+
 /// Writes a file in `directory` and reads it back, each for a second or 256 MiB, whichever comes first.
 ///
 /// The file has no name while it is written, so that nothing is left of it, whatever ends this process.

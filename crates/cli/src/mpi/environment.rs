@@ -112,10 +112,23 @@ fn of_mpi(mpi: Mpi, library: &Path) -> Vec<Variable> {
 
 fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     let of_dc = [("--dcis", settings.dcis.is_some()), ("--dci-policy", settings.dci_policy.is_some())];
-    if let Some(transport) = settings.transport.filter(|transport| *transport != Transport::Dc)
-        && let Some((option, _)) = of_dc.iter().find(|(_, is_given)| *is_given)
-    {
-        bail!("{option} is of --transport dc, and --transport is {}: leave one out", transport.name());
+    if let Some((option, _)) = of_dc.iter().find(|(_, is_given)| *is_given) {
+        let inherited = std::env::var_os("FARLINK_TRANSPORT").filter(|_| settings.transport.is_none());
+        match (settings.transport, inherited) {
+            (Some(transport), _) if transport != Transport::Dc => {
+                bail!(
+                    "{option} is of --transport dc, and --transport is {}: leave one out",
+                    transport.name()
+                );
+            }
+            (None, Some(its)) if its != Transport::Dc.name() => {
+                let its = its.to_string_lossy();
+                bail!(
+                    "{option} is of --transport dc, and FARLINK_TRANSPORT is {its}: say --transport dc, or leave {option} out"
+                );
+            }
+            _ => {}
+        }
     }
     let stats = settings.stats.as_deref().map(std::path::absolute).transpose();
     let stats = stats.context("--stats: the name of this directory")?;

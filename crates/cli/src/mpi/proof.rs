@@ -30,6 +30,15 @@ struct Line {
     local: Option<usize>,
 }
 
+/// What is known of ranks that did not use something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// They used Farlink.
+    Proven,
+    /// Nothing.
+    Unknown,
+}
+
 impl Proof {
     /// Makes the directory.
     pub(crate) fn expect() -> anyhow::Result<Self> {
@@ -46,9 +55,14 @@ impl Proof {
         &self.directory
     }
 
-    /// Reads what ranks left.
-    pub(crate) fn judge(self) -> anyhow::Result<()> {
-        judge(&read(&self.directory).unwrap_or_default())
+    /// Reads what ranks left, of a job that has `failed` or not. Of one that failed before any began nothing is said.
+    pub(crate) fn judge(self, failed: bool) -> anyhow::Result<Judged> {
+        match read(&self.directory) {
+            // Temporary directories are cleaned of what is old.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Judged::Unknown),
+            Ok(lines) if lines.is_empty() && failed => Ok(Judged::Unknown),
+            read => judge(&read.context("read what ranks left")?).map(|()| Judged::Proven),
+        }
     }
 }
 
@@ -127,7 +141,18 @@ mod tests {
         let directory = proof.directory().to_owned();
         assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
         fs::write(directory.join("0"), "{\"host\": \"a\", \"rank\": 0, \"local\": 1}\n").unwrap();
-        assert!(proof.judge().is_ok());
+        assert_eq!(proof.judge(false).unwrap(), Judged::Proven);
         assert!(!directory.exists());
+    }
+
+    #[test]
+    fn nothing_is_said_of_ranks_of_which_nothing_is_known() {
+        // The launcher refused.
+        assert_eq!(Proof::expect().unwrap().judge(true).unwrap(), Judged::Unknown);
+        assert!(Proof::expect().unwrap().judge(false).is_err());
+        // Somebody cleaned up behind a long job.
+        let proof = Proof::expect().unwrap();
+        fs::remove_dir(proof.directory()).unwrap();
+        assert_eq!(proof.judge(false).unwrap(), Judged::Unknown);
     }
 }

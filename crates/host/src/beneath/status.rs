@@ -4,6 +4,7 @@ use std::fmt;
 
 use nix::libc;
 use nix::sys::stat::FileStat;
+use nix::unistd::{getegid, geteuid};
 
 /// What is kept of stat(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Status {
     pub has_other_names: bool,
     /// Its owner's number.
     pub owner: u32,
+    /// Its group's.
+    pub group: u32,
 }
 
 /// Kinds of files.
@@ -61,6 +64,28 @@ impl Status {
     }
 }
 
+impl Status {
+    /// Its permission bits, as a copy of it may have that is this process's own: what lets a program run as its owner or group is left out
+    /// where that is another.
+    #[must_use]
+    pub fn mode_of_a_copy(&self) -> u16 {
+        let mut mode = self.mode;
+        if self.node == Node::File && self.owner != geteuid().as_raw() {
+            mode &= !SET_USER;
+        }
+        if self.node == Node::File && self.group != getegid().as_raw() {
+            mode &= !SET_GROUP;
+        }
+        mode
+    }
+}
+
+/// A program runs as its owner.
+const SET_USER: u16 = 0o4000;
+
+/// A program runs as its group.
+const SET_GROUP: u16 = 0o2000;
+
 impl From<FileStat> for Status {
     fn from(stat: FileStat) -> Self {
         let node = match stat.st_mode & libc::S_IFMT {
@@ -83,6 +108,7 @@ impl From<FileStat> for Status {
             blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
             has_other_names: stat.st_nlink > 1,
             owner: stat.st_uid,
+            group: stat.st_gid,
         }
     }
 }
@@ -97,5 +123,24 @@ impl fmt::Display for Node {
             Self::Socket => "a socket",
             Self::Device => "a device",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_runs_as_nobody_whose_it_is_not() {
+        let mine = Status::from(nix::sys::stat::stat("/proc/self").unwrap());
+        let (own, other) = ((mine.owner, mine.group), (mine.owner + 1, mine.group + 1));
+        let mode = |node, (owner, _): (u32, u32), (_, group): (u32, u32)| {
+            Status { node, owner, group, mode: 0o6755, ..mine }.mode_of_a_copy()
+        };
+        assert_eq!(mode(Node::File, own, own), 0o6755);
+        assert_eq!(mode(Node::File, other, own), 0o2755);
+        assert_eq!(mode(Node::File, own, other), 0o4755);
+        assert_eq!(mode(Node::File, other, other), 0o755);
+        assert_eq!(mode(Node::Directory, other, other), 0o6755);
     }
 }

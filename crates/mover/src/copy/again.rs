@@ -21,6 +21,10 @@ pub(super) struct Again {
 impl Again {
     /// Takes what became of a name, where that is not the last word on it or is none at all; gives it back otherwise.
     pub(super) fn take(&mut self, event: FileEvent) -> Option<FileEvent> {
+        // An earlier source's is what was asked for, and to be tried again.
+        if matches!(event.what, Became::Skipped(_)) && self.failed.contains_key(&event.path) {
+            return Some(event).filter(|_| !self.trying);
+        }
         if self.trying {
             // The directories above come along, and were told of before.
             let (asked, _) = self.failed.get_key_value(&event.path)?;
@@ -143,6 +147,18 @@ mod tests {
         assert_eq!(again.take(copied.clone()), Some(copied));
         assert_eq!(again.end(), [failed("d/z")]);
         assert_eq!(again.end(), []);
+    }
+
+    #[test]
+    fn a_later_source_of_the_same_name_is_not_what_became_of_it() {
+        let mut again = Again::default();
+        let skipped = event("x", Became::Skipped("an earlier source has something of this name".to_owned()));
+        assert_eq!(again.take(failed("x")), None);
+        assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));
+        assert_eq!(again.begin().map(|(names, _)| names), Some(1));
+        // Both sources are looked at again.
+        assert_eq!(again.take(skipped), None);
+        assert_eq!(again.end(), [failed("x")]);
     }
 
     #[test]

@@ -229,7 +229,8 @@ impl<'f> Walk<'f> {
                 return Some(Found::Skipped { path, what });
             }
         };
-        let metadata = Metadata { mode: status.mode, mtime_s: status.mtime_s, mtime_ns: status.mtime_ns };
+        let metadata =
+            Metadata { mode: status.mode_of_a_copy(), mtime_s: status.mtime_s, mtime_ns: status.mtime_ns };
         let handle = Handle { tree: Arc::clone(tree), path: path.clone(), status };
         (turn == Turn::First).then(|| Found::Entry(Entry { path, kind, metadata }, handle))
     }

@@ -267,6 +267,8 @@ impl Partial {
             .map_err(|error| self.failed("set the mode and time of", error))?;
         if self.fsync {
             self.sync()?;
+        } else {
+            disk::settle(&self.file).map_err(|error| self.lost(error))?;
         }
         // Whoever may write to the directory may have put another file in its place.
         if !is_still(directory, &self.name, &self.file).map_err(|error| self.failed("look at", error))? {

@@ -39,7 +39,7 @@ impl Target {
                     sparse::write_at(&file, 0, content)?;
                 }
                 self.set_metadata(&file, &entry.metadata)?;
-                if self.options.fsync { file.sync_all() } else { Ok(()) }
+                if self.options.fsync { file.sync_all() } else { disk::settle(&file) }
             })
         })
     }
