@@ -180,6 +180,28 @@ def test_as_many_streams_as_there_may_be_fit_the_usual_limit(tmp_path: Path) -> 
     assert (tmp_path / "new").stat().st_size == 5 * BLOCK
 
 
+def test_a_file_that_is_longer_than_may_be_written_is_named_and_others_are_copied(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(bytes(3 * BLOCK))
+    (tmp_path / "short").write_bytes(b"short")
+    there = tmp_path / "there"
+    there.mkdir()
+    sources = (tmp_path / "long", tmp_path / "short")
+    copied = copy(*sources, there, status=SOME_FAILED, through=("prlimit", f"--fsize={BLOCK}"))
+    assert "too large" in copied.names["long"]["reason"]
+    assert copied.outcome("short") == "copied"
+    assert (there / "short").read_bytes() == b"short"
+
+
+def test_of_one_directory_more_names_than_there_may_be_descriptors_are_copied(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    for number in range(1500):
+        (source / f"{number}").write_bytes(b"x")
+    copy(*source.iterdir(), there, through=("prlimit", "--nofile=512:512"))
+    assert differences(source, there) == []
+
+
 def test_a_copy_of_a_file_onto_itself_leaves_it_whole(tmp_path: Path) -> None:
     for size in (5, 3 * BLOCK):
         content = random.Random(size).randbytes(size)

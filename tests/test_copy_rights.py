@@ -120,6 +120,23 @@ def test_what_is_in_a_directory_for_reading_only_is_copied_again(
     assert leftovers(there) == []
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o444, 0])
+def test_a_directory_that_nobody_may_search_is_opened_and_copied_again(ordinary: Path, mode: int) -> None:
+    source, there = ordinary / f"shut-{mode}", ordinary / f"shut-{mode}-there"
+    for directory in (source, source / "in", there):
+        directory.mkdir()
+    (source / "in" / "file").write_bytes(b"first")
+    given_away(there, source, *source.rglob("*"))
+    for version in (b"first", b"second"):
+        (source / "in" / "file").write_bytes(version)
+        copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json"))
+        assert copied.status == DONE, copied
+        assert differences(source, there) == []
+        (there / "in").chmod(mode)
+    (there / "in").chmod(0o755)
+    assert leftovers(there) == []
+
+
 def test_a_directory_that_its_owner_closed_and_that_is_not_copied_stays_closed(
     ordinary: Path,
 ) -> None:

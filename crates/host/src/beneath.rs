@@ -5,12 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
 use nix::libc;
 use nix::sys::stat::{
     FchmodatFlags, Mode, UtimensatFlags, fchmodat, fstat, fstatat, futimens, mkdirat, utimensat,
@@ -161,7 +161,13 @@ impl Directory {
     pub fn set_mode(&self, mode: u16) -> io::Result<()> {
         // fchmod(2) refuses a descriptor that only names its file; "." is that file, whatever happens to its name.
         let mode = Mode::from_bits_truncate(mode.into());
-        Ok(fchmodat(&self.fd, ".", mode, FchmodatFlags::FollowSymlink)?)
+        match fchmodat(&self.fd, ".", mode, FchmodatFlags::FollowSymlink) {
+            // Its owner may not search it, and may let himself.
+            Err(Errno::EACCES) => {
+                Ok(fchmodat(AT_FDCWD, &*self.by_number(), mode, FchmodatFlags::FollowSymlink)?)
+            }
+            set => Ok(set?),
+        }
     }
 
     /// Sets this directory's modification time.
@@ -170,7 +176,16 @@ impl Directory {
     /// As utimensat(2).
     pub fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
         let mtime = TimeSpec::new(seconds, nanoseconds.into());
-        Ok(utimensat(&self.fd, ".", &TimeSpec::UTIME_OMIT, &mtime, UtimensatFlags::FollowSymlink)?)
+        let (as_it_is, follow) = (TimeSpec::UTIME_OMIT, UtimensatFlags::FollowSymlink);
+        match utimensat(&self.fd, ".", &as_it_is, &mtime, follow) {
+            Err(Errno::EACCES) => Ok(utimensat(AT_FDCWD, &*self.by_number(), &as_it_is, &mtime, follow)?),
+            set => Ok(set?),
+        }
+    }
+
+    /// A path to it that needs no right to search it.
+    fn by_number(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
     /// Sets the modification time of `name`; of a symbolic link its own.

@@ -54,6 +54,18 @@ pub fn leave_to_others() -> io::Result<()> {
     Ok(SigSet::all().thread_block()?)
 }
 
+/// A file that would become longer than this process may write (`RLIMIT_FSIZE`) is an error of its own from now on, and not the process's
+/// end.
+///
+/// # Errors
+/// The kernel's.
+pub fn survive_long_files() -> io::Result<()> {
+    let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is set, and none of ours was before.
+    unsafe { sigaction(Signal::SIGXFSZ, &ignore) }?;
+    Ok(())
+}
+
 extern "C" fn tell(signal: libc::c_int) {
     let one = 1u64.to_ne_bytes();
     let errno = nix::errno::Errno::last_raw();

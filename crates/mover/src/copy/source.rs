@@ -70,6 +70,8 @@ pub struct Walk<'f> {
     /// The source that is walked through, readable.
     shown: String,
     tree: Option<Arc<Tree>>,
+    /// What the last source was beneath, its directory there, and its tree: of a shell's pattern all names have one.
+    last: Option<(Arc<Directory>, Vec<u8>, Arc<Tree>)>,
     /// What of it is to be looked at, where that is listed.
     listed: Option<Listed>,
     levels: Vec<Level>,
@@ -100,7 +102,7 @@ impl<'f> Walk<'f> {
         let once = Once::new(sources.iter().map(|(_, source)| source));
         let sources = sources.iter().cloned().collect();
         let (shown, levels) = (String::new(), Vec::new());
-        Self { sources, once, filter, shown, tree: None, listed: None, levels, over: None }
+        Self { sources, once, filter, shown, tree: None, last: None, listed: None, levels, over: None }
     }
 
     /// Ends when `over` says so, which is asked before each name, also of those that the filter leaves out.
@@ -110,18 +112,22 @@ impl<'f> Walk<'f> {
     }
 
     /// The next thing of a source that was not yet looked at.
-    fn begin(&mut self, base: &Directory, source: &SourcePath) -> Option<Found> {
+    fn begin(&mut self, base: &Arc<Directory>, source: &SourcePath) -> Option<Found> {
         let (directory, name) = source.split();
         self.shown = source.to_string();
         let failed = |error| Found::Failed {
             path: name.and_then(|name| RelativePath::new(name).ok()).unwrap_or_default(),
             error: SourceError::new("open", source.to_string(), error),
         };
-        let top = match base.open_dir(directory, Links::Follow) {
-            Ok(top) => top,
+        let last = self.last.take().filter(|(its, path, _)| Arc::ptr_eq(its, base) && path == directory);
+        let tree = match last.map_or_else(
+            || base.open_dir(directory, Links::Follow).map(|top| Arc::new(Tree::new(top))),
+            |(_, _, tree)| Ok(tree),
+        ) {
+            Ok(tree) => tree,
             Err(error) => return Some(failed(error)),
         };
-        let tree = Arc::new(Tree::new(top));
+        self.last = Some((Arc::clone(base), directory.to_vec(), Arc::clone(&tree)));
         self.tree = Some(Arc::clone(&tree));
         let Some(name) = name else {
             let found = match tree.top().own_status() {

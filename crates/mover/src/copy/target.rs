@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::beneath::{self, Directory, Node, status_of};
-use farlink_host::process;
+use farlink_host::{process, signal};
 use farlink_wire::entry::{Entry, Metadata};
 use farlink_wire::path::RelativePath;
 
@@ -94,6 +94,8 @@ impl Target {
         key: [u8; 16],
         options: TargetOptions,
     ) -> Result<Self, TargetError> {
+        // One that is too long is that file's failure.
+        let _ = signal::survive_long_files();
         let placing = Placing::open(containment, destination, &options)?;
         let random = process::random()
             .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
