@@ -125,7 +125,8 @@ fix: $(venv)/.installed ## apply the formatters and the lints' own mends
 
 .PHONY: clean
 clean: ## remove what was built; measured data stay (target/bench-*, target/findings, target/referee)
-	find target -mindepth 1 -maxdepth 1 ! -name 'bench-*' ! -name findings ! -name referee -exec rm -rf {} + 2>/dev/null || true
+	mkdir -p target
+	find target -mindepth 1 -maxdepth 1 ! -name 'bench-*' ! -name findings ! -name referee -exec rm -rf {} +
 	rm -rf .venv
 
 .PHONY: system

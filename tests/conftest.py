@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     if any(item.path.name not in WITHOUT_BINARY for item in items):
         pytest.exit(f"{FARLINK} is not there: run 'make build', or set FARLINK", returncode=2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """What is started ends by SIGINT, which a job in the background of a shell, as this may be, ignores."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
