@@ -42,6 +42,14 @@ def far() -> Iterator[Ends]:
         yield both
 
 
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Ends]:
+    """A path over which one block takes a second."""
+    options = ["--rate", "8mbit", "--rtt", "20ms", "--mtu", "1500", "--queue", "200ms"]
+    with Emulation(options=options) as emulation, ends(emulation) as both:
+        yield both
+
+
 def few() -> int:
     """Streams over a path that holds little."""
     return min(max(os.cpu_count() or 2, 2), 8)
@@ -183,3 +191,15 @@ def test_another_stream_takes_the_place_of_one_that_breaks(short: Ends, source: 
         assert next_line(meddler.stdout, meddler).startswith("kill")
     assert copied.status == 0, copied
     assert there.read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_over_a_slow_path_idle_streams_leave_blocks_to_those_on_which_they_move(
+    slow: Ends, source: Path, tmp_path: Path, way: str
+) -> None:
+    size = 5 * BLOCK
+    os.truncate(source, size)
+    record = slow.copy(*places(slow, source, tmp_path / "copy", way), "--streams", "8").record
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+    # No block has arrived twice.
+    assert record["bytes"] == size

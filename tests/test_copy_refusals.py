@@ -202,14 +202,44 @@ def test_of_one_directory_more_names_than_there_may_be_descriptors_are_copied(tm
     assert differences(source, there) == []
 
 
-def test_a_copy_of_a_file_onto_itself_leaves_it_whole(tmp_path: Path) -> None:
-    for size in (5, 3 * BLOCK):
-        content = random.Random(size).randbytes(size)
-        path = tmp_path / f"file-{size}"
+@pytest.mark.parametrize("size", [5, 3 * BLOCK])
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [
+        ("file", "file"),
+        ("file", "."),
+        ("in/../file", "./"),
+        ("./", "."),
+        ("in/file", "in"),
+        ("in", "."),
+        ("in/", "leads-to-in"),
+    ],
+)
+def test_what_would_be_copied_onto_itself_is_named_and_stays_as_it_is(
+    tmp_path: Path, source: str, destination: str, size: int
+) -> None:
+    content = random.Random(size).randbytes(size)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "leads-to-in").symlink_to("in")
+    files = [tmp_path / "file", tmp_path / "in" / "file"]
+    for path in files:
         path.write_bytes(content)
-        farlink("copy", str(path), str(path))
-        assert path.read_bytes() == content
-        assert leftovers(tmp_path) == []
+    before = [path.stat() for path in files]
+    ended = farlink("copy", f"{tmp_path}/{source}", f"{tmp_path}/{destination}")
+    assert ended.status == NONE, ended
+    assert "it would be copied onto itself" in ended.complaint
+    # The very file: neither its owner nor its other names, nor what somebody writes to it now, are lost.
+    assert [path.stat() for path in files] == before
+    assert leftovers(tmp_path) == []
+
+
+def test_beside_what_would_be_copied_onto_itself_the_rest_is_copied(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("a", "there/b"):
+        (tmp_path / name).write_bytes(b"file")
+    copied = copy(tmp_path / "a", tmp_path / "there" / "b", tmp_path / "there", status=SOME_FAILED)
+    assert (copied.outcome("a"), copied.outcome("b")) == ("copied", "failed")
+    assert (tmp_path / "there" / "a").read_bytes() == b"file"
 
 
 def test_a_copy_of_a_directory_into_itself_ends(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, DONE, SOME_FAILED, differences, leftovers, modified_ns, understood
+from copying import BLOCK, DONE, MOST_PACKED, SOME_FAILED, differences, leftovers, modified_ns, understood
 from emulation import FARLINK, Ended, run
 
 if TYPE_CHECKING:
@@ -75,6 +75,26 @@ def test_an_unreadable_file_is_named_and_the_others_are_copied(ordinary: Path) -
     # A script can do the failures again, and only these.
     assert copied.record["outcome"] == "failed"
     assert copied.record["files"] >= 4
+
+
+def test_more_unreadable_files_than_may_be_open_are_each_named(ordinary: Path) -> None:
+    source, there = ordinary / "many-unreadable", ordinary / "many-unreadable-there"
+    for directory in (source, there):
+        directory.mkdir()
+    for number in range(3000):
+        with (source / f"secret{number}").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, MOST_PACKED + 1)
+    (source / "z").write_bytes(bytes(2 * BLOCK))
+    given_away(there, source, *source.iterdir())
+    for path in source.glob("secret*"):
+        path.chmod(0)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", str(there), "--json"))
+    shutil.rmtree(source)
+    assert copied.status == SOME_FAILED
+    assert copied.outcome("z") == "copied"
+    failed = [name for name, told in copied.names.items() if "Permission denied" in told.get("reason", "")]
+    assert len(failed) == 3000
+    assert [path.name for path in there.iterdir()] == ["z"]
 
 
 def test_a_directory_that_may_not_be_written_to_is_named(ordinary: Path) -> None:

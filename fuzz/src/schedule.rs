@@ -57,7 +57,7 @@ impl Copy {
                 self.schedule.on_lost(lost);
             }
             7 => self.disturb(how),
-            _ => {}
+            _ => self.schedule.on_moved(u32::from(how) % STREAMS, self.now),
         }
     }
 
@@ -98,7 +98,7 @@ impl Copy {
             Task::Pack(pack) => {
                 self.arrivals.on_pack(pack);
                 assert!(self.arrivals.has_pack(pack));
-                self.schedule.on_acknowledged(Unit::Pack(pack));
+                self.schedule.on_acknowledged(Unit::Pack(pack), self.now);
             }
             Task::Announce(file) => {
                 let File { blocks, held, .. } = self.files[file as usize];
@@ -115,7 +115,7 @@ impl Copy {
                     self.schedule.on_damaged(unit);
                     return;
                 }
-                self.schedule.on_acknowledged(unit);
+                self.schedule.on_acknowledged(unit, self.now);
                 self.arrive(file, index);
             }
         }
@@ -179,7 +179,7 @@ impl Copy {
             while self.poll(0) {}
             if self.flying.is_empty() {
                 // What a stream still has is not on its way: another takes it in the end.
-                let deadline = self.schedule.deadline(STALE);
+                let deadline = self.schedule.deadline(1, STALE);
                 self.now = self.now.max(deadline.unwrap_or_default()).after(Nanos(1));
                 self.poll(1);
             }

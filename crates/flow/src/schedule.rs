@@ -2,7 +2,7 @@
 //!
 //! A stream that has room takes the next of what is left: so a fast one carries more, and none waits for another. What was on a stream
 //! that is lost, and was not acknowledged, is taken by others. When nothing is left, a stream with nothing to do takes again what
-//! another has had for too long.
+//! another has had for too long: where nothing of that one has moved lately, or it has taken twice as long as this one took itself.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -41,6 +41,7 @@ pub struct Schedule {
     again: VecDeque<Unit>,
     files: HashMap<u32, File>,
     flying: HashMap<Unit, Flight>,
+    paces: HashMap<u32, Pace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,15 @@ struct Flight {
     since: Nanos,
 }
 
+/// How a stream gets on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    /// When something of it was last seen to arrive.
+    moved: Nanos,
+    /// From the hand-out of the unit that it brought last until that was acknowledged.
+    took: Option<Nanos>,
+}
+
 impl Schedule {
     /// A file to send: `blocks` of them, but for those in `holes` (first and number, ascending). Where `ask` is set, the receiver is
     /// asked first what it has.
@@ -99,8 +109,8 @@ impl Schedule {
         self.queue.push_back(Work::Pack(pack));
     }
 
-    /// What `stream` is to do `now`; `None` where there is nothing for it. What has been on another stream for longer than `stale`
-    /// is taken where nothing else is left.
+    /// What `stream` is to do `now`; `None` where there is nothing for it. Where nothing else is left, it takes what has been on another
+    /// stream for longer than `stale`, if nothing of that one has arrived for so long, or this one took less than half the time itself.
     pub fn poll(&mut self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
         let task = self.next().or_else(|| self.steal(now, stream, stale))?;
         let unit = match task {
@@ -162,7 +172,7 @@ impl Schedule {
 
     /// The oldest that another stream has had for too long.
     fn steal(&self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
-        let old = |flight: &Flight| flight.stream != stream && now.since(flight.since) > stale;
+        let old = |flight: &Flight| flight.stream != stream && now > self.due(flight, stream, stale);
         let stale = self.flying.iter().filter(|(_, flight)| old(flight));
         let (unit, _) = stale.min_by_key(|(unit, flight)| (flight.since, **unit))?;
         Some(match *unit {
@@ -171,15 +181,41 @@ impl Schedule {
         })
     }
 
-    /// When [`Self::poll`] of an idle stream may have something although nothing comes in: what is stale then.
-    #[must_use]
-    pub fn deadline(&self, stale: Nanos) -> Option<Nanos> {
-        self.flying.values().map(|flight| flight.since.after(stale)).min()
+    /// Until when `stream` leaves to another what that one has.
+    fn due(&self, flight: &Flight, stream: u32, stale: Nanos) -> Nanos {
+        let still = self.still(flight, stale);
+        let took = self.paces.get(&stream).and_then(|pace| pace.took);
+        took.map_or(still, |took| still.min(flight.since.after(stale.max(took.after(took)))))
     }
 
-    /// The receiver has it, or need not get it. False where that was known.
-    pub fn on_acknowledged(&mut self, unit: Unit) -> bool {
-        if self.flying.remove(&unit).is_some() {
+    /// When [`Self::poll`] of `stream`, which is idle, may have something although nothing comes in: what is stale then.
+    #[must_use]
+    pub fn deadline(&self, stream: u32, stale: Nanos) -> Option<Nanos> {
+        let others = self.flying.values().filter(|flight| flight.stream != stream);
+        others.map(|flight| self.due(flight, stream, stale)).min()
+    }
+
+    /// Whether of a stream that has something nothing was seen to arrive for longer than `stale`: it is to be looked at.
+    #[must_use]
+    pub fn is_any_still(&self, now: Nanos, stale: Nanos) -> bool {
+        self.flying.values().any(|flight| now > self.still(flight, stale))
+    }
+
+    /// Until when something of what `flight`'s stream has is to arrive.
+    fn still(&self, flight: &Flight, stale: Nanos) -> Nanos {
+        let moved = self.paces.get(&flight.stream).map_or(Nanos::ZERO, |pace| pace.moved);
+        flight.since.max(moved).after(stale)
+    }
+
+    /// Something of what `stream` has was seen to arrive, `now`.
+    pub fn on_moved(&mut self, stream: u32, now: Nanos) {
+        self.paces.entry(stream).or_default().moved = now;
+    }
+
+    /// The receiver has it, or need not get it, as is heard `now`. False where that was known.
+    pub fn on_acknowledged(&mut self, unit: Unit, now: Nanos) -> bool {
+        if let Some(Flight { stream, since }) = self.flying.remove(&unit) {
+            self.paces.insert(stream, Pace { moved: now, took: Some(now.since(since)) });
             return true;
         }
         // It was given back when its stream was lost, and had arrived.
@@ -214,6 +250,7 @@ impl Schedule {
 
     /// A stream is lost; the number of units that others take over.
     pub fn on_lost(&mut self, stream: u32) -> usize {
+        self.paces.remove(&stream);
         let mut units: Vec<_> =
             self.flying.iter().filter(|(_, flight)| flight.stream == stream).map(|(unit, _)| *unit).collect();
         units.sort_unstable();
@@ -303,7 +340,9 @@ mod tests {
         assert_eq!(all(&mut schedule, 0), [block(0, 2), Task::Pack(0)]);
         assert!(schedule.is_idle());
         assert_eq!(schedule.flying.len(), 4);
-        assert!(schedule.on_acknowledged(Unit::Pack(0)) && !schedule.on_acknowledged(Unit::Pack(0)));
+        assert!(
+            schedule.on_acknowledged(Unit::Pack(0), NOW) && !schedule.on_acknowledged(Unit::Pack(0), NOW)
+        );
     }
 
     #[test]
@@ -313,7 +352,7 @@ mod tests {
         for stream in [0, 1, 0, 1] {
             schedule.poll(NOW, stream, NEVER);
         }
-        schedule.on_acknowledged(Unit::Block(0, 0));
+        schedule.on_acknowledged(Unit::Block(0, 0), NOW);
         assert_eq!(schedule.on_lost(0), 1);
         assert_eq!(all(&mut schedule, 1), [block(0, 2), block(0, 4), block(0, 5)]);
     }
@@ -325,7 +364,7 @@ mod tests {
         assert_eq!(all(&mut schedule, 0), [block(0, 0), block(0, 2), block(0, 3)]);
         // The receiver has the same: nothing else is on its way.
         for index in [0, 2, 3] {
-            schedule.on_acknowledged(Unit::Block(0, index));
+            schedule.on_acknowledged(Unit::Block(0, index), NOW);
         }
         assert_eq!((schedule.on_lost(0), schedule.is_idle()), (0, false));
         assert_eq!(all(&mut schedule, 1), [Task::Empty(0)]);
@@ -355,7 +394,7 @@ mod tests {
         let mut schedule = Schedule::default();
         schedule.on_file(0, 2, &[], false);
         all(&mut schedule, 1);
-        schedule.on_acknowledged(Unit::Block(0, 1));
+        schedule.on_acknowledged(Unit::Block(0, 1), NOW);
         assert!(schedule.on_damaged(Unit::Block(0, 1)) && !schedule.on_damaged(Unit::Block(0, 1)));
         // Of no such block and no such file.
         assert!(!schedule.on_damaged(Unit::Block(0, 2)) && !schedule.on_damaged(Unit::Block(9, 0)));
@@ -410,11 +449,38 @@ mod tests {
         let stale = Nanos(100);
         schedule.poll(Nanos(10), 0, stale);
         schedule.poll(Nanos(20), 0, stale);
-        assert_eq!(schedule.deadline(stale), Some(Nanos(110)));
+        assert_eq!(schedule.deadline(1, stale), Some(Nanos(110)));
+        assert_eq!(schedule.deadline(0, stale), None, "not its own");
         assert_eq!(schedule.poll(Nanos(110), 1, stale), None);
         assert_eq!(schedule.poll(Nanos(200), 0, stale), None, "not its own");
         assert_eq!(schedule.poll(Nanos(111), 1, stale), Some(block(0, 0)));
         assert_eq!(schedule.poll(Nanos(112), 1, stale), None);
+    }
+
+    #[test]
+    fn what_moves_is_left_to_the_stream_that_has_it_unless_another_is_much_faster() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 3, &[], false);
+        let stale = Nanos(100);
+        for stream in 0..3 {
+            schedule.poll(Nanos(10), stream, stale);
+        }
+        // Stream 3 never had anything: it cannot tell how long such a thing takes here.
+        schedule.on_moved(0, Nanos(500));
+        schedule.on_moved(2, Nanos(500));
+        assert_eq!(schedule.deadline(3, stale), Some(Nanos(110)));
+        assert_eq!(schedule.poll(Nanos(501), 3, stale), Some(block(0, 1)), "nothing of stream 1 moves");
+        assert_eq!(schedule.deadline(3, stale), Some(Nanos(600)));
+        assert_eq!(schedule.poll(Nanos(600), 3, stale), None);
+        schedule.on_moved(0, Nanos(590));
+        // Stream 2 took 590 for its own: what the others have may take twice as long.
+        assert!(schedule.on_acknowledged(Unit::Block(0, 2), Nanos(600)));
+        assert_eq!(schedule.deadline(2, stale), Some(Nanos(601)), "of stream 3, of which nothing moves");
+        schedule.on_moved(3, Nanos(1100));
+        schedule.on_moved(0, Nanos(1150));
+        assert_eq!(schedule.poll(Nanos(1190), 2, stale), None);
+        assert_eq!(schedule.deadline(2, stale), Some(Nanos(1190)));
+        assert_eq!(schedule.poll(Nanos(1191), 2, stale), Some(block(0, 0)));
     }
 
     #[test]

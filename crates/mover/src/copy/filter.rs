@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use farlink_host::beneath::{Directory, Links, Status};
+use farlink_host::beneath::{Directory, Links, Node, Status};
 use farlink_wire::message::copy::{Place, Rule};
 use farlink_wire::path::{PathError, RelativePath};
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
@@ -84,7 +84,7 @@ impl Filter {
         Ok(self)
     }
 
-    /// The same, but for the directory `path` beneath `root`, which is what is copied to: it may be in what is copied.
+    /// The same, but for `path` beneath `root`, which is what is copied to: it may be in what is copied.
     pub(super) fn without(mut self, root: &Arc<Directory>, path: Vec<u8>) -> Self {
         self.destination = Some((Arc::clone(root), path));
         self
@@ -92,12 +92,18 @@ impl Filter {
 
     /// Whether this is what is copied to. It may have been made since the copy began.
     pub(super) fn is_destination(&self, status: &Status) -> bool {
-        self.destination.as_ref().is_some_and(|(root, path)| {
-            let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
-            root.open_dir(&path[start..], Links::Follow)
-                .and_then(|directory| directory.own_status())
-                .is_ok_and(|found| found.is_same_file(status))
-        })
+        let Some((root, path)) = &self.destination else { return false };
+        let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
+        let path = &path[start..];
+        let found = if status.node == Node::Directory {
+            root.open_dir(path, Links::Follow).and_then(|directory| directory.own_status())
+        } else {
+            // What takes the place of a symbolic link is not what that leads to.
+            let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+            let (parent, name) = path.split_at(name);
+            root.open_dir(parent, Links::Follow).and_then(|directory| directory.status(name))
+        };
+        found.is_ok_and(|found| found.is_same_file(status))
     }
 
     /// The names that alone are looked at, where those are listed.

@@ -76,6 +76,19 @@ impl Outgoing {
         self.portion.is_some()
     }
 
+    /// Opens it, where nobody has.
+    ///
+    /// # Errors
+    /// What becomes of it where it cannot be.
+    pub(crate) fn open(&self) -> Result<(), Became> {
+        match &self.origin {
+            Origin::File { handle, open } => {
+                source(handle, open).map(drop).map_err(|error| Became::unread(&error))
+            }
+            Origin::Endless(_) => Ok(()),
+        }
+    }
+
     /// Fills `piece` from `offset` on.
     ///
     /// # Errors

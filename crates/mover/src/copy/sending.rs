@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -26,7 +27,10 @@ use super::steering::Steering;
 use super::timing::Timing;
 use super::worker::Shared;
 
+mod pulse;
 mod receiver;
+
+use pulse::Pulse;
 
 /// The sending end. Its threads and the conversation share it.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ struct State {
     outbox: Vec<Copy>,
     events: Vec<FileEvent>,
     lost: Vec<u32>,
-    streams: HashSet<u32>,
+    streams: HashMap<u32, Pulse>,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -208,22 +212,33 @@ impl Sending {
 
     // What streams do.
 
-    /// A stream joins; `facts` are what the kernel granted it.
-    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts) {
+    /// A stream joins; `facts` are what the kernel granted it, and `tcp` is another handle of it.
+    pub(crate) fn on_stream(&self, stream: u32, facts: SocketFacts, tcp: Option<TcpStream>) {
         let mut state = self.state();
-        state.streams.insert(stream);
+        state.streams.insert(stream, Pulse::of(tcp));
         state.facts = facts;
+    }
+
+    /// A stream is about to be closed.
+    pub(crate) fn on_close(&self, stream: u32) {
+        self.steering.leave(stream);
+        if let Some(pulse) = self.state().streams.get_mut(&stream) {
+            pulse.end();
+        }
     }
 
     /// What `stream` does next; `None` where it is to end.
     pub(crate) fn next_task(&self, stream: u32) -> Option<Job> {
         let mut state = self.state();
         loop {
-            if state.ending != Ending::No || !state.streams.contains(&stream) {
+            if state.ending != Ending::No || !state.streams.contains_key(&stream) {
                 return None;
             }
             let now = monotonic();
             let stale = self.stale_after(state.streams.len());
+            if state.schedule.is_any_still(now, stale) {
+                state.feel(now);
+            }
             match state.schedule.poll(now, stream, stale) {
                 Some(Task::Announce(file)) => {
                     if let Some(file) = state.files.get(&file) {
@@ -239,12 +254,12 @@ impl Sending {
                     if let Some(file) = state.files.get(&file) {
                         return Some(Job::Block { file: Arc::clone(file), index, proven });
                     }
-                    state.schedule.on_acknowledged(Unit::Block(file, index));
+                    state.schedule.on_acknowledged(Unit::Block(file, index), now);
                 }
                 Some(Task::Pack(pack)) => match state.packs.get(&pack) {
                     Some(planned) => return Some(Job::Pack { number: pack, planned: Arc::clone(planned) }),
                     None => {
-                        state.schedule.on_acknowledged(Unit::Pack(pack));
+                        state.schedule.on_acknowledged(Unit::Pack(pack), now);
                     }
                 },
                 None => {
@@ -252,7 +267,7 @@ impl Sending {
                         // The conversation may have something to say of it.
                         self.wake.raise();
                     }
-                    let due = state.schedule.deadline(stale);
+                    let due = state.schedule.deadline(stream, stale);
                     let pause = due.map_or(LONGEST, |due| due.since(now).min(LONGEST));
                     // A little later than due: what is stale then is so by more than nothing.
                     let pause = Duration::from_nanos(pause.0) + Duration::from_millis(1);
@@ -307,7 +322,7 @@ impl Sending {
     pub(crate) fn on_same(&self, file: &Outgoing, index: u32) {
         let mut state = self.state();
         let unit = Unit::Block(file.frame.file, index);
-        if state.schedule.on_acknowledged(unit) {
+        if state.schedule.on_acknowledged(unit, monotonic()) {
             let bytes = file.block_length(index);
             state.tally.same += bytes;
             state.tally.acknowledged += bytes;
@@ -360,7 +375,7 @@ impl Sending {
     /// A stream is lost: others do what it had.
     pub(crate) fn on_lost(&self, stream: u32) {
         let mut state = self.state();
-        if !state.streams.remove(&stream) || state.ending != Ending::No {
+        if state.streams.remove(&stream).is_none() || state.ending != Ending::No {
             return;
         }
         state.schedule.on_lost(stream);
@@ -442,6 +457,16 @@ pub(crate) enum Job {
     Pack { number: u32, planned: Arc<Planned> },
 }
 
+impl Job {
+    /// The file that it is of.
+    pub(crate) fn file(&self) -> Option<&Outgoing> {
+        match self {
+            Self::Announce(file) | Self::Empty(file) | Self::Block { file, .. } => Some(file),
+            Self::Pack { .. } => None,
+        }
+    }
+}
+
 impl Shared for Sending {
     fn timing(&self) -> &Timing {
         &self.timing
@@ -464,6 +489,15 @@ impl Shared for Sending {
 }
 
 impl State {
+    /// Tells the schedule of which streams something has arrived.
+    fn feel(&mut self, now: Nanos) {
+        for (stream, pulse) in &mut self.streams {
+            if pulse.feel() {
+                self.schedule.on_moved(*stream, now);
+            }
+        }
+    }
+
     fn close_name(&mut self, report: bool, event: FileEvent) {
         self.tally.entries += 1;
         self.tally.failed += u64::from(event.what.failure().is_some());

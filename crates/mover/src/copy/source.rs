@@ -28,6 +28,9 @@ use once::{Once, Turn};
 /// Why a directory is not copied into itself.
 const ITSELF: &str = "it is the destination";
 
+/// Why nothing is copied from the directory that it is copied to.
+const ONTO_ITSELF: &str = "it would be copied onto itself";
+
 /// What a walk comes upon.
 #[derive(Debug)]
 pub enum Found {
@@ -129,7 +132,11 @@ impl<'f> Walk<'f> {
         };
         self.last = Some((Arc::clone(base), directory.to_vec(), Arc::clone(&tree)));
         self.tree = Some(Arc::clone(&tree));
+        let is_onto_itself = tree.top().own_status().is_ok_and(|top| self.filter.is_destination(&top));
         let Some(name) = name else {
+            if is_onto_itself {
+                return Some(self.failed("copy", RelativePath::root(), io::Error::other(ONTO_ITSELF)));
+            }
             let found = match tree.top().own_status() {
                 Ok(status) => self.found(&tree, RelativePath::root(), status),
                 Err(error) => Some(failed(error)),
@@ -147,6 +154,9 @@ impl<'f> Walk<'f> {
         match tree.top().status(name) {
             Ok(status) if status.node == Node::Directory && self.filter.is_destination(&status) => {
                 Some(self.failed("copy", path, io::Error::other(ITSELF)))
+            }
+            Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
+                Some(self.failed("copy", path, io::Error::other(ONTO_ITSELF)))
             }
             Ok(status) => self
                 .filter

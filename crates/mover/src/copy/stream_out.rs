@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use farlink_flow::digest::{self, BlockHasher};
@@ -59,7 +60,8 @@ impl StreamOut {
                 };
             }
         }
-        sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) });
+        let tcp = channel.tcp().map(TcpStream::try_clone).transpose()?;
+        sending.on_stream(number, SocketFacts { reason, ..SocketFacts::of(channel.tcp()) }, tcp);
         let sending = Arc::clone(sending);
         let mut stream = Self {
             sending,
@@ -83,6 +85,13 @@ impl StreamOut {
 
     fn work(&mut self) -> io::Result<()> {
         while let Some(job) = self.sending.next_task(self.number) {
+            // The receiver hears of no file that nothing can be sent of: very many of these may follow on each other.
+            if let Some(file) = job.file()
+                && let Err(what) = self.sending.timing.during(Stage::Disk, || file.open())
+            {
+                self.sending.abandon(file, what);
+                continue;
+            }
             match job {
                 Job::Announce(file) => self.say(&file, false)?,
                 Job::Empty(file) => self.say(&file, true)?,
@@ -313,7 +322,7 @@ impl StreamOut {
 impl Drop for StreamOut {
     fn drop(&mut self) {
         // Before the channel is closed.
-        self.sending.steering.leave(self.number);
+        self.sending.on_close(self.number);
     }
 }
 

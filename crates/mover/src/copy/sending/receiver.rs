@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use farlink_host::clock::monotonic;
 use farlink_wire::message::copy::{Copy, Rejected, Unit};
 
 use super::{Ending, Sending, State};
@@ -78,7 +79,7 @@ impl State {
     }
 
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
-        let is_news = self.schedule.on_acknowledged(unit);
+        let is_news = self.schedule.on_acknowledged(unit, monotonic());
         match unit {
             // What went twice is said to be there twice.
             Unit::Block(..) if !is_news => {}
@@ -117,7 +118,7 @@ impl State {
             return Ok(());
         }
         self.packs.remove(&offer);
-        self.schedule.on_acknowledged(Unit::Pack(offer));
+        self.schedule.on_acknowledged(Unit::Pack(offer), monotonic());
         self.ahead -= planned.entries.len();
         self.supply.offers -= 1;
         for event in planned.unwanted() {

@@ -72,7 +72,7 @@ fn a_file_for_whose_blocks_there_is_no_memory_is_named_and_another_that_takes_le
 #[test]
 fn a_block_that_is_said_to_be_there_twice_is_counted_once() {
     let sending = sending(manner(None));
-    (0..2).for_each(|stream| sending.on_stream(stream, SocketFacts::of(None)));
+    (0..2).for_each(|stream| sending.on_stream(stream, SocketFacts::of(None), None));
     let device = fs::File::open("/dev/zero").unwrap();
     let size = 3 << 20;
     let frame = |number| File { file: number, entry: file("twice", size), sparse: false };
@@ -97,7 +97,7 @@ fn a_block_that_is_said_to_be_there_twice_is_counted_once() {
 #[test]
 fn that_all_was_sent_is_said_behind_all_that_lacks() {
     let sending = sending(manner(None));
-    sending.on_stream(0, SocketFacts::of(None));
+    sending.on_stream(0, SocketFacts::of(None), None);
     sending.supply_pack(Planned::new(vec![(file("small", 5), None)]), false);
     sending.supply_ends();
     let Some(Job::Pack { planned, .. }) = sending.next_task(0) else { panic!("there is a pack") };
