@@ -31,9 +31,11 @@ mod list;
 mod location;
 mod manifest;
 mod report;
+mod teller;
 
 use location::{Location, Reach};
 use report::Report;
+use teller::Teller;
 
 /// Copy files and trees to or from another host: verified, resumable with the same command, and encrypted.
 ///
@@ -176,10 +178,16 @@ impl Copy {
                 Foretold { failed, entries, .. } => of_names(failed, entries),
             });
         }
-        let Finished { record, summary, error, begun } =
-            copy::run(&plan, &stop, &mut |notice: Notice| report.on(&notice));
-        let written = report.close(begun || error.is_none());
+        let mut teller = Teller::start(report)?;
+        let Finished { record, summary, error, begun } = copy::run(&plan, &stop, &mut teller);
+        let report = teller.end(&stop);
+        let is_held_up = report.is_none();
+        let written = report.map_or(Ok(()), |mut report| report.close(begun || error.is_none()));
         let kept = file.as_mut().map(|file| file.append(&record)).transpose();
+        if is_held_up {
+            // Who has the terminal, or reads, takes nothing.
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         if json || kept.is_err() {
             // Nothing that was measured is lost.
             print(&record.line());

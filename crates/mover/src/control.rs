@@ -92,6 +92,11 @@ impl Control {
         self.heard
     }
 
+    /// For so long this end heard nobody, as it was itself not there: stopped, or its machine asleep.
+    pub(crate) fn excuse(&mut self, absent: Nanos) {
+        self.heard = self.heard.after(absent);
+    }
+
     /// Says which version this is.
     pub(crate) fn greet(&mut self) -> Result<(), ControlError> {
         self.unsent.extend(Hello::ours().encode());

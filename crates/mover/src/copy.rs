@@ -43,7 +43,7 @@ mod worker;
 pub use bottleneck::Bottleneck;
 pub use client::{CIRCUIT_STREAMS, run};
 pub use foretell::{Foretold, foretell};
-pub use plan::{Finished, Notice, Plan, Progress, Summary};
+pub use plan::{Finished, Listener, Notice, Plan, Progress, Summary};
 
 /// Why a file transfer failed as a whole. One line that names the far end or the path, the reason, and where there is one the mend.
 #[derive(Debug, thiserror::Error)]

@@ -23,7 +23,7 @@ use super::filter::Filter;
 use super::ledger::Ledger;
 use super::manner::Manner;
 use super::names::Names;
-use super::plan::{Finished, Notice, Plan, Progress};
+use super::plan::{Finished, Listener, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::redial::{Redial, Redialled};
 use super::sending::{Sending, Tally};
@@ -37,8 +37,8 @@ use crate::connection::Emulated;
 use crate::far::{Opened, ThisEnd};
 use crate::{chain, facts};
 
-/// Carries `plan` out. Raise `stop` to end it early; `notice` is told how it goes.
-pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished {
+/// Carries `plan` out. Raise `stop` to end it early; `listener` is told how it goes.
+pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     // Streams, files that are proven, and what asks for them: what is not granted is missed where it is needed.
     let _ = process::raise_descriptor_limit(u64::MAX);
     let names = Names::of(plan);
@@ -46,7 +46,7 @@ pub fn run(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Finished
     let was_begun = mark.is_set();
     let mut resume = plan.resume.unwrap_or(was_begun);
     mark.set();
-    let mut ledger = Ledger::new(plan, notice);
+    let mut ledger = Ledger::new(plan, listener);
     let mut attempt = 0;
     let outcome = loop {
         let outcome = Attempt { plan, rules: &plan.rules, names, resume, stop }.run(&mut ledger);
@@ -460,7 +460,9 @@ impl Party for Client<'_, '_> {
         for arrival in arrivals.iter().filter(|arrival| (arrival.index as usize) < record::MOST_SAMPLES) {
             *self.samples.entry(arrival.index).or_default() += arrival.bytes;
         }
-        self.drain();
+        if !self.ledger.listener.is_behind() {
+            self.drain();
+        }
         let limit = self.plan.limit_now();
         if limit != self.limit {
             self.limit = limit;
@@ -470,7 +472,7 @@ impl Party for Client<'_, '_> {
         let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
         let bytes = acknowledged;
         let progress = Progress { bytes, of_bytes, entries, of_entries, known, seconds };
-        (self.ledger.notice)(Notice::Progress(progress));
+        self.ledger.listener.hear(Notice::Progress(progress));
     }
 
     fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError> {

@@ -159,6 +159,7 @@ pub(crate) fn talk(
     let mut pending = VecDeque::new();
     let mut lost: Vec<(Nanos, u32)> = Vec::new();
     let (mut next_sign, mut next_look, mut next_account) = (monotonic(), monotonic(), monotonic());
+    let mut looked = monotonic();
     loop {
         wake.lower();
         if let Some(failure) = end.take_failure() {
@@ -264,6 +265,12 @@ pub(crate) fn talk(
                 other => return Err(crate::control::ControlError::out_of_place(&other).into()),
             }
         }
+        // A process that was stopped, as by Ctrl-Z, goes on where its far end has waited: one of the same process has.
+        let absent = now.since(looked);
+        looked = now;
+        if absent > ABSENCE {
+            control.excuse(absent);
+        }
         if now.since(control.heard()) > patience {
             return Err(crate::control::ControlError::Silent { quiet: now.since(control.heard()) }.into());
         }
@@ -316,6 +323,9 @@ const MOST_UNSENT: usize = 256 * 1024;
 
 /// How long after a data connection broke another takes its place.
 const GRACE: Nanos = Nanos(200_000_000);
+
+/// From how long on an end that did not look was not there.
+const ABSENCE: Nanos = Nanos(1_000_000_000);
 
 /// How soon it is tried again to send what waits.
 const BREATH: Nanos = Nanos(2_000_000);

@@ -6,14 +6,14 @@ use farlink_wire::record::Record;
 
 use super::again::Again;
 use super::file_event::{Became, FileEvent};
-use super::plan::{Notice, Plan, Summary};
+use super::plan::{Listener, Notice, Plan, Summary};
 use super::record;
 
 /// What is known of a transfer over all its attempts.
 pub(super) struct Ledger<'a> {
     pub(super) record: Record,
     pub(super) summary: Summary,
-    pub(super) notice: &'a mut dyn FnMut(Notice),
+    pub(super) listener: &'a mut dyn Listener,
     report: bool,
     pub(super) began: Nanos,
     pub(super) start: Option<Nanos>,
@@ -23,12 +23,12 @@ pub(super) struct Ledger<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    pub(super) fn new(plan: &Plan, notice: &'a mut dyn FnMut(Notice)) -> Self {
+    pub(super) fn new(plan: &Plan, listener: &'a mut dyn Listener) -> Self {
         let record = record::opened(plan, rfc3339_before(Nanos::ZERO));
         Self {
             record,
             summary: Summary::default(),
-            notice,
+            listener,
             report: plan.report,
             began: plan.began,
             start: None,
@@ -39,7 +39,7 @@ impl<'a> Ledger<'a> {
 
     /// Another attempt begins, which tells of every name anew.
     pub(super) fn begin_again(&mut self) {
-        (self.notice)(Notice::Again);
+        self.listener.hear(Notice::Again);
         self.summary = Summary::default();
         self.again = Again::default();
     }
@@ -52,7 +52,7 @@ impl<'a> Ledger<'a> {
     }
 
     pub(super) fn warn(&mut self, text: String) {
-        (self.notice)(Notice::Warning(text));
+        self.listener.hear(Notice::Warning(text));
     }
 
     pub(super) fn on_events(&mut self, events: Vec<FileEvent>) {
@@ -84,7 +84,7 @@ impl<'a> Ledger<'a> {
             self.summary.bytes += event.bytes;
         }
         if self.report || !well {
-            (self.notice)(Notice::File(event));
+            self.listener.hear(Notice::File(event));
         }
     }
 }

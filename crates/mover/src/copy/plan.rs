@@ -84,6 +84,23 @@ pub enum Notice {
     Again,
 }
 
+/// Who is told how a transfer goes, and must not wait for anything before it has heard: the far end takes who is silent for gone.
+pub trait Listener {
+    /// Something is to be told.
+    fn hear(&mut self, notice: Notice);
+
+    /// Whether it has heard so much more than it could tell that the transfer is to wait.
+    fn is_behind(&self) -> bool {
+        false
+    }
+}
+
+impl<F: FnMut(Notice)> Listener for F {
+    fn hear(&mut self, notice: Notice) {
+        self(notice);
+    }
+}
+
 /// How it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {

@@ -289,10 +289,10 @@ impl Receiving {
         said.into_messages()
     }
 
-    /// Waits while there is too much that the sender has not taken yet: what it sends meanwhile waits in the network.
+    /// Waits while there is too much that the sender, or who listens here, has not taken yet: what comes meanwhile waits in the network.
     pub(crate) fn wait_to_be_heard(&self) {
         let mut state = self.state();
-        while state.outbox.is_full() && !state.over {
+        while (state.outbox.is_full() || state.events.len() > MOST_UNTOLD) && !state.over {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -341,6 +341,9 @@ pub(crate) fn block_length(frame: &File, index: u32) -> u64 {
     let bytes = block_bytes(frame.size());
     frame.size().saturating_sub(u64::from(index) * bytes).min(bytes)
 }
+
+/// News of names that wait for who listens before more is taken of the sender.
+const MOST_UNTOLD: usize = 10_000;
 
 /// Runs of numbers of files and packs: of a hundred million small files that are offered first.
 const MOST_RUNS: usize = 1 << 20;

@@ -4,7 +4,7 @@ use farlink_wire::message::copy::Copy;
 use farlink_wire::message::{Arrival, MAX_ENTRIES};
 use farlink_wire::quantity::BitsPerSec;
 
-use super::{Receiving, State};
+use super::{MOST_UNTOLD, Receiving, State};
 use crate::copy::file_event::FileEvent;
 use crate::copy::sending::Tally;
 
@@ -40,7 +40,11 @@ impl Receiving {
 
     /// What became of names since this was asked last.
     pub(crate) fn take_events(&self) -> Vec<FileEvent> {
-        std::mem::take(&mut self.state().events)
+        let events = std::mem::take(&mut self.state().events);
+        if events.len() > MOST_UNTOLD {
+            self.changed.notify_all();
+        }
+        events
     }
 
     /// How much is done.

@@ -1,0 +1,83 @@
+"""A copy that is held: by a shell's Ctrl-Z, or as nobody reads what it prints. It goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from copying import BLOCK, DONE, INTERRUPTED, command, ends, going, leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from copying import Ends
+    from emulation import Emulation
+
+# After so long an end takes the other for gone, and for longer a copy is held.
+PATIENCE = ("--timeout", "1s", "--retries", "0")
+HELD_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def clear(near: Emulation) -> Iterator[Ends]:
+    """Both ends, and no keys: nobody else reaches an emulated host."""
+    with ends(near) as both:
+        yield both
+
+
+def test_a_copy_within_a_host_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.write_bytes(random.Random(1).randbytes(8 * BLOCK))
+    with going(command(source, there, "--limit", "40mbit", *PATIENCE)) as running:
+        running.wait_for(BLOCK)
+        running.send(signal.SIGSTOP)
+        time.sleep(HELD_S)
+        running.send(signal.SIGCONT)
+        copied = running.ended()
+    assert copied.status == DONE, copied
+    assert there.read_bytes() == source.read_bytes()
+    assert leftovers(tmp_path) == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """More names than the news of which a pipe holds, with all that wait before it."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(20_000):
+        (tree / f"{number}").write_bytes(b"small")
+    return tree
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_copy_whose_news_nobody_reads_waits_and_goes_on(
+    clear: Ends, tree: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    places = (tree, clear.far(there)) if way == "to" else (clear.far(tree), there)
+    words = command(*places, *PATIENCE, *clear.copy_options)
+    with going(words, through=clear.on_client, emulation=clear.emulation) as running:
+        time.sleep(HELD_S)
+        # It takes no more memory for what is not read.
+        assert running.process.poll() is None
+        copied = running.ended()
+    assert copied.status == DONE, copied.stderr
+    assert {path.name for path in (there / "tree").iterdir()} == {path.name for path in tree.iterdir()}
+    assert len(copied.names) == 20_001
+
+
+def test_a_copy_whose_news_nobody_reads_can_be_interrupted(tree: Path, tmp_path: Path) -> None:
+    there, records = tmp_path / "there", tmp_path / "records"
+    with going(command(tree, there, "--record", records)) as running:
+        time.sleep(HELD_S)
+        running.send(signal.SIGINT)
+        # Not before it has ended is anything read.
+        assert running.process.wait(timeout=30) == INTERRUPTED
+    (record,) = records.read_text().splitlines()
+    assert json.loads(record)["kind"] == "file"
