@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, DONE, SOME_FAILED, command, ends, going, leftovers, listing
+from copying import BLOCK, DONE, SOME_FAILED, command, copy, ends, going, leftovers, listing
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -52,6 +54,32 @@ def two_files(source: Path) -> None:
     source.mkdir()
     for name in ("a", "b"):
         (source / name).write_bytes(random.Random(name).randbytes(6 * BLOCK))
+
+
+# Gives the lease back when the kernel has asked for it, and some time has gone by.
+HOLD_A_LEASE = """
+import fcntl, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
+file = open(sys.argv[1], "r+b")
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+signal.sigwait({signal.SIGIO})
+time.sleep(0.5)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+"""
+
+
+@pytest.mark.parametrize("size", [9, 3 * BLOCK])
+def test_a_file_on_which_a_server_holds_a_lease_is_waited_for(tmp_path: Path, size: int) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.write_bytes(random.Random(size).randbytes(size))
+    holding = [sys.executable, "-I", "-c", HOLD_A_LEASE, str(source)]
+    with subprocess.Popen(holding, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        copy(source, there)
+        assert holder.wait() == 0
+    assert there.read_bytes() == source.read_bytes()
 
 
 def test_a_source_that_vanishes_is_named_and_the_others_are_copied(tmp_path: Path) -> None:

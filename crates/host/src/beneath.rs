@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat};
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renameat};
 use nix::libc;
 use nix::sys::stat::{
     FchmodatFlags, Mode, UtimensatFlags, fchmodat, fstat, fstatat, futimens, mkdirat, utimensat,
@@ -51,7 +51,7 @@ impl Directory {
     /// As open(2).
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = nix::fcntl::open(path, flags, Mode::empty())?;
+        let fd = open(path, flags, Mode::empty())?;
         Ok(Self { fd, whole: path == Path::new("/") })
     }
 
@@ -70,12 +70,9 @@ impl Directory {
     /// # Errors
     /// As openat2(2); [`io::ErrorKind::InvalidInput`] where it is no regular file.
     pub fn open_read(&self, path: &[u8]) -> io::Result<File> {
-        let flags = OFlag::O_RDONLY | HARMLESS;
-        let opened = match self.resolve(path, flags | OFlag::O_NOATIME, Mode::empty(), Links::Refuse) {
+        let opened = match self.open_file(path, OFlag::O_RDONLY | OFlag::O_NOATIME) {
             // open(2): only the owner may leave no trace.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                self.resolve(path, flags, Mode::empty(), Links::Refuse)
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => self.open_file(path, OFlag::O_RDONLY),
             opened => opened,
         };
         regular(opened)
@@ -86,7 +83,27 @@ impl Directory {
     /// # Errors
     /// As [`Self::open_read`].
     pub fn open_write(&self, path: &[u8]) -> io::Result<File> {
-        regular(self.resolve(path, OFlag::O_RDWR | HARMLESS, Mode::empty(), Links::Refuse))
+        regular(self.open_file(path, OFlag::O_RDWR))
+    }
+
+    /// Opens `path`, which should be a regular file. Where somebody holds a lease on it (fcntl(2), `F_SETLEASE`), as Samba and the kernel's
+    /// NFS server do for who has it open over the network, it is waited until that is given up: the kernel sees to it.
+    fn open_file(&self, path: &[u8], flags: OFlag) -> io::Result<OwnedFd> {
+        let leased = match self.resolve(path, flags | HARMLESS, Mode::empty(), Links::Refuse) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => error,
+            opened => return opened,
+        };
+        let found = self.resolve(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, Mode::empty(), Links::Refuse)?;
+        if Status::from(fstat(&found)?).node != Node::File {
+            return Err(leased);
+        }
+        let by_number = format!("/proc/self/fd/{}", found.as_raw_fd());
+        loop {
+            match open(by_number.as_str(), flags | OFlag::O_CLOEXEC, Mode::empty()) {
+                Err(Errno::EINTR) => {}
+                opened => return Ok(opened?),
+            }
+        }
     }
 
     /// Makes the file `path`, which only its owner may read, and opens it to be read and written.
