@@ -26,7 +26,8 @@ STUDY_SIZES = {"512 MB": 512 * MB, "1 GB": GB, "2 GB": 2 * GB, "4 GB": 4 * GB}
 # Beside the group's rate, as the study's repairs were by TCP: more than one receiver that loses 5% asks for.
 REPAIR = "50mbit"
 SLOWS = (NOBODY, LOSING, STOPPED)
-# Peers write what they receive: seven copies of 512 MB fit in memory.
+# The peers, who cannot keep nothing, and ours beside them keep what they receive: seven copies of
+# 512 MB fit in memory.
 PEER_SIZE = "512 MB"
 
 
@@ -168,7 +169,7 @@ class Study:
         with Star(self.receivers, "--rate", "1gbit", "--mtu", str(self.mtu), *rtt) as star:
             make_file(star, length)
             for repetition, case in left:
-                into = NULL if case.caster.ours else INTO
+                into = INTO if size == PEER_SIZE else NULL
                 job = Job(source=SOURCE, into=into, rate_bps=self.rate_bps, mtu=self.mtu)
                 # A peer that waits for what will not come would wait for ever.
                 limit_s = 20 + 10 * 8 * length / self.rate_bps
@@ -202,14 +203,14 @@ class Study:
 def rates(case: Case, runs: Sequence[Run]) -> tuple[list[float], list[float]]:
     """Mb/s of every fast reception, and of the slow receiver's where there is one.
 
-    Ours by the receiver's own clock, from its first packet to its last byte; of the peers, which have none,
-    from the sender's first packet until the receiver says that it has the file.
+    Beside the peers, for all from the sender's first packet until the receiver says that it has the file;
+    of ours alone, by the receiver's own clock, from its first packet to its last byte.
     """
     quick: list[float] = []
     slow: list[float] = []
     for run in well(runs):
         taken = dict(run["times_s"])
-        if case.caster.ours:
+        if case.label != PEER_SIZE:
             taken = {host: record["duration_s"] for host, record in run["receivers"].items()}
         for number, time_s in enumerate(taken.values()):
             is_slow = case.slow and number == 0

@@ -224,16 +224,16 @@ impl Endpoint {
             self.dismiss(now, from);
             return;
         }
-        match self.relays.on_piece(now, from, frames) {
-            Ok(Some(frames)) if self.messages.on_frames(from, frames, memory).is_ok() => {}
-            Ok(None) => {}
-            Ok(Some(_)) => self.counts.nonsense += 1,
-            // What it said before will never come: nobody is to wait for it.
-            Err(Gap) => {
-                self.counts.nonsense += 1;
-                self.fail(now, from, Failure::Lost);
-                return;
-            }
+        let whole = match self.relays.on_piece(now, from, frames) {
+            Ok(Some(frames)) => self.messages.on_frames(from, frames, memory).is_ok(),
+            Ok(None) => true,
+            Err(Gap) => false,
+        };
+        if !whole {
+            // What it said before, or goes on to say, will never come: nobody is to wait for it.
+            self.counts.nonsense += 1;
+            self.fail(now, from, Failure::Lost);
+            return;
         }
         while let Some((by, endpoint)) = self.messages.poll_gone() {
             // Whoever hands on to its neighbours speaks of them alone.

@@ -307,18 +307,23 @@ impl Messages {
         }
         let mut rest = frames;
         while let Some((frame, behind)) = Frame::decode(rest)? {
-            self.on_frame(from, frame, memory);
+            self.on_frame(from, frame, memory)?;
             rest = behind;
         }
         self.grant(from);
         Ok(())
     }
 
-    fn on_frame(&mut self, from: PeerId, frame: Frame<'_>, memory: &mut dyn Memory) {
+    fn on_frame(
+        &mut self,
+        from: PeerId,
+        frame: Frame<'_>,
+        memory: &mut dyn Memory,
+    ) -> Result<(), FrameError> {
         let index = from.0 as usize;
         match frame {
             Frame::Eager(envelope, chunk) => {
-                self.peers[index].inbox.on_said(cost(envelope.len));
+                self.peers[index].inbox.on_unasked(cost(envelope.len))?;
                 let to = match self.matching.match_arriving(from, envelope) {
                     Some(landing) => {
                         self.peers[index].inbox.consumed += cost(envelope.len);
@@ -326,7 +331,7 @@ impl Messages {
                     }
                     None => {
                         self.counts.unexpected += 1;
-                        // What it says of its length may not be true: more room is made as its bytes come.
+                        // More room is made as its bytes come.
                         let room = envelope.len.min(FIRST_ROOM) as usize;
                         To::Waiting(self.matching.wait(from, envelope, Body::Bytes(Vec::with_capacity(room))))
                     }
@@ -370,6 +375,7 @@ impl Messages {
             Frame::Nothing | Frame::Numbered { .. } => {}
             Frame::Gone { endpoint } => self.gone.push_back((from, endpoint)),
         }
+        Ok(())
     }
 
     /// More of the message that arrives from a peer.

@@ -216,6 +216,12 @@ pub enum FrameError {
         /// As it stands there.
         kind: u8,
     },
+    /// A message begins within another.
+    #[error("a message begins within another")]
+    Nested,
+    /// A message comes unasked for which its sender was given no credit.
+    #[error("a message comes unasked for which there was no credit")]
+    Uncredited,
 }
 
 impl From<Short> for FrameError {

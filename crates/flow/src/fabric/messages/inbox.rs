@@ -1,5 +1,9 @@
 //! What comes from one peer.
 
+use farlink_wire::fabric::frame::FrameError;
+
+use super::pool::FIRST_CREDIT;
+
 /// What comes from one peer.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -9,6 +13,8 @@ pub(super) struct Inbox {
     pub(super) consumed: u64,
     /// What all messages cost that it sent or offered.
     pub(super) said: u64,
+    /// What those cost that it sent unasked.
+    spent: u64,
     /// What it knows that it may send, since the beginning.
     granted: u64,
     /// What of that is lent by the pool.
@@ -37,12 +43,29 @@ pub(super) enum To {
 impl Inbox {
     /// Of a peer that may send so much before it is told anything.
     pub(super) const fn new(first: u64) -> Self {
-        Self { arriving: None, consumed: 0, said: 0, granted: first, lent: 0 }
+        Self { arriving: None, consumed: 0, said: 0, spent: 0, granted: first, lent: 0 }
     }
 
     /// A message of it comes, or could.
     pub(super) const fn on_said(&mut self, cost: u64) {
         self.said = self.said.saturating_add(cost);
+    }
+
+    /// A message of it comes unasked.
+    ///
+    /// # Errors
+    /// Another has not ended, or it may not send so much.
+    pub(super) fn on_unasked(&mut self, cost: u64) -> Result<(), FrameError> {
+        if self.arriving.is_some() {
+            return Err(FrameError::Nested);
+        }
+        self.spent = self.spent.saturating_add(cost);
+        // It may take the job for smaller, and a first credit for larger, as one that was there before others were spawned.
+        if self.spent > self.granted.max(FIRST_CREDIT) {
+            return Err(FrameError::Uncredited);
+        }
+        self.on_said(cost);
+        Ok(())
     }
 
     /// What it may have sent that is still remembered, or may send.

@@ -68,7 +68,7 @@ const MOST_WINDOW: u64 = 64 << 20;
 
 /// What a peer may send before it was told anything, in jobs of up to 64 processes: two messages of 1 MiB, since the answer to the first of
 /// an exchange comes when the second has begun.
-const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
+pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
 
 /// For each byte that a peer sent it may send so many more: a few messages like the first are enough for a window.
 const GROWTH: u64 = 4;

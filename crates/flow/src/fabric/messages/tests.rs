@@ -494,7 +494,13 @@ fn what_cannot_be_is_refused() {
     Frame::Eager(envelope, &[]).encode_head(0, &mut eager);
     let mut of_any_length = Messages::new(10, usize::MAX, Pool::default());
     of_any_length.on_peer(false);
-    of_any_length.on_frames(PEER, &eager, &mut heap).unwrap();
+    assert_eq!(of_any_length.on_frames(PEER, &eager, &mut heap), Err(FrameError::Uncredited));
+    // What its credit reaches for, but within another.
+    Frame::Eager(Envelope { len: 9, ..envelope }, &[]).encode_head(0, &mut eager);
+    let mut nested = Messages::new(10, 100, Pool::default());
+    nested.on_peer(false);
+    nested.on_frames(PEER, &eager, &mut heap).unwrap();
+    assert_eq!(nested.on_frames(PEER, &eager, &mut heap), Err(FrameError::Nested));
     let mut part = [0; 24 + 4];
     Frame::Part { receive: 3, offset: u64::MAX, bytes: &[] }.encode_head(4, &mut part);
     messages.on_frames(PEER, &part, &mut heap).unwrap();
