@@ -60,12 +60,13 @@ ROWS: Sequence[Row] = (
 
 def write(results: Results) -> None:
     """The page, of all that was measured."""
-    parts = []
-    for row in ROWS:
-        if row.name == "scale" or results.of(row.name):
-            body = row.body(results)
-            parts += [f"## {row.title}", body] if body else []
-    page.write(
+
+    def section(row: Row) -> page.Section:
+        # Of receivers in virtual time a table is kept.
+        is_there = row.name == "scale"
+        return results.section(row.name, row.title, lambda: row.body(results), is_there=is_there)
+
+    page.write_rows(
         Path(__file__).with_suffix(".md"),
         title="Does a slow receiver of farlink cast cost the others nothing, and how fast is it?",
         question="Files to the receivers of a group over emulated hosts (short RTT), all hosts and the "
@@ -75,8 +76,7 @@ def write(results: Results) -> None:
         "receivers are all but the slow one. Medians and ranges; `n` is how many runs went well, "
         "`late` in how many the emulator fell behind: they are counted with the others.",
         command="make bench-cast",
-        machine=results.machine,
-        body="\n\n".join(parts),
+        sections=map(section, ROWS),
     )
 
 
@@ -92,7 +92,6 @@ def main() -> None:
             (WORK / "scale.csv").unlink(missing_ok=True)
     if not wanted.page:
         need()
-        results.begin()
         for row in ROWS:
             if row.name in wanted.rows:
                 row.run(results, wanted.repetitions)

@@ -32,6 +32,8 @@ from support.trials import TRIALS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from support.trials import Trial
+
 GIB = 1 << 30
 RTTS = ("0.4ms", "91.6ms", "366ms")
 REPETITIONS = 3
@@ -250,14 +252,17 @@ def all_rows() -> list[Row]:
 
 def write(rows: Sequence[Row], results: Results) -> None:
     """The page, of all that was measured."""
-    parts = []
-    for row in rows:
-        if results.of(row.name):
-            parts += [f"## {row.title}", row.table(results), row.summary(results)]
-    for trial in TRIALS.values():
-        if results.of(trial.name):
-            parts += [f"## {trial.title}", trial.table(results.of(trial.name))]
-    page.write(
+
+    def of_row(row: Row) -> page.Section:
+        def body() -> str:
+            return f"{row.table(results)}\n\n{row.summary(results)}"
+
+        return results.section(row.name, row.title, body)
+
+    def of_trial(trial: Trial) -> page.Section:
+        return results.section(trial.name, trial.title, lambda: trial.table(results.of(trial.name)))
+
+    page.write_rows(
         Path(__file__).with_suffix(".md"),
         title="Is farlink copy as fast as its peers, and does it lose nothing?",
         question="Files over one emulated 10 Gb/s connection (MTU 9000, queue 50 ms), both hosts and the "
@@ -266,8 +271,7 @@ def write(rows: Sequence[Row], results: Results) -> None:
         "limit ratio, (τ/2 + B/C) / measured, are in our record. Medians and ranges; `n` is how many runs "
         "went well, `late` in how many the emulator fell behind: they are counted with the others.",
         command="make bench-copies",
-        machine=results.machine,
-        body="\n\n".join(part for part in parts if part),
+        sections=[*map(of_row, rows), *map(of_trial, TRIALS.values())],
     )
 
 
@@ -284,7 +288,6 @@ def main() -> None:
         results.forget(wanted.rows)
     if not wanted.page:
         need()
-        results.begin()
         make_keys()
         try:
             for row in rows:

@@ -9,6 +9,7 @@ usage: mpi.py [--row NAME]... [--repetitions N] [--again] [--page]
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from support import page
 from support.mpi_job import WORK
@@ -17,8 +18,13 @@ from support.mpi_scale import Scale
 from support.mpi_suite import Suite
 from support.results import Results, asked
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from support.cast.casting import Row
+
 REPETITIONS = 1
-ROWS = (
+ROWS: Sequence[Row] = (
     Exchange(name="loss", title="MPI_Sendrecv at 91.6 ms, by loss", rtts_ms=(91.6,), losses=(0, 1, 5, 10)),
     Exchange(
         name="rtt",
@@ -58,8 +64,11 @@ ROWS = (
 
 def write(results: Results) -> None:
     """The page, of all that was measured."""
-    parts = [f"## {row.title}\n\n{row.body(results)}" for row in ROWS if results.of(row.name)]
-    page.write(
+
+    def section(row: Row) -> page.Section:
+        return results.section(row.name, row.title, lambda: row.body(results))
+
+    page.write_rows(
         Path(__file__).with_suffix(".md"),
         title="Do MPI programs run over long connections as fast as those allow?",
         question="Open MPI over libfarlink-fi, by each of its transports, and over its own TCP: in "
@@ -67,8 +76,7 @@ def write(results: Results) -> None:
         "emulator. Ours is encrypted (AES-256-GCM) and is told the link's rate, but where *rate "
         "sought* is said; TCP is in clear and uses the kernel's default control, BBR.",
         command="make bench-mpi",
-        machine=results.machine,
-        body="\n\n".join(parts),
+        sections=map(section, ROWS),
     )
 
 
@@ -83,7 +91,6 @@ def main() -> None:
     if wanted.again:
         results.forget(wanted.rows)
     if not wanted.page:
-        results.begin()
         for row in ROWS:
             if row.name in wanted.rows:
                 row.run(results, wanted.repetitions)

@@ -101,15 +101,19 @@ class Emulation:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """End it as Ctrl-C would, and kill it where that does not help."""
-        if self.process.poll() is None:
+    def __exit__(self, failed: object, *_: object) -> None:
+        """End it as Ctrl-C would, or kill it where that does not help; it ends well where all else did."""
+        lives = self.process.poll() is None
+        if lives:
             self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(timeout=START_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
+        if lives and failed is None:
+            assert self.process.stderr is not None
+            assert self.process.returncode == 0, self.process.stderr.read()
 
     def kill(self) -> None:
         """End it with SIGKILL."""

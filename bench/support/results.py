@@ -14,7 +14,7 @@ from support import page
 from support.connection import FARLINK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Run = dict[str, Any]
 
@@ -51,10 +51,28 @@ class Results:
         return any(run["repetition"] == repetition for run in self.of(row, name))
 
     def add(self, run: Run) -> None:
-        """Keeps one more, and of which build it is."""
+        """Keeps one more, and of which build it is, when and where."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        facts = {"build": build(), "date": page.today(), "machine": page.machine()}
         with self.path.open("a") as file:
-            file.write(json.dumps(run | {"build": build()}) + "\n")
+            file.write(json.dumps(run | facts) + "\n")
+
+    def made(self, row: str) -> str:
+        """When and where a row was measured, and whether of several builds."""
+        runs = self.of(row)
+        dates = sorted({run["date"] for run in runs if "date" in run}) or [page.today()]
+        machines = sorted({run["machine"] for run in runs if "machine" in run}) or [page.machine()]
+        said = [" to ".join(dict.fromkeys((dates[0], dates[-1]))), *machines]
+        if len({run.get("build") for run in runs}) > 1:
+            said.append("several builds of Farlink")
+        return "; ".join(said)
+
+    def section(
+        self, row: str, title: str, body: Callable[[], str], *, is_there: bool = False
+    ) -> page.Section:
+        """A row of the page; without a body where nothing of it was measured, nor `is_there` otherwise."""
+        is_there = is_there or bool(self.of(row))
+        return page.Section(title=title, body=body() if is_there else "", made=self.made(row))
 
     def forget(self, rows: Sequence[str]) -> None:
         """Drops what was measured of these rows."""

@@ -81,12 +81,17 @@ def digest(connection: Connection, host: str, path: str) -> str:
     return said.split()[0] if said else ""
 
 
-def processes(words: str) -> list[int]:
-    """Processes whose command begins with `words`: those on emulated hosts are seen from here, too."""
+def networks(connection: Connection) -> frozenset[str]:
+    """The network namespaces of the connection's hosts."""
+    return frozenset(connection.run(host, "readlink", "/proc/self/ns/net").strip() for host in "ab")
+
+
+def processes(hosts: frozenset[str], words: str) -> list[int]:
+    """Processes in the networks of `hosts` whose command begins with `words`, as they are seen from here."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.isdigit():
+            if entry.name.isdigit() and os.readlink(entry / "ns" / "net") in hosts:  # noqa: PTH115
                 said = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 if said.startswith(words):
                     found.append(int(entry.name))
@@ -120,7 +125,7 @@ def kill(
         options = ["--json", "--retries", "0"] if contender.ours else []
         process = start(connection, contender, *options)
         time.sleep(point * took_s)
-        for victim in processes(words):
+        for victim in processes(networks(connection), words):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         process.communicate()
@@ -262,10 +267,10 @@ def disturbances(results: Results) -> None:
                     print("disturbed", name, cells, flush=True)
 
 
-def most_memory(words: str) -> int:
+def most_memory(hosts: frozenset[str], words: str) -> int:
     """What the processes whose command begins with `words` have had in memory at most, in bytes."""
     most = 0
-    for process in processes(words):
+    for process in processes(hosts, words):
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{process}/status").read_text()
             most = max(
@@ -286,15 +291,16 @@ def memory(results: Results) -> None:
             continue
         with Connection(*RATE, "--rtt", "0.4ms") as connection, serving(connection, contender.server):
             make(connection)
+            hosts = networks(connection)
             began = time.monotonic()
             process = start(connection, contender)
             client = 0
             # The client's peak is read while it lives: as often as it could grow by much.
             while process.poll() is None:
-                client = max(client, most_memory(f"{FARLINK} copy "))
+                client = max(client, most_memory(hosts, f"{FARLINK} copy "))
                 time.sleep(0.02)
             took_s = time.monotonic() - began
-            server = most_memory(f"{FARLINK} serve ")
+            server = most_memory(hosts, f"{FARLINK} serve ")
             there = connection.run(
                 "b", "sh", "-c", f"find {DESTINATION} -type f | wc -l; du -sm {DESTINATION}"
             )

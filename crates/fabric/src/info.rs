@@ -7,7 +7,7 @@ use crate::bindings as fi;
 use crate::entry::Code;
 use crate::memory::MOST_PARTS;
 use crate::offer::{
-    ADDRESS_FORMAT, AT_ONCE, DATA_BYTES, DOMAIN_CAPABILITIES, INJECTED, LONGEST_MESSAGE, ORDER, Offer,
+    ADDRESS_FORMAT, AT_ONCE, DATA_BYTES, DOMAIN_CAPABILITIES, INJECTED, LONGEST_MESSAGE, NAME, ORDER, Offer,
     PROTOCOL,
 };
 use crate::provider::VERSION;
@@ -105,9 +105,6 @@ fn text(text: &CStr) -> Result<*mut c_char, Code> {
     let made = unsafe { strdup(text.as_ptr()) };
     if made.is_null() { Err(Code::NO_MEMORY) } else { Ok(made) }
 }
-
-/// Of the one fabric, and of the one domain in it.
-const NAME: &CStr = c"farlink";
 
 /// Capabilities of endpoints that receive alone.
 const RECEIVES: u64 = fi::FI_RECV | fi::FI_DIRECTED_RECV | fi::FI_MULTI_RECV | fi::FI_SOURCE;

@@ -1,5 +1,7 @@
 //! What is offered for what an application asks of a provider.
 
+use std::ffi::{CStr, c_char};
+
 use crate::bindings as fi;
 
 /// What an application asks for; where it leaves something open, zero.
@@ -10,6 +12,8 @@ pub(crate) struct Asked<'a> {
     receive: Option<&'a fi::fi_rx_attr>,
     endpoint: Option<&'a fi::fi_ep_attr>,
     domain: Option<&'a fi::fi_domain_attr>,
+    /// Whether it names another fabric, or another domain, than there is.
+    is_elsewhere: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -20,6 +24,13 @@ impl<'a> Asked<'a> {
     pub(crate) unsafe fn of(hints: *const fi::fi_info) -> Self {
         // SAFETY: as the caller says.
         let Some(info) = (unsafe { hints.as_ref() }) else { return Self::default() };
+        // SAFETY: as the caller says.
+        let domain = unsafe { info.domain_attr.as_ref() };
+        // SAFETY: as the caller says.
+        let fabric = unsafe { info.fabric_attr.as_ref() };
+        let names = [domain.map(|domain| domain.name), fabric.map(|fabric| fabric.name)];
+        // SAFETY: as the caller says: names end with a zero.
+        let is_elsewhere = names.into_iter().flatten().any(|name| unsafe { is_another(name) });
         Self {
             info: Some(info),
             // SAFETY: as the caller says.
@@ -28,21 +39,32 @@ impl<'a> Asked<'a> {
             receive: unsafe { info.rx_attr.as_ref() },
             // SAFETY: as the caller says.
             endpoint: unsafe { info.ep_attr.as_ref() },
-            // SAFETY: as the caller says.
-            domain: unsafe { info.domain_attr.as_ref() },
+            domain,
+            is_elsewhere,
         }
     }
 
     /// Whether all of it is had here.
     fn is_had(&self) -> bool {
-        self.info.is_none_or(|info| {
-            info.caps & !CAPABILITIES == 0
-                && matches!(info.addr_format, fi::FI_FORMAT_UNSPEC | ADDRESS_FORMAT)
-        }) && self.endpoint.is_none_or(has_endpoint)
+        !self.is_elsewhere
+            && self.info.is_none_or(|info| {
+                info.caps & !CAPABILITIES == 0
+                    && matches!(info.addr_format, fi::FI_FORMAT_UNSPEC | ADDRESS_FORMAT)
+            })
+            && self.endpoint.is_none_or(has_endpoint)
             && self.domain.is_none_or(has_domain)
             && self.transmit.is_none_or(has_transmit)
             && self.receive.is_none_or(has_receive)
     }
+}
+
+/// Whether `name` is given and is not that of our fabric, and of our domain in it.
+///
+/// # Safety
+/// It is null, or ends with a zero.
+unsafe fn is_another(name: *const c_char) -> bool {
+    // SAFETY: as the caller says.
+    !name.is_null() && unsafe { CStr::from_ptr(name) } != NAME
 }
 
 fn has_endpoint(asked: &fi::fi_ep_attr) -> bool {
@@ -123,6 +145,9 @@ impl Offer {
     }
 }
 
+/// Of the one fabric, and of the one domain in it.
+pub(crate) const NAME: &CStr = c"farlink";
+
 /// What endpoints can do. One-sided operations (`FI_RMA`, `FI_ATOMIC`) are not among it.
 pub(crate) const CAPABILITIES: u64 = fi::FI_MSG
     | fi::FI_TAGGED
@@ -177,6 +202,7 @@ mod tests {
             receive: None,
             endpoint: Some(endpoint),
             domain: Some(domain),
+            is_elsewhere: false,
         }
     }
 
@@ -236,6 +262,25 @@ mod tests {
         let offer = Offer::to(&Asked::default(), false, 0).unwrap();
         assert_eq!(offer.capabilities, CAPABILITIES);
         assert!(Offer::to(&Asked::default(), true, 0).is_none());
+    }
+
+    #[test]
+    fn who_names_another_fabric_or_domain_gets_none_of_ours() {
+        let offered = |domain: Option<&CStr>, fabric: Option<&CStr>| {
+            let name =
+                |name: Option<&CStr>| name.map_or(std::ptr::null_mut(), |name| name.as_ptr().cast_mut());
+            let mut domain = fi::fi_domain_attr { name: name(domain), ..Default::default() };
+            let mut fabric = fi::fi_fabric_attr { name: name(fabric), ..Default::default() };
+            let hints = fi::fi_info {
+                domain_attr: &raw mut domain,
+                fabric_attr: &raw mut fabric,
+                ..Default::default()
+            };
+            // SAFETY: all that it points to is here until the end of the call.
+            Offer::to(&unsafe { Asked::of(&raw const hints) }, false, 0).is_some()
+        };
+        assert!(offered(None, None) && offered(Some(NAME), Some(NAME)));
+        assert!(!offered(Some(c"mlx5_0"), None) && !offered(None, Some(c"192.168.0.0/24")));
     }
 
     #[test]
