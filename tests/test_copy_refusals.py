@@ -233,6 +233,22 @@ def test_what_would_be_copied_onto_itself_is_named_and_stays_as_it_is(
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("sources", [["nope/"], ["nope", "neither"], ["nope/*"]])
+def test_where_there_is_nothing_to_copy_no_directory_is_made_for_it(
+    tmp_path: Path, sources: list[str]
+) -> None:
+    ended = farlink("copy", *(f"{tmp_path}/{source}" for source in sources), f"{tmp_path}/there")
+    assert ended.status == NONE, ended
+    assert ended.stderr.count("No such file or directory") == len(sources)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_directory_is_copied_as_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    copy(f"{tmp_path}/empty/", tmp_path / "there")
+    assert (tmp_path / "there").is_dir()
+
+
 def test_beside_what_would_be_copied_onto_itself_the_rest_is_copied(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for name in ("a", "there/b"):

@@ -155,6 +155,14 @@ impl Directory {
         Ok(unlinkat(&self.fd, single(name)?, UnlinkatFlags::NoRemoveDir)?)
     }
 
+    /// Removes the directory `name`, in which there is nothing.
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    pub fn remove_dir(&self, name: &[u8]) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, single(name)?, UnlinkatFlags::RemoveDir)?)
+    }
+
     /// What `name` is; a symbolic link is itself.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl Report {
         }
         match &event.what {
             Became::Failed(reason) | Became::Abandoned(reason)
-                if reason.starts_with(&event.path) || event.path.is_empty() =>
+                if reason.starts_with(&event.path) || matches!(event.path.as_str(), "" | ".") =>
             {
                 self.say(&format!("farlink: {reason}"));
             }

@@ -223,6 +223,7 @@ impl Receiving {
         let mut state = self.state();
         state.files.clear();
         state.unproven.clear();
+        self.manner.target.withdraw();
     }
 
     /// Why it cannot go on, where a thread found out; once.

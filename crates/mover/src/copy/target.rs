@@ -113,6 +113,11 @@ impl Target {
         self.placing.begin()
     }
 
+    /// Nothing more comes: where nothing ever did, a destination that was made for it goes again.
+    pub(crate) fn withdraw(&self) {
+        self.placing.withdraw();
+    }
+
     /// Looks the way to the next entry up by its names, though directories on it may be open: somebody may have given theirs to others.
     pub fn look_anew(&self) {
         self.placing.forget();

@@ -150,6 +150,7 @@ impl Target {
             failed.push((RelativePath::root(), TargetError::of("write to the disk", shown, error)));
         }
         if directories.rows.is_empty() {
+            self.placing.withdraw();
             return failed;
         }
         // By their names as they are now: one that somebody has moved away is not given what belongs to another.

@@ -1,6 +1,7 @@
 //! Where an entry belongs: what the destination is, and the names beneath it.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use farlink_host::beneath::{Directory, Links, Tree};
@@ -27,6 +28,9 @@ pub(super) struct Placing {
     several: bool,
     /// Whether it can only be a directory.
     is_directory: bool,
+    /// Whether it was made here, and whether anything was ever to be in it: otherwise it is nobody's wish, and goes again.
+    is_made: AtomicBool,
+    is_wanted: AtomicBool,
     shown: String,
     /// Permission bits of directories that are missing on the way to an entry.
     parents: u16,
@@ -63,6 +67,8 @@ impl Placing {
             inside: OnceLock::new(),
             several,
             is_directory,
+            is_made: AtomicBool::new(false),
+            is_wanted: AtomicBool::new(false),
             shown: shown.clone(),
             parents: options.parents,
             asked: options.asked.clone(),
@@ -150,15 +156,27 @@ impl Placing {
         let (outer, name) = self.outer.as_ref().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         match outer.make_dir(name, 0o777) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-            _ => {}
+            Err(_) => {}
+            Ok(()) => self.is_made.store(true, Ordering::Relaxed),
         }
         let opened = outer.open_dir(name, Links::Refuse).map_err(failed)?;
         Ok(self.inside.get_or_init(|| Tree::new(opened)))
     }
 
+    /// Removes the destination again, where it was made for what never came.
+    pub(super) fn withdraw(&self) {
+        if let Some((outer, name)) = &self.outer
+            && !self.is_wanted.load(Ordering::Relaxed)
+            && self.is_made.swap(false, Ordering::Relaxed)
+        {
+            let _ = outer.remove_dir(name);
+        }
+    }
+
     /// Checks that `entry` was asked for.
     pub(super) fn expect(&self, entry: &Entry) -> Result<(), TargetError> {
         if self.asked.as_ref().is_none_or(|asked| asked.has(entry)) {
+            self.is_wanted.store(true, Ordering::Relaxed);
             return Ok(());
         }
         Err(TargetError::Unexpected { path: entry.path.to_string() })
