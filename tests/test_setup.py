@@ -27,6 +27,7 @@ TOOLS = (
         "pkg-config",
         "clang",
         "ping",
+        "pgrep",
         "iperf3",
         "nuttcp",
         "rsync",

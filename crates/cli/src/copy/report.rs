@@ -88,7 +88,10 @@ impl Report {
             Became::Failed(reason) | Became::Abandoned(reason) => {
                 self.say(&format!("farlink: {}: {reason}", event.path));
             }
-            Became::Skipped(what) => self.say(&format!("farlink: {}: skipped, {what}", event.path)),
+            Became::Skipped(what) => {
+                let path = if event.path.is_empty() { "." } else { &event.path };
+                self.say(&format!("farlink: {path}: skipped, {what}"));
+            }
             Became::Copied | Became::Same if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
             }

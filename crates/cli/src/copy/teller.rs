@@ -62,8 +62,10 @@ impl Listener for Teller {
             return;
         }
         self.untold.fetch_add(1, Ordering::Relaxed);
-        // It ends only after this.
-        let _ = self.notices.send(notice);
+        if self.notices.send(notice).is_err() {
+            // Nobody tells any more: nothing is to wait for that.
+            self.untold.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn is_behind(&self) -> bool {

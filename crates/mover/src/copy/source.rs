@@ -28,7 +28,7 @@ use once::{Once, Turn};
 /// Why a directory is not copied into itself.
 const ITSELF: &str = "it is the destination";
 
-/// Why nothing is copied from the directory that it is copied to.
+/// Why nothing is copied from the directory that it is copied to: it is there.
 const ONTO_ITSELF: &str = "it would be copied onto itself";
 
 /// What a walk comes upon.
@@ -135,7 +135,7 @@ impl<'f> Walk<'f> {
         let is_onto_itself = tree.top().own_status().is_ok_and(|top| self.filter.is_destination(&top));
         let Some(name) = name else {
             if is_onto_itself {
-                return Some(self.failed("copy", RelativePath::root(), io::Error::other(ONTO_ITSELF)));
+                return Some(Found::LeftOut { path: RelativePath::root(), why: ONTO_ITSELF });
             }
             let found = match tree.top().own_status() {
                 Ok(status) => self.found(&tree, RelativePath::root(), status),
@@ -156,7 +156,7 @@ impl<'f> Walk<'f> {
                 Some(self.failed("copy", path, io::Error::other(ITSELF)))
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
-                Some(self.failed("copy", path, io::Error::other(ONTO_ITSELF)))
+                Some(Found::LeftOut { path, why: ONTO_ITSELF })
             }
             Ok(status) => self
                 .filter
