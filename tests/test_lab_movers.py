@@ -220,9 +220,7 @@ bytes = {SIZE}
         assert lab.returncode == 130
         (record,) = records(tmp_path / "out")
         assert (record["outcome"], record["kind"]) == ("interrupted", "file")
-        # Of a lab that was killed its own temporary directory stays, with nothing but what its children said.
-        assert not list(temporary.iterdir())
-    assert not sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file()) > 1 << 16
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.parametrize("mover", ["rsync", "globus-url-copy"])

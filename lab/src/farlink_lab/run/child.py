@@ -9,12 +9,13 @@ import resource
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 # prctl(2): the signal that the kernel sends when the parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -51,6 +52,14 @@ def start(command: Sequence[str], *, stdout: Path | None = None, stderr: Path | 
             # One call into libc, bound beforehand: nothing that a fork could find locked.
             preexec_fn=_die_with_parent,  # noqa: PLW1509
         )
+
+
+@contextlib.contextmanager
+def unnamed(count: int) -> Iterator[list[Path]]:
+    """Paths, for this process alone, to files that have no name: they end with it, however it ends."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count)]
+        yield [Path(f"/proc/self/fd/{file.fileno()}") for file in files]
 
 
 def _die_with_parent() -> None:

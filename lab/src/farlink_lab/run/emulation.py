@@ -8,7 +8,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -97,8 +96,7 @@ class Emulation:
             command += ["--background", f"{wanted.background_bps}bit{shape}"]
         if self.congestion is not None:
             command += ["--congestion", self.congestion]
-        with tempfile.TemporaryDirectory(prefix="farlink-lab-") as directory:
-            errors = Path(directory) / "stderr"
+        with child.unnamed(1) as (errors,):
             self._process = child.start(command, stderr=errors)
             try:
                 line = child.first_line(self._process, limit_s=START_LIMIT_S)

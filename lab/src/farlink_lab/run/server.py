@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +51,7 @@ def serving(server: Server | None, emulation: Emulation, *, measured: bool = Fal
         yield found
         return
     name = next(Path(word).name for word in server.command if word not in UNPRIVILEGED)
-    with tempfile.TemporaryDirectory(prefix="farlink-lab-") as directory:
-        output, errors = Path(directory) / "stdout", Path(directory) / "stderr"
+    with child.unnamed(2) as (output, errors):
         process = child.start(emulation.on(RECEIVER, server.command), stdout=output, stderr=errors)
         try:
             deadline = time.monotonic() + READY_LIMIT_S

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +76,7 @@ def staged(emulation: Emulation, *, size_bytes: int | None) -> Iterator[Staging]
         MoverError: where there is no room for the source.
         EmulationError: where the hosts cannot be reached.
     """
-    with tempfile.TemporaryDirectory(prefix="farlink-lab-") as directory:
-        watched, errors = Path(directory) / "watched", Path(directory) / "stderr"
+    with child.unnamed(2) as (watched, errors):
         watcher: child.Process | None = None
         try:
             if size_bytes is not None:
