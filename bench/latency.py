@@ -349,7 +349,6 @@ def main() -> None:
     results = Results(path=OUT / "results.jsonl")
     is_all = True
     if not asked.page:
-        results.begin()
         is_all = measure(results, asked.repetitions, time.monotonic() + asked.seconds)
     if is_all:
         write(results)

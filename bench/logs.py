@@ -296,7 +296,6 @@ def main() -> None:
     if wanted.again:
         results.forget(wanted.rows)
     if not wanted.page:
-        results.begin()
         for name in wanted.rows:
             ROWS[name](results, wanted.repetitions)
     path = Path(__file__).with_suffix(".md")

@@ -36,6 +36,10 @@ class Results:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        """Looks at the machine before anything is measured: what load there is."""
+        page.machine()
+
     def read(self) -> list[Run]:
         """All of them."""
         if not self.path.exists():
@@ -60,9 +64,11 @@ class Results:
     def made(self, row: str) -> str:
         """When and where a row was measured, and whether of several builds."""
         runs = self.of(row)
-        dates = sorted({run["date"] for run in runs if "date" in run}) or [page.today()]
-        machines = sorted({run["machine"] for run in runs if "machine" in run}) or [page.machine()]
-        said = [" to ".join(dict.fromkeys((dates[0], dates[-1]))), *machines]
+        dates = sorted({run["date"] for run in runs if "date" in run})
+        machines = sorted({run["machine"] for run in runs if "machine" in run})
+        # What is of no machine, or was kept before that was noted, is not given today's.
+        said = [" to ".join(dict.fromkeys((dates[0], dates[-1])))] if dates else ["when was not noted"]
+        said += machines
         if len({run.get("build") for run in runs}) > 1:
             said.append("several builds of Farlink")
         return "; ".join(said)
@@ -80,27 +86,18 @@ class Results:
             kept = [run for run in self.read() if run["row"] not in rows]
             self.path.write_text("".join(f"{json.dumps(run)}\n" for run in kept))
 
-    def begin(self) -> None:
-        """Remembers the machine that the first of them are measured on."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._machine.exists():
-            self._machine.write_text(page.machine())
-
     @property
     def machine(self) -> str:
-        """The machine that they were measured on, or this one, and which rows are of several builds."""
-        machine = self._machine.read_text() if self._machine.exists() else page.machine()
+        """Where all of them were measured, or would be, and which rows are of several builds."""
+        runs = self.read()
+        machines = sorted({run["machine"] for run in runs if "machine" in run}) or [page.machine()]
         builds: dict[str, set[str]] = {}
-        for run in self.read():
+        for run in runs:
             builds.setdefault(run["row"], set()).add(run.get("build", ""))
         mixed = [row for row, found in builds.items() if len(found) > 1]
-        return machine + (
+        return "; ".join(machines) + (
             f"\n- Rows with runs of several builds of Farlink: {', '.join(mixed)}" if mixed else ""
         )
-
-    @property
-    def _machine(self) -> Path:
-        return self.path.with_name("machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
