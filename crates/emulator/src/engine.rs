@@ -10,6 +10,8 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Duration;
 
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::scheduling::{self, Scheduling};
@@ -143,7 +145,7 @@ impl Engine {
             multicast: Multicast::default(),
         };
         let links: Vec<Driven> = (0..reads.len() + down).map(driven).collect();
-        Self {
+        let mut engine = Self {
             inputs: reads.iter().map(|&host| (host, hosts[host].clone())).collect(),
             outputs: hosts.to_vec(),
             due: vec![Nanos::MAX; links.len()],
@@ -155,7 +157,9 @@ impl Engine {
             wake,
             sleep: Sleep::default(),
             head: Vec::with_capacity(SuperPacket::MOST_HEADERS + VnetHeader::LEN),
-        }
+        };
+        engine.heed_delay();
+        engine
     }
 
     /// Runs until nobody can command it any more; says first what scheduling it was granted.
@@ -193,6 +197,12 @@ impl Engine {
             }
             let due = self.due.iter().min().copied().filter(|due| *due < Nanos::MAX);
             let now = clock::monotonic();
+            if let Some(rest) = self.sleep.rest(now) {
+                thread::sleep(Duration::from_nanos(rest.0));
+                self.sleep.after_rest(clock::monotonic());
+                ready.extend(0..self.inputs.len() as u64);
+                continue;
+            }
             let wait = self.sleep.before(now, due);
             poller.wait_precisely(wait, &mut ready)?;
             self.sleep.after(clock::monotonic(), !ready.is_empty());
@@ -220,6 +230,7 @@ impl Engine {
             match self.commands.try_recv() {
                 Ok(Command::Set(link, conditions)) => {
                     self.links[link].link.set(clock::monotonic(), conditions);
+                    self.heed_delay();
                 }
                 Ok(Command::Cut(pair, true)) => drop(self.cut.insert(pair)),
                 Ok(Command::Cut(pair, false)) => drop(self.cut.remove(&pair)),
@@ -229,6 +240,14 @@ impl Engine {
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => return false,
             }
         }
+    }
+
+    /// Takes the shortest way of any packet for what lateness is measured against.
+    fn heed_delay(&mut self) {
+        let shortest = self.links.iter().map(|driven| shortest_delay(driven.link.conditions())).min();
+        // A star's packets cross two links.
+        let crossed = if self.is_star() { 2 } else { 1 };
+        self.sleep.heed_delay(Nanos(shortest.map_or(0, |delay| delay.0 * crossed)));
     }
 
     fn show(&mut self) -> Shown {
@@ -321,6 +340,7 @@ impl Engine {
                 && let Some(delivery) = self.links[index].link.poll(now)
             {
                 handed += 1;
+                self.sleep.worked();
                 if index < self.inputs.len() && self.is_star() {
                     self.pass_core(index, &delivery);
                 } else {
@@ -401,6 +421,11 @@ impl Engine {
         }
         self.arena.release(frame, 0);
     }
+}
+
+/// The least that a packet takes.
+fn shortest_delay(conditions: &Conditions) -> Nanos {
+    Nanos(conditions.delay.0.saturating_sub(conditions.jitter.0))
 }
 
 /// The seed of the link at `place` in an emulation of `seed`.

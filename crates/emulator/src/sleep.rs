@@ -3,12 +3,14 @@
 //! An idle processor takes its time to wake: 50-100 µs in a virtual machine, which a round trip over an idle
 //! connection would pay four times. So an engine that sleeps long wakes a little early and watches the clock for
 //! the rest; and a packet that woke it is taken to have come as much earlier as waking is known to take. Under load
-//! neither happens: then there is no time to sleep long.
+//! neither happens: then there is no time to sleep long. There each packet and each delivery would wake it, at the
+//! cost of the hosts on the same processors: so it rests between two looks, as a network card joins its interrupts.
 
 use farlink_wire::quantity::Nanos;
 
-/// What an engine knows of its sleep. Drive it in this order: [`before`](Self::before) each wait,
-/// [`after`](Self::after) it, [`arrival`](Self::arrival) for each packet read then.
+/// What an engine knows of its sleep. Drive it in this order: [`rest`](Self::rest), and where there is none
+/// [`before`](Self::before) each wait, [`after`](Self::after) it, [`arrival`](Self::arrival) for each packet read then
+/// and [`worked`](Self::worked) for each delivery.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     /// How late a timer wakes, a moving average.
@@ -23,6 +25,14 @@ pub(crate) struct Sleep {
     woken_at: Option<Nanos>,
     /// The latest arrival told: arrivals never go back.
     told: Nanos,
+    /// When the last wait or rest ended.
+    woke: Nanos,
+    /// Whether there was something to do since.
+    has_worked: bool,
+    /// Waits in a row that were shorter than a rest.
+    short: u32,
+    /// From one look to the next, where there is work all the time.
+    pause: Nanos,
 }
 
 impl Default for Sleep {
@@ -34,11 +44,46 @@ impl Default for Sleep {
             watched: None,
             woken_at: None,
             told: Nanos::ZERO,
+            woke: Nanos::ZERO,
+            has_worked: false,
+            short: 0,
+            pause: Nanos::ZERO,
         }
     }
 }
 
 impl Sleep {
+    /// Packets take `one_way` at least, which bounds how long a rest may be.
+    pub(crate) fn heed_delay(&mut self, one_way: Nanos) {
+        let pause = Nanos((one_way.0 / PAUSE_PART).min(MOST_PAUSE.0));
+        self.pause = if pause < LEAST_PAUSE { Nanos::ZERO } else { pause };
+    }
+
+    /// How long to rest at `now`, whatever comes or is due meanwhile; `None` is to wait for it.
+    pub(crate) fn rest(&mut self, now: Nanos) -> Option<Nanos> {
+        if !self.has_worked {
+            self.short = 0;
+        }
+        if self.short < BUSY {
+            return None;
+        }
+        let left = self.woke.after(self.pause).since(now);
+        (left.0 > 0).then_some(left)
+    }
+
+    /// The rest is over at `now`.
+    pub(crate) fn after_rest(&mut self, now: Nanos) {
+        self.woken_at = None;
+        self.watched = None;
+        self.woke = now;
+        self.has_worked = false;
+    }
+
+    /// Something was delivered.
+    pub(crate) fn worked(&mut self) {
+        self.has_worked = true;
+    }
+
     /// How long to wait at `now` for a delivery that is `due`; `None` is for as long as it takes.
     pub(crate) fn before(&mut self, now: Nanos, due: Option<Nanos>) -> Option<Nanos> {
         self.began = now;
@@ -61,9 +106,12 @@ impl Sleep {
 
     /// The wait is over at `now`, by something to read or by itself.
     pub(crate) fn after(&mut self, now: Nanos, is_readable: bool) {
+        let slept = now.since(self.began);
+        self.woke = now;
+        self.has_worked = false;
+        self.short = if slept < self.pause { self.short.saturating_add(1) } else { 0 };
         self.woken_at = None;
         let Some(until) = self.until else { return };
-        let slept = now.since(self.began);
         if !is_readable {
             let late = now.since(until).0.min(MOST_LATENCY.0);
             self.latency = Nanos((self.latency.0 * 15 + late) / 16);
@@ -74,6 +122,7 @@ impl Sleep {
 
     /// When a packet that was read at `now` came.
     pub(crate) fn arrival(&mut self, now: Nanos) -> Nanos {
+        self.has_worked = true;
         self.told = self.told.max(self.woken_at.take().unwrap_or(now));
         self.told
     }
@@ -88,6 +137,18 @@ const MOST_LATENCY: Nanos = Nanos(100_000);
 /// What a packet is believed to have come earlier at most. A round trip is corrected twice, so none is shorter
 /// than was asked by more than 0.1 ms.
 const MOST_CREDIT: Nanos = Nanos(50_000);
+
+/// Of the shortest way, a rest: what leaves or comes late by it is well within what counts as an overrun, 1%.
+const PAUSE_PART: u64 = 250;
+
+/// Rests longer than this bring little more, and would send in bursts what came evenly.
+const MOST_PAUSE: Nanos = Nanos(200_000);
+
+/// Rests shorter than this save nothing.
+const LEAST_PAUSE: Nanos = Nanos(20_000);
+
+/// Waits in a row shorter than a rest that make a load: a few packets in a row are delivered to the microsecond.
+const BUSY: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -143,6 +204,70 @@ mod tests {
         sleep.before(Nanos(9_000 * MS), None);
         sleep.after(Nanos(9_000 * MS + 160_000), true);
         assert!(sleep.arrival(Nanos(9_000 * MS + 160_000)) >= before);
+    }
+
+    /// What a sleep that heeds 50 ms does where a packet comes each `gap` for a second: its rests, of so many wakes.
+    fn under_load(gap: u64) -> (u32, u32) {
+        let mut sleep = used_to(40_000);
+        sleep.heed_delay(Nanos(50 * MS));
+        let (mut now, mut next) = (9_000 * MS, 9_000 * MS);
+        let (mut rests, mut wakes) = (0, 0);
+        while now < 10_000 * MS {
+            wakes += 1;
+            if let Some(rest) = sleep.rest(Nanos(now)) {
+                rests += 1;
+                now += rest.0;
+                sleep.after_rest(Nanos(now));
+            } else {
+                sleep.before(Nanos(now), None);
+                now = now.max(next);
+                sleep.after(Nanos(now), true);
+            }
+            while next <= now {
+                assert!(now - next <= 200_000, "{} ns late", now - next);
+                sleep.arrival(Nanos(now));
+                next += gap;
+            }
+        }
+        (rests, wakes)
+    }
+
+    #[test]
+    fn where_each_packet_would_wake_it_it_rests_and_takes_several_at_once() {
+        let (rests, wakes) = under_load(10_000);
+        assert!(wakes <= 1_000_000 / 200 + 20, "{wakes}");
+        assert!(rests >= wakes - 20, "{rests} of {wakes}");
+    }
+
+    #[test]
+    fn what_comes_seldom_is_taken_as_it_comes() {
+        assert_eq!(under_load(250_000).0, 0);
+    }
+
+    #[test]
+    fn a_rest_without_anything_to_do_is_the_last() {
+        let mut sleep = used_to(40_000);
+        sleep.heed_delay(Nanos(50 * MS));
+        let mut now = 9_000 * MS;
+        while sleep.rest(Nanos(now)).is_none() {
+            sleep.before(Nanos(now), None);
+            now += 1_000;
+            sleep.after(Nanos(now), true);
+            sleep.arrival(Nanos(now));
+        }
+        sleep.after_rest(Nanos(now + 200_000));
+        assert_eq!(sleep.rest(Nanos(now + 200_000)), None);
+        sleep.worked();
+        assert_eq!(sleep.rest(Nanos(now + 200_000)), None, "it is no load any more");
+    }
+
+    #[test]
+    fn short_ways_have_no_rests() {
+        let mut sleep = used_to(40_000);
+        sleep.heed_delay(Nanos(200_000));
+        assert_eq!(sleep.pause, Nanos::ZERO);
+        sleep.heed_delay(Nanos(10 * MS));
+        assert_eq!(sleep.pause, Nanos(40_000));
     }
 
     #[test]
