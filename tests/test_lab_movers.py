@@ -109,12 +109,17 @@ seconds = 1
     ]
 
 
-def test_rsync_moves_a_file_to_a_daemon(tmp_path: Path) -> None:
+def test_rsync_moves_a_file_to_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     (record,) = measured(tmp_path, f'[[configuration]]\nmover = "rsync"\nbytes = {SIZE}\n')
     is_a_whole_file(record)
     assert record["tool"] == "rsync"
     assert record["version"][0].isdigit()
     assert "rsync://" in record["lab"]["command"]
+    # A daemon opens its log by the name that it finds behind a link, also where that is of a file without one.
+    assert list(scratch.iterdir()) == []
 
 
 def test_any_command_is_a_mover(tmp_path: Path) -> None:

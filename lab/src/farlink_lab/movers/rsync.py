@@ -60,7 +60,7 @@ class Rsync:
         """A daemon in the foreground, which the lab ends (`rsyncd.conf`)."""
         command = [
             *(*files.UNPRIVILEGED, program, "--daemon", "--no-detach", f"--config={CONFIGURATION}"),
-            *(f"--port={PORT}", "--log-file=/dev/stderr", *_socket_options(configuration)),
+            *(f"--port={PORT}", "--log-file=/dev/null", *_socket_options(configuration)),
         ]
         return Server(command=tuple(command), ready_port=PORT)
 

@@ -57,7 +57,8 @@ def serving(server: Server | None, emulation: Emulation, *, measured: bool = Fal
             deadline = time.monotonic() + READY_LIMIT_S
             while not _listens(server, emulation, output):
                 if process.poll() is not None:
-                    said = child.last_line(errors) or child.last_line(output) or "it said nothing"
+                    silence = f"it said nothing (exit code {process.returncode})"
+                    said = child.last_line(errors) or child.last_line(output) or silence
                     raise MoverError(f"the {name} server did not start: {said}")
                 if time.monotonic() > deadline:
                     raise MoverError(f"the {name} server did not listen within {READY_LIMIT_S:.0f} s")
