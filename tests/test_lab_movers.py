@@ -118,7 +118,7 @@ def test_rsync_moves_a_file_to_a_daemon(tmp_path: Path, monkeypatch: pytest.Monk
     assert record["tool"] == "rsync"
     assert record["version"][0].isdigit()
     assert "rsync://" in record["lab"]["command"]
-    # A daemon opens its log by the name that it finds behind a link, also where that is of a file without one.
+    # A daemon opens its log by the name that it finds behind a link, also that of a file without one.
     assert list(scratch.iterdir()) == []
 
 
