@@ -36,7 +36,8 @@ TOOLS = (
         "mpirun",
         "mpicc",
     ),
-    *("lmp", "ssh", "globus-url-copy", "uftp", "udp-sender", "tcpdump", "java", "chromium", "chromedriver"),
+    *("lmp", "ssh", "globus-url-copy", "uftp", "udp-sender", "tcpdump", "bindfs", "java", "chromium"),
+    "chromedriver",
 )
 # Those it also looks for where administrators' programs are, whatever PATH says.
 OF_ADMINISTRATORS = ("ip", "sshd", "globus-gridftp-server")

@@ -201,9 +201,9 @@ impl Directory {
     /// As utimensat(2).
     pub fn set_mtime(&self, seconds: i64, nanoseconds: u32) -> io::Result<()> {
         let mtime = TimeSpec::new(seconds, nanoseconds.into());
-        let (as_it_is, follow) = (TimeSpec::UTIME_OMIT, UtimensatFlags::FollowSymlink);
-        match utimensat(&self.fd, ".", &as_it_is, &mtime, follow) {
-            Err(Errno::EACCES) => Ok(utimensat(AT_FDCWD, &*self.by_number(), &as_it_is, &mtime, follow)?),
+        let follow = UtimensatFlags::FollowSymlink;
+        match utimensat(&self.fd, ".", &ACCESSED, &mtime, follow) {
+            Err(Errno::EACCES) => Ok(utimensat(AT_FDCWD, &*self.by_number(), &ACCESSED, &mtime, follow)?),
             set => Ok(set?),
         }
     }
@@ -220,7 +220,7 @@ impl Directory {
     pub fn set_mtime_of(&self, name: &[u8], seconds: i64, nanoseconds: u32) -> io::Result<()> {
         let mtime = TimeSpec::new(seconds, nanoseconds.into());
         let flags = UtimensatFlags::NoFollowSymlink;
-        Ok(utimensat(&self.fd, single(name)?, &TimeSpec::UTIME_OMIT, &mtime, flags)?)
+        Ok(utimensat(&self.fd, single(name)?, &ACCESSED, &mtime, flags)?)
     }
 
     /// The names in this directory, in the order of their bytes.
@@ -297,8 +297,12 @@ pub fn status_of(file: &File) -> io::Result<Status> {
 /// # Errors
 /// As futimens(2).
 pub fn set_mtime(file: &File, seconds: i64, nanoseconds: u32) -> io::Result<()> {
-    Ok(futimens(file, &TimeSpec::UTIME_OMIT, &TimeSpec::new(seconds, nanoseconds.into()))?)
+    Ok(futimens(file, &ACCESSED, &TimeSpec::new(seconds, nanoseconds.into()))?)
 }
+
+/// When what gets a modification time was accessed last. To leave that as it is, `UTIME_OMIT`, has file systems of programs (bindfs 1.14)
+/// leave both times, and say nothing.
+const ACCESSED: TimeSpec = TimeSpec::UTIME_NOW;
 
 /// Whether a path was not followed because it leads through a symbolic link that is refused.
 #[must_use]
@@ -310,6 +314,13 @@ pub fn is_link_in_the_way(error: &io::Error) -> bool {
 #[must_use]
 pub fn is_without_locks(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(libc::ENOLCK)
+}
+
+/// Whether a mode or a time could not be set for what the file system is: FAT, one whose rights are access lists alone, one of the network.
+#[must_use]
+pub fn is_not_kept(error: &io::Error) -> bool {
+    let known = [Errno::EPERM, Errno::EACCES, Errno::EINVAL, Errno::ENOSYS, Errno::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|error| known.contains(&Errno::from_raw(error)))
 }
 
 /// Whether a path was not followed because it leads out of its directory.

@@ -199,7 +199,11 @@ impl Store {
                 Some(partial) => partial.finish(entry),
                 // Another's file, say, whose time is another: one of our own takes its place.
                 None => {
-                    target.keep(&standing.held, entry).or_else(|_| standing.instead(target)?.finish(entry))
+                    target.keep(&standing.held, entry).or_else(|error| match error {
+                        // One of our own would have no better.
+                        TargetError::Refused { .. } => Err(error),
+                        _ => standing.instead(target)?.finish(entry),
+                    })
                 }
             },
             Self::Sink(_) => Ok(()),

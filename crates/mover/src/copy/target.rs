@@ -1,14 +1,13 @@
 //! What is copied to: final names that appear complete or not at all, beneath one directory and nowhere else.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farlink_host::beneath::{self, Directory, Node, status_of};
+use farlink_host::beneath::{Directory, Node, status_of};
 use farlink_host::{process, signal};
-use farlink_wire::entry::{Entry, Metadata};
+use farlink_wire::entry::Entry;
 use farlink_wire::path::RelativePath;
 
 use directories::Directories;
@@ -24,6 +23,7 @@ mod asked;
 mod directories;
 mod error;
 mod held;
+mod metadata;
 mod partial;
 mod placing;
 mod small;
@@ -143,12 +143,6 @@ impl Target {
             }
             other => other,
         }
-    }
-
-    /// Gives `file` the mode and the time of `metadata`.
-    fn set_metadata(&self, file: &File, metadata: &Metadata) -> io::Result<()> {
-        file.set_permissions(Permissions::from_mode((metadata.mode & self.options.mode_mask).into()))?;
-        beneath::set_mtime(file, metadata.mtime_s, metadata.mtime_ns)
     }
 
     /// The names of the partial file of `path`, and of its journal.

@@ -19,6 +19,16 @@ pub enum TargetError {
         /// As the kernel said it.
         source: io::Error,
     },
+    /// All of it is there, under its final name; the file system does not keep what belongs to it.
+    #[error("{path} was copied, but the file system there does not let its {what} be set")]
+    Refused {
+        /// What is not as it is at the source.
+        what: &'static str,
+        /// What is there, readable.
+        path: String,
+        /// As the kernel said it.
+        source: io::Error,
+    },
     /// Two copies of the same at once.
     #[error("another farlink copy is writing {path}: wait for it to end, or end it")]
     Busy {

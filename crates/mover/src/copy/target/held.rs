@@ -6,7 +6,7 @@ use std::io;
 
 use farlink_flow::digest::BlockHasher;
 use farlink_host::beneath::{Node, status_of};
-use farlink_host::{disk, sparse};
+use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 
 use super::placing::Place;
@@ -54,7 +54,13 @@ impl Target {
         if status_of(&held.file).map_err(failed)?.mode != metadata.mode & self.options.mode_mask
             || !held.has_time_of(metadata)
         {
-            self.set_metadata(&held.file, metadata).map_err(failed)?;
+            let refused = self.set_metadata(&held.file, metadata).map_err(failed)?;
+            if let Some(refused) = refused {
+                // Its owner may do so wherever that is possible at all.
+                let is_ours = status_of(&held.file).is_ok_and(|status| status.owner == namespace::user());
+                let error = refused.at(&held.place.shown);
+                return Err(if is_ours { error } else { failed(io::ErrorKind::PermissionDenied.into()) });
+            }
         }
         if self.options.fsync {
             // An earlier run may not have been asked to, or may have ended before it did.

@@ -7,11 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Mutex, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
-use farlink_host::beneath::{Node, is_link_in_the_way, is_without_locks, set_mtime, status_of};
+use farlink_host::beneath::{Directory, Node, is_link_in_the_way, is_without_locks, status_of};
 use farlink_host::{disk, namespace, sparse};
-use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
+use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::journal::{Journal, Row};
 
+use super::metadata::set_metadata;
 use super::placing::Place;
 use super::{Target, TargetError, is_still};
 
@@ -69,9 +70,9 @@ impl Target {
         if place.directory.status(&place.name).is_ok_and(|status| status.node == Node::Directory) {
             return Err(TargetError::DirectoryInTheWay { path: place.shown });
         }
-        let (file, found) = locked(&place, &name)?;
+        let (file, found) = self.locked(&place, &name)?;
         let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
-        let journal_file = match own_file(&place, &journal_name) {
+        let journal_file = match self.own_file(&place, &journal_name) {
             Ok((file, _)) => file,
             Err(error) => {
                 if !found {
@@ -105,6 +106,66 @@ impl Target {
             return Err(partial.failed("reserve room for", error));
         }
         Ok(partial)
+    }
+
+    /// The partial file `name`, locked, and whether it was there.
+    fn locked(&self, place: &Place, name: &[u8]) -> Result<(File, bool), TargetError> {
+        let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
+        for _ in 0..MOST_ATTEMPTS {
+            let (file, found) = self.own_file(place, name).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(TargetError::Busy { path: place.shown.clone() }),
+                // A file system without locks: then nobody guards against two copies of the same at once.
+                Err(TryLockError::Error(error)) if is_without_locks(&error) => {}
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
+            // Whoever held the lock may have renamed or removed it meanwhile.
+            if is_still(&place.directory, name, &file).map_err(failed)? {
+                return Ok((file, found));
+            }
+        }
+        Err(failed(io::ErrorKind::ResourceBusy.into()))
+    }
+
+    /// The file `name`, which only we write, and whether it was there. What else has that name is removed.
+    fn own_file(&self, place: &Place, name: &[u8]) -> io::Result<(File, bool)> {
+        for _ in 0..MOST_ATTEMPTS {
+            match place.directory.open_write(name) {
+                Ok(file) => {
+                    let status = status_of(&file)?;
+                    // A second name may be that of somebody's file; another owner may change it under our hands.
+                    if !status.has_other_names
+                        && (status.owner == namespace::user()
+                            || status.owner == self.owner_of_ours(&place.directory)?)
+                    {
+                        return Ok((file, true));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    match place.directory.create_new(name) {
+                        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                        made => return made.map(|file| (file, false)),
+                    }
+                }
+                Err(error) if is_foreign(&error) => {}
+                Err(error) => return Err(error),
+            }
+            match place.directory.unlink(name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
+    /// Whose a file is that we make in `directory`: a network file system may show all of them as another's.
+    fn owner_of_ours(&self, directory: &Directory) -> io::Result<u32> {
+        let name = self.temporary_name();
+        let made = directory.create_new(&name)?;
+        let owner = status_of(&made).map(|status| status.owner);
+        let _ = directory.unlink(&name);
+        owner
     }
 }
 
@@ -250,7 +311,8 @@ impl Partial {
     /// Gives the file, which is whole, its mode, its time and its name, and removes the journal.
     ///
     /// # Errors
-    /// [`TargetError`]: [`TargetError::DirectoryInTheWay`] where a directory has the name.
+    /// [`TargetError`]: [`TargetError::DirectoryInTheWay`] where a directory has the name, and [`TargetError::Refused`] where all is done
+    /// but what the file system does not keep.
     pub fn finish(&self, entry: &Entry) -> Result<(), TargetError> {
         let found = status_of(&self.file).map_err(|error| self.failed("look at", error))?.size;
         if found != self.size {
@@ -260,10 +322,8 @@ impl Partial {
             // Now, as it may take long: a file that already has its mode may not be opened again if this is its end.
             self.sync()?;
         }
-        let Metadata { mode, mtime_s, mtime_ns } = entry.metadata;
         let directory = &self.place.directory;
-        self.set_mode(mode & self.mode_mask)
-            .and_then(|()| set_mtime(&self.file, mtime_s, mtime_ns))
+        let refused = set_metadata(&self.file, &entry.metadata, entry.metadata.mode & self.mode_mask)
             .map_err(|error| self.failed("set the mode and time of", error))?;
         if self.fsync {
             self.sync()?;
@@ -276,14 +336,14 @@ impl Partial {
         }
         if let Err(error) = directory.rename(&self.name, directory, &self.place.name) {
             // So that the next run may open it.
-            let _ = self.set_mode(0o600);
+            let _ = self.file.set_permissions(Permissions::from_mode(0o600));
             return Err(self.failed("put in its place", error));
         }
         let _ = directory.unlink(self.journal.lock().unwrap_or_else(PoisonError::into_inner).name());
         if self.fsync {
             directory.sync().map_err(|error| self.failed("write to the disk", error))?;
         }
-        Ok(())
+        refused.map_or(Ok(()), |refused| Err(refused.at(&self.place.shown)))
     }
 
     /// Nothing more of it comes in this run. What was noted in the journal stays for the next one; where nothing was, this is as
@@ -374,10 +434,6 @@ impl Partial {
         Ok(())
     }
 
-    fn set_mode(&self, mode: u16) -> io::Result<()> {
-        self.file.set_permissions(Permissions::from_mode(mode.into()))
-    }
-
     fn failed(&self, attempt: &'static str, error: io::Error) -> TargetError {
         TargetError::of(attempt, &self.place.shown, error)
     }
@@ -391,52 +447,6 @@ fn prepare(file: &File, written: &mut Written, resumed: bool, size: u64, sparse:
         file.set_len(0)?;
     }
     if sparse { file.set_len(size) } else { sparse::preallocate(file, size).map(|_| ()) }
-}
-
-/// The partial file `name`, locked, and whether it was there.
-fn locked(place: &Place, name: &[u8]) -> Result<(File, bool), TargetError> {
-    let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
-    for _ in 0..MOST_ATTEMPTS {
-        let (file, found) = own_file(place, name).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(TargetError::Busy { path: place.shown.clone() }),
-            // A file system without locks: then nobody guards against two copies of the same at once.
-            Err(TryLockError::Error(error)) if is_without_locks(&error) => {}
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        // Whoever held the lock may have renamed or removed it meanwhile.
-        if is_still(&place.directory, name, &file).map_err(failed)? {
-            return Ok((file, found));
-        }
-    }
-    Err(failed(io::ErrorKind::ResourceBusy.into()))
-}
-
-/// The file `name`, which only we write, and whether it was there. What else has that name is removed.
-fn own_file(place: &Place, name: &[u8]) -> io::Result<(File, bool)> {
-    for _ in 0..MOST_ATTEMPTS {
-        match place.directory.open_write(name) {
-            Ok(file) => {
-                let status = status_of(&file)?;
-                // A second name may be that of somebody's file; another owner may change it under our hands.
-                if !status.has_other_names && status.owner == namespace::user() {
-                    return Ok((file, true));
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => match place.directory.create_new(name) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                made => return made.map(|file| (file, false)),
-            },
-            Err(error) if is_foreign(&error) => {}
-            Err(error) => return Err(error),
-        }
-        match place.directory.unlink(name) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Err(io::ErrorKind::ResourceBusy.into())
 }
 
 /// Whether a name could not be opened because it is no file that we made.

@@ -7,6 +7,7 @@ use farlink_host::{disk, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::MOST_PACKED;
 
+use super::metadata::Refused;
 use super::placing::Place;
 use super::{Target, TargetError};
 
@@ -38,8 +39,9 @@ impl Target {
                     }
                     sparse::write_at(&file, 0, content)?;
                 }
-                self.set_metadata(&file, &entry.metadata)?;
-                if self.options.fsync { file.sync_all() } else { disk::settle(&file) }
+                let refused = self.set_metadata(&file, &entry.metadata)?;
+                if self.options.fsync { file.sync_all() } else { disk::settle(&file) }?;
+                Ok(refused)
             })
         })
     }
@@ -54,11 +56,14 @@ impl Target {
         self.placed(entry, |place| {
             if place.directory.read_link(&place.name).is_ok_and(|there| there == *target) {
                 let set = place.directory.set_mtime_of(&place.name, seconds, nanoseconds);
-                return set.map_err(|error| TargetError::of("set the time of", &place.shown, error));
+                return match Refused::of("time", set, false) {
+                    Ok(refused) => refused.map_or(Ok(()), |refused| Err(refused.at(&place.shown))),
+                    Err(error) => Err(TargetError::of("set the time of", &place.shown, error)),
+                };
             }
             self.with_temporary(&place, |temporary| {
                 place.directory.symlink(target, temporary)?;
-                place.directory.set_mtime_of(temporary, seconds, nanoseconds)
+                Refused::of("time", place.directory.set_mtime_of(temporary, seconds, nanoseconds), false)
             })
         })
     }
@@ -84,8 +89,10 @@ impl Target {
             if (status.mtime_s, status.mtime_ns) != (metadata.mtime_s, metadata.mtime_ns) {
                 set_mtime(&file, metadata.mtime_s, metadata.mtime_ns)?;
             }
-            if status.mode != metadata.mode & self.options.mode_mask {
-                self.set_metadata(&file, metadata)?;
+            if status.mode != metadata.mode & self.options.mode_mask
+                && self.set_metadata(&file, metadata)?.is_some()
+            {
+                return Ok(false);
             }
             if size > MOST_PACKED {
                 // An earlier run may have ended between the last two steps of `Partial::finish`.
@@ -100,18 +107,19 @@ impl Target {
         self.placing.place(entry).is_ok_and(|place| held(&place).unwrap_or(false))
     }
 
-    /// Has `make` make something under a temporary name, and gives it the name of `place`.
+    /// Has `make` make something under a temporary name, and gives it the name of `place`: also where `make` tells of something that the
+    /// file system does not keep, which is the error then.
     fn with_temporary(
         &self,
         place: &Place,
-        make: impl Fn(&[u8]) -> io::Result<()>,
+        make: impl Fn(&[u8]) -> io::Result<Option<Refused>>,
     ) -> Result<(), TargetError> {
         let mut attempts = 0;
-        let temporary = loop {
+        let (temporary, refused) = loop {
             let temporary = self.temporary_name();
             attempts += 1;
             match make(&temporary) {
-                Ok(()) => break temporary,
+                Ok(refused) => break (temporary, refused),
                 // Another's name, not to be removed.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts < MOST_ATTEMPTS => {}
                 Err(error) => {
@@ -130,7 +138,7 @@ impl Target {
                 .sync()
                 .map_err(|error| TargetError::of("write to the disk", &place.shown, error))?;
         }
-        Ok(())
+        refused.map_or(Ok(()), |refused| Err(refused.at(&place.shown)))
     }
 }
 

@@ -1,11 +1,11 @@
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use farlink_wire::entry::{Digest, Kind};
+use farlink_wire::entry::{Digest, Kind, Metadata};
 
 use super::super::filter::Filter;
 use super::*;

@@ -3,6 +3,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::PathBuf;
 
 use farlink_flow::digest;
+use farlink_wire::entry::Metadata;
 
 use super::super::TargetOptions;
 use super::super::tests::{METADATA, Scratch, fifo, file};
