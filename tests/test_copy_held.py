@@ -72,6 +72,24 @@ def test_a_copy_whose_news_nobody_reads_waits_and_goes_on(
     assert len(copied.names) == 20_001
 
 
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(clear: Ends, tmp_path: Path, way: str) -> None:
+    tree, there = tmp_path / "tree", tmp_path / "there"
+    tree.mkdir()
+    # More than sockets hold on their way.
+    names = {f"{number:0220}" for number in range(50_000)}
+    for name in names:
+        (tree / name).touch()
+    places = (tree, clear.far(there)) if way == "to" else (clear.far(tree), there)
+    words = command(*places, "--dry-run", *PATIENCE, *clear.copy_options)
+    with going(words, through=clear.on_client, emulation=clear.emulation) as running:
+        time.sleep(HELD_S)
+        stdout, stderr = running.process.communicate()
+        assert (running.process.returncode, stderr.decode()) == (DONE, "")
+    assert {json.loads(line)["path"].rpartition("/")[2] for line in stdout.splitlines()} == names | {"tree"}
+    assert not there.exists()
+
+
 def test_a_copy_whose_news_nobody_reads_can_be_interrupted(tree: Path, tmp_path: Path) -> None:
     there, records = tmp_path / "there", tmp_path / "records"
     with going(command(tree, there, "--record", records)) as running:

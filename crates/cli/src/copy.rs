@@ -12,7 +12,7 @@ use farlink_flow::timetable::Timetable;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
-use farlink_mover::copy::{self, Finished, Foretold, Notice, Plan};
+use farlink_mover::copy::{self, Finished, Foretold, Plan};
 use farlink_mover::far::Far;
 use farlink_mover::memory;
 use farlink_mover::record_file::RecordFile;
@@ -160,13 +160,12 @@ impl Copy {
         let manifest = self.manifest.clone();
         let stop = signal::on_termination().context("catch signals")?;
         let Some(mut plan) = self.plan(rules, &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
-        let mut report = Report::new(json, verbose, live, manifest.as_deref())?;
+        let report = Report::new(json, verbose, dry_run, live, manifest.as_deref())?;
         plan.report = report.wants_names();
+        let mut teller = Teller::start(report)?;
         if dry_run {
-            let foretold = copy::foretell(&plan, &stop, &mut |notice| match notice {
-                Notice::File(event) => report.foretold(&event),
-                other => report.on(&other),
-            });
+            let foretold = copy::foretell(&plan, &stop, &mut teller);
+            let Some(mut report) = teller.end(&stop) else { return Ok(ExitCode::from(INTERRUPTED)) };
             let written = report.close(foretold.is_ok());
             if let (Err(_), Err(error)) = (&foretold, &written) {
                 tell(&format!("farlink: {error:#}"));
@@ -178,7 +177,6 @@ impl Copy {
                 Foretold { failed, entries, .. } => of_names(failed, entries),
             });
         }
-        let mut teller = Teller::start(report)?;
         let Finished { record, summary, error, begun } = copy::run(&plan, &stop, &mut teller);
         let report = teller.end(&stop);
         let is_held_up = report.is_none();

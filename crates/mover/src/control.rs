@@ -56,8 +56,8 @@ impl Control {
         self.unsent.len()
     }
 
-    /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any. It is for those who
-    /// do not listen, and whom nothing else would tell that the far side has closed.
+    /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any, or saying anything.
+    /// It is for those who do not listen, and whom nothing else would tell that the far side has closed.
     pub(crate) fn send_patiently(&mut self, message: &Message, patience: Nanos) -> Result<(), ControlError> {
         self.flush_patiently(MOST_UNSENT / 2, patience)?;
         self.send(message)?;
@@ -71,6 +71,8 @@ impl Control {
             if self.unsent.len() < left {
                 (left, since) = (self.unsent.len(), monotonic());
             }
+            self.take_in()?;
+            since = since.max(self.heard);
             if monotonic().since(since) > patience {
                 return Err(ControlError::NotReading { unsent: left });
             }
@@ -80,6 +82,25 @@ impl Control {
             self.flush()?;
         }
         self.is_heard()
+    }
+
+    /// Keeps what has arrived for the next [`poll`](Self::poll), up to a bound: that there is anything tells that the far side lives. That it
+    /// has ended is for that to say.
+    fn take_in(&mut self) -> Result<(), ControlError> {
+        if self.received.len() < MOST_KEPT {
+            let mut chunk = [0; 4096];
+            match self.channel.read(&mut chunk) {
+                Ok(0) => {}
+                Ok(read) => {
+                    self.received.extend(&chunk[..read]);
+                    self.heard = monotonic();
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) if is_closed(&error) => {}
+                Err(source) => return Err(self.ended(ControlError::of(source))),
+            }
+        }
+        Ok(())
     }
 
     /// An error where the far side takes nothing more.
@@ -353,6 +374,9 @@ const BREATH: Nanos = Nanos(2_000_000);
 
 /// Messages that are heard at a time: whoever never stops talking is not to keep an end from anything else.
 pub(crate) const MESSAGES_A_TURN: u32 = 64;
+
+/// Bytes that are kept of what the far side says to who does not listen: it has hardly anything to say then.
+const MOST_KEPT: usize = 1 << 16;
 
 /// Bytes that may wait for the far side: minutes of reports, where it only pauses.
 const MOST_UNSENT: usize = 1 << 20;

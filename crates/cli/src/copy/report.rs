@@ -20,6 +20,8 @@ use crate::output::{print, tell};
 pub(super) struct Report {
     json: bool,
     verbose: bool,
+    /// Nothing is copied: what would be is what is asked for.
+    dry_run: bool,
     bar: Option<ProgressBar>,
     /// Progress goes to a file or a pipe, a line now and then.
     plain: bool,
@@ -33,6 +35,7 @@ impl Report {
     pub(super) fn new(
         json: bool,
         verbose: bool,
+        dry_run: bool,
         live: bool,
         manifest: Option<&Path>,
     ) -> anyhow::Result<Self> {
@@ -43,7 +46,7 @@ impl Report {
             let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Ok(Self { json, verbose, bar, plain, manifest, shown: None, past: Vec::new() })
+        Ok(Self { json, verbose, dry_run, bar, plain, manifest, shown: None, past: Vec::new() })
     }
 
     /// Whether names that were copied are of interest.
@@ -52,7 +55,7 @@ impl Report {
     }
 
     /// What would be copied.
-    pub(super) fn foretold(&mut self, event: &FileEvent) {
+    fn foretold(&mut self, event: &FileEvent) {
         if let Some(manifest) = &mut self.manifest {
             manifest.write(&line(event));
         }
@@ -66,6 +69,7 @@ impl Report {
     pub(super) fn on(&mut self, notice: &Notice) {
         match notice {
             Notice::Progress(progress) => self.progress(progress),
+            Notice::File(event) if self.dry_run => self.foretold(event),
             Notice::File(event) => self.file(event),
             Notice::Warning(text) => self.say(&format!("farlink: {text}")),
             Notice::Again => self.manifest.iter_mut().for_each(Manifest::begin),

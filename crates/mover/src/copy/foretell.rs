@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::Wake;
+use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::copy::{Copy, Place, Request};
 use farlink_wire::message::{Message, Way};
 use farlink_wire::path::bytes_of;
@@ -21,7 +21,7 @@ use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
 use super::names::Names;
 use super::outgoing::size;
-use super::plan::{Notice, Plan};
+use super::plan::{Listener, Notice, Plan};
 use super::source::{Found, SourcePath, Walk};
 use super::supply;
 use crate::chain;
@@ -38,29 +38,60 @@ pub struct Foretold {
     pub interrupted: bool,
 }
 
-/// Each name that `plan` would copy, and each that it would not for a reason; `notice` is told one at a time, until `stop` is raised.
+/// Each name that `plan` would copy, and each that it would not for a reason; `listener` is told one at a time, until `stop` is raised. Where
+/// it is behind, this waits for it.
 ///
 /// # Errors
 /// Where the far end cannot be asked.
-pub fn foretell(plan: &Plan, stop: &Wake, notice: &mut dyn FnMut(Notice)) -> Result<Foretold, CopyError> {
-    let mut foretold = Foretold::default();
-    let mut count = |told: Notice| {
-        if let Notice::File(event) = &told {
+pub fn foretell(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Result<Foretold, CopyError> {
+    let mut counting = Counting { foretold: Foretold::default(), listener };
+    let whole = ask(plan, stop, &mut counting)?;
+    Ok(Foretold { interrupted: !whole, ..counting.foretold })
+}
+
+/// Who counts what is told, and has it told.
+struct Counting<'a> {
+    foretold: Foretold,
+    listener: &'a mut dyn Listener,
+}
+
+impl Counting<'_> {
+    fn hear(&mut self, notice: Notice) {
+        if let Notice::File(event) = &notice {
             match event.what {
-                Became::Copied | Became::Same => foretold.entries += 1,
+                Became::Copied | Became::Same => self.foretold.entries += 1,
                 Became::Skipped(_) => {}
-                Became::Failed(_) | Became::Abandoned(_) => foretold.failed += 1,
+                Became::Failed(_) | Became::Abandoned(_) => self.foretold.failed += 1,
             }
         }
-        notice(told);
-    };
-    let whole = ask(plan, stop, &mut count)?;
-    foretold.interrupted = !whole;
-    Ok(foretold)
+        self.listener.hear(notice);
+    }
+
+    /// Waits while the listener is behind, and calls `meanwhile` often; false where `stop` was raised.
+    fn wait(
+        &self,
+        stop: &Wake,
+        meanwhile: &mut dyn FnMut() -> Result<(), ControlError>,
+    ) -> Result<bool, ControlError> {
+        let mut next_sign = monotonic().after(SIGN);
+        while self.listener.is_behind() {
+            let mut poller = Poller::new().map_err(ControlError::Wait)?;
+            poller.add(stop, 0, Interest::Read).map_err(ControlError::Wait)?;
+            poller.wait(BREATH, &mut Vec::new()).map_err(ControlError::Wait)?;
+            if stop.is_raised() {
+                return Ok(false);
+            }
+            if monotonic() >= next_sign {
+                next_sign = monotonic().after(SIGN);
+                meanwhile()?;
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// The names, as above; false where it was ended before the last.
-fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, CopyError> {
+fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
     // It is nobody's to take over.
     let names = Names { command: random()?, ..Names::default() };
     let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
@@ -68,18 +99,23 @@ fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, C
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
             let over = || stop.is_raised();
             walk(&sources, &filter, plan.length, &over, |event| {
-                tell(Notice::File(event));
-                true
+                counting.hear(Notice::File(event));
+                counting.wait(stop, &mut || Ok(())).unwrap_or(false)
             });
         }
         return Ok(!stop.is_raised());
     }
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
-    let opened =
-        plan.far.open(&request, attempt.this_end(), stop, &mut |text| tell(Notice::Warning(text)))?;
+    let opened = plan
+        .far
+        .open(&request, attempt.this_end(), stop, &mut |text| counting.hear(Notice::Warning(text)))?;
     let Some(opened) = opened else { return Ok(false) };
     let (mut control, mut early) = (opened.control, opened.early);
     loop {
+        // The far end waits as long as it hears from here.
+        if !counting.wait(stop, &mut || control.send(&Message::Alive))? {
+            return Ok(false);
+        }
         let until = monotonic().after(plan.patience.get());
         let message = match early.pop_front() {
             Some(message) => Some(message),
@@ -88,11 +124,16 @@ fn ask(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice)) -> Result<bool, C
         match message {
             Some(Message::Copy(Copy::Foretold { path, bytes })) => {
                 let (path, what) = (path.to_string(), Became::Copied);
-                tell(Notice::File(FileEvent { path, bytes, digest: None, what }));
+                counting.hear(Notice::File(FileEvent { path, bytes, digest: None, what }));
             }
             Some(Message::Copy(Copy::Skipped { path, reason, failed, again })) => {
                 let what = Became::not_sent(reason.to_string(), failed, again);
-                tell(Notice::File(FileEvent { path: path.to_string(), bytes: 0, digest: None, what }));
+                counting.hear(Notice::File(FileEvent {
+                    path: path.to_string(),
+                    bytes: 0,
+                    digest: None,
+                    what,
+                }));
             }
             Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
             None => return Ok(false),
@@ -205,6 +246,9 @@ fn walk(
 
 /// How often it says that it is alive, and looks whether it is to end.
 const SIGN: Nanos = Nanos(200_000_000);
+
+/// How long it waits at once for who is behind.
+const BREATH: Nanos = Nanos(5_000_000);
 
 /// Names that a walk is ahead of what is said.
 const AHEAD: usize = 1000;
