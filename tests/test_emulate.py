@@ -462,3 +462,23 @@ def test_an_ignored_hangup_ends_nothing() -> None:
     command = "trap '' HUP; exec \"$0\" emulate -- sh -c 'kill -HUP $PPID; sleep 0.3; echo stayed'"
     ended = run(["sh", "-c", command, str(FARLINK)])
     assert (ended.status, ended.stdout) == (0, "stayed\n"), ended
+
+
+# As fast as it can: packets come and go all the time, and few at once.
+STEADY = """
+import socket, sys, time
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    out.sendto(bytes(1400), (sys.argv[1], 9))
+    time.sleep(0.00003)
+"""
+
+
+def test_a_link_under_load_is_shown_and_changed_while_that_goes_on() -> None:
+    with Emulation(options=["--rate", "1gbit", "--rtt", "100ms"]) as emulation:
+        sending = emulation.background("a", sys.executable, "-c", STEADY, emulation.address("b"))
+        with sending as process:
+            wait_until(lambda: emulation.show()["links"][0]["packets"] > 20_000)
+            assert emulation.change("--rtt", "60ms").status == 0
+            assert emulation.show()["rtt_s"] == 0.06
+            assert process.poll() is None

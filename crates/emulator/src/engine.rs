@@ -197,9 +197,12 @@ impl Engine {
             }
             let due = self.due.iter().min().copied().filter(|due| *due < Nanos::MAX);
             let now = clock::monotonic();
-            if let Some(rest) = self.sleep.rest(now) {
+            if let Some(rest) = self.sleep.rest(now, due) {
                 thread::sleep(Duration::from_nanos(rest.0));
                 self.sleep.after_rest(clock::monotonic());
+                if self.wake.is_raised() && !self.obey() {
+                    return Ok(());
+                }
                 ready.extend(0..self.inputs.len() as u64);
                 continue;
             }

@@ -59,12 +59,13 @@ impl Sleep {
         self.pause = if pause < LEAST_PAUSE { Nanos::ZERO } else { pause };
     }
 
-    /// How long to rest at `now`, whatever comes or is due meanwhile; `None` is to wait for it.
-    pub(crate) fn rest(&mut self, now: Nanos) -> Option<Nanos> {
+    /// How long to rest at `now`, whatever comes or becomes `due` meanwhile; `None` is to wait for it. What is due already is not rested on:
+    /// a turn leaves some of it where there is much.
+    pub(crate) fn rest(&mut self, now: Nanos, due: Option<Nanos>) -> Option<Nanos> {
         if !self.has_worked {
             self.short = 0;
         }
-        if self.short < BUSY {
+        if self.short < BUSY || due.is_some_and(|due| due <= now) {
             return None;
         }
         let left = self.woke.after(self.pause).since(now);
@@ -214,7 +215,7 @@ mod tests {
         let (mut rests, mut wakes) = (0, 0);
         while now < 10_000 * MS {
             wakes += 1;
-            if let Some(rest) = sleep.rest(Nanos(now)) {
+            if let Some(rest) = sleep.rest(Nanos(now), None) {
                 rests += 1;
                 now += rest.0;
                 sleep.after_rest(Nanos(now));
@@ -249,16 +250,18 @@ mod tests {
         let mut sleep = used_to(40_000);
         sleep.heed_delay(Nanos(50 * MS));
         let mut now = 9_000 * MS;
-        while sleep.rest(Nanos(now)).is_none() {
+        while sleep.rest(Nanos(now), None).is_none() {
             sleep.before(Nanos(now), None);
             now += 1_000;
             sleep.after(Nanos(now), true);
             sleep.arrival(Nanos(now));
         }
+        assert_eq!(sleep.rest(Nanos(now), Some(Nanos(now))), None, "something is due");
+        assert!(sleep.rest(Nanos(now), Some(Nanos(now + 1))).is_some());
         sleep.after_rest(Nanos(now + 200_000));
-        assert_eq!(sleep.rest(Nanos(now + 200_000)), None);
+        assert_eq!(sleep.rest(Nanos(now + 200_000), None), None);
         sleep.worked();
-        assert_eq!(sleep.rest(Nanos(now + 200_000)), None, "it is no load any more");
+        assert_eq!(sleep.rest(Nanos(now + 200_000), None), None, "it is no load any more");
     }
 
     #[test]
