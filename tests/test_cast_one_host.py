@@ -12,6 +12,7 @@ import pytest
 from casting import Running, file_of, files, kill, receiver, sender, tell, wait_for
 from copying import leftovers
 from emulation import Emulation
+from strange import is_mountable, strange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,3 +163,25 @@ def test_more_receivers_than_a_sender_has_descriptors_for_keep_no_file_from_bein
     assert files(tmp_path / "c" / "source") == files(top)
     assert len(others) >= len(sent["cast"]["receivers"]) - 1 >= 5
     assert all(each["complete"] for each in sent["cast"]["receivers"])
+
+
+@pytest.mark.skipif(not is_mountable(), reason="needs bindfs and /dev/fuse")
+def test_what_a_file_system_does_not_keep_is_told_and_the_product_is_stored(tmp_path: Path) -> None:
+    small, large = (
+        file_of(tmp_path / "source" / "small", 1000),
+        file_of(tmp_path / "source" / "large", 2 << 20),
+    )
+    # A host sees what was mounted before it began.
+    with (
+        strange(tmp_path, "--chmod-deny", "--create-with-perms=0755") as there,
+        Emulation(options=("--rate", "1gbit", "--rtt", "4ms")) as pair,
+        receiver(pair, HOST, there) as receiving,
+        sender(pair, small, large, options=wait_for(1)) as sending,
+    ):
+        stored = [receiving.until("outcome") for _ in range(2)]
+        assert receiving.end()[0] == sending.end()[0] == 0
+        assert {path.name: path.read_bytes() for path in there.iterdir()} == {
+            path.name: path.read_bytes() for path in (small, large)
+        }
+    assert {line["path"]: line["outcome"] for line in stored} == {"small": "stored", "large": "stored"}
+    assert all("does not let its mode be set" in line["lacks"] for line in stored)

@@ -494,3 +494,24 @@ def test_failures_can_be_done_again_from_the_manifest(tmp_path: Path) -> None:
     assert copied.names.keys() == {"in-the-way"}
     # A directory has the time when a name in it was last changed, and a file that is copied into it is one.
     assert [each for each in differences(source, there) if not each.startswith(".d..t")] == []
+
+
+@pytest.mark.parametrize("names", [("there/sub/a", "other/a"), ("there/sub", "other"), ("there/", "other/")])
+def test_a_later_source_does_not_take_the_place_of_what_would_be_copied_onto_itself(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    there, other = tmp_path / "there", tmp_path / "other"
+    first, second = names
+    destination = {"there/sub/a": there / "sub", "there/sub": there, "there/": there}[first]
+    if first == "there/sub":
+        other = tmp_path / "else" / "sub"
+        second = "else/sub"
+    for directory, content in ((there / "sub", b"first"), (there, b"first"), (other, b"later")):
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "a").write_bytes(content)
+    (other / "b").write_bytes(b"later")
+    copy(tmp_path / first if first[-1] != "/" else f"{there}/", f"{tmp_path}/{second}", destination)
+    assert (there / "a").read_bytes() == b"first"
+    assert (there / "sub" / "a").read_bytes() == b"first"
+    # What the first one has nothing of is the later one's.
+    assert [path.read_bytes() for path in there.rglob("b")] == ([] if first == "there/sub/a" else [b"later"])

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import shutil
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from copying import BLOCK, SOME_FAILED, Copied, command, copy, going, leftovers, modified_ns
-from emulation import run
+from strange import is_mountable, strange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 SIZE = 16 * BLOCK
@@ -26,25 +22,8 @@ LARGE, SMALL = random.Random(5).randbytes(SIZE), b"small"
 @pytest.fixture(scope="module", autouse=True)
 def mountable() -> None:
     """Skips where nobody may mount."""
-    if shutil.which("bindfs") is None or not os.access("/dev/fuse", os.W_OK):
+    if not is_mountable():
         pytest.skip("needs bindfs and /dev/fuse")
-
-
-@contextlib.contextmanager
-def strange(place: Path, *options: str) -> Iterator[Path]:
-    """A file system in `place`, which is on another one underneath."""
-    beneath, there = place / "beneath", place / "there"
-    for directory in (beneath, there):
-        directory.mkdir()
-    process = subprocess.Popen(["bindfs", "-f", *options, beneath, there])
-    try:
-        device = place.stat().st_dev
-        while there.stat().st_dev == device:
-            assert process.poll() is None, "bindfs does not mount"
-        yield there
-    finally:
-        run(["umount", str(there)])
-        process.wait()
 
 
 @pytest.fixture

@@ -110,6 +110,8 @@ pub enum Notice<'a> {
         path: String,
         /// Bytes of its content.
         bytes: u64,
+        /// What the file system does not keep of it, and why.
+        lacks: Option<String>,
     },
     /// A product is not stored.
     NotStored {

@@ -77,6 +77,8 @@ enum Announced {
 
 #[derive(Clone, Copy, Debug)]
 struct Flight {
+    /// Whether another stream had it, too.
+    is_shared: bool,
     stream: u32,
     since: Nanos,
 }
@@ -86,8 +88,19 @@ struct Flight {
 struct Pace {
     /// When something of it was last seen to arrive.
     moved: Nanos,
-    /// From the hand-out of the unit that it brought last until that was acknowledged.
-    took: Option<Nanos>,
+    /// From the hand-out of the block that it brought last until that was acknowledged, and of the pack: where nobody else had it, too.
+    block_took: Option<Nanos>,
+    pack_took: Option<Nanos>,
+}
+
+impl Pace {
+    /// The time for units of this kind.
+    const fn took(&mut self, unit: Unit) -> &mut Option<Nanos> {
+        match unit {
+            Unit::Block(..) => &mut self.block_took,
+            Unit::Pack(_) => &mut self.pack_took,
+        }
+    }
 }
 
 impl Schedule {
@@ -118,7 +131,8 @@ impl Schedule {
             Task::Block { file, index, .. } => Unit::Block(file, index),
             Task::Pack(pack) => Unit::Pack(pack),
         };
-        self.flying.insert(unit, Flight { stream, since: now });
+        let is_shared = self.flying.contains_key(&unit);
+        self.flying.insert(unit, Flight { stream, since: now, is_shared });
         Some(task)
     }
 
@@ -172,8 +186,9 @@ impl Schedule {
 
     /// The oldest that another stream has had for too long.
     fn steal(&self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
-        let old = |flight: &Flight| flight.stream != stream && now > self.due(flight, stream, stale);
-        let stale = self.flying.iter().filter(|(_, flight)| old(flight));
+        let old =
+            |unit, flight: &Flight| flight.stream != stream && now > self.due(unit, flight, stream, stale);
+        let stale = self.flying.iter().filter(|(unit, flight)| old(**unit, flight));
         let (unit, _) = stale.min_by_key(|(unit, flight)| (flight.since, **unit))?;
         Some(match *unit {
             Unit::Block(file, index) => Task::Block { file, index, proven: None },
@@ -182,17 +197,17 @@ impl Schedule {
     }
 
     /// Until when `stream` leaves to another what that one has.
-    fn due(&self, flight: &Flight, stream: u32, stale: Nanos) -> Nanos {
+    fn due(&self, unit: Unit, flight: &Flight, stream: u32, stale: Nanos) -> Nanos {
         let still = self.still(flight, stale);
-        let took = self.paces.get(&stream).and_then(|pace| pace.took);
+        let took = self.paces.get(&stream).and_then(|pace| *{ *pace }.took(unit));
         took.map_or(still, |took| still.min(flight.since.after(stale.max(took.after(took)))))
     }
 
     /// When [`Self::poll`] of `stream`, which is idle, may have something although nothing comes in: what is stale then.
     #[must_use]
     pub fn deadline(&self, stream: u32, stale: Nanos) -> Option<Nanos> {
-        let others = self.flying.values().filter(|flight| flight.stream != stream);
-        others.map(|flight| self.due(flight, stream, stale)).min()
+        let others = self.flying.iter().filter(|(_, flight)| flight.stream != stream);
+        others.map(|(unit, flight)| self.due(*unit, flight, stream, stale)).min()
     }
 
     /// Whether of a stream that has something nothing was seen to arrive for longer than `stale`: it is to be looked at.
@@ -214,8 +229,13 @@ impl Schedule {
 
     /// The receiver has it, or need not get it, as is heard `now`. False where that was known.
     pub fn on_acknowledged(&mut self, unit: Unit, now: Nanos) -> bool {
-        if let Some(Flight { stream, since }) = self.flying.remove(&unit) {
-            self.paces.insert(stream, Pace { moved: now, took: Some(now.since(since)) });
+        if let Some(Flight { stream, since, is_shared }) = self.flying.remove(&unit) {
+            // Of a unit that two had nobody knows whose has arrived.
+            if !is_shared {
+                let pace = self.paces.entry(stream).or_default();
+                pace.moved = now;
+                *pace.took(unit) = Some(now.since(since));
+            }
             return true;
         }
         // It was given back when its stream was lost, and had arrived.

@@ -115,7 +115,7 @@ impl Control {
 
     /// For so long this end heard nobody, as it was itself not there: stopped, or its machine asleep.
     pub(crate) fn excuse(&mut self, absent: Nanos) {
-        self.heard = self.heard.after(absent);
+        self.heard = self.heard.after(absent).min(monotonic());
     }
 
     /// Says which version this is.

@@ -152,6 +152,7 @@ impl Telling {
                 ));
             }
             Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
+            Notice::Stored { lacks: Some(lacks), .. } => self.say(&format!("farlink: {lacks}")),
             Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
             Notice::Progress(progress) => {
                 if let Some(bar) = &self.bar {
@@ -220,7 +221,12 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
             }})
         }
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
-        Notice::Stored { path, bytes } => json!({"path": path, "bytes": bytes, "outcome": "stored"}),
+        Notice::Stored { path, bytes, lacks: None } => {
+            json!({"path": path, "bytes": bytes, "outcome": "stored"})
+        }
+        Notice::Stored { path, bytes, lacks } => {
+            json!({"path": path, "bytes": bytes, "outcome": "stored", "lacks": lacks})
+        }
         Notice::NotStored { path, reason } => {
             json!({"path": path, "outcome": "failed", "reason": reason})
         }

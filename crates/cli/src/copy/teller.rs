@@ -29,13 +29,12 @@ impl Teller {
         let done = Wake::new().context("start to tell how it goes")?;
         let untold = Arc::new(AtomicUsize::new(0));
         let (notices, heard) = channel();
-        let (its, end) = (Arc::clone(&untold), done.clone());
+        let end = End { done: done.clone(), untold: Arc::clone(&untold) };
         let work = move || {
             for notice in heard {
                 report.on(&notice);
-                its.fetch_sub(1, Ordering::Relaxed);
+                end.untold.fetch_sub(1, Ordering::Relaxed);
             }
-            end.raise();
             report
         };
         let thread = Builder::new().name("farlink-tell".to_owned()).spawn(work).context("start a thread")?;
@@ -56,6 +55,19 @@ impl Teller {
     }
 }
 
+/// The end of the thread, whatever ends it: nothing is to wait for it.
+struct End {
+    done: Wake,
+    untold: Arc<AtomicUsize>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.untold.store(0, Ordering::Relaxed);
+        self.done.raise();
+    }
+}
+
 impl Listener for Teller {
     fn hear(&mut self, notice: Notice) {
         if self.is_behind() && matches!(notice, Notice::Progress(_)) {
@@ -64,7 +76,7 @@ impl Listener for Teller {
         self.untold.fetch_add(1, Ordering::Relaxed);
         if self.notices.send(notice).is_err() {
             // Nobody tells any more: nothing is to wait for that.
-            self.untold.fetch_sub(1, Ordering::Relaxed);
+            self.untold.store(0, Ordering::Relaxed);
         }
     }
 

@@ -135,6 +135,7 @@ impl<'f> Walk<'f> {
         let is_onto_itself = tree.top().own_status().is_ok_and(|top| self.filter.is_destination(&top));
         let Some(name) = name else {
             if is_onto_itself {
+                self.claim(&tree, RelativePath::root(), true);
                 return Some(Found::LeftOut { path: RelativePath::root(), why: ONTO_ITSELF });
             }
             let found = match tree.top().own_status() {
@@ -156,6 +157,7 @@ impl<'f> Walk<'f> {
                 Some(self.failed("copy", path, io::Error::other(ITSELF)))
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
+                self.claim(&tree, path.clone(), status.node == Node::Directory);
                 Some(Found::LeftOut { path, why: ONTO_ITSELF })
             }
             Ok(status) => self
@@ -164,6 +166,28 @@ impl<'f> Walk<'f> {
                 .then(|| self.found(&tree, path, status))
                 .flatten(),
             Err(error) => Some(failed(error)),
+        }
+    }
+
+    /// What stays where it is has its names, also those beneath it: what later sources have of these must not take its place.
+    fn claim(&mut self, tree: &Tree, path: RelativePath, is_directory: bool) {
+        let mut open = vec![(path, is_directory)];
+        while let Some((path, is_directory)) = open.pop() {
+            if !self.once.is_shared(&path) || self.over.as_ref().is_some_and(|Over(over)| over()) {
+                return;
+            }
+            self.once.turn(&path, is_directory);
+            if !is_directory {
+                continue;
+            }
+            // What cannot be looked at cannot be replaced either.
+            let Ok(directory) = tree.directory(&path) else { continue };
+            let names = directory.list().unwrap_or_default();
+            open.extend(names.iter().filter_map(|name| {
+                let path = path.join(name).ok()?;
+                let is_directory = directory.status(name).ok()?.node == Node::Directory;
+                self.filter.admits(&path, is_directory).then_some((path, is_directory))
+            }));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Products of one name: the newest that can be had is stored, and the others until then are not thrown away.
 
+use farlink_mover::copy::target::TargetError;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
@@ -19,7 +20,12 @@ impl Attendance {
         tell: &mut dyn FnMut(Notice<'_>),
     ) {
         let Some(item) = self.items.get_mut(product) else { return };
-        match storage.finish(item, digest) {
+        let (finished, lacks) = match storage.finish(item, digest) {
+            // It has its name, and stays there.
+            Err(error @ TargetError::Refused { .. }) => (Ok(true), Some(reason(&error))),
+            finished => (finished, None),
+        };
+        match finished {
             Ok(true) => {
                 let (path, bytes) = (item.path(), item.size());
                 self.items.remove(product);
@@ -29,7 +35,7 @@ impl Attendance {
                 self.machine.on_checked(now, product, true);
                 let older = self.newest.on_stored(product, |product| self.machine.is_done(product));
                 older.into_iter().for_each(|older| self.supersede(older));
-                tell(Notice::Stored { path, bytes });
+                tell(Notice::Stored { path, bytes, lacks });
             }
             Ok(false) => {
                 Storage::begin_again(item);

@@ -45,10 +45,15 @@ impl Once {
         Self { shared, all: contents && count > 1, names: HashSet::new() }
     }
 
+    /// Whether several sources can have `path`.
+    pub(super) fn is_shared(&self, path: &RelativePath) -> bool {
+        let first = path.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
+        self.all || self.shared.contains(first)
+    }
+
     /// Whose turn it is with `path`, which is now known to be had.
     pub(super) fn turn(&mut self, path: &RelativePath, is_directory: bool) -> Turn {
-        let first = path.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
-        if !self.all && !self.shared.contains(first) {
+        if !self.is_shared(path) {
             return Turn::First;
         }
         let digest = blake3::hash(path.as_bytes());

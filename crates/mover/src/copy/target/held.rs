@@ -51,16 +51,13 @@ impl Target {
     pub fn keep(&self, held: &Held, entry: &Entry) -> Result<(), TargetError> {
         let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
         let metadata = &entry.metadata;
-        if status_of(&held.file).map_err(failed)?.mode != metadata.mode & self.options.mode_mask
-            || !held.has_time_of(metadata)
-        {
-            let refused = self.set_metadata(&held.file, metadata).map_err(failed)?;
-            if let Some(refused) = refused {
-                // Its owner may do so wherever that is possible at all.
-                let is_ours = status_of(&held.file).is_ok_and(|status| status.owner == namespace::user());
-                let error = refused.at(&held.place.shown);
-                return Err(if is_ours { error } else { failed(io::ErrorKind::PermissionDenied.into()) });
-            }
+        let status = status_of(&held.file).map_err(failed)?;
+        let is_right = status.mode == metadata.mode & self.options.mode_mask && held.has_time_of(metadata);
+        let refused =
+            if is_right { None } else { self.set_metadata(&held.file, metadata).map_err(failed)? };
+        // Its owner may do so wherever that is possible at all.
+        if refused.is_some() && status.owner != namespace::user() {
+            return Err(failed(io::ErrorKind::PermissionDenied.into()));
         }
         if self.options.fsync {
             // An earlier run may not have been asked to, or may have ended before it did.
@@ -68,7 +65,7 @@ impl Target {
         }
         // An earlier run may have ended between the last two steps of finishing it.
         let _ = held.place.directory.unlink(&self.partial_names(&entry.path).1);
-        Ok(())
+        refused.map_or(Ok(()), |refused| Err(refused.at(&held.place.shown)))
     }
 }
 
