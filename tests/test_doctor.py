@@ -169,6 +169,17 @@ def test_every_wrong_setting_is_found_with_its_cost_and_mended_by_the_script(emu
     assert emulation.output("a", "cat", "/proc/sys/net/ipv4/tcp_rmem").split()[2] == "25000000"
 
 
+def test_pieces_are_made_whole_where_the_rate_is_high_and_the_way_long(emulation: Emulation) -> None:
+    setting = "net.ipv4.tcp_tso_rtt_log"
+    if emulation.on("a", "test", "-e", f"/proc/sys/{setting.replace('.', '/')}").status != 0:
+        pytest.skip("this kernel makes all pieces of one length")
+    assert setting not in doctor(emulation, "100ms,1gbit")
+    found = doctor(emulation, "366ms,10gbit")[setting]
+    assert (found["is"], found["should_be"]) == (9, 19)
+    emulation.output("a", "sh", "-c", found["command"])
+    assert setting not in doctor(emulation, "366ms,10gbit")
+
+
 def test_a_command_alone_mends_its_finding_and_no_other(emulation: Emulation) -> None:
     path = "100ms,1gbit"
     for setting in ("net.ipv4.tcp_sack", "net.ipv4.tcp_timestamps"):

@@ -99,7 +99,7 @@ impl Facts {
 }
 
 /// The settings that are judged (Documentation/networking/ip-sysctl.rst and admin-guide/sysctl/net.rst of the kernel).
-const SETTINGS: [&str; 19] = [
+const SETTINGS: [&str; 20] = [
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
     "net.core.wmem_max",
@@ -117,6 +117,7 @@ const SETTINGS: [&str; 19] = [
     "net.ipv4.tcp_sack",
     "net.ipv4.tcp_slow_start_after_idle",
     "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_tso_rtt_log",
     "net.ipv4.tcp_window_scaling",
     "net.ipv4.tcp_wmem",
 ];

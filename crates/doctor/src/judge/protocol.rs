@@ -14,6 +14,7 @@ pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
         selective_acknowledgement(facts),
         timestamps(facts, path),
         pauses(facts, path),
+        pieces(facts, path),
         saved_metrics(facts),
         mtu_probing(facts, path),
         mtu_discovery(facts),
@@ -87,6 +88,31 @@ fn pauses(facts: &Facts, path: NetworkPath) -> Option<Finding> {
     )
 }
 
+/// Pacing gives each connection a piece a millisecond; the kernel makes it up to a whole super-packet where two to this power, in
+/// microseconds, is more than the round trip (`tcp_tso_autosize` in its net/ipv4/tcp_output.c, since Linux 5.18).
+fn pieces(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    let share = path.rate().get() / MANY_STREAMS / 8 / PIECES_A_SECOND;
+    let micros = path.rtt().0 / 1000;
+    if share >= SUPER_PACKET || path.rate().get() < COSTLY_BPS {
+        return None;
+    }
+    let whole = i64::from(u64::BITS - micros.leading_zeros());
+    switch(
+        facts,
+        "net.ipv4.tcp_tso_rtt_log",
+        |is| is >= whole,
+        whole,
+        || {
+            format!(
+                "where several connections share the rate, pacing lets each send {share} bytes at once and less ({MANY_STREAMS} of \
+             them), and every piece costs both hosts the work of a packet; with {whole} pieces are 64 KiB for round trips up to \
+             this path's, in bursts as large (tcp_tso_autosize in the kernel's net/ipv4/tcp_output.c): the cost depends on the \
+             processors"
+            )
+        },
+    )
+}
+
 fn saved_metrics(facts: &Facts) -> Option<Finding> {
     // Since Linux 5.6 this keeps the harmful part out, and is on unless somebody turned it off.
     if facts.settings.number("net.ipv4.tcp_no_ssthresh_metrics_save").is_some_and(|is| is != 0) {
@@ -153,6 +179,18 @@ fn switch(
     let finding = Finding::new(name, Value::Number(is), Value::Number(should_be), why());
     Some(set(finding, &facts.settings, name, &should_be.to_string()))
 }
+
+/// Streams of a transfer over a long path: as many as `farlink copy` opens there.
+const MANY_STREAMS: u64 = 32;
+
+/// Pieces a second of what is paced (`sk_pacing_shift` of 10).
+const PIECES_A_SECOND: u64 = 1024;
+
+/// What the kernel hands to a device as one packet at most, bytes.
+const SUPER_PACKET: u64 = 65_536;
+
+/// Below this rate no processor of today minds pieces.
+const COSTLY_BPS: u64 = 5_000_000_000;
 
 /// Payload of a segment in an Ethernet frame of 1,500 bytes, with timestamps.
 const SEGMENT: u64 = 1448;

@@ -31,6 +31,7 @@ fn sound() -> Facts {
         .with("net.ipv4.tcp_sack", "1")
         .with("net.ipv4.tcp_slow_start_after_idle", "0")
         .with("net.ipv4.tcp_timestamps", "1")
+        .with("net.ipv4.tcp_tso_rtt_log", "20")
         .with("net.ipv4.tcp_window_scaling", "1")
         .with("net.ipv4.tcp_wmem", "4096 16384 2147483647");
     Facts {
@@ -193,6 +194,7 @@ fn what_depends_on_loss_or_pauses_has_no_figure() {
         ("net.ipv4.tcp_sack", "0", "1"),
         ("net.ipv4.tcp_timestamps", "0", "1"),
         ("net.ipv4.tcp_slow_start_after_idle", "1", "0"),
+        ("net.ipv4.tcp_tso_rtt_log", "9", "17"),
         ("net.ipv4.tcp_no_metrics_save", "0", "1"),
         ("net.ipv4.tcp_mtu_probing", "0", "1"),
         ("net.ipv4.ip_no_pmtu_disc", "1", "0"),
@@ -202,6 +204,24 @@ fn what_depends_on_loss_or_pauses_has_no_figure() {
         assert_eq!(found.command.unwrap(), format!("sysctl -w {name}={right}"));
     }
     assert_eq!(examine(&with("net.ipv4.tcp_timestamps", "2"), path()), []);
+}
+
+#[test]
+fn pieces_are_whole_where_two_to_the_setting_is_more_than_the_round_trip() {
+    let name = "net.ipv4.tcp_tso_rtt_log";
+    let path =
+        |rtt_us: u64, rate| NetworkPath::new(Nanos(rtt_us * 1000), BitsPerSec::new(rate).unwrap()).unwrap();
+    let ten = 10_000_000_000;
+    for (log, rtt_us) in [("16", 65_535), ("17", 131_071)] {
+        assert_eq!(examine(&with(name, log), path(rtt_us, ten)), []);
+        let found = only_on(&with(name, log), path(rtt_us + 1, ten));
+        assert_eq!(found.should_be, Value::Number(log.parse::<i64>().unwrap() + 1));
+        assert!(found.why.contains("38146 bytes") && found.why.contains("(32 of them)"), "{}", found.why);
+    }
+    // Few packets, and pieces that are whole by themselves.
+    assert_eq!(examine(&with(name, "9"), path(65_536, 1_000_000_000)), []);
+    let faster = examine(&with(name, "9"), path(11_000, 20_000_000_000));
+    assert!(faster.iter().all(|finding| finding.name != name), "{faster:?}");
 }
 
 #[test]
