@@ -482,3 +482,45 @@ def test_a_link_under_load_is_shown_and_changed_while_that_goes_on() -> None:
             assert emulation.change("--rtt", "60ms").status == 0
             assert emulation.show()["rtt_s"] == 0.06
             assert process.poll() is None
+
+
+# Sends more than passes, and is killed with it.
+UNDELIVERED = """
+import socket, sys
+if sys.argv[1] == "receive":
+    listener = socket.create_server(("0.0.0.0", 5000))
+    print(flush=True)
+    listener.accept()[0].recv(1)
+    sys.stdin.read()
+else:
+    out = socket.create_connection((sys.argv[2], 5000))
+    out.setblocking(False)
+    while True:
+        try:
+            out.send(bytes(1 << 20))
+        except BlockingIOError:
+            print(flush=True)
+            sys.stdin.read()
+"""
+
+
+def orphans() -> int:
+    """TCP connections of this machine that no process has any more, and that still have something to say."""
+    found = re.search(r"^TCP: .* orphan (\d+)", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.alone
+def test_no_connection_outlives_its_emulation() -> None:
+    before = orphans()
+    with Emulation(options=["--rate", "100mbit", "--rtt", "50ms"]) as emulation:
+        words = [sys.executable, "-c", UNDELIVERED]
+        with (
+            emulation.background("b", *words, "receive") as receiver,
+            emulation.background("a", *words, "send", emulation.address("b")) as sender,
+        ):
+            for process in (receiver, sender):
+                assert process.stdout is not None
+                next_line(process.stdout, process)
+    wait_until(lambda: orphans() <= before)

@@ -157,6 +157,17 @@ impl Emulation {
     }
 }
 
+impl Drop for Emulation {
+    /// What is under way ends with the connection. Else connections that nobody has any more would hold what they could not send, gigabytes,
+    /// and send it again for minutes: under that memory pressure every other connection of the machine crawls.
+    fn drop(&mut self) {
+        for host in &self.inner.hosts {
+            // Nothing depends on it but how soon.
+            let _ = host.namespaces.set_sysctl("net.ipv4.tcp_orphan_retries", "1");
+        }
+    }
+}
+
 /// Touches `wanted` of the kernel's memory, or as much as is sensible and allowed, which goes to the notes.
 fn touch(wanted: Bytes, notes: &mut Vec<String>) -> Option<KernelMemory> {
     let most = process::memory_available().map_or(u64::MAX, |available| available / 2);

@@ -156,6 +156,22 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Sets a sysctl of the network namespace among these, named as sysctl(8) does.
+    ///
+    /// # Errors
+    /// The kernel's; also where there is no network namespace among these.
+    pub fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
+        let network = self.kinds.iter().find(|(kind, _)| *kind == Kind::Net);
+        let (kind, fd) = network.ok_or(io::ErrorKind::NotFound)?;
+        let set = || -> io::Result<()> {
+            setns(fd, kind.flag())?;
+            set_sysctl(name, value)
+        };
+        // A thread moves there, and ends there.
+        std::thread::scope(|scope| scope.spawn(set).join())
+            .unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    }
+
     /// Starts `command` in the network, UTS and mount namespaces among these, in the present directory where that is there.
     ///
     /// It is killed when the calling thread ends, whatever ends that.
