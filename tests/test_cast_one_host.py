@@ -167,10 +167,8 @@ def test_more_receivers_than_a_sender_has_descriptors_for_keep_no_file_from_bein
 
 @pytest.mark.skipif(not is_mountable(), reason="needs bindfs and /dev/fuse")
 def test_what_a_file_system_does_not_keep_is_told_and_the_product_is_stored(tmp_path: Path) -> None:
-    small, large = (
-        file_of(tmp_path / "source" / "small", 1000),
-        file_of(tmp_path / "source" / "large", 2 << 20),
-    )
+    source = tmp_path / "source"
+    small, large = file_of(source / "small", 1000), file_of(source / "large", 2 << 20)
     # A host sees what was mounted before it began.
     with (
         strange(tmp_path, "--chmod-deny", "--create-with-perms=0755") as there,

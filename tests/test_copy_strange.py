@@ -15,15 +15,10 @@ from strange import is_mountable, strange
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.skipif(not is_mountable(), reason="needs bindfs and /dev/fuse")
+
 SIZE = 16 * BLOCK
 LARGE, SMALL = random.Random(5).randbytes(SIZE), b"small"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def mountable() -> None:
-    """Skips where nobody may mount."""
-    if not is_mountable():
-        pytest.skip("needs bindfs and /dev/fuse")
 
 
 @pytest.fixture

@@ -88,18 +88,16 @@ struct Flight {
 struct Pace {
     /// When something of it was last seen to arrive.
     moved: Nanos,
-    /// From the hand-out of the block that it brought last until that was acknowledged, and of the pack: where nobody else had it, too.
-    block_took: Option<Nanos>,
-    pack_took: Option<Nanos>,
+    /// From the hand-out of the unit of each [kind] that it brought last until that was acknowledged: where nobody else had it,
+    /// too.
+    took: [Option<Nanos>; 2],
 }
 
-impl Pace {
-    /// The time for units of this kind.
-    const fn took(&mut self, unit: Unit) -> &mut Option<Nanos> {
-        match unit {
-            Unit::Block(..) => &mut self.block_took,
-            Unit::Pack(_) => &mut self.pack_took,
-        }
+/// Blocks and packs take their own times.
+const fn kind(unit: Unit) -> usize {
+    match unit {
+        Unit::Block(..) => 0,
+        Unit::Pack(_) => 1,
     }
 }
 
@@ -199,7 +197,7 @@ impl Schedule {
     /// Until when `stream` leaves to another what that one has.
     fn due(&self, unit: Unit, flight: &Flight, stream: u32, stale: Nanos) -> Nanos {
         let still = self.still(flight, stale);
-        let took = self.paces.get(&stream).and_then(|pace| *{ *pace }.took(unit));
+        let took = self.paces.get(&stream).and_then(|pace| pace.took[kind(unit)]);
         took.map_or(still, |took| still.min(flight.since.after(stale.max(took.after(took)))))
     }
 
@@ -234,7 +232,7 @@ impl Schedule {
             if !is_shared {
                 let pace = self.paces.entry(stream).or_default();
                 pace.moved = now;
-                *pace.took(unit) = Some(now.since(since));
+                pace.took[kind(unit)] = Some(now.since(since));
             }
             return true;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::{Interest, Poller, Wake};
+use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::message::copy::{Copy, Place, Request};
 use farlink_wire::message::{Message, Way};
 use farlink_wire::path::bytes_of;
@@ -75,10 +75,8 @@ impl Counting<'_> {
     ) -> Result<bool, ControlError> {
         let mut next_sign = monotonic().after(SIGN);
         while self.listener.is_behind() {
-            let mut poller = Poller::new().map_err(ControlError::Wait)?;
-            poller.add(stop, 0, Interest::Read).map_err(ControlError::Wait)?;
-            poller.wait(BREATH, &mut Vec::new()).map_err(ControlError::Wait)?;
-            if stop.is_raised() {
+            let waited = wait_for(stop, Interest::Read, stop, BREATH).map_err(ControlError::Wait)?;
+            if waited != Waited::Over {
                 return Ok(false);
             }
             if monotonic() >= next_sign {
@@ -98,10 +96,13 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
     if plan.way == Way::Forward {
         if let Prepared::Sources(sources, filter) = attempt.prepare()? {
             let over = || stop.is_raised();
+            let mut waited = Ok(true);
             walk(&sources, &filter, plan.length, &over, |event| {
                 counting.hear(Notice::File(event));
-                counting.wait(stop, &mut || Ok(())).unwrap_or(false)
+                waited = counting.wait(stop, &mut || Ok(()));
+                matches!(waited, Ok(true))
             });
+            waited?;
         }
         return Ok(!stop.is_raised());
     }
