@@ -83,12 +83,17 @@ def test_an_ordinary_user_is_told_what_loading_takes() -> None:
 
 
 def test_a_kernel_that_is_too_old_for_a_program_is_named_with_what_it_needs() -> None:
-    for name in (*OURS, "circuit"):
+    for name in (*OURS, "circuit", "bbr_tso"):
         needs_loading(name)
     # The kernel says to whom this starts that it is 2.6.
     ended = run(["setarch", "--uname-2.6", str(FARLINK), "congestion", "--json"])
     entries = {entry["name"]: entry for entry in json.loads(ended.stdout)}
-    for name, least in (("circuit", "6.10"), ("htcp", "6.4"), ("scalable", "6.4")):
+    for name, least in (
+        ("bbr_tso", "6.10"),
+        ("circuit", "6.10"),
+        ("htcp", "6.4"),
+        ("scalable", "6.4"),
+    ):
         assert entries[name]["state"] == "unavailable"
         assert entries[name]["reason"].startswith(f"it needs Linux {least} or later, and this is 2.6.")
 
@@ -155,6 +160,22 @@ def test_over_a_long_round_trip_the_sender_chooses_what_does_not_stop_at_a_loss(
         record = moved(one, "--bytes", "1MiB", "--congestion", "auto")
     assert record["congestion"] in ("bbr", "htcp")
     assert "300" in record["congestion_reason"]
+
+
+def test_many_connections_with_bbr_tso_send_larger_pieces() -> None:
+    needs_loading("bbr_tso")
+    sent = {}
+    # Each of 16 has 4.9 KB in a millisecond, which are 3 segments, and 13 in 4.
+    options = ["--rate", "622mbit", "--rtt", "96ms", "--mtu", "1500"]
+    with Emulation(options=options) as one, serving(one):
+        for name in ("bbr", "bbr_tso"):
+            before = one.show()["links"][0]
+            record = moved(one, "--seconds", "3", "--congestion", name, "--streams", "16")
+            after = one.show()["links"][0]
+            assert record["congestion"] == name
+            counted = {key: after[key] - before[key] for key in ("segments", "packets")}
+            sent[name] = counted["segments"] / counted["packets"]
+    assert sent["bbr_tso"] > 1.5 * sent["bbr"]
 
 
 def test_hosts_may_default_to_it_and_two_may_share_it() -> None:

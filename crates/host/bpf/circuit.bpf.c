@@ -139,26 +139,9 @@ static __always_inline struct pool *pool_of(const struct circuit *ca)
 	return bpf_map_lookup_elem(&pools, &key);
 }
 
-static __always_inline __u32 mss_of(const struct tcp_sock *tp)
-{
-	__u32 mss = tp->mss_cache;
-
-	return mss ? mss : 536;
-}
-
 static __always_inline __u64 bytes_in(__u64 rate, __u64 us)
 {
 	return rate * us / SECOND;
-}
-
-static __always_inline __u64 larger(__u64 a, __u64 b)
-{
-	return a > b ? a : b;
-}
-
-static __always_inline __u64 smaller(__u64 a, __u64 b)
-{
-	return a < b ? a : b;
 }
 
 /* What TCP sends as one, as tcp_tso_autosize has it: a millisecond of the rate, two segments to 64 KiB. */

@@ -92,6 +92,9 @@ struct rate_sample {
 
 #pragma clang attribute pop
 
+/* include/net/tcp.h; only handed on. */
+enum tcp_ca_event { CA_EVENT_TX_START };
+
 /* Members are found by their names; the kernel's others stay empty. */
 struct tcp_congestion_ops {
 	void (*init)(struct sock *sk);
@@ -100,7 +103,10 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, __u32 ack, __u32 acked);
 	void (*set_state)(struct sock *sk, __u8 new_state);
 	__u32 (*undo_cwnd)(struct sock *sk);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event event);
 	void (*pkts_acked)(struct sock *sk, const struct ack_sample *sample);
+	__u32 (*min_tso_segs)(struct sock *sk);
+	__u32 (*sndbuf_expand)(struct sock *sk);
 	/* As since Linux 6.10. */
 	void (*cong_control)(struct sock *sk, __u32 ack, int flag, const struct rate_sample *sample);
 	char name[16];
@@ -128,6 +134,24 @@ static __always_inline void *private_of(const struct sock *sk)
 static __always_inline struct tcp_sock *tcp_of(const struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
+}
+
+/* Bytes a segment carries. */
+static __always_inline __u32 mss_of(const struct tcp_sock *tp)
+{
+	__u32 mss = tp->mss_cache;
+
+	return mss ? mss : 536;
+}
+
+static __always_inline __u64 larger(__u64 a, __u64 b)
+{
+	return a > b ? a : b;
+}
+
+static __always_inline __u64 smaller(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
 }
 
 static __always_inline __u8 state_of(const struct sock *sk)

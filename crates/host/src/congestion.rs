@@ -141,7 +141,8 @@ pub fn is_to_be_loaded(name: &str) -> bool {
     could_load(name).is_ok() && !is_available(name)
 }
 
-/// What `ensure` would do with `name`, without doing it: why it could not load ours, where that is known.
+/// What `ensure` would do with `name`, without doing it: why it could not load ours, where that is known. (The kernel may load a module on
+/// which ours stands.)
 ///
 /// # Errors
 /// [`CongestionError`] where it would fail.
@@ -153,6 +154,7 @@ pub fn could_load(name: &str) -> Result<(), CongestionError> {
         Some(Err(reason)) => Err(failed(reason)),
         Some(Ok(_)) if !least_kernel(name).may_be_here() => Err(failed(&too_old(name))),
         Some(Ok(_)) if !Path::new(BTF).exists() => Err(failed(NO_BTF)),
+        Some(Ok(_)) if name == ON_BBR && !is_available("bbr") && !load_module("bbr") => Err(failed(NO_BBR)),
         Some(Ok(_)) if !may_load() => Err(failed(NO_RIGHT)),
         Some(Ok(_)) => Ok(()),
     }
@@ -253,6 +255,8 @@ fn explain(name: &str, error: &impl fmt::Display) -> String {
         NO_BTF.to_owned()
     } else if !may_load() {
         NO_RIGHT.to_owned()
+    } else if name == ON_BBR && !is_available("bbr") {
+        NO_BBR.to_owned()
     } else {
         format!("{error:#}; {}", too_old(name))
     }
@@ -262,11 +266,14 @@ fn too_old(name: &str) -> String {
     format!("it needs Linux {} or later, and this is {}", least_kernel(name), process::kernel_release())
 }
 
-/// The kernel that our program of that name needs. `circuit` has a `cong_control` that is told what was acknowledged
+/// The kernel that our program of that name needs. Two have a `cong_control` that is told what was acknowledged
 /// ("tcp: Add new args for cong_control in tcp_congestion_ops" in the kernel's log); all are attached by a link.
 fn least_kernel(name: &str) -> KernelVersion {
-    if name == "circuit" { KernelVersion(6, 10) } else { KernelVersion(6, 4) }
+    if matches!(name, "circuit" | ON_BBR) { KernelVersion(6, 10) } else { KernelVersion(6, 4) }
 }
+
+/// The one of ours that calls the kernel's BBR.
+const ON_BBR: &str = "bbr_tso";
 
 /// How often another process may come and go meanwhile.
 const ATTEMPTS: usize = 3;
@@ -283,6 +290,8 @@ const PREFIX: &str = "fl_";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 const NO_BTF: &str = "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): run one built with CONFIG_DEBUG_INFO_BTF";
+
+const NO_BBR: &str = "it is the kernel's BBR in larger pieces, and this kernel has none: run one built with CONFIG_TCP_CONG_BBR";
 
 const NO_RIGHT: &str = "that needs CAP_BPF and CAP_NET_ADMIN: run it as root";
 
@@ -308,7 +317,9 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_too_old_is_named_with_what_the_program_needs() {
-        assert!(too_old("circuit").starts_with("it needs Linux 6.10 or later, and this is "));
+        for name in ["circuit", ON_BBR] {
+            assert!(too_old(name).starts_with("it needs Linux 6.10 or later, and this is "));
+        }
         assert!(too_old("htcp").starts_with("it needs Linux 6.4 or later, and this is "));
     }
 

@@ -84,26 +84,59 @@ impl Start {
             return Ok(Self::Settled((has == BEGINNING && has != default).then_some(reason)));
         }
         if !over_a_long_path(&has, &default).is_with_bbr(&has, &default) {
-            return follow(stream).map(Self::Settled);
+            return follow(stream, &Bbr::default()).map(Self::Settled);
         }
         let reason = "its bursts were to show what the path carries, and it ended before they did";
         Ok(Self::Together((has == BEGINNING).then(|| reason.to_owned())))
     }
 }
 
+/// Which BBR a copy's connections are given.
+#[derive(Debug, Default)]
+pub(crate) enum Bbr {
+    /// The kernel's.
+    #[default]
+    Kernels,
+    /// Ours, in larger pieces; there as long as this, if it was this process that loaded it.
+    Larger(#[expect(dead_code, reason = "it is there for as long as this is")] Option<Loaded>),
+}
+
+impl Bbr {
+    /// The best that can be had for many connections over round trips of `rtt`. Loading takes tens of milliseconds of a processor.
+    pub(crate) fn over(rtt: Nanos) -> Self {
+        // It spares processors' time and nothing else: that it cannot be had is nothing to tell.
+        if rtt < PIECES_FROM || congestion::could_load(LARGER).is_err() {
+            return Self::Kernels;
+        }
+        congestion::ensure(LARGER).map_or(Self::Kernels, Self::Larger)
+    }
+
+    /// Gives it to a connection: whether it has it.
+    fn give(&self, stream: &TcpStream) -> bool {
+        self.give_ours(stream) || congestion::choose(stream, "bbr", &mut None).is_ok()
+    }
+
+    fn give_ours(&self, stream: &TcpStream) -> bool {
+        matches!(self, Self::Larger(_)) && socket::set_congestion(stream, LARGER).is_ok()
+    }
+}
+
 /// What is chosen over a long path where nobody chose, and why where that is not the host's default. It is the default, or what the route has of
-/// its own (but CUBIC, which is taken for the beginning); where that default is the kernel's, which nobody chose either, it is BBR, if that
+/// its own (but CUBIC, which is taken for the beginning); where that default is the kernel's, which nobody chose either, it is `bbr`, if that
 /// can be had.
-pub(crate) fn follow(stream: &TcpStream) -> io::Result<Option<String>> {
+pub(crate) fn follow(stream: &TcpStream, bbr: &Bbr) -> io::Result<Option<String>> {
     let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
     match over_a_long_path(&has, &default) {
         Long::Kept => {}
-        Long::Bbr if congestion::choose(stream, "bbr", &mut None).is_ok() => {
+        Long::Bbr if bbr.give(stream) => {
             let reason = format!("{default}, this host's default, takes too long to grow again after a loss");
             return Ok(Some(reason));
         }
         // It has the default already.
         Long::Bbr => {}
+        Long::Default if default == "bbr" && bbr.give_ours(stream) => {
+            return Ok(Some(format!("{default}, this host's default, in larger pieces")));
+        }
         Long::Default => socket::set_congestion(stream, &default)?,
     }
     Ok(None)
@@ -172,6 +205,12 @@ fn preference(rtt: Nanos, is_buffer_fixed: bool) -> (&'static [&'static str], St
 
 /// What connections begin with whose congestion control is chosen later. It is the kernel's default, too.
 const BEGINNING: &str = "cubic";
+
+/// BBR in larger pieces: `bpf/bbr_tso.bpf.c`.
+const LARGER: &str = "bbr_tso";
+
+/// The RTT from which it sends larger pieces than the kernel's by more than half as much again.
+const PIECES_FROM: Nanos = Nanos(25_000_000);
 
 /// To what a round trip is rounded: a tenth of a millisecond.
 const SHOWN: u64 = 100_000;

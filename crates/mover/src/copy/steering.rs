@@ -17,7 +17,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::client::SocketFacts;
-use crate::automatic;
+use crate::automatic::{self, Bbr};
 
 /// The connections that are steered together.
 #[derive(Clone, Debug)]
@@ -37,6 +37,8 @@ struct State {
     /// Whether connections have what is to keep the path, and what the last of them was given.
     is_settled: bool,
     facts: Option<SocketFacts>,
+    /// What they are given where that is BBR; absent until there is enough to send for a choice.
+    bbr: Option<Bbr>,
     is_running: bool,
 }
 
@@ -74,7 +76,7 @@ impl Steering {
         let stream =
             Stream { tcp: tcp.try_clone()?, delivered, moved: monotonic(), retransmits, share: u64::MAX };
         if state.is_settled {
-            let reason = automatic::follow(&stream.tcp)?;
+            let reason = automatic::follow(&stream.tcp, state.bbr.get_or_insert_default())?;
             state.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
         }
         if !state.is_running {
@@ -107,13 +109,19 @@ fn run(its: &Weak<Mutex<State>>, over: &Wake) {
     let mut pause = Nanos::ZERO;
     while let Ok(Waited::Over) = wait_for(over, Interest::Read, over, pause) {
         let Some(shared) = its.upgrade() else { return };
-        pause = shared.lock().unwrap_or_else(PoisonError::into_inner).look();
+        let state = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let looked = state().look();
+        pause = looked.pause;
+        if let Some(rtt) = looked.wants_bbr {
+            let bbr = Bbr::over(rtt);
+            state().bbr.get_or_insert(bbr);
+        }
     }
 }
 
 impl State {
-    /// Asks all connections how they are, does what follows, and returns how long that is good for.
-    fn look(&mut self) -> Nanos {
+    /// Asks all connections how they are, and does what follows.
+    fn look(&mut self) -> Looked {
         let now = monotonic();
         let (mut queue, mut hearing, mut lost) = (0, 0, false);
         let mut least_rtt = Nanos::MAX;
@@ -137,7 +145,7 @@ impl State {
             }
         }
         if least_rtt == Nanos::MAX {
-            return IDLE;
+            return Looked { pause: IDLE, wants_bbr: None };
         }
         let rtt = least_rtt.after(Nanos(queue.checked_div(hearing).unwrap_or(0)));
         match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
@@ -149,15 +157,17 @@ impl State {
             self.settle();
         }
         self.share_out(now, least_rtt);
-        self.ceiling.pause(least_rtt)
+        let is_early = self.bbr.is_none() && self.delivered >= CHOSEN_FROM;
+        Looked { pause: self.ceiling.pause(least_rtt), wants_bbr: is_early.then_some(least_rtt) }
     }
 
     /// Gives all connections what is to keep the path.
     fn settle(&mut self) {
         self.is_settled = true;
+        let bbr = self.bbr.get_or_insert_default();
         for stream in self.streams.values() {
             // A connection that is gone has no more to send.
-            if let Ok(reason) = automatic::follow(&stream.tcp) {
+            if let Ok(reason) = automatic::follow(&stream.tcp, bbr) {
                 self.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
             }
         }
@@ -176,6 +186,17 @@ impl State {
         }
     }
 }
+
+/// What is to be done after a look.
+struct Looked {
+    /// How long it is good for.
+    pause: Nanos,
+    /// The round trip for which BBR is to be chosen, which takes a while.
+    wants_bbr: Option<Nanos>,
+}
+
+/// Bytes that have arrived of a copy that is large enough for a choice.
+const CHOSEN_FROM: u64 = 4 << 20;
 
 /// A connection that has brought nothing for so long, or for two round trips, has nothing to send.
 const LATELY: Nanos = Nanos(100_000_000);
