@@ -7,7 +7,7 @@ use farlink_wire::entry::Digest;
 
 /// Which bytes of which blocks came, and the digests of those that are whole.
 ///
-/// Bytes that come in order within their block are hashed at once. What comes behind a hole is read again when the block is whole.
+/// Bytes that come in order within their block are hashed at once. A block of which some come behind a hole is read again when it is whole.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     size: u64,
@@ -18,9 +18,8 @@ pub(crate) struct Blocks {
 
 #[derive(Debug)]
 struct Begun {
-    hasher: BlockHasher,
-    /// Bytes that were hashed, from the block's beginning.
-    hashed: u64,
+    /// Of all that came, as long as that was in order: with loss most blocks of a large file may be begun.
+    hasher: Option<Box<BlockHasher>>,
     /// Bytes that came.
     came: u64,
 }
@@ -76,20 +75,19 @@ impl Blocks {
         let (from, end) = self.span(index);
         let length = end - from;
         let begun = self.begun.entry(index).or_insert_with(|| Begun {
-            hasher: BlockHasher::new(size, block, index),
-            hashed: 0,
+            hasher: Some(Box::new(BlockHasher::new(size, block, index))),
             came: 0,
         });
-        begun.came += part.len() as u64;
-        if at == begun.hashed {
-            begun.hasher.update(part);
-            begun.hashed += part.len() as u64;
+        match &mut begun.hasher {
+            Some(hasher) if at == begun.came => hasher.update(part),
+            hasher => *hasher = None,
         }
+        begun.came += part.len() as u64;
         if begun.came < length {
             return None;
         }
         let begun = self.begun.remove(&index)?;
-        let digest = (begun.hashed == length).then(|| begun.hasher.finish());
+        let digest = begun.hasher.map(|hasher| hasher.finish());
         if let Some(digest) = digest {
             self.set(index, digest);
         }
@@ -159,5 +157,17 @@ mod tests {
         }
         assert_eq!(digest(&content, 700, &forward[1..]), None);
         assert_eq!(digest(&[], 700, &[]), Some(whole(&[])));
+    }
+
+    #[test]
+    fn a_block_with_a_hole_keeps_no_hasher() {
+        let mut blocks = Blocks::new(4096, 1024);
+        assert!(blocks.take(0, &[1; 100]).is_empty() && blocks.take(1024 + 100, &[1; 100]).is_empty());
+        assert!(blocks.take(2048, &[1; 100]).is_empty() && blocks.take(2048 + 200, &[1; 100]).is_empty());
+        assert_eq!([0, 1, 2].map(|index| blocks.begun[&index].hasher.is_some()), [true, false, false]);
+        let whole = |blocks: &mut Blocks, at, count: usize| blocks.take(at, &vec![1; count])[0].digest;
+        assert!(whole(&mut blocks, 100, 924).is_some(), "in order");
+        blocks.take(1024 + 200, &[1; 824]);
+        assert_eq!(whole(&mut blocks, 1024, 100), None);
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use farlink_host::clock::monotonic;
@@ -22,6 +21,11 @@ use crate::line::{Filled, Line};
 use crate::outbox::Outbox;
 use crate::send::grants::Grants;
 use crate::send::room::Room;
+
+mod hearsay;
+
+use hearsay::Hearsay;
+pub(crate) use hearsay::{Hearing, hearsay};
 
 /// What the door tells the sender's thread of a receiver.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub(crate) struct Door {
     /// Which session it is the door of.
     pub(crate) session: SessionId,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) heard: SyncSender<(u32, Heard)>,
+    pub(crate) heard: Hearsay,
     /// Raised after something was told.
     pub(crate) wake: Wake,
     /// How many connections there may be.
@@ -167,12 +171,7 @@ impl Door {
     }
 
     fn tell(&self, receiver: u32, heard: Heard) {
-        // Nobody hears it where the sender's thread has ended: then this one is about to.
-        let _ = match heard {
-            // Another comes soon. Those who wait for answers of this thread do not wait until there is room for it.
-            Heard::Report(_) => self.heard.try_send((receiver, heard)).is_ok(),
-            _ => self.heard.send((receiver, heard)).is_ok(),
-        };
+        self.heard.tell(receiver, heard);
         self.wake.raise();
     }
 

@@ -9,7 +9,7 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::datagram::{Received, Runs, receive};
+use crate::datagram::{Received, Runs, is_the_networks, receive};
 use crate::path_mtu;
 use crate::socket::{Buffer, set_buffer};
 
@@ -72,6 +72,12 @@ impl GroupSender {
     #[must_use]
     pub fn cuts(&self) -> bool {
         self.runs.cut()
+    }
+
+    /// Whether an error of [`Self::send`] tells how the network is at the moment: no route, an interface that is down, a firewall.
+    #[must_use]
+    pub fn may_pass(error: &io::Error) -> bool {
+        error.raw_os_error().is_some_and(is_the_networks)
     }
 
     /// Sends `run` in packets of `packet` bytes, the last one shorter; at most 65,507 bytes. Waits where the interface is busy.

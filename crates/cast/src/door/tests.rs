@@ -1,19 +1,19 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use farlink_mover::facts;
 
+use super::hearsay::Hearing;
 use super::*;
 use crate::error::CastError;
 
 /// A door without keys, what it is opened for, and what is heard of it.
-fn door() -> (Door, SocketAddr, Receiver<(u32, Heard)>) {
+fn door() -> (Door, SocketAddr, Hearing) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap();
-    let (heard, hearing) = sync_channel(1 << 20);
+    let (heard, hearing) = hearsay::with_room(1 << 20);
     let door = Door {
         listeners: vec![listener],
         config: None,
@@ -63,7 +63,7 @@ fn one_that_says_much_does_not_keep_others_from_being_heard() {
         scope.spawn(move || working.work(stop).unwrap());
         let mut before = 0;
         loop {
-            match hearing.recv().unwrap() {
+            match hearing.wait() {
                 (_, Heard::Join(join, _)) if join.receiver == 2 => break,
                 (_, Heard::Report(_)) => before += 1,
                 _ => {}
@@ -73,7 +73,7 @@ fn one_that_says_much_does_not_keep_others_from_being_heard() {
         assert!(before < all / 2, "{before} of {all} reports were heard first");
         // And all of them are heard in the end.
         while before < all {
-            before += usize::from(matches!(hearing.recv().unwrap(), (_, Heard::Report(_))));
+            before += usize::from(matches!(hearing.wait(), (_, Heard::Report(_))));
         }
         stop.raise();
     });
@@ -92,8 +92,8 @@ fn one_that_asks_and_does_not_take_the_answers_is_shown_out() {
         // Until the kernel's buffers are full of answers, and the door has seen enough.
         let asked = (0..1000).find_map(|_| guest.write_all(&asks).err());
         assert!(asked.is_some(), "100 MB of answers wait");
-        assert!(matches!(hearing.recv().unwrap(), (0, Heard::Join(..))));
-        assert!(matches!(hearing.recv().unwrap(), (0, Heard::Left(None))));
+        assert!(matches!(hearing.wait(), (0, Heard::Join(..))));
+        assert!(matches!(hearing.wait(), (0, Heard::Left(None))));
         drop(guest.read(&mut [0]));
         stop.raise();
     });
@@ -110,14 +110,14 @@ fn who_finds_no_room_is_told_so_and_is_let_in_when_another_has_left() {
         let comes = |receiver| {
             let mut guest = TcpStream::connect(at).unwrap();
             guest.write_all(&join(receiver)).unwrap();
-            (guest, hearing.recv().unwrap().1)
+            (guest, hearing.wait().1)
         };
         let (first, second) = (comes(1), comes(2));
         let mut full = [3, 4].map(comes);
         let (again, freed) = match first {
             (guest, Heard::Join(..)) => {
                 drop(guest);
-                let freed = hearing.recv().unwrap().1;
+                let freed = hearing.wait().1;
                 (comes(3), freed)
             }
             other => (other, Heard::Full(0)),
@@ -158,7 +158,7 @@ fn who_had_all_is_refused_each_time_without_a_word_to_the_user() {
         });
         let mut other = TcpStream::connect(at).unwrap();
         other.write_all(&join(2)).unwrap();
-        let heard = hearing.recv().unwrap().1;
+        let heard = hearing.wait().1;
         // Before anything is looked at: who fails ends the door's thread, too.
         stop.raise();
         assert!(matches!(&heard, Heard::Join(join, _) if join.receiver == 2), "{heard:?}");
@@ -181,7 +181,7 @@ fn one_that_has_gone_before_it_was_let_in_has_not_joined() {
     thread::scope(|scope| {
         let (working, raised) = (&door, &stop);
         scope.spawn(move || working.work(raised).unwrap());
-        let heard = hearing.recv().unwrap().1;
+        let heard = hearing.wait().1;
         stop.raise();
         assert!(matches!(heard, Heard::Refused(..)));
     });
@@ -197,20 +197,20 @@ fn one_that_was_given_up_is_shown_out_though_it_says_nothing() {
         let mut guest = TcpStream::connect(at).unwrap();
         let mut other = TcpStream::connect(at).unwrap();
         guest.write_all(&join(1)).unwrap();
-        let joined = hearing.recv().unwrap();
+        let joined = hearing.wait();
         other.write_all(&join(2)).unwrap();
-        let also_joined = hearing.recv().unwrap();
+        let also_joined = hearing.wait();
         door.outbox.close(joined.0);
         guest.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let said = guest.read(&mut [0; 1]);
-        let left = hearing.recv_timeout(Duration::from_secs(1));
+        let left = hearing.wait_for(Duration::from_secs(1));
         other.set_nonblocking(true).unwrap();
         let others = other.read(&mut [0; 1]).map_err(|error| error.kind());
         // Before anything is looked at: who fails ends the door's thread, too.
         stop.raise();
         assert!(matches!((joined.1, also_joined.1), (Heard::Join(..), Heard::Join(..))));
         assert_eq!((said.unwrap(), others), (0, Err(ErrorKind::WouldBlock)));
-        assert!(matches!(left, Ok((number, Heard::Left(None))) if number == joined.0));
+        assert!(matches!(left, Some((number, Heard::Left(None))) if number == joined.0));
     });
 }
 
@@ -223,7 +223,7 @@ fn the_kernel_asks_whether_a_host_is_there_that_says_nothing() {
         scope.spawn(move || working.work(raised).unwrap());
         let mut guest = TcpStream::connect(at).unwrap();
         guest.write_all(&join(1)).unwrap();
-        let joined = hearing.recv().unwrap();
+        let joined = hearing.wait();
         let (near, far) = (at.port(), guest.local_addr().unwrap().port());
         let (near, far) = (format!(":{near:04X}"), format!(":{far:04X}"));
         // The fields of /proc/net/tcp (proc(5)): local and remote address, state, queues, and which timer runs: 2 asks.

@@ -75,8 +75,9 @@ impl Unfinished {
 /// Bytes of small products that are kept until they are whole; beyond that they have files as well.
 const MOST_KEPT: u64 = 256 << 20;
 
-/// Descriptors that a product with a file takes at most (the file, its journal, and one that stood there), and those of everything else.
-const EACH: u64 = 3;
+/// Descriptors that a product with a file takes at most (the file, its journal, one that stood there, and the directory of either), and those
+/// of everything else.
+const EACH: u64 = 5;
 const OTHERS: u64 = 64;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::TryRecvError;
 use std::thread;
 
 use farlink_flow::cast::pacer::Rates;
@@ -35,7 +35,7 @@ use super::record::Course;
 use super::room::Room;
 use super::sockets::Sockets;
 use super::{Finished, Notice, Plan, Progress};
-use crate::door::{Door, Heard};
+use crate::door::{Door, Hearing, hearsay};
 use crate::error::CastError;
 use crate::outbox::Outbox;
 use crate::products::{NotSent, Products};
@@ -140,7 +140,7 @@ fn carry_out(
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
     let outbox = Arc::new(Outbox::new(Wake::new().map_err(CastError::Wait)?));
-    let (heard, hearing) = sync_channel(MOST_UNHEARD);
+    let (heard, hearing) = hearsay();
     let door = Door {
         listeners: sockets
             .listeners
@@ -191,7 +191,7 @@ struct Session<'a> {
     products: Products<'a>,
     payload: Payload,
     outbox: Arc<Outbox>,
-    hearing: Receiver<(u32, Heard)>,
+    hearing: Hearing,
     wake: Wake,
     progress: Progress,
     /// When a receiver was heard last.
@@ -202,6 +202,8 @@ struct Session<'a> {
     has_begun: bool,
     /// The pace that receivers were told.
     pace: Nanos,
+    /// Since when the network has taken no packet.
+    refused_since: Option<Nanos>,
     /// Repairs that wait until a digest is known.
     later: VecDeque<Send>,
     /// Until when no file is opened, as there was no descriptor for it.
@@ -229,7 +231,7 @@ impl<'a> Session<'a> {
         products: Products<'a>,
         payload: Payload,
         outbox: Arc<Outbox>,
-        (hearing, wake): (Receiver<(u32, Heard)>, Wake),
+        (hearing, wake): (Hearing, Wake),
     ) -> Result<Self, CastError> {
         let random = || process::random().map_err(CastError::Wait);
         let (left, right) = (random()?, random()?);
@@ -273,6 +275,7 @@ impl<'a> Session<'a> {
             lost: Vec::new(),
             has_begun: false,
             pace: Nanos::ZERO,
+            refused_since: None,
             later: VecDeque::new(),
             idle_until: Nanos::ZERO,
             not_sent: Vec::new(),
@@ -300,7 +303,7 @@ impl<'a> Session<'a> {
             let mut heard_now = 0;
             // Packets do not wait for more than that.
             while heard_now < HEARD_AT_ONCE {
-                match self.hearing.try_recv() {
+                match self.hearing.next() {
                     Ok((receiver, heard)) => {
                         self.hear(receiver, heard, tell);
                         heard_now += 1;
@@ -530,10 +533,7 @@ const ETHERNET: u32 = 38;
 /// Products that are held at most: of 40 kB 2.6 GB, which are read again from files.
 const MOST_HELD: usize = 65_536;
 
-/// What receivers said that waits for the sender's thread: where it is more, their connections are read no further.
-const MOST_UNHEARD: usize = 4096;
-
-/// And what of it is dealt with between two packets.
+/// What receivers said that is dealt with between two packets.
 const HEARD_AT_ONCE: u32 = 64;
 
 /// Decisions of the machine between two looks at what came in.

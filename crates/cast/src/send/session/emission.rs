@@ -3,6 +3,7 @@
 use farlink_flow::cast::seal::SealError;
 use farlink_flow::cast::sender::Send;
 use farlink_host::clock::monotonic;
+use farlink_host::multicast::GroupSender;
 use farlink_wire::cast::control::{Control, repair_header};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
 use farlink_wire::message::Text;
@@ -22,7 +23,7 @@ impl Session<'_> {
                 self.run.resize(made.len() + OVERHEAD, 0);
                 let sealed = self.sealer.seal(&Header::Parity(parity), made, &mut self.run);
                 sealed.map_err(unsealed)?;
-                self.transmit(&self.run)?;
+                self.transmit_run()?;
             }
             Send::Status(position) => {
                 let mut packet = [0; OVERHEAD];
@@ -137,21 +138,46 @@ impl Session<'_> {
         if header.offset == 0 && !header.repair {
             self.begun = Some((header.product, monotonic()));
         }
-        self.transmit(&self.run)?;
+        self.transmit_run()?;
         self.bytes = content;
         Ok(())
     }
 
-    /// Packets, all but the last of them full.
-    fn transmit(&self, run: &[u8]) -> Result<(), CastError> {
+    fn transmit_run(&mut self) -> Result<(), CastError> {
+        let run = std::mem::take(&mut self.run);
+        let transmitted = self.transmit(&run);
+        self.run = run;
+        transmitted
+    }
+
+    /// Packets, all but the last of them full. Where the network takes none they are lost as others are, for a while: an interface is set up
+    /// anew, say.
+    fn transmit(&mut self, run: &[u8]) -> Result<(), CastError> {
         let (group, packet) = (self.plan.group, self.payload.get() + OVERHEAD as u16);
-        self.sockets.group.send(run, packet).map_err(|source| refused("send to", group, source))
+        match self.sockets.group.send(run, packet) {
+            Ok(()) => {
+                self.refused_since = None;
+                Ok(())
+            }
+            Err(error)
+                if GroupSender::may_pass(&error) && {
+                    let now = monotonic();
+                    now.since(*self.refused_since.get_or_insert(now)) < REFUSED_FOR
+                } =>
+            {
+                Ok(())
+            }
+            Err(source) => Err(refused("send to", group, source)),
+        }
     }
 }
 
 fn unsealed(error: SealError) -> CastError {
     CastError::Seal { reason: error.to_string() }
 }
+
+/// For how long the network may take no packet.
+const REFUSED_FOR: Nanos = Nanos(5_000_000_000);
 
 /// How soon it is tried again whether there is a descriptor for a file: others end, or close some of theirs.
 const UNTIL_FREE: Nanos = Nanos(50_000_000);

@@ -1,5 +1,6 @@
 //! What receivers ask a sender for.
 
+use farlink_wire::cast::Shape;
 use farlink_wire::cast::control::{MOST_RUNS, Want};
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
@@ -38,16 +39,31 @@ impl Asked {
         Self { came, receiver, wants }
     }
 
-    /// Takes wants with so many ranges out, or all.
-    fn take(&mut self, most: usize) -> Vec<Want> {
-        let (mut part, mut room) = (Vec::new(), most);
+    /// Takes wants with so many ranges out, of about so many bytes, or all.
+    fn take(&mut self, most: usize, most_bytes: u64) -> Vec<Want> {
+        let (mut part, mut room, mut bytes) = (Vec::new(), most, most_bytes);
         while room > 0
+            && bytes > 0
             && let Some(mut want) = self.wants.pop()
         {
-            if want.ranges.len() > room {
-                let rest = want.ranges.split_off(room);
-                let Want { product, again, catch_up, .. } = want;
-                self.wants.push(Want { product, again, catch_up, ranges: rest });
+            let mut rest = want.ranges.split_off(want.ranges.len().min(room));
+            let whole = want.ranges.iter().scan(0, |sum: &mut u64, (_, length)| {
+                *sum = sum.saturating_add(*length);
+                Some(*sum)
+            });
+            let whole = whole.take_while(|sum| *sum <= bytes).count();
+            let mut behind = want.ranges.split_off(whole);
+            bytes -= want.ranges.iter().map(|(_, length)| length).sum::<u64>();
+            if let Some((at, length)) = behind.first_mut()
+                && bytes > 0
+            {
+                want.ranges.push((*at, bytes));
+                (*at, *length) = (*at + bytes, *length - bytes);
+                bytes = 0;
+            }
+            behind.append(&mut rest);
+            if !behind.is_empty() {
+                self.wants.push(Want { ranges: behind, ..want });
             }
             room -= want.ranges.len().min(room);
             part.push(want);
@@ -58,7 +74,7 @@ impl Asked {
 
 impl Sender {
     /// A receiver lacks something. It is dealt with when the others have had the time to say that they lack it too.
-    pub fn on_nack(&mut self, now: Nanos, receiver: u32, wants: Vec<Want>) {
+    pub fn on_nack(&mut self, now: Nanos, receiver: u32, mut wants: Vec<Want>) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         peer.progress.nacks += 1;
         self.totals.nacks += 1;
@@ -72,6 +88,13 @@ impl Sender {
         }
         let is_first = peer.unheard == 0;
         peer.unheard += 1;
+        for want in &mut wants {
+            // There is no more of it than that, whatever was asked for.
+            let stream = shape(&self.archive, &self.held, want.product).map_or(0, Shape::stream);
+            want.ranges
+                .iter_mut()
+                .for_each(|(at, length)| *length = (*length).min(stream.saturating_sub(*at)));
+        }
         if self.unheard.is_empty() {
             let behind = self.behind();
             let until = if behind > 1 { now.after(LISTEN.max(frames(behind))) } else { now };
@@ -107,7 +130,7 @@ impl Sender {
         }
         let Some(asked) = self.heeding.front_mut() else { return };
         let (came, receiver) = (asked.came, asked.receiver);
-        let part = asked.take(AT_ONCE);
+        let part = asked.take(AT_ONCE, PACKETS_AT_ONCE * u64::from(self.config.payload.get()));
         if asked.wants.is_empty() {
             self.heeding.pop_front();
             if let Some(peer) = self.peers.get_mut(&receiver) {
@@ -131,7 +154,7 @@ impl Sender {
     fn heed(&mut self, now: Nanos, came: Nanos, receiver: u32, wants: &[Want]) {
         let Some(peer) = self.peers.get_mut(&receiver) else { return };
         let payload = self.config.payload;
-        let mut lost = Vec::new();
+        let (mut lost, mut most) = (Vec::new(), 0);
         for want in wants {
             let product = want.product;
             let is_owed = peer.owed.contains(product.into());
@@ -151,6 +174,7 @@ impl Sender {
                             let counted = want.again && peer.is_full();
                             for packets in peer.not_waiting(product, packets) {
                                 held.lacking.add(packets.clone(), counted);
+                                most = most.max(held.lacking.most(packets.clone()));
                                 self.waiting += peer.want(product, packets);
                             }
                         }
@@ -187,7 +211,8 @@ impl Sender {
             peer.has_turn = true;
             self.turns.push(peer.round(self.totals.first_pass, payload), receiver);
         }
-        self.nothing_from = None;
+        // Where none of this is lacked by as many as would have to, there still is nothing: those who lack much say so often.
+        self.nothing_from = self.nothing_from.filter(|from| most < *from);
         for product in lost {
             let is_superseded = self.superseded.contains(product.into());
             self.pending.push_back(if is_superseded {
@@ -210,13 +235,12 @@ const NOT_READ: &str = "the sender could not read it, or has forgotten it";
 /// Frames of one receiver that are collected: it sends one a millisecond at most.
 const MOST_UNHEARD: u32 = 4;
 
-/// Ranges that are dealt with at a time: some tenths of a millisecond.
+/// Ranges that are dealt with at a time, and packets: some tenths of a millisecond. One range may be all of a large file, of one that comes late.
 const AT_ONCE: usize = 128;
+const PACKETS_AT_ONCE: u64 = 65_536;
 
 #[cfg(test)]
 mod tests {
-    use farlink_wire::cast::Shape;
-
     use super::*;
     use crate::cast::sender::Config;
 
@@ -231,7 +255,7 @@ mod tests {
         let mut asked = Asked::new(Nanos(7), 3, vec![want(1, 3), want(2, 300), want(3, 0), want(4, 1)]);
         let mut parts = Vec::new();
         while !asked.wants.is_empty() {
-            let part = asked.take(AT_ONCE);
+            let part = asked.take(AT_ONCE, u64::MAX);
             assert!(!part.is_empty() && part.iter().map(|want| want.ranges.len()).sum::<usize>() <= AT_ONCE);
             parts.extend(part);
         }
@@ -242,6 +266,50 @@ mod tests {
                 .count()
         };
         assert_eq!([1, 2, 3, 4].map(ranges), [3, 300, 0, 1]);
+    }
+
+    #[test]
+    fn a_range_that_is_a_whole_file_comes_apart_too() {
+        let all = |product: u32| Want {
+            product,
+            again: true,
+            catch_up: false,
+            ranges: vec![(5, 10), (20, 250), (300, 7)],
+        };
+        let mut asked = Asked::new(Nanos(7), 3, vec![all(1), all(2)]);
+        let mut taken = Vec::new();
+        while !asked.wants.is_empty() {
+            let part = asked.take(AT_ONCE, 100);
+            let bytes = part.iter().flat_map(|want| &want.ranges).map(|(_, length)| *length).sum::<u64>();
+            assert!((1..=100).contains(&bytes), "{part:?}");
+            taken.extend(part.into_iter().flat_map(|want| {
+                assert!(want.again && !want.catch_up);
+                want.ranges.into_iter().map(move |range| (want.product, range))
+            }));
+        }
+        for product in [1, 2] {
+            let of = taken.iter().filter(|(of, _)| *of == product).map(|(_, range)| *range);
+            let bytes: Vec<_> = of.flat_map(|(at, length)| at..at + length).collect();
+            assert_eq!(bytes, (5..15).chain(20..270).chain(300..307).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_too_few_lack_is_not_looked_through_for_each_that_says_so() {
+        let (mut sender, mut now) = passed(3);
+        sender.nothing_from = Some(2);
+        sender.on_nack(now, 0, lacks(1));
+        while sender.collected.until < Nanos::MAX || !sender.heeding.is_empty() {
+            now = now.max(sender.collected.until);
+            sender.listen(now);
+        }
+        assert_eq!((sender.nothing_from, sender.needy.len()), (Some(2), 1));
+        sender.on_nack(now, 1, lacks(1));
+        while sender.nothing_from.is_some() {
+            assert!(sender.collected.until < Nanos::MAX || !sender.heeding.is_empty());
+            now = now.max(sender.collected.until);
+            sender.listen(now);
+        }
     }
 
     /// A sender whose one product has passed a group of so many, and when it had.

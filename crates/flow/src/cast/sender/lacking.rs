@@ -46,6 +46,12 @@ impl Lacking {
         }
     }
 
+    /// No fewer than lack any one of these.
+    pub(super) fn most(&self, packets: Range<u64>) -> u32 {
+        let chunks = self.chunks.range(packets.start / CHUNK..packets.end.div_ceil(CHUNK));
+        chunks.map(|(_, chunk)| chunk.most.into()).max().unwrap_or(0)
+    }
+
     /// How many receivers lack a packet.
     pub(super) fn count(&self, packet: u64) -> u32 {
         self.chunks.get(&(packet / CHUNK)).map_or(0, |chunk| chunk.counts[within(packet)].into())
