@@ -308,6 +308,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use farlink_flow::digest;
 
@@ -356,6 +357,36 @@ mod tests {
         let error = store.write_at(&target, 0, &[9; 4096]).unwrap_err();
         assert!(error.to_string().contains("big"), "{error}");
         assert_eq!(scratch.names(), ["big"], "nothing is left of it");
+    }
+
+    #[test]
+    fn what_stood_there_and_is_gone_when_it_is_to_be_kept_is_put_there_again() {
+        let scratch = Scratch::new("gone");
+        let big = scratch.0.join("big");
+        let take_away: fn(&Path) = |big| fs::remove_file(big).unwrap();
+        let put_another: fn(&Path) = |big| {
+            fs::write(big.with_extension("new"), "another").unwrap();
+            fs::rename(big.with_extension("new"), big).unwrap();
+        };
+        for change in [take_away, put_another] {
+            let (target, store) = compared(&scratch);
+            change(&big);
+            store.finish(&target, &file("big", BLOCK * 3)).unwrap();
+            assert!(fs::read(&big).unwrap() == vec![7; BLOCK as usize * 3]);
+            assert_eq!(scratch.names(), ["big"]);
+        }
+    }
+
+    #[test]
+    fn what_was_written_to_since_it_was_compared_is_not_kept() {
+        let scratch = Scratch::new("written-to");
+        let (target, store) = compared(&scratch);
+        let file_there = File::options().write(true).open(scratch.0.join("big")).unwrap();
+        sparse::write_at(&file_there, BLOCK, &[8]).unwrap();
+        file_there.set_modified(std::time::UNIX_EPOCH).unwrap();
+        let error = store.finish(&target, &file("big", BLOCK * 3)).unwrap_err();
+        assert!(error.to_string().contains("big"), "{error}");
+        assert_eq!(scratch.names(), ["big"], "nothing is left beside it");
     }
 
     #[test]

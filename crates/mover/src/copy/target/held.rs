@@ -5,18 +5,20 @@ use std::fs::File;
 use std::io;
 
 use farlink_flow::digest::BlockHasher;
-use farlink_host::beneath::{Node, status_of};
+use farlink_host::beneath::{Node, Status, status_of};
 use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 
 use super::placing::Place;
-use super::{Target, TargetError};
+use super::{Target, TargetError, is_still};
 
 /// A file of the right size under the final name, open to be read.
 #[derive(Debug)]
 pub struct Held {
     file: File,
     place: Place,
+    /// What it was when it was opened.
+    found: Status,
     size: u64,
     block_bytes: u64,
 }
@@ -35,23 +37,28 @@ impl Target {
             return None;
         }
         let file = place.directory.open_read(&place.name).ok()?;
-        let same = status_of(&file).is_ok_and(|opened| opened.is_same_file(&status));
+        let found = status_of(&file).ok().filter(|opened| opened.is_same_file(&status))?;
         if self.options.read_back {
             // What is proven to be the same is what the disk has.
             disk::forget(&file).ok()?;
         }
-        same.then_some(Held { file, place, size, block_bytes })
+        (found.size == size).then_some(Held { file, place, found, size, block_bytes })
     }
 
     /// Gives `held`, whose content is what comes, the mode and the time of `entry`, and takes away what an earlier run may have left
     /// beside it.
     ///
     /// # Errors
-    /// [`TargetError`], as where somebody else owns it and its mode or time is another.
+    /// [`TargetError`], as where somebody else owns it and its mode or time is another, or where it is not what it was or where.
     pub fn keep(&self, held: &Held, entry: &Entry) -> Result<(), TargetError> {
         let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
         let metadata = &entry.metadata;
         let status = status_of(&held.file).map_err(failed)?;
+        let [found, now] =
+            [&held.found, &status].map(|status| (status.size, status.mtime_s, status.mtime_ns));
+        if found != now || !is_still(&held.place.directory, &held.place.name, &held.file).map_err(failed)? {
+            return Err(held.changed());
+        }
         let is_right = status.mode == metadata.mode & self.options.mode_mask && held.has_time_of(metadata);
         let refused =
             if is_right { None } else { self.set_metadata(&held.file, metadata).map_err(failed)? };
