@@ -66,7 +66,13 @@ impl Addresses {
         let slot = usize::try_from(place).ok().and_then(|place| known.places.get_mut(place));
         let removed = slot.and_then(Option::take).ok_or(Code::INVALID)?;
         if known.endpoints.get(&removed.endpoint) == Some(&place) {
-            known.endpoints.remove(&removed.endpoint);
+            // It may have been given another number as well.
+            let is_its =
+                |address: &Option<Address>| address.is_some_and(|other| other.endpoint == removed.endpoint);
+            match known.places.iter().rposition(is_its) {
+                Some(other) => drop(known.endpoints.insert(removed.endpoint, other as fi_addr_t)),
+                None => drop(known.endpoints.remove(&removed.endpoint)),
+            }
         }
         self.removed.fetch_add(1, Ordering::Release);
         Ok(())
@@ -287,6 +293,16 @@ mod tests {
         let fid = (&raw mut *vector).cast();
         // SAFETY: both have as many as there are places.
         unsafe { insert(fid, bytes.as_ptr().cast(), places.len(), places.as_mut_ptr(), 0, ptr::null_mut()) }
+    }
+
+    #[test]
+    fn an_endpoint_that_loses_one_of_its_numbers_has_the_other() {
+        let addresses = Addresses::default();
+        assert_eq!([7, 7, 8].map(|endpoint| addresses.insert(address(endpoint)).unwrap()), [0, 1, 2]);
+        addresses.remove(1).unwrap();
+        assert_eq!([7, 8].map(|endpoint| addresses.place_of(endpoint)), [Some(0), Some(2)]);
+        addresses.remove(0).unwrap();
+        assert_eq!(addresses.place_of(7), None);
     }
 
     #[test]

@@ -242,13 +242,21 @@ impl Driver {
 
     /// Goes on until everything has arrived, or those say nothing more to whom something is under way.
     fn flush(&self) -> Result<(), Code> {
-        let began = monotonic();
+        let mut began = monotonic();
+        let mut turned = began;
         let longest = LINGER.max(self.settings.silence);
         lock(&self.engine)?.endpoint.on_ending();
         loop {
             let time = {
                 let mut engine = lock(&self.engine)?;
                 let now = monotonic();
+                // While its job was suspended it could not hear anybody.
+                let stood = now.since(turned);
+                turned = now;
+                if stood >= PAUSE {
+                    began = began.after(stood);
+                    engine.excuse(stood);
+                }
                 engine.progress(now);
                 // Others may go on to talk to this one for as long as they like.
                 let is_silent = (now.since(engine.heard()) > longest
@@ -344,6 +352,9 @@ const LEAST_ATTENDED: Nanos = Nanos(750_000);
 
 /// How often one that ends looks whether all has left.
 const LOOK: Nanos = Nanos(1_000_000);
+
+/// Nobody is so late with the next look who runs.
+const PAUSE: Nanos = Nanos(1_000_000_000);
 
 /// How long a closing endpoint waits at least for others that say nothing: longer than a cut of the link that is mended soon.
 const LINGER: Nanos = Nanos(10_000_000_000);

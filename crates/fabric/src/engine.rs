@@ -360,7 +360,7 @@ impl Engine {
     /// When to go on, if nothing comes.
     pub(crate) fn deadline(&self, now: Nanos) -> Option<Nanos> {
         // The socket is only watched for what comes.
-        let waits = self.held.is_some() || self.nearby.as_ref().is_some_and(|nearby| nearby.again);
+        let waits = self.held.is_some() || self.nearby.as_ref().is_some_and(|nearby| nearby.tries_again());
         let again = waits.then(|| now.after(SEND_AGAIN));
         let again = if self.goes_on || self.owes() { Some(now) } else { again };
         [again, self.endpoint.deadline()].into_iter().flatten().min()
@@ -369,6 +369,11 @@ impl Engine {
     /// When something came from another host.
     pub(crate) const fn heard(&self) -> Nanos {
         self.heard
+    }
+
+    /// For so long this process could not hear anything.
+    pub(crate) fn excuse(&mut self, stood: Nanos) {
+        self.heard = self.heard.after(stood);
     }
 
     /// Bytes of the memory that it shares with neighbours.

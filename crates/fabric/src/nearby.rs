@@ -31,7 +31,7 @@ pub(crate) struct Nearby {
     is_full: bool,
     /// Whether there was too little of something for a peer to be connected to, which was said.
     is_short: bool,
-    /// Whether a peer could not be connected to now, so that it is to be tried again soon.
+    /// Whether a peer could not be connected to now.
     pub(crate) again: bool,
 }
 
@@ -139,6 +139,11 @@ impl Nearby {
                 self.gone.insert(peer);
             }
         }
+    }
+
+    /// Whether it is to be tried again soon: a peer could not be connected to, or let in.
+    pub(crate) const fn tries_again(&self) -> bool {
+        self.again || self.is_full
     }
 
     /// Whether it has no neighbours, as far as they have spoken.

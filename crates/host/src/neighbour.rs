@@ -33,6 +33,8 @@ pub use writer::Writer;
 #[derive(Debug)]
 pub struct Neighbours {
     listener: OwnedFd,
+    /// Whether who knocks is not waited for, but looked for now and then: for want of a descriptor nobody could be let in.
+    is_short: bool,
     poller: Poller,
     /// Keys of what the poller knows: 0 is the listener's.
     last_key: u64,
@@ -63,6 +65,7 @@ impl Neighbours {
         poller.add(&listener, LISTENER, Interest::Read)?;
         Ok(Self {
             listener,
+            is_short: false,
             poller,
             last_key: LISTENER,
             knocking: Vec::new(),
@@ -97,6 +100,9 @@ impl Neighbours {
     pub fn attend(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
         let mut ready = std::mem::take(&mut self.ready);
         let mut attended = self.poller.wait(Nanos::ZERO, &mut ready);
+        if self.is_short {
+            attended = attended.and(self.answer());
+        }
         for &key in &ready {
             if key == LISTENER {
                 attended = attended.and(self.answer());
@@ -170,7 +176,20 @@ impl Neighbours {
         over
     }
 
+    /// Takes those that knock. One that cannot be taken goes on knocking, which would wake whoever waits for the poller again and again.
     fn answer(&mut self) -> io::Result<()> {
+        let taken = self.take();
+        let is_short = taken.as_ref().is_err_and(introduction::is_shortage);
+        if is_short && !self.is_short {
+            self.poller.remove(&self.listener)?;
+        } else if self.is_short && !is_short {
+            self.poller.add(&self.listener, LISTENER, Interest::Read)?;
+        }
+        self.is_short = is_short;
+        taken
+    }
+
+    fn take(&mut self) -> io::Result<()> {
         while self.knocking.len() < MOST_KNOCKING {
             let Some(socket) = introduction::accept(&self.listener)? else { return Ok(()) };
             let (key, line) = (self.next_key(), Line::new(socket));

@@ -384,8 +384,10 @@ impl Endpoint {
         }
         let silence = look_every(self.settings.silence);
         let anybody = self.messages.awaits_anybody();
+        // As long as one lives that it has met, others need not be asked: their silence would be no reason to wait no longer.
+        let alone = anybody && !self.peers.met().any(|peer| self.messages.failure(peer).is_none());
         for (peer, met) in self.peers.silent_since(now, silence) {
-            let awaited = (anybody && met) || self.messages.awaits(peer);
+            let awaited = (anybody && (met || alone)) || self.messages.awaits(peer);
             if awaited && self.messages.failure(peer).is_none() {
                 self.messages.nudge(peer);
             }

@@ -178,6 +178,33 @@ fn who_waits_for_anybody_waits_for_those_that_it_has_not_met() {
 }
 
 #[test]
+fn who_waits_for_anybody_comes_to_know_that_those_have_died_too_that_it_has_not_met() {
+    for transport in transports() {
+        let mut simulation = Simulation::of_strangers(3, 1, path(11_800, 0.0), &settings(transport));
+        simulation.message(1, 0, 1000);
+        simulation.finish(Nanos(SECOND));
+        simulation.receive_of_anybody(0);
+        let asked = |simulation: &mut Simulation| simulation.figure(2, "peers");
+        simulation.run(Nanos(3 * SILENCE.0));
+        assert_eq!(asked(&mut simulation), 0, "{transport:?}: one lives that it has met");
+        simulation.kill(1);
+        simulation.run(Nanos(3 * SILENCE.0));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (1, 0),
+            "{transport:?}"
+        );
+        simulation.kill(2);
+        simulation.run(Nanos(3 * SILENCE.0));
+        assert_eq!(
+            (simulation.figure(0, "failed_peers"), simulation.failures.len()),
+            (2, 1),
+            "{transport:?}"
+        );
+    }
+}
+
+#[test]
 fn who_talks_to_itself_is_somebody() {
     let mut simulation = Simulation::new(2, 1, path(11_800, 0.0), &settings(dynamic(2, "dcs_quota")));
     simulation.message(0, 0, 8);

@@ -37,6 +37,11 @@ fn wait(neighbours: &Neighbours) {
     assert_eq!(poll(&mut asked, PollTimeout::from(30_000_u16)), Ok(1), "nobody woke this process");
 }
 
+fn can_be_read(neighbours: &Neighbours) -> bool {
+    let mut asked = [PollFd::new(neighbours.as_fd(), PollFlags::POLLIN)];
+    poll(&mut asked, PollTimeout::ZERO) == Ok(1)
+}
+
 fn say(writer: &mut Writer, record: &[u8]) -> bool {
     let Some(room) = writer.room(record.len()) else { return false };
     room[..record.len()].copy_from_slice(record);
@@ -285,9 +290,23 @@ fn neighbour_in_a_process_of_its_own() {
 /// A neighbour knocks when there is one descriptor left: for its socket, and not for its memory.
 fn hear_with_too_few_descriptors(mut left: Neighbours, to: &str) {
     let mut right = Neighbours::listen(to).unwrap();
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // And when there is none at all: it goes on knocking, and wakes nobody who sleeps on what could be read.
+    let knocks = introduction::connect(to).unwrap();
+    let last = knocks.as_raw_fd() as u64;
+    setrlimit(Resource::RLIMIT_NOFILE, last + 1, most).unwrap();
+    for _ in 0..2 {
+        let error = right.attend(&mut |_| true).unwrap_err();
+        assert!(introduction::is_shortage(&error), "{error}");
+        assert!(!can_be_read(&right));
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    right.attend(&mut |_| true).unwrap();
+    drop(knocks);
+    assert!(can_be_read(&right), "that it has gone is heard");
+    right.attend(&mut |_| true).unwrap();
     let writer = left.connect(to, &WHO, ring::LEAST).unwrap();
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, next + 1, most).unwrap();
     let error = right.attend(&mut |_| true).unwrap_err();
     assert!(introduction::is_shortage(&error) && right.readers().is_empty(), "{error}");

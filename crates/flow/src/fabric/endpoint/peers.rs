@@ -130,6 +130,12 @@ impl Peers {
             .map(|(peer, each)| (peer, &each.identity))
     }
 
+    /// All that have heard of this process, or it of them.
+    pub(super) fn met(&self) -> impl Iterator<Item = PeerId> {
+        let met = |each: &Peer| each.place != Place::Own && each.met();
+        (0..).map(PeerId).zip(&self.known).filter(move |(_, each)| met(each)).map(|(peer, _)| peer)
+    }
+
     /// Whether it is to be told now that it was given up: not for everything that it says.
     pub(super) fn begin_dismissal(&mut self, peer: PeerId, now: Nanos) -> bool {
         let known = &mut self.known[peer.0 as usize];

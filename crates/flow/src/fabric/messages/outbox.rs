@@ -126,9 +126,11 @@ impl Outbox {
         !self.control.is_empty() || !self.messages.is_empty() || !self.parts.is_empty()
     }
 
-    /// Whether a message is offered that is told to be sent, as it was copied: whoever sent it may end before it is taken.
+    /// Whether a message waits, or is offered, that is told to be sent, as it was copied: whoever sent it may end before it is taken.
     pub(super) fn owes_copies(&self) -> bool {
-        self.offered.values().any(|message| matches!(message.source, Source::Kept(_)))
+        let accepted = self.parts.iter().map(|accepted| &accepted.message);
+        let mut all = self.offered.values().chain(&self.messages).chain(accepted);
+        all.any(|message| matches!(message.source, Source::Kept(_)))
     }
 
     /// Whether an answer is awaited.
