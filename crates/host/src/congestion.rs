@@ -126,11 +126,17 @@ pub fn ensure(name: &str) -> Result<Option<Loaded>, CongestionError> {
     let Some(found) = program(name) else { return Err(CongestionError::Unknown { name: name.to_owned() }) };
     let failed = |reason| CongestionError::NotLoaded { name: name.to_owned(), reason };
     let object = found.map_err(|reason| failed(reason.to_owned()))?;
+    if name == ON_BBR && !is_available("bbr") && !load_module("bbr") {
+        // Who may not load a module may not load ours.
+        could_load(name)?;
+        return Err(failed(NO_BBR.to_owned()));
+    }
+    could_load(name)?;
     match load(name, object) {
         Ok(loaded) => Ok(Some(loaded)),
         // Another process was faster; the kernel takes one of a name.
         Err(_) if is_available(name) => Ok(None),
-        Err(error) => Err(failed(explain(name, &error))),
+        Err(error) => Err(failed(format!("{error:#}; {}", too_old(name)))),
     }
 }
 
@@ -141,8 +147,7 @@ pub fn is_to_be_loaded(name: &str) -> bool {
     could_load(name).is_ok() && !is_available(name)
 }
 
-/// What `ensure` would do with `name`, without doing it: why it could not load ours, where that is known. (The kernel may load a module on
-/// which ours stands.)
+/// What `ensure` would do with `name`, without doing it: why it could not load ours, where that is known.
 ///
 /// # Errors
 /// [`CongestionError`] where it would fail.
@@ -154,8 +159,9 @@ pub fn could_load(name: &str) -> Result<(), CongestionError> {
         Some(Err(reason)) => Err(failed(reason)),
         Some(Ok(_)) if !least_kernel(name).may_be_here() => Err(failed(&too_old(name))),
         Some(Ok(_)) if !Path::new(BTF).exists() => Err(failed(NO_BTF)),
-        Some(Ok(_)) if name == ON_BBR && !is_available("bbr") && !load_module("bbr") => Err(failed(NO_BBR)),
         Some(Ok(_)) if !may_load() => Err(failed(NO_RIGHT)),
+        // That it is not there does not tell: it may be a module.
+        Some(Ok(_)) if name == ON_BBR && is_available("bbr") && !lends_bbr() => Err(failed(OTHER_BBR)),
         Some(Ok(_)) => Ok(()),
     }
 }
@@ -248,20 +254,6 @@ fn may_load() -> bool {
     rights & needed == needed && users.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-fn explain(name: &str, error: &impl fmt::Display) -> String {
-    if !least_kernel(name).may_be_here() {
-        too_old(name)
-    } else if !Path::new(BTF).exists() {
-        NO_BTF.to_owned()
-    } else if !may_load() {
-        NO_RIGHT.to_owned()
-    } else if name == ON_BBR && !is_available("bbr") {
-        NO_BBR.to_owned()
-    } else {
-        format!("{error:#}; {}", too_old(name))
-    }
-}
-
 fn too_old(name: &str) -> String {
     format!("it needs Linux {} or later, and this is {}", least_kernel(name), process::kernel_release())
 }
@@ -290,6 +282,35 @@ const PREFIX: &str = "fl_";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 const NO_BTF: &str = "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): run one built with CONFIG_DEBUG_INFO_BTF";
+
+/// Whether this kernel's BBR is one that the program knows; it is built in, or a module.
+fn lends_bbr() -> bool {
+    [BTF, BTF_OF_BBR].iter().filter_map(|types| fs::read(types).ok()).any(|types| lends(&types))
+}
+
+/// Whether there is all by its name that the program calls. The BBR of Linux 6.10 to 7.0 lends that.
+fn lends(types: &[u8]) -> bool {
+    let mut missing = CALLED.to_vec();
+    for name in types.split(|byte| *byte == 0).filter(|name| name.starts_with(b"bbr_")) {
+        missing.retain(|wanted| wanted.as_bytes() != name);
+    }
+    missing.is_empty()
+}
+
+const CALLED: [&str; 8] = [
+    "bbr_init",
+    "bbr_main",
+    "bbr_sndbuf_expand",
+    "bbr_undo_cwnd",
+    "bbr_cwnd_event",
+    "bbr_ssthresh",
+    "bbr_min_tso_segs",
+    "bbr_set_state",
+];
+
+const BTF_OF_BBR: &str = "/sys/kernel/btf/tcp_bbr";
+
+const OTHER_BBR: &str = "it is the BBR of Linux 6.10 to 7.0 in larger pieces, and this kernel's is another";
 
 const NO_BBR: &str = "it is the kernel's BBR in larger pieces, and this kernel has none: run one built with CONFIG_TCP_CONG_BBR";
 
@@ -321,6 +342,15 @@ mod tests {
             assert!(too_old(name).starts_with("it needs Linux 6.10 or later, and this is "));
         }
         assert!(too_old("htcp").starts_with("it needs Linux 6.4 or later, and this is "));
+    }
+
+    #[test]
+    fn a_bbr_that_lends_other_functions_is_another() {
+        let types = |names: &[&str]| format!("\0tcp_init\0{}\0bbr_undo\0", names.join("\0")).into_bytes();
+        assert!(lends(&types(&CALLED)));
+        let later =
+            CALLED.map(|name| if name == "bbr_cwnd_event" { "bbr_cwnd_event_tx_start" } else { name });
+        assert!(!lends(&types(&later)) && !lends(&[]));
     }
 
     #[test]

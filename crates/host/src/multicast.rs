@@ -74,10 +74,11 @@ impl GroupSender {
         self.runs.cut()
     }
 
-    /// Whether an error of [`Self::send`] tells how the network is at the moment: no route, an interface that is down, a firewall.
+    /// Whether an error of [`Self::send`] tells how the network is at the moment: no route or address, an interface that is down, a firewall.
     #[must_use]
     pub fn may_pass(error: &io::Error) -> bool {
-        error.raw_os_error().is_some_and(is_the_networks)
+        let is_of_interface = |code| matches!(code, libc::ENODEV | libc::EADDRNOTAVAIL);
+        error.raw_os_error().is_some_and(|code| is_the_networks(code) || is_of_interface(code))
     }
 
     /// Sends `run` in packets of `packet` bytes, the last one shorter; at most 65,507 bytes. Waits where the interface is busy.

@@ -84,7 +84,7 @@ impl Start {
             return Ok(Self::Settled((has == BEGINNING && has != default).then_some(reason)));
         }
         if !over_a_long_path(&has, &default).is_with_bbr(&has, &default) {
-            return follow(stream, &Bbr::default()).map(Self::Settled);
+            return follow(stream, &mut Bbr::default()).map(Self::Settled);
         }
         let reason = "its bursts were to show what the path carries, and it ended before they did";
         Ok(Self::Together((has == BEGINNING).then(|| reason.to_owned())))
@@ -102,29 +102,39 @@ pub(crate) enum Bbr {
 }
 
 impl Bbr {
-    /// The best that can be had for many connections over round trips of `rtt`. Loading takes tens of milliseconds of a processor.
-    pub(crate) fn over(rtt: Nanos) -> Self {
+    /// Whether it is worth while to [`load`](Self::load) one for many connections over round trips of `rtt`.
+    pub(crate) fn pays_to_load(rtt: Nanos) -> bool {
+        rtt >= PIECES_FROM
+    }
+
+    /// The best that can be had; tens of milliseconds of a processor.
+    pub(crate) fn load() -> Self {
         // It spares processors' time and nothing else: that it cannot be had is nothing to tell.
-        if rtt < PIECES_FROM || congestion::could_load(LARGER).is_err() {
-            return Self::Kernels;
-        }
         congestion::ensure(LARGER).map_or(Self::Kernels, Self::Larger)
     }
 
     /// Gives it to a connection: whether it has it.
-    fn give(&self, stream: &TcpStream) -> bool {
+    fn give(&mut self, stream: &TcpStream) -> bool {
         self.give_ours(stream) || congestion::choose(stream, "bbr", &mut None).is_ok()
     }
 
-    fn give_ours(&self, stream: &TcpStream) -> bool {
-        matches!(self, Self::Larger(_)) && socket::set_congestion(stream, LARGER).is_ok()
+    fn give_ours(&mut self, stream: &TcpStream) -> bool {
+        if matches!(self, Self::Kernels) {
+            return false;
+        }
+        let given = socket::set_congestion(stream, LARGER);
+        if given.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            // It was another process's, which has ended: the kernel looks for a module each time that it is asked for one that is not there.
+            *self = Self::Kernels;
+        }
+        given.is_ok()
     }
 }
 
 /// What is chosen over a long path where nobody chose, and why where that is not the host's default. It is the default, or what the route has of
 /// its own (but CUBIC, which is taken for the beginning); where that default is the kernel's, which nobody chose either, it is `bbr`, if that
 /// can be had.
-pub(crate) fn follow(stream: &TcpStream, bbr: &Bbr) -> io::Result<Option<String>> {
+pub(crate) fn follow(stream: &TcpStream, bbr: &mut Bbr) -> io::Result<Option<String>> {
     let (has, default) = (socket::congestion(stream)?, socket::default_congestion()?);
     match over_a_long_path(&has, &default) {
         Long::Kept => {}
@@ -157,8 +167,8 @@ impl Long {
     /// Whether that is BBR, which takes a path's rate from what was delivered.
     fn is_with_bbr(self, has: &str, default: &str) -> bool {
         match self {
-            Self::Kept => has == "bbr",
-            Self::Default => default == "bbr",
+            Self::Kept => matches!(has, "bbr" | LARGER),
+            Self::Default => matches!(default, "bbr" | LARGER),
             Self::Bbr => true,
         }
     }

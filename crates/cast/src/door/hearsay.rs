@@ -36,7 +36,7 @@ pub(super) fn with_room(most_repeated: usize) -> (Hearsay, Hearing) {
 
 impl Hearsay {
     /// Tells it of a receiver; unless much waits, and it is said once more in any case: so that receivers, whose connections the door reads no
-    /// further while it waits for room, have answers from it however long that lasts.
+    /// further while it waits for room, have answers from it.
     pub(super) fn tell(&self, receiver: u32, heard: Heard) {
         if heard.is_repeated() && self.waiting.load(Ordering::Acquire) >= self.most_repeated {
             return;

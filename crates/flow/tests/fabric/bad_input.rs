@@ -183,6 +183,8 @@ fn who_waits_for_anybody_comes_to_know_that_those_have_died_too_that_it_has_not_
         let mut simulation = Simulation::of_strangers(3, 1, path(11_800, 0.0), &settings(transport));
         simulation.message(1, 0, 1000);
         simulation.finish(Nanos(SECOND));
+        // It knows of it, as of one whose message it would receive, and has not spoken to it.
+        simulation.know(0, 2);
         simulation.receive_of_anybody(0);
         let asked = |simulation: &mut Simulation| simulation.figure(2, "peers");
         simulation.run(Nanos(3 * SILENCE.0));

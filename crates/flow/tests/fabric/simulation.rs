@@ -475,6 +475,11 @@ impl Simulation {
         told
     }
 
+    /// Has a process know of another.
+    pub(crate) fn know(&mut self, at: usize, other: usize) {
+        self.processes[at].peer(other);
+    }
+
     fn transmit(&mut self, from: usize, transmit: Transmit, bytes: &[u8]) {
         let to = self.processes.iter().position(|each| each.identity.address == transmit.to).unwrap();
         let [here, there] = [from, to].map(|each| self.processes[each].identity);

@@ -19,6 +19,10 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 use super::client::SocketFacts;
 use crate::automatic::{self, Bbr};
 
+mod choice;
+
+use choice::Choice;
+
 /// The connections that are steered together.
 #[derive(Clone, Debug)]
 pub(crate) struct Steering {
@@ -37,8 +41,10 @@ struct State {
     /// Whether connections have what is to keep the path, and what the last of them was given.
     is_settled: bool,
     facts: Option<SocketFacts>,
-    /// What they are given where that is BBR; absent until there is enough to send for a choice.
-    bbr: Option<Bbr>,
+    /// Which they are given where that is BBR.
+    choice: Choice,
+    /// Whether they are to have it as soon as that is known.
+    is_due: bool,
     is_running: bool,
 }
 
@@ -63,7 +69,7 @@ impl Steering {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 
     /// A connection joins, and leaves before it is closed.
@@ -75,8 +81,10 @@ impl Steering {
         let TcpInfo { delivered, retransmits, .. } = TcpInfo::of(tcp)?;
         let stream =
             Stream { tcp: tcp.try_clone()?, delivered, moved: monotonic(), retransmits, share: u64::MAX };
-        if state.is_settled {
-            let reason = automatic::follow(&stream.tcp, state.bbr.get_or_insert_default())?;
+        if state.is_settled
+            && let Some(bbr) = state.choice.made()
+        {
+            let reason = automatic::follow(&stream.tcp, bbr)?;
             state.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
         }
         if !state.is_running {
@@ -109,14 +117,27 @@ fn run(its: &Weak<Mutex<State>>, over: &Wake) {
     let mut pause = Nanos::ZERO;
     while let Ok(Waited::Over) = wait_for(over, Interest::Read, over, pause) {
         let Some(shared) = its.upgrade() else { return };
-        let state = || shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let looked = state().look();
+        let looked = lock(&shared).look();
         pause = looked.pause;
-        if let Some(rtt) = looked.wants_bbr {
-            let bbr = Bbr::over(rtt);
-            state().bbr.get_or_insert(bbr);
+        if looked.loads {
+            let its = Weak::clone(its);
+            // Beside the looks, which it would keep from a queue's beginning. Where there is no thread for it, it is as if it took too long.
+            drop(Builder::new().name("farlink-load".to_owned()).spawn(move || load(&its)));
         }
     }
+}
+
+fn load(its: &Weak<Mutex<State>>) {
+    let loaded = Bbr::load();
+    if let Some(shared) = its.upgrade() {
+        let late = lock(&shared).on_loaded(loaded);
+        // Its end takes a while, too.
+        drop(late);
+    }
+}
+
+fn lock(shared: &Mutex<State>) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -145,7 +166,7 @@ impl State {
             }
         }
         if least_rtt == Nanos::MAX {
-            return Looked { pause: IDLE, wants_bbr: None };
+            return Looked { pause: IDLE, loads: false };
         }
         let rtt = least_rtt.after(Nanos(queue.checked_div(hearing).unwrap_or(0)));
         match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
@@ -153,24 +174,37 @@ impl State {
             Some(Change::Lifted) => self.bound = None,
             None => {}
         }
-        if !self.is_settled && (lost || !self.ceiling.wants_bursts()) {
-            self.settle();
-        }
+        self.is_due |= lost || !self.ceiling.wants_bursts();
+        let loads = self.choice.advance(now, least_rtt, self.is_due || self.delivered >= CHOSEN_FROM);
+        self.settle();
         self.share_out(now, least_rtt);
-        let is_early = self.bbr.is_none() && self.delivered >= CHOSEN_FROM;
-        Looked { pause: self.ceiling.pause(least_rtt), wants_bbr: is_early.then_some(least_rtt) }
+        Looked { pause: self.ceiling.pause(least_rtt), loads }
     }
 
-    /// Gives all connections what is to keep the path.
+    /// Gives all connections what is to keep the path, when that is due and known.
     fn settle(&mut self) {
+        if self.is_settled || !self.is_due {
+            return;
+        }
+        let Some(bbr) = self.choice.made() else { return };
         self.is_settled = true;
-        let bbr = self.bbr.get_or_insert_default();
+        let mut last = None;
         for stream in self.streams.values() {
             // A connection that is gone has no more to send.
             if let Ok(reason) = automatic::follow(&stream.tcp, bbr) {
-                self.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
+                last = Some((stream, reason));
             }
         }
+        if let Some((stream, reason)) = last {
+            self.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
+        }
+    }
+
+    /// `bbr` could be had; given back where that took too long.
+    fn on_loaded(&mut self, bbr: Bbr) -> Option<Bbr> {
+        let late = self.choice.on_loaded(bbr);
+        self.settle();
+        late
     }
 
     /// Tells connections what they may send: each as much as the others, of those that have something to send.
@@ -191,12 +225,13 @@ impl State {
 struct Looked {
     /// How long it is good for.
     pause: Nanos,
-    /// The round trip for which BBR is to be chosen, which takes a while.
-    wants_bbr: Option<Nanos>,
+    /// Whether a congestion control is to be loaded, which takes a while.
+    loads: bool,
 }
 
-/// Bytes that have arrived of a copy that is large enough for a choice.
-const CHOSEN_FROM: u64 = 4 << 20;
+/// Bytes that have arrived of a copy that is large enough to load something for it: less than connections over a long path have under way at
+/// first, together.
+const CHOSEN_FROM: u64 = 1 << 20;
 
 /// A connection that has brought nothing for so long, or for two round trips, has nothing to send.
 const LATELY: Nanos = Nanos(100_000_000);
@@ -264,6 +299,7 @@ mod tests {
         let (near, _far) = pair();
         socket::set_congestion(&near, "cubic").unwrap();
         steering.state().is_settled = true;
+        steering.state().choice = Choice::Made(Bbr::default());
         steering.join(0, &near).unwrap();
         let facts = steering.facts().unwrap();
         assert_eq!(facts.congestion, socket::congestion(&near).unwrap());

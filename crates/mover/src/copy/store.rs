@@ -378,6 +378,21 @@ mod tests {
     }
 
     #[test]
+    fn two_names_of_one_file_stay_so() {
+        let scratch = Scratch::new("two-names");
+        let (target, store) = compared(&scratch);
+        let (big, other) = (scratch.0.join("big"), scratch.0.join("other"));
+        fs::hard_link(&big, &other).unwrap();
+        let entry = file("other", BLOCK * 3);
+        let second = Store::standing(target.held(&entry, BLOCK).unwrap(), entry.clone(), BLOCK, false);
+        assert_eq!(second.proven(&mut |_| true).unwrap().len(), 3);
+        store.finish(&target, &file("big", BLOCK * 3)).unwrap();
+        second.finish(&target, &entry).unwrap();
+        let node = |path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+        assert_eq!(node(&big), node(&other));
+    }
+
+    #[test]
     fn what_was_written_to_since_it_was_compared_is_not_kept() {
         let scratch = Scratch::new("written-to");
         let (target, store) = compared(&scratch);

@@ -150,8 +150,8 @@ impl Session<'_> {
         transmitted
     }
 
-    /// Packets, all but the last of them full. Where the network takes none they are lost as others are, for a while: an interface is set up
-    /// anew, say.
+    /// Packets, all but the last of them full. Where the network takes none they are lost as others are, for a while: a route
+    /// changes, say.
     fn transmit(&mut self, run: &[u8]) -> Result<(), CastError> {
         let (group, packet) = (self.plan.group, self.payload.get() + OVERHEAD as u16);
         match self.sockets.group.send(run, packet) {

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::OnceLock;
 
 use farlink_flow::digest::BlockHasher;
 use farlink_host::beneath::{Node, Status, status_of};
@@ -17,8 +18,9 @@ use super::{Target, TargetError, is_still};
 pub struct Held {
     file: File,
     place: Place,
-    /// What it was when it was opened.
+    /// What it was when it was opened, and when it began to be compared.
     found: Status,
+    compared: OnceLock<Status>,
     size: u64,
     block_bytes: u64,
 }
@@ -42,7 +44,14 @@ impl Target {
             // What is proven to be the same is what the disk has.
             disk::forget(&file).ok()?;
         }
-        (found.size == size).then_some(Held { file, place, found, size, block_bytes })
+        (found.size == size).then_some(Held {
+            file,
+            place,
+            found,
+            compared: OnceLock::new(),
+            size,
+            block_bytes,
+        })
     }
 
     /// Gives `held`, whose content is what comes, the mode and the time of `entry`, and takes away what an earlier run may have left
@@ -54,9 +63,14 @@ impl Target {
         let failed = |source| TargetError::of("set the mode or time of", &held.place.shown, source);
         let metadata = &entry.metadata;
         let status = status_of(&held.file).map_err(failed)?;
-        let [found, now] =
-            [&held.found, &status].map(|status| (status.size, status.mtime_s, status.mtime_ns));
-        if found != now || !is_still(&held.place.directory, &held.place.name, &held.file).map_err(failed)? {
+        let time = |status: &Status| (status.mtime_s, status.mtime_ns);
+        // Another of its names may have been given this time already.
+        let is_as_found = time(&status) == time(held.compared.get().unwrap_or(&held.found))
+            || time(&status) == (metadata.mtime_s, metadata.mtime_ns);
+        if status.size != held.size
+            || !is_as_found
+            || !is_still(&held.place.directory, &held.place.name, &held.file).map_err(failed)?
+        {
             return Err(held.changed());
         }
         let is_right = status.mode == metadata.mode & self.options.mode_mask && held.has_time_of(metadata);
@@ -97,6 +111,9 @@ impl Held {
     /// # Errors
     /// [`TargetError`], also where it does not go on.
     pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
+        if let Ok(now) = status_of(&self.file) {
+            let _ = self.compared.set(now);
+        }
         let mut digests = Vec::new();
         let mut take = |_, piece: &[u8]| {
             if progress(piece.len() as u64) { Ok(()) } else { Err(self.interrupted()) }
