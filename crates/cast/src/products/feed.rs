@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farlink_host::beneath::{Directory, Links, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
-use farlink_host::watch::Watcher;
+use farlink_host::watch::{Watcher, is_written};
 use farlink_mover::copy::source::SourcePath;
 use farlink_wire::path::RelativePath;
 
@@ -25,6 +25,8 @@ pub(super) struct Feed {
     /// In the order in which it appeared, none of it twice: what it is like is found when its turn comes.
     appeared: VecDeque<Arc<Path>>,
     waiting: HashSet<Arc<Path>>,
+    /// Names of which what there is now is to be sent in the place of what could not be sent any more.
+    replacing: HashSet<Arc<Path>>,
     /// How many may wait before it is looked which of them are there still.
     most: usize,
 }
@@ -75,8 +77,8 @@ impl Feed {
             RelativePath::new(source.base_name().unwrap_or_default()).map_err(|error| error.to_string())?;
         let watcher = Watcher::new(&real).map_err(|error| error.to_string())?;
         let top = Arc::new(Top { within, name });
-        let (appeared, waiting) = (VecDeque::new(), HashSet::new());
-        Ok(Self { watcher: Some(watcher), top, prefix, appeared, waiting, most: MOST_WAITING })
+        let (appeared, waiting, replacing) = (VecDeque::new(), HashSet::new(), HashSet::new());
+        Ok(Self { watcher: Some(watcher), top, prefix, appeared, waiting, replacing, most: MOST_WAITING })
     }
 
     /// What becomes readable when something appears.
@@ -119,7 +121,7 @@ impl Feed {
         }
         let mut appeared = std::mem::take(&mut self.appeared);
         appeared.retain(|path| {
-            let is_there = !matches!(self.look(path), Some(Seen::Nothing));
+            let is_there = self.replacing.contains(path) || !matches!(self.look(path), Some(Seen::Nothing));
             if !is_there {
                 self.waiting.remove(path);
             }
@@ -133,6 +135,9 @@ impl Feed {
     pub(super) fn cease(&mut self, tell: &mut dyn FnMut(NotSent)) {
         self.notice(tell);
         self.watcher = None;
+        for path in self.replacing.iter().filter(|path| !self.waiting.contains(*path)) {
+            tell(NotSent { path: self.shown(path), reason: UNFINISHED.to_owned(), failed: true });
+        }
     }
 
     /// How many files have appeared and had no turn.
@@ -150,21 +155,38 @@ impl Feed {
         self.watcher.is_none() && self.appeared.is_empty()
     }
 
-    /// Whether what is under the name of a file now has still its turn to come.
-    pub(super) fn waits_for(&self, place: &Place) -> bool {
-        self.waiting.contains(&place.path)
+    /// Whether what is under the name of a file now has still its turn to come, or will have one, as it is being written: then it is to be sent
+    /// in its place.
+    pub(super) fn replaces(&mut self, place: &Place) -> bool {
+        let is_written = || self.watcher.is_some() && place.open().is_ok_and(|file| is_written(&file));
+        let replaces = self.waiting.contains(&place.path) || is_written();
+        if replaces {
+            self.replacing.insert(Arc::clone(&place.path));
+        }
+        replaces
     }
 
     /// What there is under the next name that appeared; `None` where there is none now, or no descriptor to look at it.
     pub(super) fn next(&mut self) -> Option<Seen> {
         let path = self.appeared.pop_front()?;
-        let seen = self.look(&path);
-        if seen.is_some() {
-            self.waiting.remove(&path);
-        } else {
+        let Some(seen) = self.look(&path) else {
             self.appeared.push_front(path);
-        }
-        seen
+            return None;
+        };
+        self.waiting.remove(&path);
+        let is_none = matches!(seen, Seen::Nothing | Seen::NotSent(NotSent { failed: false, .. }));
+        Some(match self.replacing.remove(&path) && is_none {
+            true => {
+                Seen::NotSent(NotSent { path: self.shown(&path), reason: REPLACED.to_owned(), failed: true })
+            }
+            false => seen,
+        })
+    }
+
+    /// What people call it.
+    fn shown(&self, path: &Path) -> String {
+        let named = path.iter().try_fold(self.prefix.clone(), |within, name| within.join(name.as_bytes()));
+        named.map_or_else(|_| path.display().to_string(), |name| name.to_string())
     }
 
     fn look(&self, path: &Arc<Path>) -> Option<Seen> {
@@ -206,6 +228,11 @@ impl Place {
 
 /// Names that may wait without a look at whether there are such files: some 15 MB, and a look of tenths of a second.
 const MOST_WAITING: usize = if cfg!(test) { 8 } else { 65_536 };
+
+const REPLACED: &str =
+    "it was replaced before all receivers had it, and what was to be sent in its place is no file any more";
+
+const UNFINISHED: &str = "it was being written again before all receivers had it, and was not finished";
 
 const OVER: &str = "it was moved or removed while it was watched: nothing that appears under its name now is sent; \
                     end this session, and watch it in another";
@@ -357,6 +384,45 @@ mod tests {
         assert_eq!((feed.appeared.len(), feed.waiting.len()), (1, 1));
         assert_eq!(seen(&mut feed), [pair("top/x", "three")]);
         assert!(feed.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_was_to_be_sent_in_the_place_of_another_and_is_gone_is_a_failure() {
+        let scratch = Scratch::new("replacing");
+        let mut feed = scratch.feed("top");
+        let place = |feed: &mut Feed| {
+            fs::write(scratch.at("top/x"), "one").unwrap();
+            feed.notice(&mut |not_sent| panic!("{not_sent:?}"));
+            match feed.next() {
+                Some(Seen::File { place, .. }) => place,
+                other => panic!("{other:?}"),
+            }
+        };
+        let its = place(&mut feed);
+        assert!(!feed.replaces(&its));
+        // Whoever writes it has not closed it, and then has.
+        let writing = File::create(scratch.at("top/x")).unwrap();
+        assert!(feed.replaces(&its));
+        drop(writing);
+        assert_eq!(seen(&mut feed), [pair("top/x", "")]);
+        assert!(feed.replacing.is_empty());
+        // One that waits, and is deleted before its turn.
+        fs::write(scratch.at("top/x"), "two").unwrap();
+        feed.notice(&mut |not_sent| panic!("{not_sent:?}"));
+        assert!(feed.replaces(&its));
+        fs::remove_file(scratch.at("top/x")).unwrap();
+        match feed.next() {
+            Some(Seen::NotSent(not_sent)) => assert_eq!((&*not_sent.path, not_sent.failed), ("top/x", true)),
+            other => panic!("{other:?}"),
+        }
+        // And one that is not finished when all ends.
+        let its = place(&mut feed);
+        let _writing = File::create(scratch.at("top/x")).unwrap();
+        assert!(feed.replaces(&its));
+        let mut told = Vec::new();
+        feed.cease(&mut |not_sent| told.push(not_sent));
+        assert_eq!(told.iter().map(|not| (&*not.path, not.failed)).collect::<Vec<_>>(), [("top/x", true)]);
+        assert!(!feed.replaces(&its), "nothing more is to appear");
     }
 
     #[test]
