@@ -201,18 +201,20 @@ def test_a_route_that_comes_back_soon_costs_nobody_anything(star: Emulation, sou
     route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
     with (
         receiver(star, "b", "null:", group=GROUP6) as receiving,
-        sender(star, source, rate="2mbit", group=GROUP6) as sending,
+        sender(star, source, rate="1mbit", group=GROUP6) as sending,
     ):
         while receiving.until("progress")["progress"]["bytes"] == 0:
             pass
         star.output(SENDER, "ip", "-6", "route", "delete", *route)
-        # A packet leaves each few milliseconds.
-        time.sleep(1)
-        star.output(SENDER, "ip", "-6", "route", "add", *route)
+        try:
+            # Of the eight that it takes, for which a packet leaves each few milliseconds.
+            time.sleep(1)
+        finally:
+            star.output(SENDER, "ip", "-6", "route", "add", *route)
         status, record = sending.end()
         received, _ = receiving.end()
     assert (status, received, record["outcome"]) == (0, 0, "ok"), sending.complaints()
-    assert record["cast"]["multicast_repair_bytes"] + record["cast"]["unicast_repair_bytes"] > 100_000
+    assert record["cast"]["multicast_repair_bytes"] + record["cast"]["unicast_repair_bytes"] > 50_000
 
 
 def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source: Path) -> None:

@@ -307,11 +307,11 @@ impl<'f> Products<'f> {
         let Some(place) = product.checked_sub(self.first).map(|place| place as usize) else { return false };
         let Some(lost) = self.known.get(place) else { return false };
         if !lost.is_lost {
-            let is_waiting = match (&lost.source, &mut self.feed) {
+            let mut is_waiting = || match (&lost.source, &mut self.feed) {
                 (Source::Appeared(place, _), Some(feed)) => feed.replaces(place),
                 _ => false,
             };
-            let is_superseded = is_waiting || self.names.has_later(lost.name, product);
+            let is_superseded = self.names.has_later(lost.name, product) || is_waiting();
             self.known[place].is_superseded = is_superseded;
         }
         self.known[place].is_superseded

@@ -241,10 +241,7 @@ impl Watcher {
             };
             if kind.is_dir() {
                 self.enter_child(&path, before, tell, missed);
-            } else if kind.is_file()
-                && is_new(entry)
-                && !File::open(entry.path()).is_ok_and(|file| is_written(&file))
-            {
+            } else if kind.is_file() && is_new(entry) && !is_written(&entry.path()) {
                 tell(path);
             }
         }
@@ -293,8 +290,8 @@ fn is_hidden(name: &OsStr) -> bool {
 }
 
 /// Whether somebody has a file open for writing: then there is no read lease (fcntl(2)). Where that cannot be told, nobody has.
-#[must_use]
-pub fn is_written(file: &File) -> bool {
+fn is_written(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
     let lease = |kind: libc::c_int| {
         // SAFETY: the descriptor is open for the whole call, which takes an integer.
         let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };

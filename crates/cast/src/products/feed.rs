@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farlink_host::beneath::{Directory, Links, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
-use farlink_host::watch::{Watcher, is_written};
+use farlink_host::watch::Watcher;
 use farlink_mover::copy::source::SourcePath;
 use farlink_wire::path::RelativePath;
 
@@ -135,19 +135,16 @@ impl Feed {
     pub(super) fn cease(&mut self, tell: &mut dyn FnMut(NotSent)) {
         self.notice(tell);
         self.watcher = None;
-        for path in self.replacing.iter().filter(|path| !self.waiting.contains(*path)) {
-            tell(NotSent { path: self.shown(path), reason: UNFINISHED.to_owned(), failed: true });
-        }
     }
 
     /// How many files have appeared and had no turn.
     pub(super) fn waiting(&self) -> usize {
-        let is_lacking = |seen: Option<Seen>| match seen {
-            Some(Seen::Nothing) => false,
-            Some(Seen::NotSent(lack)) => lack.failed,
+        let is_lacking = |path: &Arc<Path>| match self.look(path) {
+            Some(Seen::Nothing) => self.replacing.contains(path),
+            Some(Seen::NotSent(lack)) => lack.failed || self.replacing.contains(path),
             Some(Seen::File { .. }) | None => true,
         };
-        self.appeared.iter().filter(|path| is_lacking(self.look(path))).count()
+        self.appeared.iter().filter(|path| is_lacking(path)).count()
     }
 
     /// Whether nothing more is to appear, and everything that has was looked at.
@@ -155,11 +152,9 @@ impl Feed {
         self.watcher.is_none() && self.appeared.is_empty()
     }
 
-    /// Whether what is under the name of a file now has still its turn to come, or will have one, as it is being written: then it is to be sent
-    /// in its place.
+    /// Whether what is under the name of a file now has still its turn to come: then it is to be sent in its place.
     pub(super) fn replaces(&mut self, place: &Place) -> bool {
-        let is_written = || self.watcher.is_some() && place.open().is_ok_and(|file| is_written(&file));
-        let replaces = self.waiting.contains(&place.path) || is_written();
+        let replaces = self.waiting.contains(&place.path);
         if replaces {
             self.replacing.insert(Arc::clone(&place.path));
         }
@@ -231,8 +226,6 @@ const MOST_WAITING: usize = if cfg!(test) { 8 } else { 65_536 };
 
 const REPLACED: &str =
     "it was replaced before all receivers had it, and what was to be sent in its place is no file any more";
-
-const UNFINISHED: &str = "it was being written again before all receivers had it, and was not finished";
 
 const OVER: &str = "it was moved or removed while it was watched: nothing that appears under its name now is sent; \
                     end this session, and watch it in another";
@@ -400,29 +393,23 @@ mod tests {
         };
         let its = place(&mut feed);
         assert!(!feed.replaces(&its));
-        // Whoever writes it has not closed it, and then has.
-        let writing = File::create(scratch.at("top/x")).unwrap();
+        // One that waits, and is sent.
+        fs::write(scratch.at("top/x"), "two").unwrap();
+        feed.notice(&mut |not_sent| panic!("{not_sent:?}"));
         assert!(feed.replaces(&its));
-        drop(writing);
-        assert_eq!(seen(&mut feed), [pair("top/x", "")]);
+        assert_eq!(seen(&mut feed), [pair("top/x", "two")]);
         assert!(feed.replacing.is_empty());
         // One that waits, and is deleted before its turn.
         fs::write(scratch.at("top/x"), "two").unwrap();
         feed.notice(&mut |not_sent| panic!("{not_sent:?}"));
         assert!(feed.replaces(&its));
         fs::remove_file(scratch.at("top/x")).unwrap();
+        assert_eq!(feed.waiting(), 1);
         match feed.next() {
             Some(Seen::NotSent(not_sent)) => assert_eq!((&*not_sent.path, not_sent.failed), ("top/x", true)),
             other => panic!("{other:?}"),
         }
-        // And one that is not finished when all ends.
-        let its = place(&mut feed);
-        let _writing = File::create(scratch.at("top/x")).unwrap();
-        assert!(feed.replaces(&its));
-        let mut told = Vec::new();
-        feed.cease(&mut |not_sent| told.push(not_sent));
-        assert_eq!(told.iter().map(|not| (&*not.path, not.failed)).collect::<Vec<_>>(), [("top/x", true)]);
-        assert!(!feed.replaces(&its), "nothing more is to appear");
+        assert!(feed.next().is_none() && feed.replacing.is_empty());
     }
 
     #[test]

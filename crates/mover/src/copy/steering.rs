@@ -120,16 +120,18 @@ fn run(its: &Weak<Mutex<State>>, over: &Wake) {
         let looked = lock(&shared).look();
         pause = looked.pause;
         if looked.loads {
-            let its = Weak::clone(its);
+            let (its, over) = (Weak::clone(its), over.clone());
             // Beside the looks, which it would keep from a queue's beginning. Where there is no thread for it, it is as if it took too long.
-            drop(Builder::new().name("farlink-load".to_owned()).spawn(move || load(&its)));
+            drop(Builder::new().name("farlink-load".to_owned()).spawn(move || load(&its, &over)));
         }
     }
 }
 
-fn load(its: &Weak<Mutex<State>>) {
+fn load(its: &Weak<Mutex<State>>, over: &Wake) {
     let loaded = Bbr::load();
-    if let Some(shared) = its.upgrade() {
+    if !over.is_raised()
+        && let Some(shared) = its.upgrade()
+    {
         let late = lock(&shared).on_loaded(loaded);
         // Its end takes a while, too.
         drop(late);
