@@ -2,16 +2,16 @@
 //!
 //! Every process listens under a name, on an abstract unix socket: such names belong to the network namespace, and end with the process.
 //! Who has something to say to another connects to its name and passes it a [ring] of memory, which it alone writes and the other
-//! alone reads. The socket stays: a byte on it wakes who sleeps, and its end is the end of the process (or of its last child that inherited
-//! the socket by fork(2)). Nothing of it outlives the processes, however they end: the memory has no name.
+//! alone reads. The socket stays: a byte on it wakes who sleeps, and its end is that of what is said, or of the process (or of its last child
+//! that inherited the socket by fork(2), where it ends without a word). Nothing of it outlives the processes, however they end: the memory has no name.
 //!
 //! Nobody sleeps, as a rule: [`Reader::read`] and [`Writer::room`] cost no system call. [`Neighbours::attend`] costs one, and is due now
 //! and then, for new neighbours and for those that ended.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use farlink_wire::quantity::Nanos;
 
@@ -24,7 +24,7 @@ pub mod ring;
 mod writer;
 
 pub use introduction::Introduction;
-use line::Line;
+use line::{Line, Owned};
 pub use reader::Reader;
 use ring::{Ring, RingError};
 pub use writer::Writer;
@@ -32,7 +32,7 @@ pub use writer::Writer;
 /// A process among those of its host: what it hears, and whom it may speak to.
 #[derive(Debug)]
 pub struct Neighbours {
-    listener: OwnedFd,
+    listener: Owned,
     /// Whether who knocks is not waited for, but looked for now and then: for want of a descriptor nobody could be let in.
     is_short: bool,
     poller: Poller,
@@ -40,7 +40,8 @@ pub struct Neighbours {
     last_key: u64,
     knocking: Vec<(u64, Line)>,
     readers: Vec<Reader>,
-    writers: HashMap<u64, Weak<Line>>,
+    /// Until their end is heard: a line that a forked process has, too, must be taken out of the poller while it is open here.
+    writers: HashMap<u64, Arc<Line>>,
     /// What [`Poller::wait`] fills.
     ready: Vec<u64>,
 }
@@ -60,7 +61,7 @@ impl Neighbours {
     /// # Errors
     /// The kernel's: `EADDRINUSE` where another process of this network namespace has the name.
     pub fn listen(name: &str) -> io::Result<Self> {
-        let listener = introduction::listen(name)?;
+        let listener = Owned::new(introduction::listen(name)?);
         let poller = Poller::new()?;
         poller.add(&listener, LISTENER, Interest::Read)?;
         Ok(Self {
@@ -88,8 +89,7 @@ impl Neighbours {
         let line = Arc::new(Line::new(socket));
         let key = self.next_key();
         self.poller.add(&*line, key, Interest::Read)?;
-        self.writers.retain(|_, line| line.strong_count() > 0);
-        self.writers.insert(key, Arc::downgrade(&line));
+        self.writers.insert(key, Arc::clone(&line));
         Ok(Writer::new(ring, line))
     }
 
@@ -107,7 +107,7 @@ impl Neighbours {
             if key == LISTENER {
                 attended = attended.and(self.answer());
             } else if let Some(line) = self.writers.get(&key) {
-                if line.upgrade().is_none_or(|line| self.hear(&line)) {
+                if self.hear(line) {
                     self.writers.remove(&key);
                 }
             } else if let Some(at) = self.readers.iter().position(|reader| reader.key() == key) {
@@ -214,16 +214,22 @@ impl Neighbours {
                 }
             };
             let (key, line) = self.knocking.remove(at);
-            let Some((who, memory)) = came.filter(|(who, _)| admits(who)) else { continue };
-            match Ring::adopt(memory) {
-                Ok(ring) => self.readers.push(Reader::new(ring, line, key, who.id)),
-                Err(RingError::System(error)) => introduced = introduced.and(of_this_process(error)),
-                Err(_) => {}
+            match came.filter(|(who, _)| admits(who)).map(|(who, memory)| (who, Ring::adopt(memory))) {
+                Some((who, Ok(ring))) => {
+                    self.readers.push(Reader::new(ring, line, key, who.id));
+                    continue;
+                }
+                Some((_, Err(RingError::System(error)))) => {
+                    introduced = introduced.and(of_this_process(error));
+                }
+                None | Some((_, Err(_))) => {}
             }
+            self.forget(&line);
         }
         if self.knocking.len() == MOST_KNOCKING {
             // It stands there to keep others out.
-            self.knocking.remove(0);
+            let (_, line) = self.knocking.remove(0);
+            self.forget(&line);
         }
         introduced
     }

@@ -45,9 +45,9 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// One that connects; nobody of another user's is let in, and however many of those knock, they are not answered for long.
-pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+pub(super) fn accept(listener: &impl AsFd) -> io::Result<Option<OwnedFd>> {
     for _ in 0..MOST_REFUSED {
-        match accept4(listener.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC) {
+        match accept4(listener.as_fd().as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC) {
             Ok(descriptor) => {
                 // SAFETY: accept4(2) has just opened it, for us alone.
                 let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };

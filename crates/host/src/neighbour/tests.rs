@@ -1,6 +1,6 @@
 //! Neighbours in one process, in threads and in a process of their own.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, process, thread};
@@ -256,6 +256,49 @@ fn who_is_dismissed_is_told() {
     assert!(right.readers().is_empty() && right.ended().is_none());
     left.attend(&mut |_| true).unwrap();
     assert!(writer.ended() && !say(&mut writer, b"is anybody there?"));
+}
+
+#[test]
+fn what_a_forked_process_has_too_ends_all_the_same() {
+    // A copy of a descriptor is what fork(2) leaves.
+    let copy = |line: &Line| line.as_fd().try_clone_to_owned().unwrap();
+    let (mut left, writer, mut right) = pair(ring::LEAST);
+    let _copies = [copy(left.writers.values().next().unwrap()), copy(right.readers()[0].line())];
+    drop(writer);
+    left.attend(&mut |_| true).unwrap();
+    right.attend(&mut |_| true).unwrap();
+    assert!(right.ended().is_some() && left.writers.is_empty());
+    // And nothing wakes either of them for it ever after.
+    assert!(!can_be_read(&left) && !can_be_read(&right));
+
+    let (mut left, writer, mut right) = pair(ring::LEAST);
+    let _copy = copy(right.readers()[0].line());
+    right.dismiss(WHO.id);
+    left.attend(&mut |_| true).unwrap();
+    assert!(writer.ended() && !can_be_read(&left) && !can_be_read(&right));
+
+    let (to, mut right) = (name(), Neighbours::listen(&name()).unwrap());
+    let listener = Neighbours::listen(&to).unwrap();
+    let _copy = listener.listener.as_fd().try_clone_to_owned().unwrap();
+    drop(listener);
+    let error = right.connect(&to, &WHO, ring::LEAST).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn who_is_turned_away_wakes_nobody_where_a_forked_process_has_the_line() {
+    let to = name();
+    let (mut left, mut right) = (Neighbours::listen(&name()).unwrap(), Neighbours::listen(&to).unwrap());
+    let knocks = introduction::connect(&to).map(Line::new).unwrap();
+    right.attend(&mut |_| false).unwrap();
+    let _copy = right.knocking[0].1.as_fd().try_clone_to_owned().unwrap();
+    knocks.wake();
+    right.attend(&mut |_| false).unwrap();
+    assert!(right.knocking.is_empty() && !knocks.hear() && !can_be_read(&right));
+    let writer = left.connect(&to, &WHO, ring::LEAST).unwrap();
+    right.attend(&mut |_| false).unwrap();
+    left.attend(&mut |_| false).unwrap();
+    assert!(writer.ended() && !can_be_read(&left) && !can_be_read(&right));
 }
 
 /// This test program again, as a neighbour that does what `role` says.

@@ -141,3 +141,10 @@ impl Writer {
         Some(())
     }
 }
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // [`Neighbours`](super::Neighbours) has the line, too, until it hears of this.
+        self.line.end();
+    }
+}
