@@ -89,7 +89,6 @@ pub(crate) fn join(
         Waited::Over => return Err(CastError::Silent { at, quiet: patience }),
     }
     socket::connected(&stream).map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
     let mut channel = Channel::over_tcp(stream).map_err(failed)?;
     if let Some(trusted) = trusted {
         channel.seal_as_client(trusted.trust.config(), &[]).map_err(failed)?;

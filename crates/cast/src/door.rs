@@ -203,7 +203,6 @@ impl Door {
                 );
             }
             let open = || {
-                stream.set_nodelay(true)?;
                 keep_alive(&stream, UNASKED, ASKED_EVERY, MOST_ASKED)?;
                 let mut channel = Channel::over_tcp(stream)?;
                 if let Some(config) = &self.config {

@@ -49,12 +49,14 @@ enum Socket {
 }
 
 impl Channel {
-    /// In clear, over TCP.
+    /// In clear, over TCP. What is written leaves at once.
     ///
     /// # Errors
     /// The kernel's.
     pub fn over_tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
+        // Nagle's algorithm would hold the last words back for a round trip.
+        stream.set_nodelay(true)?;
         Ok(Self { socket: Socket::Tcp(stream), sealed: None, wait: None })
     }
 
@@ -73,7 +75,7 @@ impl Channel {
     /// The network's, or that of TLS inside.
     pub fn seal_as_client(&mut self, config: Arc<ClientConfig>, opening: &[u8]) -> io::Result<()> {
         self.sealed = Some(Box::new(Sealed::client(config, opening).map_err(io::Error::other)?));
-        self.hold_nothing_back()
+        Ok(())
     }
 
     /// From here on under TLS, as its server, which has `received` of it already.
@@ -82,12 +84,7 @@ impl Channel {
     /// The network's, or that of TLS inside.
     pub fn seal_as_server(&mut self, config: Arc<ServerConfig>, received: &[u8]) -> io::Result<()> {
         self.sealed = Some(Box::new(Sealed::server(config, received).map_err(io::Error::other)?));
-        self.hold_nothing_back()
-    }
-
-    /// What is written leaves at once (no Nagle's algorithm): a handshake is short, and later every write is large.
-    fn hold_nothing_back(&self) -> io::Result<()> {
-        self.tcp().map_or(Ok(()), |stream| stream.set_nodelay(true))
+        Ok(())
     }
 
     /// Waits from now on as `wait` says; where it is absent, never.

@@ -340,9 +340,8 @@ impl<'a> Reception<'a> {
         }
         let talk = move || {
             let _place = place;
-            if let Ok(control) = Control::new(greeted.channel, greeted.received) {
-                self.house.host(control, &greeted.guest, self.observe);
-            }
+            let control = Control::new(greeted.channel, greeted.received);
+            self.house.host(control, &greeted.guest, self.observe);
         };
         let session = thread::Builder::new().name("farlink-session".to_owned());
         if let Err(error) = session.spawn_scoped(scope, talk) {

@@ -100,7 +100,6 @@ impl Tunnel for Callback {
             ),
             _ => error,
         })?;
-        stream.set_nodelay(true)?;
         Channel::over_tcp(stream)
     }
 

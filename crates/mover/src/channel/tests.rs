@@ -312,3 +312,9 @@ fn a_far_end_that_lives_and_has_no_room_is_waited_for() {
         }
     }
 }
+
+#[test]
+fn nothing_is_held_back_for_more_to_come() {
+    let (near, far) = tcp();
+    assert!(near.tcp().unwrap().nodelay().unwrap() && far.tcp().unwrap().nodelay().unwrap());
+}

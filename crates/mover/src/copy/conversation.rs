@@ -62,6 +62,14 @@ impl End {
         }
     }
 
+    /// Whether what it has to say is not to wait for more.
+    fn is_urgent(&self) -> bool {
+        match self {
+            Self::Sender(_) => true,
+            Self::Receiver(receiving) => receiving.is_urgent(),
+        }
+    }
+
     fn take_lost(&self) -> Vec<u32> {
         match self {
             Self::Sender(sending) => sending.take_lost(),
@@ -160,6 +168,8 @@ pub(crate) fn talk(
     let mut lost: Vec<(Nanos, u32)> = Vec::new();
     let (mut next_sign, mut next_look, mut next_account) = (monotonic(), monotonic(), monotonic());
     let mut looked = monotonic();
+    // From when on what may wait for more is said, and how long that waits.
+    let (mut next_words, mut hold) = (monotonic(), Nanos::ZERO);
     loop {
         wake.lower();
         if let Some(failure) = end.take_failure() {
@@ -174,8 +184,12 @@ pub(crate) fn talk(
         let mut is_asked = false;
         while control.unsent() < MOST_UNSENT {
             // Not while some of it waits: an end that has more to say than the far side takes waits, too.
-            if pending.is_empty() && !std::mem::replace(&mut is_asked, true) {
+            if pending.is_empty()
+                && !std::mem::replace(&mut is_asked, true)
+                && (now >= next_words || end.is_urgent())
+            {
                 pending.extend(end.take_messages());
+                next_words = now.after(hold);
             }
             let Some(message) = pending.pop_front() else { break };
             if let Copy::Finished(finished) = &message {
@@ -184,11 +198,12 @@ pub(crate) fn talk(
                 // What arrived last is told before that was all.
                 while let News::Some(news) = News::of(end) {
                     party.observe(end, &news);
-                    control.send(&Message::Arrived(news))?;
+                    control.add(&Message::Arrived(news))?;
                 }
             }
-            control.send(&Message::Copy(message))?;
+            control.add(&Message::Copy(message))?;
         }
+        control.flush()?;
         // A client that has everything, and the sender's account of it, need not wait for another.
         if talk.finished.is_some() && talk.account.is_some() && party.leaves_first() && control.unsent() == 0
         {
@@ -200,15 +215,16 @@ pub(crate) fn talk(
             if let End::Sender(sending) = end
                 && let Some((entries, bytes)) = sending.extent()
             {
-                control.send(&Message::Copy(Copy::Extent { entries, bytes }))?;
+                control.add(&Message::Copy(Copy::Extent { entries, bytes }))?;
             }
             match News::of(end) {
                 News::Some(news) => {
                     party.observe(end, &news);
-                    control.send(&Message::Arrived(news))?;
+                    control.add(&Message::Arrived(news))?;
                 }
-                News::None => control.send(&Message::Alive)?,
+                News::None => control.add(&Message::Alive)?,
             }
+            hold = control.least_rtt().map_or(Nanos::ZERO, |rtt| Nanos(rtt.0 / WORDS_A_ROUND_TRIP));
             next_sign = now.after(SIGN);
         }
         if let End::Sender(sending) = end
@@ -217,7 +233,7 @@ pub(crate) fn talk(
             && now >= next_account
         {
             // Before it is asked for: it arrives with the last bytes, and behind all that is said of what lacks.
-            control.send(&Message::Copy(Copy::Sent(Box::new(party.account()))))?;
+            control.add(&Message::Copy(Copy::Sent(Box::new(party.account()))))?;
             next_account = now.after(SIGN);
         }
         if now >= next_look {
@@ -280,7 +296,9 @@ pub(crate) fn talk(
         } else if waits {
             BREATH
         } else {
-            next_sign.min(next_look).since(monotonic()).min(LOOK)
+            let now = monotonic();
+            let next = if next_words > now { next_words.min(next_sign) } else { next_sign };
+            next.min(next_look).since(now).min(LOOK)
         };
         poller.wait(longest, &mut ready).map_err(CopyError::wait)?;
         if ready.contains(&STOP) {
@@ -326,6 +344,10 @@ const GRACE: Nanos = Nanos(200_000_000);
 
 /// From how long on an end that did not look was not there.
 const ABSENCE: Nanos = Nanos(1_000_000_000);
+
+/// How often an end says what may wait for more. A connection that has said little may have ten packets on their way (RFC 6928), and
+/// the last words, with which a copy ends, wait behind them.
+const WORDS_A_ROUND_TRIP: u64 = 6;
 
 /// How soon it is tried again to send what waits.
 const BREATH: Nanos = Nanos(2_000_000);

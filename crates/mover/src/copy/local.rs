@@ -22,8 +22,8 @@ use crate::far::{Line, Opened};
 pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let failed = |source| CopyError::System { attempt: "connect the two ends", source };
     let (near, far) = UnixStream::pair().map_err(failed)?;
-    let mut control = Control::new(Channel::over_unix(near).map_err(failed)?, Vec::new()).map_err(failed)?;
-    let mut theirs = Control::new(Channel::over_unix(far).map_err(failed)?, Vec::new()).map_err(failed)?;
+    let mut control = Control::new(Channel::over_unix(near).map_err(failed)?, Vec::new());
+    let mut theirs = Control::new(Channel::over_unix(far).map_err(failed)?, Vec::new());
     let (streams, incoming) = channel();
     let (line, stop) = (Arc::new(Pairs(Mutex::new(Some(streams)))), Wake::new().map_err(failed)?);
     let mut data = Vec::new();

@@ -281,6 +281,11 @@ impl Receiving {
         self.wake.raise();
     }
 
+    /// Whether there is something to be said to the sender that is not to wait for more.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.state().outbox.is_urgent()
+    }
+
     /// What is to be said to the sender.
     pub(crate) fn take_messages(&self) -> Vec<Copy> {
         let said = std::mem::take(&mut self.state().outbox);

@@ -110,7 +110,7 @@ impl StreamOut {
         }
         let mut end = Vec::new();
         encode_end(&mut end);
-        self.write_frame(&end)?;
+        self.write_frame(&mut end)?;
         self.channel.flush()
     }
 
@@ -120,7 +120,7 @@ impl StreamOut {
         if !self.said.contains(&number) {
             let mut frame = Vec::new();
             file.frame.encode(&mut frame);
-            self.write_frame(&frame)?;
+            self.write_frame(&mut frame)?;
             self.forget_some();
             self.said.insert(number);
         }
@@ -129,7 +129,7 @@ impl StreamOut {
             for runs in file.holes.chunks(Holes::MOST) {
                 let mut frame = Vec::new();
                 Holes { file: number, runs: runs.to_vec() }.encode(&mut frame);
-                self.write_frame(&frame)?;
+                self.write_frame(&mut frame)?;
             }
         }
         Ok(())
@@ -174,7 +174,8 @@ impl StreamOut {
         let mut failure = None;
         let mut at = 0;
         let mut used = head.len();
-        self.buffer.resize(head.len() + PIECE, 0);
+        let room = head.len() + PIECE + TRAILER;
+        self.buffer.resize(self.buffer.len().max(room), 0);
         self.buffer[..used].copy_from_slice(&head);
         while at < length {
             let count = (length - at).min(PIECE as u64) as usize;
@@ -193,10 +194,14 @@ impl StreamOut {
             if let Some(seal) = self.seal.as_mut().filter(|_| used > 0) {
                 seal.update(&self.buffer[..used]);
             }
-            let out = &self.buffer[..used + count];
-            self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
             at += count as u64;
-            used = 0;
+            used += count;
+            // The last piece leaves with the trailer.
+            if at < length {
+                let out = &self.buffer[..used];
+                self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
+                used = 0;
+            }
             self.look();
         }
         // After everything was read: what changed before would be seen now.
@@ -211,10 +216,14 @@ impl StreamOut {
         if let Some(what) = failure {
             self.sending.abandon(file, what);
         }
-        let mut trailer = digest.0.to_vec();
+        let mut append = |bytes: &[u8]| {
+            self.buffer[used..used + bytes.len()].copy_from_slice(bytes);
+            used += bytes.len();
+        };
+        append(&digest.0);
         if let Some(seal) = &mut self.seal {
             seal.update(&digest.0);
-            trailer.extend(seal.tag());
+            append(&seal.tag());
         }
         self.sending.on_sent(length);
         if let Ok(info) = TcpInfo::of(&self.channel) {
@@ -223,7 +232,8 @@ impl StreamOut {
                 circuit.look(&info);
             }
         }
-        self.sending.timing.during(Stage::Network, || self.channel.write_all(&trailer))?;
+        let out = &self.buffer[..used];
+        self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
         self.sending.timing.during(Stage::Network, || self.channel.flush())
     }
 
@@ -278,7 +288,7 @@ impl StreamOut {
         Pack::close(0, &mut frame);
         planned.on_read(digests);
         self.sending.on_sent(bytes);
-        let sent = self.write_frame(&frame);
+        let sent = self.write_frame(&mut frame);
         self.buffer = frame;
         sent
     }
@@ -304,16 +314,15 @@ impl StreamOut {
         Ok(timing.during(Stage::Digest, || digest::whole(content)))
     }
 
-    fn write_frame(&mut self, frame: &[u8]) -> io::Result<()> {
+    fn write_frame(&mut self, frame: &mut Vec<u8>) -> io::Result<()> {
+        if let Some(seal) = &mut self.seal {
+            seal.update(frame);
+            frame.extend(seal.tag());
+        }
         for piece in frame.chunks(PIECE) {
             self.sending.pace(piece.len());
             self.sending.timing.during(Stage::Network, || self.channel.write_all(piece))?;
             self.look();
-        }
-        if let Some(seal) = &mut self.seal {
-            seal.update(frame);
-            let tag = seal.tag();
-            self.channel.write_all(&tag)?;
         }
         self.channel.flush()
     }
@@ -350,3 +359,6 @@ const MOST_SAID: usize = 10_000;
 
 /// Bytes that are read, hashed and sent at once: they stay in the processor's cache.
 const PIECE: usize = 256 * 1024;
+
+/// Bytes behind a block's content: its digest, and the seal's tag.
+const TRAILER: usize = 32 + Seal::LEN;

@@ -210,7 +210,7 @@ impl<'a> Dialling<'a> {
         if let Some(trust) = &self.dial.trust {
             opening.channel.seal_as_client(trust.config(), &[])?;
         }
-        Control::new(opening.channel, Vec::new())
+        Ok(Control::new(opening.channel, Vec::new()))
     }
 
     /// Says hello and `first`, where that is still to be said, as soon as the connection takes it.

@@ -180,7 +180,7 @@ impl<'a> Door<'a> {
         if !self.server.keys_only && places::is_private(here.ip(), from.ip(), &self.server.emulated) {
             return Some(Greeted { channel, guest: Guest { from, known: None }, received: said });
         }
-        let mut control = Control::new(channel, said).ok()?;
+        let mut control = Control::new(channel, said);
         let reason = format!("{} takes clients with keys only", here.ip());
         let _ = control.greet().and_then(|()| control.send(&Message::Refuse(reason.into())));
         None

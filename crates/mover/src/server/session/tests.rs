@@ -52,7 +52,7 @@ fn who_begins_a_copy_again_has_the_place_and_the_memory_of_the_session_before() 
     thread::scope(|scope| {
         let begin = |token| {
             let (near, far) = UnixStream::pair().unwrap();
-            let control = |end| Control::new(Channel::over_unix(end).unwrap(), Vec::new()).unwrap();
+            let control = |end| Control::new(Channel::over_unix(end).unwrap(), Vec::new());
             let far = control(far);
             scope.spawn(move || house.host(far, guest, &|_| {}));
             let mut near = control(near);
