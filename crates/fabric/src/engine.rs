@@ -228,9 +228,9 @@ impl Engine {
 
     /// Why nobody will ever send something, where all failed that the application knows.
     fn nobody_left(&mut self) -> Option<Failure> {
-        let why = self.endpoint.nobody_left()?;
-        // One that it has not spoken to is none that failed.
-        self.peers.know_all(&mut self.endpoint).then_some(why)
+        self.endpoint.nobody_left()?;
+        // One that it has not spoken to is none that failed: it is asked again once all are known.
+        if self.peers.know_all(&mut self.endpoint) { self.endpoint.nobody_left() } else { None }
     }
 
     /// What who looks for a message `from` somebody, or anybody, is told of `why` none will come. A program looks again and again, also

@@ -195,6 +195,25 @@ fn who_looks_for_messages_of_anybody_is_told_when_nobody_is_left() {
 }
 
 #[test]
+fn who_looks_for_messages_of_anybody_is_not_told_that_all_failed_while_others_were_never_met() {
+    let (mut engine, there) = engine();
+    // Endpoint 1 is this one.
+    let (queue, places) = told_of(&mut engine, &there, [1, 2, 3]);
+    let mut now = monotonic();
+    let mut room = [0; 8];
+    receive(&mut engine, Some(places[1]), &mut room, false).unwrap();
+    let met = engine.endpoint.peer(identity(1, there.address()));
+    while engine.endpoint.failure(met).is_none() {
+        now = now.after(Nanos(100_000_000));
+        engine.progress(now);
+        engine.put_out(now);
+    }
+    let context = Context(std::ptr::without_provenance_mut(1));
+    engine.peek(now, &Look { from: None, wanted: Wanted::Untagged, context, then: Then::Leave }).unwrap();
+    assert_eq!(queue.read_failed().unwrap().fault.unwrap().code, Code::NO_MESSAGE);
+}
+
+#[test]
 fn who_looks_for_messages_of_one_that_ended_is_told_so_where_it_does_nothing_else() {
     let (mut engine, there) = engine();
     // Endpoint 1 is this one.

@@ -100,9 +100,10 @@ impl Path {
         room || self.probes > 0
     }
 
-    /// So many datagrams are to ask whether anything arrives: a full window does not hold them (RFC 9002, 7.5).
+    /// So many datagrams more are to ask whether anything arrives: a full window does not hold them (RFC 9002, 7.5).
     pub const fn on_probe(&mut self, datagrams: u32) {
-        self.probes = datagrams;
+        // Several contexts on one path may have something to ask at a time.
+        self.probes = self.probes.saturating_add(datagrams);
     }
 
     /// Something is kept by the rate.

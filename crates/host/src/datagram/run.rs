@@ -57,7 +57,7 @@ impl Runs {
             match send_one(socket, packet, None, &to) {
                 // Having begun, it is not given up halfway: whoever sent it again would send the first ones twice. What finds no room
                 // for so long is lost, as what a network had no room for.
-                Err(Errno::EAGAIN) => {
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => {
                     let mut asked = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
                     let _ = poll(&mut asked, PollTimeout::from(PATIENCE));
                     let _ = send_one(socket, packet, None, &to);
