@@ -1,7 +1,7 @@
 //! The manifest of a copy: what became of each name, a line each.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -9,11 +9,15 @@ use anyhow::Context;
 /// A manifest that is written. What an earlier copy wrote stays until there is something to say.
 #[derive(Debug)]
 pub(super) struct Manifest {
-    file: BufWriter<File>,
+    file: File,
     path: PathBuf,
     /// Whether there was nothing of that name.
     is_new: bool,
     begun: bool,
+    /// What is still to be written.
+    lines: Vec<u8>,
+    /// What failed first: nothing is written after it, which would leave a gap that nobody is told of.
+    failed: Option<io::Error>,
 }
 
 impl Manifest {
@@ -22,24 +26,28 @@ impl Manifest {
         let is_new = fs::symlink_metadata(path).is_err();
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("write the manifest {}", path.display()))?;
-        Ok(Self { file: BufWriter::new(file), path: path.to_owned(), is_new, begun: false })
+        Ok(Self { file, path: path.to_owned(), is_new, begun: false, lines: Vec::new(), failed: None })
     }
 
-    /// One more line. What fails here fails again when it is closed, and is said then.
+    /// One more line. What fails is said when it is closed.
     pub(super) fn write(&mut self, line: &serde_json::Value) {
         if !self.begun {
             self.begin();
         }
-        let _ = writeln!(self.file, "{line}");
+        self.lines.extend(format!("{line}\n").into_bytes());
+        if self.lines.len() >= MOST_WAITING {
+            self.write_out();
+        }
     }
 
     /// What it says is told anew.
     pub(super) fn begin(&mut self) {
         self.begun = true;
-        // Of a pipe nothing is taken back; what fails otherwise fails again when it is closed.
-        let _ = self.file.flush();
-        let file = self.file.get_mut();
-        let _ = file.set_len(0).and_then(|()| file.rewind());
+        // Of a pipe nothing is taken back.
+        if self.file.set_len(0).and_then(|()| self.file.rewind()).is_ok() {
+            self.lines.clear();
+            self.failed = None;
+        }
     }
 
     /// Nothing more comes, of a copy that was `begun` or was refused.
@@ -50,9 +58,21 @@ impl Manifest {
         if !self.begun && self.is_new {
             let _ = fs::remove_file(&self.path);
         }
-        self.file.flush().with_context(|| format!("write the manifest {}", self.path.display()))
+        self.write_out();
+        let written = self.failed.take().map_or(Ok(()), Err);
+        written.with_context(|| format!("write the manifest {}", self.path.display()))
+    }
+
+    fn write_out(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(&self.lines).err();
+        }
+        self.lines.clear();
     }
 }
+
+/// Bytes that are written at once.
+const MOST_WAITING: usize = 8 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -79,6 +99,25 @@ mod tests {
         assert_eq!(read().as_deref(), Some("3\n"));
         Manifest::open(&path).unwrap().close(true).unwrap();
         assert_eq!(read().as_deref(), Some(""), "a copy of nothing");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn behind_what_could_not_be_written_nothing_is() {
+        let path = std::env::temp_dir().join(format!("farlink-manifest-full-{}", std::process::id()));
+        let mut manifest = Manifest::open(&path).unwrap();
+        manifest.write(&json!("first"));
+        manifest.write_out();
+        // As a full disk that has room again soon.
+        let there =
+            std::mem::replace(&mut manifest.file, File::options().write(true).open("/dev/full").unwrap());
+        manifest.write(&json!("second"));
+        manifest.write_out();
+        manifest.file = there;
+        manifest.write(&json!("third"));
+        let error = manifest.close(true).unwrap_err();
+        assert!(format!("{error:#}").contains("No space left"), "{error:#}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "\"first\"\n");
         fs::remove_file(&path).unwrap();
     }
 }

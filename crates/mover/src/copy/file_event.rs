@@ -78,6 +78,12 @@ impl Became {
         }
     }
 
+    /// What a file became that is no longer what the walk found.
+    #[must_use]
+    pub fn changed() -> Self {
+        Self::Abandoned("it was changed while it was read".to_owned())
+    }
+
     /// Why it was not copied, though it should have been.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {

@@ -121,7 +121,7 @@ impl Outgoing {
             }
             Origin::Endless(_) => true,
         };
-        if unchanged { Ok(()) } else { Err(Became::Abandoned("it was changed while it was read".to_owned())) }
+        if unchanged { Ok(()) } else { Err(Became::changed()) }
     }
 
     /// Whether it is no longer what the walk found, as far as that can be told.

@@ -98,6 +98,10 @@ impl StreamOut {
                 Job::Block { file, index, proven } => {
                     let same = proven.is_some_and(|theirs| self.is_same(&file, index, theirs));
                     if same {
+                        if let Err(what) = file.check() {
+                            self.sending.abandon(&file, what);
+                            continue;
+                        }
                         self.say(&file, true)?;
                         self.sending.on_same(&file, index);
                     } else {
@@ -304,7 +308,7 @@ impl StreamOut {
             }
             match source.is_unchanged() {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(Became::Abandoned("it was changed while it was read".to_owned())),
+                Ok(false) => Err(Became::changed()),
                 Err(error) => Err(Became::Abandoned(error.to_string())),
             }
         })?;

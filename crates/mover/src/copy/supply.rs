@@ -80,7 +80,7 @@ pub(crate) fn lack(sending: &Sending, path: String, what: Became) {
     sending.supply_lacks(FileEvent { path, bytes: 0, digest: None, what });
 }
 
-fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
+pub(super) fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
     // What has holes is opened at once, to know where; all others when their first block is read.
     if !handle.is_sparse() {
         sending
@@ -88,9 +88,15 @@ fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
         return;
     }
     let opened = handle.open().map_err(|error| Became::unread(&error));
-    let opened = opened.and_then(|source| match holes_of(&source, size(&entry)) {
-        Ok(holes) => Ok((holes, source)),
-        Err(error) => Err(Became::Failed(format!("find the holes: {error}"))),
+    let opened = opened.and_then(|source| {
+        let holes = holes_of(&source, size(&entry))
+            .map_err(|error| Became::Failed(format!("find the holes: {error}")))?;
+        // What was cut since the walk found it looks like a hole, and nothing of a hole is read that would tell.
+        match source.is_unchanged() {
+            Ok(true) => Ok((holes, source)),
+            Ok(false) => Err(Became::changed()),
+            Err(error) => Err(Became::Abandoned(error.to_string())),
+        }
     });
     match opened {
         Ok((holes, source)) => {

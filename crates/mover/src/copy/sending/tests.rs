@@ -1,8 +1,13 @@
 use std::fs;
+use std::path::Path;
 
+use farlink_host::beneath::Directory;
 use farlink_wire::frame::File;
 
-use super::super::target::tests::file;
+use super::super::filter::Filter;
+use super::super::source::{Found, SourcePath, Walk};
+use super::super::supply::supply_file;
+use super::super::target::tests::{Scratch, file};
 use super::*;
 use crate::budget::{self, Budget};
 
@@ -28,6 +33,31 @@ fn manner(limit: Option<&str>) -> Manner {
 
 fn sending(manner: Manner) -> Arc<Sending> {
     Sending::new(manner, Wake::new().unwrap(), Wake::new().unwrap()).unwrap()
+}
+
+#[test]
+fn a_file_with_holes_that_is_cut_before_these_are_looked_for_is_not_taken_for_one_hole() {
+    let sending = sending(Manner { report: true, ..manner(None) });
+    let scratch = Scratch::new("cut");
+    let path = scratch.0.join("log");
+    let log = fs::File::create(&path).unwrap();
+    log.set_len(1 << 20).unwrap();
+    let root = Arc::new(Directory::open(Path::new("/")).unwrap());
+    let source = SourcePath::new(path.as_os_str().as_encoded_bytes()).unwrap();
+    let found = |cut: Option<u64>| {
+        let filter = Filter::new(&[]).unwrap();
+        let Some(Found::Entry(entry, handle)) =
+            Walk::new(&[(Arc::clone(&root), source.clone())], &filter).next()
+        else {
+            panic!("it is there")
+        };
+        cut.into_iter().for_each(|cut| log.set_len(cut).unwrap());
+        supply_file(&sending, entry, handle);
+        sending.take_events()
+    };
+    assert_eq!(found(None), []);
+    let [event] = &found(Some(0))[..] else { panic!("nothing became of it") };
+    assert_eq!(event.what, Became::changed());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fs::{File, Permissions, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::{Mutex, PoisonError};
 
@@ -28,7 +29,7 @@ mod written;
 /// dropped, both files stay for the next run.
 #[derive(Debug)]
 pub struct Partial {
-    file: File,
+    file: Locked,
     place: Place,
     name: Vec<u8>,
     size: u64,
@@ -41,6 +42,25 @@ pub struct Partial {
     fsync: bool,
     read_back: bool,
     mode_mask: u16,
+}
+
+/// A file that is locked, until this is dropped: by then also for a process that was forked meanwhile, and has it, too.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Deref for Locked {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A file system without locks has none to lose.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Target {
@@ -109,7 +129,7 @@ impl Target {
     }
 
     /// The partial file `name`, locked, and whether it was there.
-    fn locked(&self, place: &Place, name: &[u8]) -> Result<(File, bool), TargetError> {
+    fn locked(&self, place: &Place, name: &[u8]) -> Result<(Locked, bool), TargetError> {
         let failed = |error| TargetError::of("open the partial file of", &place.shown, error);
         for _ in 0..MOST_ATTEMPTS {
             let (file, found) = self.own_file(place, name).map_err(failed)?;
@@ -120,6 +140,7 @@ impl Target {
                 Err(TryLockError::Error(error)) if is_without_locks(&error) => {}
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
             }
+            let file = Locked(file);
             // Whoever held the lock may have renamed or removed it meanwhile.
             if is_still(&place.directory, name, &file).map_err(failed)? {
                 return Ok((file, found));

@@ -16,7 +16,9 @@ pub(in crate::copy) struct Scratch(pub(in crate::copy) PathBuf);
 
 impl Scratch {
     pub(in crate::copy) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("target-{name}-{}", std::process::id()));
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("target-{name}-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
         Self(path)
     }

@@ -282,7 +282,8 @@ fn nothing_stays_of_a_file_that_does_not_get_to_the_disk() {
         let target = target.unwrap();
         let mut partial = target.partial(&of(&content), BLOCK, false).unwrap();
         (0..3).for_each(|index| write(&partial, &content, index));
-        partial.file = File::options().read(true).custom_flags(PATH).open(hidden(&scratch, ".part")).unwrap();
+        partial.file =
+            Locked(File::options().read(true).custom_flags(PATH).open(hidden(&scratch, ".part")).unwrap());
         let failed = if read_back {
             partial.read_back(&digests, &mut |_| true).map(drop)
         } else {
