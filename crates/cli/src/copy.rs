@@ -103,7 +103,7 @@ pub(crate) struct Copy {
     /// Ask first what is there already, and copy what is not; that is done anyway after an attempt that did not end well
     #[arg(long)]
     resume: bool,
-    /// Attempts after the first, where the connection breaks; with 0, files that changed while they were read are not tried once more either
+    /// Attempts after the first, where the connection breaks, counted anew once more was copied; with 0, files that changed while they were read are not tried once more either
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
     /// Read this much of a source that has no end, such as /dev/zero

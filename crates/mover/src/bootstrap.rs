@@ -24,6 +24,7 @@ mod callback;
 mod callers;
 mod command;
 mod far_end;
+mod murmur;
 mod ship;
 mod tunnel;
 
@@ -235,6 +236,7 @@ impl Remote {
 struct Process {
     child: Child,
     stdin: Line,
+    over: Wake,
 }
 
 impl Process {
@@ -255,7 +257,8 @@ impl Process {
             // Who ended before reading it says why by its exit code.
             let _ = stdin.write_all(invitation.line().as_bytes());
         }
-        let mut process = Self { child, stdin: Arc::new(Mutex::new(stdin)) };
+        let over = Wake::new().map_err(failed)?;
+        let mut process = Self { child, stdin: Arc::new(Mutex::new(stdin)), over };
         let heard = match stdout {
             Some(stdout) => {
                 hear(stdout, stop).map_err(|source| StartError::Answer { host: remote.host(), source })?
@@ -263,7 +266,10 @@ impl Process {
             None => Heard::Ended,
         };
         match heard {
-            Heard::Answer(answer) => Ok(Some((process, answer))),
+            Heard::Answer(answer) => {
+                murmur::start(&process.stdin, &process.over, murmur::EVERY).map_err(failed)?;
+                Ok(Some((process, answer)))
+            }
             Heard::Stopped => Ok(None),
             Heard::Ended => Err(process.ended(remote)),
         }
@@ -271,6 +277,7 @@ impl Process {
 
     /// Nothing more is said.
     fn hang_up(&self) {
+        self.over.raise();
         drop(self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 

@@ -47,18 +47,23 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     let mut resume = plan.resume.unwrap_or(was_begun);
     mark.set();
     let mut ledger = Ledger::new(plan, listener);
-    let mut attempt = 0;
+    let (mut attempt, mut breaks) = (0, 0);
     let outcome = loop {
         let outcome = Attempt { plan, rules: &plan.rules, names, resume, stop }.run(&mut ledger);
         let outcome = outcome.map_err(|error| if plan.far.is_local() { error.of_here() } else { error });
+        if std::mem::take(&mut ledger.went_on) {
+            // However often a copy of days is broken: what `--retries` bounds are attempts that come to nothing.
+            attempt = 0;
+        }
         match outcome {
             Err(error)
                 // That nobody is there, or nobody has room, is told at once to who has just begun.
-                if (error.is_passing() || attempt > 0 && (error.is_unreached() || error.is_put_off()))
+                if (error.is_passing() || breaks > 0 && (error.is_unreached() || error.is_put_off()))
                     && attempt < plan.retries
                     && !stop.is_raised() =>
             {
                 attempt += 1;
+                breaks += 1;
                 ledger.warn(format!("{}; attempt {} of {}", chain(&error), attempt + 1, plan.retries + 1));
                 resume = true;
                 pause(attempt, stop);
@@ -67,7 +72,7 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
             other => break other,
         }
     };
-    ledger.summary.retries = attempt;
+    ledger.summary.retries = breaks;
     let outcome = match outcome {
         // Ctrl-C reaches what carries the connection, too, and that may be heard of first.
         Err(error) if stop.is_raised() && (error.is_passing() || !ledger.begun) => Ok(true),
@@ -234,6 +239,7 @@ impl Attempt<'_> {
         };
         let tally = tally(&end);
         ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
+        ledger.went_on |= tally.acknowledged > tally.same;
         end.abort();
         end.wait();
         let talk = talked.as_ref().ok();

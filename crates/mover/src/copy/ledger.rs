@@ -19,6 +19,8 @@ pub(super) struct Ledger<'a> {
     pub(super) start: Option<Nanos>,
     /// Whether anything was copied in any of the attempts, or content came.
     pub(super) begun: bool,
+    /// Whether content was copied that was not there, since this was lowered.
+    pub(super) went_on: bool,
     pub(super) again: Again,
 }
 
@@ -33,6 +35,7 @@ impl<'a> Ledger<'a> {
             began: plan.began,
             start: None,
             begun: false,
+            went_on: false,
             again: Again::default(),
         }
     }

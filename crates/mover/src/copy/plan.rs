@@ -56,7 +56,7 @@ pub struct Plan {
     pub interval: Interval,
     /// How long the far end may be silent.
     pub patience: Patience,
-    /// Attempts after the first, where the connection breaks.
+    /// Attempts behind each other that copy nothing, where the connection breaks; 0 is one attempt in all.
     pub retries: u32,
     /// Why congestion control and all else was chosen, where a profile model chose: for the record.
     pub reason: Option<String>,

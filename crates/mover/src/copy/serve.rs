@@ -316,14 +316,15 @@ mod tests {
     fn the_kernel_asks_whether_a_silent_sender_is_still_connected() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let port = near.local_addr().unwrap().port();
+        let port = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+        let (ours, theirs) = (port(near.local_addr().unwrap()), port(listener.local_addr().unwrap()));
         let end = receiver();
         end.join(0, Channel::over_tcp(near).unwrap()).unwrap();
-        // Of proc_net_tcp(5), the second column and the sixth: 2 is the timer of keepalive.
+        // Of proc_net_tcp(5), the second, third and sixth column: 2 is the timer of keepalive.
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
         let timers: Vec<_> = rows
-            .filter(|row| row[1].ends_with(&format!(":{port:04X}")))
+            .filter(|row| row[1].ends_with(&ours) && row[2].ends_with(&theirs))
             .map(|row| row[5].starts_with("02:"))
             .collect();
         assert_eq!(timers, [true]);
