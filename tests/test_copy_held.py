@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from emulation import Emulation
 
 # After so long an end takes the other for gone, and for longer a copy is held.
-PATIENCE = ("--timeout", "1s", "--retries", "0")
-HELD_S = 3.0
+PATIENCE = ("--timeout", "3s", "--retries", "0")
+HELD_S = 5.0
 
 
 @pytest.fixture(scope="module")

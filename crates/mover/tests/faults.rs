@@ -18,6 +18,8 @@ use farlink_wire::record::Outcome;
 
 const SHORT: Nanos = Nanos(300_000_000);
 
+const PATIENCE: Nanos = Nanos(10_000_000_000);
+
 /// A server that says `bytes` to every connection, and closes it when the client has.
 fn saying(bytes: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -200,14 +202,16 @@ fn a_far_side_that_falls_silent_midway_is_given_up() {
         let far = Far::start("127.0.0.1");
         let relay = Relay::to(far.address());
         let mut plan = plan(relay.address);
-        (plan.way, plan.goal, plan.patience) = (way, seconds(600), SHORT.try_into().unwrap());
+        // Long enough for all that comes before the first report.
+        let patience = Nanos(3_000_000_000);
+        (plan.way, plan.goal, plan.patience) = (way, seconds(600), patience.try_into().unwrap());
         let mut freeze = None;
         let finished = memory::run(&plan, &Wake::new().unwrap(), &mut |_| {
-            freeze = Some(relay.frozen.lock().unwrap());
+            freeze.get_or_insert_with(|| relay.frozen.lock().unwrap());
         });
         drop(freeze);
         let error = finished.record.error.unwrap();
-        assert!(error.ends_with("the far side has been silent for 300ms"), "{error}");
+        assert!(error.ends_with(&format!("the far side has been silent for {patience}")), "{error}");
         assert!(finished.record.bytes > 0);
         relay.cut();
     }
@@ -240,16 +244,17 @@ fn failure(answer: &[u8]) -> String {
 
 #[test]
 fn a_hostile_client_is_shown_out_and_the_next_is_served() {
-    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let [far, brief] = [Limits::default().patience, SHORT]
+        .map(|patience| Far::with("127.0.0.1", Limits { patience, ..Limits::default() }));
     let hello = Hello::ours().encode().to_vec();
     let with = |rest: &[u8]| [hello.as_slice(), rest].concat();
 
     assert!(answer(&far, b"GET / HTTP/1.1\r\n\r\n").is_empty());
     assert!(answer(&far, &[0xff; 5000]).is_empty());
     // Nothing, half a greeting, and half a message, each held open.
-    assert!(answer(&far, b"").is_empty());
-    assert!(answer(&far, b"farl").is_empty());
-    assert!(failure(&answer(&far, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
+    assert!(answer(&brief, b"").is_empty());
+    assert!(answer(&brief, b"farl").is_empty());
+    assert!(failure(&answer(&brief, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
     // A data connection that belongs to nobody.
     let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false };
     assert!(answer(&far, &stranger.encode()).is_empty());
@@ -275,16 +280,16 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
         data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false }.encode()).unwrap();
         strangers.push(data);
     }
-    let refusal = failure(&answer(&far, &request(Token([7; 16]), 4, 5)));
+    let refusal = failure(&answer(&far, &request(Token([7; 16]), 4, 5, SHORT)));
     assert!(refusal.contains("only 0 of 4 data connections arrived within 300ms"), "{refusal}");
 }
 
 /// What a client says that wants to send so many bytes.
-fn request(token: Token, streams: u16, size: u64) -> Vec<u8> {
+fn request(token: Token, streams: u16, size: u64, Nanos(patience): Nanos) -> Vec<u8> {
     let token: String = token.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let request = format!(
         r#"{{"request":{{"token":"{token}","way":"forward","goal":{{"size":{size}}},"streams":{streams},"block":4096,
-        "interval":100000000,"patience":300000000,"host":{{"name":"","kernel":"","cores":1,"clock":""}}}}}}"#
+        "interval":100000000,"patience":{patience},"host":{{"name":"","kernel":"","cores":1,"clock":""}}}}}}"#
     );
     let mut bytes = Hello::ours().encode().to_vec();
     bytes.extend((request.len() as u32).to_be_bytes());
@@ -294,10 +299,10 @@ fn request(token: Token, streams: u16, size: u64) -> Vec<u8> {
 
 #[test]
 fn who_talks_all_the_time_keeps_a_server_from_nothing_and_more_connections_than_asked_are_nobodys() {
-    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let far = Far::with("127.0.0.1", Limits::default());
     let token = Token([9; 16]);
     let mut control = TcpStream::connect(far.address()).unwrap();
-    control.write_all(&request(token, 1, 1 << 49)).unwrap();
+    control.write_all(&request(token, 1, 1 << 49, PATIENCE)).unwrap();
     let data = || {
         let mut data = TcpStream::connect(far.address()).unwrap();
         data.write_all(&Preamble { token, stream: 0, sealed: false }.encode()).unwrap();

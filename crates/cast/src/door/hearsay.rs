@@ -69,11 +69,6 @@ impl Hearing {
         self.receiver.recv().inspect(|_| self.count()).unwrap()
     }
 
-    #[cfg(test)]
-    pub(super) fn wait_for(&self, time: std::time::Duration) -> Option<(u32, Heard)> {
-        self.receiver.recv_timeout(time).inspect(|_| self.count()).ok()
-    }
-
     fn count(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }

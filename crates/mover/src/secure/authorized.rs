@@ -259,6 +259,7 @@ mod tests {
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
         let list = directory.join("keys");
         fs::write(&list, "").unwrap();
+        fs::set_permissions(&list, fs::Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::chown(&list, Some(nobody), None).unwrap();
         let refused = Admission::of_file(&list).unwrap_err().to_string();
         assert!(refused.contains("belongs to user 65534") && refused.contains("chown 0"), "{refused}");
@@ -274,6 +275,7 @@ mod tests {
         fs::create_dir_all(&open).unwrap();
         let mode = |mode| fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
         fs::write(open.join("keys"), "").unwrap();
+        fs::set_permissions(open.join("keys"), fs::Permissions::from_mode(0o644)).unwrap();
         symlink(open.join("keys"), directory.join("link")).unwrap();
         let read = |name: &str| text_of(&directory.join(name), None).map_err(|error| error.to_string());
         mode(0o755);
