@@ -125,6 +125,23 @@ def test_a_server_that_ends_in_order_and_comes_back_later_is_waited_for(
     assert {line["outcome"] for line in copied.names.values()} <= {"copied", "same"}
 
 
+def test_attempts_are_counted_anew_once_more_was_copied(both: Ends, source: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    options = (*SLOWLY[:4], "--retries", "3")
+    with both.copying(*places(both, "push", source, there), *options) as copying:
+        # More often than that it breaks, and each time something was copied.
+        for times in range(1, 6):
+            copying.wait_for(times * SIZE // 8)
+            os.kill(both.server_process(), signal.SIGKILL)
+            assert both.server is not None
+            both.server.wait(timeout=START_LIMIT_S)
+            both.start_server()
+        copied = copying.ended()
+    assert copied.status == 0, copied
+    assert differences(source, there) == []
+    assert leftovers(there) == []
+
+
 def patiently(both: Ends, *words: str) -> Copied:
     """The same command until the far end has noticed that its client is gone, and let go of its files."""
     deadline = time.monotonic() + START_LIMIT_S
