@@ -3,9 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, Waited, wait_for};
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::{File, block_bytes};
 use farlink_wire::message::copy::{Copy, MOST_PROVEN, ProvenBlock};
+use farlink_wire::quantity::Nanos;
 
 use super::{Digests, Incoming, Receiving};
 use crate::budget::{self, Portion};
@@ -111,7 +114,19 @@ impl Receiving {
         {
             return Ok(Store::standing(held, frame.entry.clone(), bytes, frame.sparse));
         }
-        Ok(Store::Partial(Box::new(target.partial(&frame.entry, bytes, frame.sparse)?)))
+        // The far end of an attempt that broke may not have heard yet that nobody is left: through ssh each has its own.
+        let until = self.began.after(UNHEARD);
+        loop {
+            let opened = target.partial(&frame.entry, bytes, frame.sparse);
+            let is_to_wait = matches!(opened, Err(TargetError::Busy { .. })) && self.manner.resume;
+            if is_to_wait
+                && monotonic() < until
+                && let Ok(Waited::Over) = wait_for(&self.halt, Interest::Read, &self.halt, BREATH)
+            {
+                continue;
+            }
+            return Ok(Store::Partial(Box::new(opened?)));
+        }
     }
 
     /// Says what is there of a file from before. Nothing, too, is said: the sender may wait for it.
@@ -136,3 +151,9 @@ const MOST_OPEN: usize = 1024;
 
 /// Blocks of all files that are open: their digests are 128 MiB.
 const MOST_BLOCKS: u64 = 1 << 22;
+
+/// How long a far end may not hear that its client is gone, from then on when the next attempt's begins: as long as it waits, mostly.
+const UNHEARD: Nanos = Nanos(35_000_000_000);
+
+/// Between two looks at whether it has let go of a file.
+const BREATH: Nanos = Nanos(200_000_000);

@@ -37,24 +37,28 @@ impl Spoiled {
 
     /// As another run finds it; where it is `busy`, the thread that proves files has another to look at.
     fn on(scratch: Scratch, read_back: bool, sparse: bool, busy: bool) -> Self {
-        let options = TargetOptions { read_back, ..TargetOptions::default() };
-        let manner = Manner {
-            target: scratch.open("", true, options).unwrap(),
-            sink: None,
-            resume: false,
-            verify: true,
-            seal: None,
-            report: true,
-            interval: Nanos(1_000_000_000),
-            budget: Budget::of(budget::of_blocks(SIZE.div_ceil(block_bytes(SIZE)) as u32 + 1)),
-        };
-        let receiving = Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap());
+        let receiving = Self::receiving(&scratch, read_back, false);
         receiving.state().proving = busy;
         let frame = File { file: 0, entry: file("big", SIZE), sparse };
         let incoming = receiving.open(frame).unwrap().unwrap();
         let content = (0..SIZE).map(|at| (at / 4096 + at % 251) as u8).collect();
         receiving.on_message(Copy::Total { files: 1, packs: 0, entries: 1, bytes: SIZE }).unwrap();
         Self { scratch, receiving, incoming, content }
+    }
+
+    fn receiving(scratch: &Scratch, read_back: bool, resume: bool) -> Arc<Receiving> {
+        let options = TargetOptions { read_back, ..TargetOptions::default() };
+        let manner = Manner {
+            target: scratch.open("", true, options).unwrap(),
+            sink: None,
+            resume,
+            verify: true,
+            seal: None,
+            report: true,
+            interval: Nanos(1_000_000_000),
+            budget: Budget::of(budget::of_blocks(SIZE.div_ceil(block_bytes(SIZE)) as u32 + 1)),
+        };
+        Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
     }
 
     /// Two blocks of five have come, and the run ended; what the next one finds has not been looked at.
@@ -432,4 +436,22 @@ fn holes_that_are_said_again_take_no_digest_away() {
     let others = Holes { file: 0, runs: vec![(2, 1)] };
     spoiled.receiving.on_holes(&spoiled.incoming, &others).unwrap();
     assert!(!spoiled.incoming.digests.lock().unwrap().complete);
+}
+
+#[test]
+fn an_attempt_waits_until_the_far_end_of_the_one_before_has_let_go_of_a_file() {
+    let first = Spoiled::new("let-go");
+    let [again, fresh] = [true, false].map(|resume| Spoiled::receiving(&first.scratch, false, resume));
+    let frame = || File { file: 0, entry: file("big", SIZE), sparse: false };
+    assert!(fresh.open(frame()).unwrap().is_none(), "another command is told at once");
+    let (its, opening) = (Arc::clone(&again), frame());
+    let waiting = std::thread::spawn(move || its.open(opening).unwrap().is_some());
+    // It has begun to wait.
+    while again.state().arrivals.open_files() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let Spoiled { scratch, receiving, incoming, .. } = first;
+    drop((receiving, incoming));
+    assert!(waiting.join().unwrap());
+    drop(scratch);
 }
