@@ -98,6 +98,16 @@ impl Neighbours {
     /// # Errors
     /// The kernel's: no descriptors left, or no memory. Who could not be let in for that takes this process for ended.
     pub fn attend(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
+        // One that was dropped by another process than made it, by fork(2), has not ended its line.
+        let poller = &self.poller;
+        self.writers.retain(|_, line| {
+            let is_used = Arc::strong_count(line) > 1;
+            if !is_used {
+                // It may be forgotten already.
+                let _ = poller.remove(&**line);
+            }
+            is_used
+        });
         let mut ready = std::mem::take(&mut self.ready);
         let mut attended = self.poller.wait(Nanos::ZERO, &mut ready);
         if self.is_short {

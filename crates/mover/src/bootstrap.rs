@@ -248,6 +248,7 @@ impl Process {
         stop: &Wake,
     ) -> Result<Option<(Self, Answer)>, StartError> {
         let failed = |source| StartError::Ssh { program: remote.ssh.program().to_owned(), source };
+        let over = Wake::new().map_err(failed)?;
         let mut command = remote.ssh.command(&shipment.far_end(""));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
@@ -257,7 +258,6 @@ impl Process {
             // Who ended before reading it says why by its exit code.
             let _ = stdin.write_all(invitation.line().as_bytes());
         }
-        let over = Wake::new().map_err(failed)?;
         let mut process = Self { child, stdin: Arc::new(Mutex::new(stdin)), over };
         let heard = match stdout {
             Some(stdout) => {

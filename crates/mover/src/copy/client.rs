@@ -239,7 +239,8 @@ impl Attempt<'_> {
         };
         let tally = tally(&end);
         ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
-        ledger.went_on |= tally.acknowledged > tally.same;
+        ledger.went_on |= tally.acknowledged > ledger.farthest;
+        ledger.farthest = ledger.farthest.max(tally.acknowledged);
         end.abort();
         end.wait();
         let talk = talked.as_ref().ok();

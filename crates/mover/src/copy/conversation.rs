@@ -175,10 +175,10 @@ pub(crate) fn talk(
         if let Some(failure) = end.take_failure() {
             return Err(failure);
         }
-        let now = monotonic();
-        lost.extend(end.take_lost().into_iter().map(|stream| (now, stream)));
+        let turned = monotonic();
+        lost.extend(end.take_lost().into_iter().map(|stream| (turned, stream)));
         // Where the far end gave up, it says so on this connection: not before that may have come is another opened.
-        let ripe = lost.iter().take_while(|(at, _)| now.since(*at) >= GRACE).count();
+        let ripe = lost.iter().take_while(|(at, _)| turned.since(*at) >= GRACE).count();
         let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
         party.replace(end, &ripe)?;
         let mut is_asked = false;
@@ -186,10 +186,12 @@ pub(crate) fn talk(
             // Not while some of it waits: an end that has more to say than the far side takes waits, too.
             if pending.is_empty()
                 && !std::mem::replace(&mut is_asked, true)
-                && (now >= next_words || end.is_urgent())
+                && (turned >= next_words || end.is_urgent())
             {
                 pending.extend(end.take_messages());
-                next_words = now.after(hold);
+                if !pending.is_empty() {
+                    next_words = turned.after(hold);
+                }
             }
             let Some(message) = pending.pop_front() else { break };
             if let Copy::Finished(finished) = &message {
@@ -202,6 +204,9 @@ pub(crate) fn talk(
                 }
             }
             control.add(&Message::Copy(message))?;
+            if control.unsent() >= MOST_UNSENT {
+                control.flush()?;
+            }
         }
         control.flush()?;
         // A client that has everything, and the sender's account of it, need not wait for another.
@@ -296,9 +301,9 @@ pub(crate) fn talk(
         } else if waits {
             BREATH
         } else {
-            let now = monotonic();
-            let next = if next_words > now { next_words.min(next_sign) } else { next_sign };
-            next.min(next_look).since(now).min(LOOK)
+            // What was not due at this turn's beginning, and has become so since, is not to wait for anything else.
+            let next = if turned < next_words { next_words.min(next_sign) } else { next_sign };
+            next.min(next_look).since(monotonic()).min(LOOK)
         };
         poller.wait(longest, &mut ready).map_err(CopyError::wait)?;
         if ready.contains(&STOP) {

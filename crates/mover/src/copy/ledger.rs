@@ -19,8 +19,9 @@ pub(super) struct Ledger<'a> {
     pub(super) start: Option<Nanos>,
     /// Whether anything was copied in any of the attempts, or content came.
     pub(super) begun: bool,
-    /// Whether content was copied that was not there, since this was lowered.
+    /// Whether an attempt came farther than all before it, since this was lowered; and the bytes that were there in the one that came farthest.
     pub(super) went_on: bool,
+    pub(super) farthest: u64,
     pub(super) again: Again,
 }
 
@@ -36,6 +37,7 @@ impl<'a> Ledger<'a> {
             start: None,
             begun: false,
             went_on: false,
+            farthest: 0,
             again: Again::default(),
         }
     }

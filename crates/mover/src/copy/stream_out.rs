@@ -230,14 +230,14 @@ impl StreamOut {
             append(&seal.tag());
         }
         self.sending.on_sent(length);
+        let out = &self.buffer[..used];
+        self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
         if let Ok(info) = TcpInfo::of(&self.channel) {
             self.sending.on_tcp(self.number, info);
             if let Some(circuit) = &self.sending.manner.circuit {
                 circuit.look(&info);
             }
         }
-        let out = &self.buffer[..used];
-        self.sending.timing.during(Stage::Network, || self.channel.write_all(out))?;
         self.sending.timing.during(Stage::Network, || self.channel.flush())
     }
 
