@@ -47,9 +47,15 @@ def pair() -> Iterator[Emulation]:
 
 @pytest.fixture(scope="session", autouse=True)
 def homes_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Neither the keys nor the unfinished copies of whoever runs the tests."""
+    """Not the keys of whoever runs the tests, nor what copies of theirs left."""
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         os.environ[name] = str(tmp_path_factory.mktemp(name.lower()))
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what another test's copies showed of a path that may have the same addresses."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
 
 
 @pytest.fixture(scope="module")

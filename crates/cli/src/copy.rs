@@ -81,6 +81,9 @@ pub(crate) struct Copy {
     /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<Buffer>,
+    /// Begin as slowly as TCP does, also where a copy of the last day showed what the path carries (RFC 9959)
+    #[arg(long)]
+    no_careful_resume: bool,
     /// Choose congestion control, streams and buffers by a profile model, FILE or the one in its usual place; what is named
     /// here stays as named
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
@@ -299,6 +302,7 @@ impl Copy {
             congestion: self.congestion.clone(),
             declared: self.circuit,
             buffer: self.buffer,
+            careful_resume: !self.no_careful_resume,
             interval: self.interval,
             patience: self.timeout,
             retries: self.retries,

@@ -166,6 +166,33 @@ impl Ceiling {
         }
     }
 
+    /// `bps` is known to be carried over round trips of `least_rtt`, as of now: it is held until a queue says otherwise, or none does where
+    /// it is looked for. Returns what is held.
+    pub fn hold(&mut self, bps: BitsPerSec, now: Nanos, least_rtt: Nanos) -> BitsPerSec {
+        self.level = bps.get() as f64;
+        self.gain = first_gain(least_rtt);
+        (self.good, self.strikes, self.patience) = (0, 0, FIRST_PATIENCE);
+        self.phase = Phase::Holding;
+        self.since = now;
+        bps
+    }
+
+    /// The path's rate, bits a second, where a queue has told it.
+    #[must_use]
+    pub fn level(&self) -> Option<u64> {
+        let is_known = !matches!(self.phase, Phase::Seeking | Phase::Lifted);
+        is_known.then_some(self.level as u64)
+    }
+
+    /// Bits a second that arrived in the last round trip and a quarter, for what waits for a busy host comes faster afterwards; zero while none
+    /// has passed.
+    #[must_use]
+    pub fn lately(&self, least_rtt: Nanos) -> u64 {
+        let both = self.samples.front().zip(self.samples.back());
+        let long = both.filter(|(first, last)| last.at.since(first.at) >= least_rtt);
+        long.map_or(0, |(first, last)| rate(first, last) as u64)
+    }
+
     /// Whether connections are to send in bursts, which show the path's rate where it was not found yet.
     #[must_use]
     pub const fn wants_bursts(&self) -> bool {
@@ -275,7 +302,7 @@ fn rate(first: &Sample, last: &Sample) -> f64 {
 }
 
 /// Above the least round trip, from when on a queue stands: more than a busy host's noise, less than a burst that an ordinary queue holds.
-fn standing(least: Nanos) -> Nanos {
+pub(crate) fn standing(least: Nanos) -> Nanos {
     Nanos(least.0 / 32).clamp(Nanos(5_000_000), Nanos(10_000_000))
 }
 

@@ -5,6 +5,7 @@
 
 pub mod aead;
 pub mod arrivals;
+pub mod careful_resume;
 pub mod cast;
 pub mod ceiling;
 pub mod digest;

@@ -310,6 +310,11 @@ impl Schedule {
         self.files.values().map(|file| u64::from(file.blocks)).sum()
     }
 
+    /// What was handed out and is not acknowledged.
+    pub fn under_way(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.flying.keys().copied()
+    }
+
     /// Whether anything is left to hand out.
     #[must_use]
     pub fn is_idle(&self) -> bool {

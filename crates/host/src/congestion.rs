@@ -198,7 +198,9 @@ pub fn known() -> Vec<String> {
     names
 }
 
-fn is_available(name: &str) -> bool {
+/// Whether connections can choose `name` now.
+#[must_use]
+pub fn is_available(name: &str) -> bool {
     socket::available_congestion().iter().any(|available| available == name)
 }
 

@@ -223,6 +223,28 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     SockRef::from(&socket).set_tcp_notsent_lowat(bytes)
 }
 
+/// Has the kernel go on tuning the buffers of a connection from what they are, also where somebody fixed them (`SO_BUF_LOCK`, since
+/// Linux 5.14).
+///
+/// # Errors
+/// The kernel's.
+pub fn tune_buffers(socket: impl AsFd) -> io::Result<()> {
+    set_option(socket, libc::SO_BUF_LOCK, &libc::c_int::from(0u8))
+}
+
+/// Has connections that `socket` opens, or takes, offer a window of `bytes` from their first segment that may say so, or as much as this
+/// process may ask for; the kernel goes on tuning from there. Where it cannot go on (before Linux 5.14) nothing changes.
+///
+/// # Errors
+/// The kernel's.
+pub fn begin_with_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
+    if tune_buffers(&socket).is_err() {
+        return Ok(());
+    }
+    set_buffer(&socket, Buffer::Receive, bytes)?;
+    tune_buffers(socket)
+}
+
 /// Has the kernel offer a window of `bytes`, up to half of what it gives any connection (`tcp_rmem`), from the next segment on, instead of
 /// doubling it a round trip from 64 KiB; it goes on tuning from there. A buffer that somebody fixed stays.
 ///
@@ -377,6 +399,26 @@ mod tests {
             assert_eq!(set_buffer(&near, buffer, 100_000).unwrap(), 100_000);
             assert_eq!(buffer_size(&near, buffer).unwrap(), 200_000);
         }
+    }
+
+    #[test]
+    fn connections_begin_with_the_window_of_their_listener_and_are_tuned_from_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        begin_with_window(&listener, 4 << 20).unwrap();
+        let granted = granted_buffer(&listener, Buffer::Receive).unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        near.write_all(&[1]).unwrap();
+        while unacknowledged(&near).unwrap() > 0 {
+            std::thread::yield_now();
+        }
+        let window = u64::from(TcpInfo::of(&near).unwrap().window);
+        // The window of a SYN-ACK has sixteen bits; all but its head is offered with the next segment.
+        assert!(window >= granted / 2, "{window} of {granted}");
+        let fixed = set_buffer(&far, Buffer::Receive, 50_000).unwrap();
+        tune_buffers(&far).unwrap();
+        offer_window(&far, 1 << 20).unwrap();
+        assert!(granted_buffer(&far, Buffer::Receive).unwrap() > fixed);
     }
 
     #[test]

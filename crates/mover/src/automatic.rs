@@ -37,6 +37,11 @@ pub(crate) fn begin(stream: &TcpStream) {
     }
 }
 
+/// Of a connection that was given something for a while: as it [began](begin).
+pub(crate) fn begin_again(stream: &TcpStream) -> io::Result<()> {
+    socket::set_congestion(stream, BEGINNING)
+}
+
 /// Before connections are taken: what they begin with, as in [`begin`]. The one that is to be as its host does is made so: [`as_host`].
 pub(crate) fn begin_all(listener: &TcpListener) {
     let _ = socket::set_congestion(listener, BEGINNING);

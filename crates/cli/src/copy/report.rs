@@ -221,6 +221,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
         text += &format!(", bound by {}", bottleneck.words());
     }
     text += &of_circuit(record);
+    text += &of_careful_resume(record);
     if summary.failed > 0 {
         text += &format!("; {} {} not copied", names(summary.failed), were(summary.failed));
     }
@@ -244,3 +245,11 @@ const SELDOM: Duration = Duration::from_secs(10);
 
 /// Seconds over which the rate is told.
 const RECENT: f64 = 3.0;
+/// What became of a careful resume, where there was one.
+fn of_careful_resume(record: &Record) -> String {
+    let resumed = record.extra.get("careful_resume");
+    let jump = resumed.and_then(|resumed| resumed["jump_bps"].as_f64());
+    let Some((resumed, jump)) = resumed.zip(jump) else { return String::new() };
+    let retreat = if resumed["outcome"] == "retreated" { ", which was too much" } else { "" };
+    format!(", begun at {:.3} Gb/s by what the path carried before{retreat}", jump / 1e9)
+}

@@ -127,6 +127,33 @@ fn a_burst_tells_the_rate_long_before_the_path_is_full() {
 }
 
 #[test]
+fn a_rate_that_is_known_is_held_at_once_and_given_way_to_others() {
+    let mut path = Path::of(366_000);
+    let full = 1e10 / 8.0 * 0.366;
+    (path.allowed, path.window) = (full / 2.0, full / 2.0);
+    let known = BitsPerSec::new(10_000_000_000).unwrap();
+    path.bound = Some(path.ceiling.hold(known, Nanos(path.now), path.rtt));
+    assert!(!path.ceiling.wants_bursts());
+    assert_eq!(path.ceiling.level(), Some(10_000_000_000));
+    path.rounds(3, true);
+    assert!(path.rounds(10, true) > 0.93 && path.lost == 0.0, "{}", path.lost);
+    path.rate = 8e9;
+    path.rounds(10, true);
+    assert!(path.rounds(10, true) > 0.9 && path.lost < 0.02 * path.delivered, "{}", path.lost);
+}
+
+#[test]
+fn what_arrived_lately_is_known_after_a_round_trip_and_is_the_paths() {
+    let mut path = Path::of(91_600);
+    path.rounds(1, true);
+    assert_eq!(path.ceiling.lately(path.rtt), 0);
+    assert_eq!(path.ceiling.level(), None);
+    path.rounds(30, true);
+    let lately = path.ceiling.lately(path.rtt) as f64 / 1e10;
+    assert!((0.9..1.01).contains(&lately), "{lately}");
+}
+
+#[test]
 fn a_rate_that_a_busy_host_hid_is_found_afterwards() {
     let mut path = Path::of(91_600);
     // What stands is others' and short, when this host sends at a fifth of the path's rate.

@@ -119,6 +119,7 @@ mod tests {
             busy: Nanos(100),
             receiver_limited: Nanos(limited),
             buffer_limited: Nanos(0),
+            ..Account::default()
         };
         let finished = Finished { bytes: 0, since_last: Nanos(0), stages: stages(receiving), buffer: 0 };
         (account, finished)

@@ -13,7 +13,7 @@ use farlink_host::readiness::Wake;
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
-use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Rule, Secret};
+use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Rule, SavedPath, Secret};
 use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
@@ -26,6 +26,7 @@ use super::names::Names;
 use super::plan::{Finished, Listener, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::redial::{Redial, Redialled};
+use super::saved_paths::SavedPaths;
 use super::sending::{Sending, Tally};
 use super::serve::absolute;
 use super::source::SourcePath;
@@ -161,8 +162,9 @@ impl Attempt<'_> {
             request.secret = Some(Secret(Digest(secret)));
         }
         let before = Emulated::of_this_host();
-        let opened =
-            plan.far.open(&request, self.this_end(), self.stop, &mut |warning| ledger.warn(warning))?;
+        let opened = plan
+            .far
+            .open(&request, self.this_end(request.saved), self.stop, &mut |warning| ledger.warn(warning))?;
         let Some(Opened { control, data, late, line, early }) = opened else { return Ok(true) };
         // Let go of behind the control connection: what ssh started ends then, and waits for the end of that.
         let _way = Arc::clone(&line);
@@ -259,6 +261,7 @@ impl Attempt<'_> {
         );
         ledger.record.streams = Some(count as u32);
         if let Some(Talk { account: Some(account), finished: Some(finished), .. }) = talk {
+            SavedPaths::of(plan).keep(request.saved, account, finished.bytes);
             let cores = (near.cores, host.as_ref().map_or(near.cores, |accept| accept.host.cores));
             let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
             let took = Nanos(whole.0.saturating_sub(start.since(first).0));
@@ -315,15 +318,16 @@ impl Attempt<'_> {
     }
 
     /// What this end knows of the way to the other. The shares of a circuit are fixed before anything is measured.
-    pub(super) fn this_end(&self) -> ThisEnd {
+    pub(super) fn this_end(&self, saved: Option<SavedPath>) -> ThisEnd {
         let plan = self.plan;
         let is_open = plan.streams.is_none() && plan.declared.is_none();
-        ThisEnd { bind: plan.bind, path: is_open.then(|| path_of(plan)) }
+        ThisEnd { bind: plan.bind, path: is_open.then(|| path_of(plan, saved)) }
     }
 
     pub(super) fn request(&self, token: Token) -> Request {
         let plan = self.plan;
         let forward = plan.way == Way::Forward;
+        let saved = SavedPaths::of(plan).recall();
         Request {
             token,
             way: plan.way,
@@ -343,10 +347,11 @@ impl Attempt<'_> {
             fsync: plan.fsync,
             read_back: plan.read_back,
             limit: plan.limit_now(),
-            streams: plan.streams.unwrap_or_else(|| first_streams(plan)),
+            streams: plan.streams.unwrap_or_else(|| first_streams(plan, saved)),
             congestion: plan.congestion.clone(),
             declared: plan.declared,
             buffer: plan.buffer,
+            saved,
             interval: plan.interval,
             patience: plan.patience,
             host: facts::host(),
@@ -384,19 +389,25 @@ fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
 pub const CIRCUIT_STREAMS: u32 = 2;
 
 /// Connections that are opened at once where nobody asked for a number.
-fn first_streams(plan: &Plan) -> Streams {
-    let count = if plan.declared.is_some() { CIRCUIT_STREAMS } else { path_of(plan).first().get().into() };
+fn first_streams(plan: &Plan, saved: Option<SavedPath>) -> Streams {
+    let count = match saved {
+        _ if plan.declared.is_some() => CIRCUIT_STREAMS,
+        // They are counted again when the round trip is known.
+        Some(SavedPath { rtt, .. }) => Path { rtt: Some(rtt), ..path_of(plan, saved) }.streams().get().into(),
+        None => path_of(plan, saved).first().get().into(),
+    };
     Streams::try_from(count).unwrap_or_else(|_| unreachable!("it is within the bounds of streams"))
 }
 
 /// What is known before anything is measured. Both ends have the settings of this one, as far as it knows.
-fn path_of(plan: &Plan) -> Path {
+fn path_of(plan: &Plan, saved: Option<SavedPath>) -> Path {
     let window = plan.buffer.map(|buffer| buffer.get().into()).or_else(socket::greatest_window).map(Bytes);
     Path {
         rtt: None,
         rate: plan.limit.as_ref().and_then(Timetable::greatest),
         window,
         cores: process::cores(),
+        is_known: saved.is_some(),
     }
 }
 
@@ -424,6 +435,8 @@ pub(super) fn sender_account(end: &End) -> Account {
         busy: Nanos(sum(|info| info.busy.0)),
         receiver_limited: Nanos(sum(|info| info.receiver_limited.0)),
         buffer_limited: Nanos(sum(|info| info.buffer_limited.0)),
+        path: sending.steering.path(),
+        careful_resume: sending.steering.careful_resume(),
     }
 }
 

@@ -107,9 +107,9 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
         return Ok(!stop.is_raised());
     }
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
-    let opened = plan
-        .far
-        .open(&request, attempt.this_end(), stop, &mut |text| counting.hear(Notice::Warning(text)))?;
+    let opened = plan.far.open(&request, attempt.this_end(request.saved), stop, &mut |text| {
+        counting.hear(Notice::Warning(text));
+    })?;
     let Some(opened) = opened else { return Ok(false) };
     let (mut control, mut early) = (opened.control, opened.early);
     loop {

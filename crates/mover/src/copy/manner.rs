@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::message::copy::Request;
+use farlink_wire::message::copy::{Request, SavedPath};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use crate::automatic;
@@ -35,6 +35,8 @@ pub(crate) struct Manner {
     pub(crate) stale: Nanos,
     /// Whether nobody chose how TCP is to send: over a short path as it does so best there.
     pub(crate) follows_path: bool,
+    /// What is known of the path from before, where that is of use.
+    pub(crate) saved: Option<SavedPath>,
     /// Of the control connection when the copy began, zero where that is not known.
     pub(crate) least_rtt: Nanos,
     /// Looks at the circuit, where there is one.
@@ -64,6 +66,7 @@ impl Manner {
             report,
             stale: stale_after(control),
             follows_path: automatic::follows_path(request),
+            saved: request.saved.filter(|_| automatic::follows_path(request) && request.limit.is_none()),
             least_rtt: control.least_rtt().unwrap_or_default(),
             circuit: CircuitWatch::of(&tuning, monotonic()),
             budget,

@@ -72,14 +72,14 @@ impl Name {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use farlink_wire::message::copy::{Protect, Rule};
     use farlink_wire::quantity::Nanos;
 
     use super::*;
     use crate::far::Far;
 
-    fn plan(source: &str, destination: &str) -> Plan {
+    pub(in crate::copy) fn plan(source: &str, destination: &str) -> Plan {
         Plan {
             began: Nanos::ZERO,
             far: Far::Local,
@@ -100,6 +100,7 @@ mod tests {
             congestion: None,
             declared: None,
             buffer: None,
+            careful_resume: true,
             interval: Nanos(100_000_000).try_into().unwrap(),
             patience: Nanos(30_000_000_000).try_into().unwrap(),
             retries: 0,

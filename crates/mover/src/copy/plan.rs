@@ -52,6 +52,8 @@ pub struct Plan {
     pub declared: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     pub buffer: Option<Buffer>,
+    /// Whether it begins with what the path carried before.
+    pub careful_resume: bool,
     /// Length of a sample.
     pub interval: Interval,
     /// How long the far end may be silent.

@@ -6,6 +6,7 @@ use farlink_wire::message::copy::Protect;
 use farlink_wire::message::{Host, Way};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::{Buffers, Disk, Ends, Hosts, Kind, Mode, Record, SCHEMA};
+use serde_json::json;
 
 use super::conversation::Talk;
 use super::plan::Plan;
@@ -131,6 +132,10 @@ pub(super) fn close(record: &mut Record, before: &Before, talk: Option<&Talk>, c
         record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
         if let Some(circuit) = sent.circuit {
             note_circuit(record, circuit, attempt.since(first));
+        }
+        if let Some(resumed) = account.careful_resume {
+            let told = json!({"jump_bps": resumed.jump, "outcome": resumed.outcome});
+            record.extra.insert("careful_resume".to_owned(), told);
         }
     }
 }

@@ -57,6 +57,8 @@ struct State {
     events: Vec<FileEvent>,
     lost: Vec<u32>,
     streams: HashMap<u32, Pulse>,
+    /// The most bytes that all of them had under way together.
+    most_under_way: u64,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -117,7 +119,7 @@ impl Sending {
     pub(crate) fn new(manner: Manner, wake: Wake, halt: Wake) -> io::Result<Arc<Self>> {
         let bucket = Mutex::new(manner.limit.map(|rate| TokenBucket::new(rate, monotonic())));
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let (timing, steering) = (Timing::new(), Steering::new()?);
+        let (timing, steering) = (Timing::new(), Steering::new(manner.saved)?);
         Ok(Arc::new(Self { manner, timing, steering, state, changed, wake, bucket, halt }))
     }
 
@@ -239,6 +241,10 @@ impl Sending {
             if state.schedule.is_any_still(now, stale) {
                 state.feel(now);
             }
+            if state.is_far_ahead() {
+                state = self.wait_for_change(state, LONGEST);
+                continue;
+            }
             match state.schedule.poll(now, stream, stale) {
                 Some(Task::Announce(file)) => {
                     if let Some(file) = state.files.get(&file) {
@@ -270,12 +276,15 @@ impl Sending {
                     let due = state.schedule.deadline(stream, stale);
                     let pause = due.map_or(LONGEST, |due| due.since(now).min(LONGEST));
                     // A little later than due: what is stale then is so by more than nothing.
-                    let pause = Duration::from_nanos(pause.0) + Duration::from_millis(1);
-                    let waited = self.changed.wait_timeout(state, pause);
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.wait_for_change(state, pause.after(Nanos(1_000_000)));
                 }
             }
         }
+    }
+
+    fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>, most: Nanos) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, Duration::from_nanos(most.0));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// How long a block may be on its way before an idle stream sends it too. Under a limit it may wait for those of all `streams`.
@@ -498,6 +507,23 @@ impl State {
         }
     }
 
+    /// Whether so much was given that the receiver has not stored that more would only fill its kernel's memory: short of that, it offers no
+    /// window at all, and all that is on its way is lost (`ICSK_ACK_NOMEM` in the kernel's net/ipv4/tcp_input.c).
+    fn is_far_ahead(&mut self) -> bool {
+        let bytes = |unit| match unit {
+            Unit::Block(file, index) => self.files.get(&file).map_or(0, |file| file.block_length(index)),
+            Unit::Pack(pack) => self.packs.get(&pack).map_or(0, |planned| planned.bytes()),
+        };
+        let given = self.schedule.under_way().map(bytes).sum::<u64>();
+        if given <= MOST_UNSTORED {
+            return false;
+        }
+        let under_way = self.streams.values().map(Pulse::under_way).sum::<u64>();
+        self.most_under_way = self.most_under_way.max(under_way);
+        // It says what it has stored six times a round trip.
+        given > self.most_under_way + self.most_under_way / 4 + MOST_UNSTORED
+    }
+
     fn close_name(&mut self, report: bool, event: FileEvent) {
         self.tally.entries += 1;
         self.tally.failed += u64::from(event.what.failure().is_some());
@@ -530,6 +556,9 @@ const MOST_BLOCKS: u64 = 1 << 20;
 
 /// The pause from which it is waited for the end, too: that is as exact as a millisecond.
 const LONG: Nanos = Nanos(50_000_000);
+
+/// Bytes that may have arrived and not be stored, and a quarter more of what is on its way.
+const MOST_UNSTORED: u64 = 128 << 20;
 
 /// How long a stream waits at most without looking again.
 const LONGEST: Nanos = Nanos(1_000_000_000);

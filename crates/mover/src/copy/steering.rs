@@ -9,19 +9,24 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 
+use farlink_flow::careful_resume::Step;
 use farlink_flow::ceiling::{Ceiling, Change, Sample};
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
+use farlink_wire::message::copy::{CarefulResumeAccount, SavedPath};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::client::SocketFacts;
 use crate::automatic::{self, Bbr};
 
 mod choice;
+mod resuming;
 
 use choice::Choice;
+use resuming::Resuming;
+pub(super) use resuming::can_jump;
 
 /// The connections that are steered together.
 #[derive(Clone, Debug)]
@@ -46,6 +51,12 @@ struct State {
     /// Whether they are to have it as soon as that is known.
     is_due: bool,
     is_running: bool,
+    /// How they get up to a rate that the path carried before.
+    resuming: Option<Resuming>,
+    /// The most that arrived in a round trip, bits per second.
+    carried: u64,
+    /// The least round trip of all.
+    least_rtt: Nanos,
 }
 
 /// One of them.
@@ -60,12 +71,23 @@ struct Stream {
     retransmits: u32,
     /// The most that it may send, bytes a second.
     share: u64,
+    /// Whether anything of it arrived, and whether it was made to jump then.
+    is_heard: bool,
+    has_jumped: bool,
+}
+
+impl Stream {
+    fn new(tcp: TcpStream, delivered: u32, retransmits: u32) -> Self {
+        let moved = monotonic();
+        Self { tcp, delivered, moved, retransmits, share: u64::MAX, is_heard: false, has_jumped: false }
+    }
 }
 
 impl Steering {
-    /// Of no connection yet; all is over when `end` is called.
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { shared: Arc::default(), over: Wake::new()? })
+    /// Of no connection yet, over a path of which that is `saved`; all is over when `end` is called.
+    pub(crate) fn new(saved: Option<SavedPath>) -> io::Result<Self> {
+        let state = State { resuming: saved.and_then(Resuming::new), ..State::default() };
+        Ok(Self { shared: Arc::new(Mutex::new(state)), over: Wake::new()? })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -79,8 +101,7 @@ impl Steering {
     pub(crate) fn join(&self, number: u32, tcp: &TcpStream) -> io::Result<()> {
         let mut state = self.state();
         let TcpInfo { delivered, retransmits, .. } = TcpInfo::of(tcp)?;
-        let stream =
-            Stream { tcp: tcp.try_clone()?, delivered, moved: monotonic(), retransmits, share: u64::MAX };
+        let stream = Stream::new(tcp.try_clone()?, delivered, retransmits);
         if state.is_settled
             && let Some(bbr) = state.choice.made()
         {
@@ -91,6 +112,11 @@ impl Steering {
             let (its, over) = (Arc::downgrade(&self.shared), self.over.clone());
             Builder::new().name("farlink-steer".to_owned()).spawn(move || run(&its, &over))?;
             state.is_running = true;
+            if state.resuming.is_some() {
+                let its = Arc::downgrade(&self.shared);
+                // Where there is no thread for it, it comes to nothing.
+                drop(Builder::new().name("farlink-load".to_owned()).spawn(move || find_means(&its)));
+            }
         }
         state.streams.insert(number, stream);
         Ok(())
@@ -104,6 +130,19 @@ impl Steering {
     /// What connections were given last; `None` where they have what they began with.
     pub(crate) fn facts(&self) -> Option<SocketFacts> {
         self.state().facts.clone()
+    }
+
+    /// What is known of the path; `None` where nobody here could begin with that.
+    pub(crate) fn path(&self) -> Option<SavedPath> {
+        let state = self.state();
+        let rate = BitsPerSec::new(state.carried).filter(|_| can_jump())?;
+        let is_full = state.ceiling.level().is_some_and(|level| level <= state.carried / 4 * 5);
+        Some(SavedPath { rate, rtt: state.least_rtt, is_full })
+    }
+
+    /// What became of a careful resume.
+    pub(crate) fn careful_resume(&self) -> Option<CarefulResumeAccount> {
+        self.state().resuming.as_ref().and_then(Resuming::account)
     }
 
     /// Nothing more is to be steered.
@@ -138,6 +177,15 @@ fn load(its: &Weak<Mutex<State>>, over: &Wake) {
     }
 }
 
+fn find_means(its: &Weak<Mutex<State>>) {
+    let found = Resuming::load();
+    if let Some(shared) = its.upgrade()
+        && let Some(resuming) = &mut lock(&shared).resuming
+    {
+        resuming.on_means(found);
+    }
+}
+
 fn lock(shared: &Mutex<State>) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -153,6 +201,7 @@ impl State {
             let segments = info.delivered.wrapping_sub(stream.delivered);
             stream.delivered = info.delivered;
             self.delivered += u64::from(segments) * u64::from(info.send_mss);
+            stream.is_heard |= segments > 0;
             lost |= info.retransmits > stream.retransmits;
             if info.min_rtt == Nanos::ZERO {
                 continue;
@@ -170,17 +219,50 @@ impl State {
         if least_rtt == Nanos::MAX {
             return Looked { pause: IDLE, loads: false };
         }
+        self.least_rtt = least_rtt;
         let rtt = least_rtt.after(Nanos(queue.checked_div(hearing).unwrap_or(0)));
-        match self.ceiling.on_sample(Sample { at: now, delivered: self.delivered, rtt, least_rtt }) {
-            Some(Change::Held(bps)) => self.bound = Some(bps),
-            Some(Change::Lifted) => self.bound = None,
-            None => {}
+        let sample = Sample { at: now, delivered: self.delivered, rtt, least_rtt };
+        if let Some(change) = self.ceiling.on_sample(sample) {
+            self.bound = match change {
+                Change::Held(bps) => Some(bps),
+                Change::Lifted => None,
+            };
+            self.resuming.iter_mut().for_each(Resuming::on_queue);
         }
+        self.resume(sample, lost);
+        self.carried = self.carried.max(self.ceiling.lately(least_rtt));
         self.is_due |= lost || !self.ceiling.wants_bursts();
         let loads = self.choice.advance(now, least_rtt, self.is_due || self.delivered >= CHOSEN_FROM);
         self.settle();
         self.share_out(now, least_rtt);
         Looked { pause: self.ceiling.pause(least_rtt), loads }
+    }
+
+    /// Goes on with a careful resume, where there is one.
+    fn resume(&mut self, sample: Sample, lost: bool) {
+        let Some(resuming) = &mut self.resuming else { return };
+        match resuming.on_sample(sample, lost) {
+            Some(Step::Jump(bps)) => self.bound = Some(bps),
+            Some(Step::Confirm(rate)) => {
+                self.bound = rate.map(|rate| self.ceiling.hold(rate, sample.at, sample.least_rtt));
+                self.is_due = true;
+            }
+            Some(Step::Retreat(bps)) => {
+                self.bound = Some(bps);
+                self.is_due = true;
+            }
+            Some(Step::Release) => self.bound = None,
+            Some(Step::Decline) | None => {}
+        }
+        if !resuming.is_jumping() {
+            return;
+        }
+        let count = self.streams.len();
+        for stream in self.streams.values_mut().filter(|stream| stream.is_heard && !stream.has_jumped) {
+            stream.has_jumped = true;
+            // One that cannot goes on as it is.
+            let _ = resuming.jump(&stream.tcp, count);
+        }
     }
 
     /// Gives all connections what is to keep the path, when that is due and known.
@@ -192,6 +274,9 @@ impl State {
         self.is_settled = true;
         let mut last = None;
         for stream in self.streams.values() {
+            if stream.has_jumped {
+                let _ = automatic::begin_again(&stream.tcp);
+            }
             // A connection that is gone has no more to send.
             if let Ok(reason) = automatic::follow(&stream.tcp, bbr) {
                 last = Some((stream, reason));
@@ -212,7 +297,11 @@ impl State {
     /// Tells connections what they may send: each as much as the others, of those that have something to send.
     fn share_out(&mut self, now: Nanos, least_rtt: Nanos) {
         let lately = Nanos(least_rtt.0 * 2).max(LATELY);
-        let busy = self.streams.values().filter(|stream| now.since(stream.moved) < lately).count();
+        let is_busy = |stream: &&Stream| now.since(stream.moved) < lately;
+        // In a jump all have their part, also those that nothing has come of yet.
+        let is_jumping = self.resuming.as_ref().is_some_and(Resuming::is_jumping);
+        let all = self.streams.len();
+        let busy = if is_jumping { all } else { self.streams.values().filter(is_busy).count() };
         let share = self.bound.map_or(u64::MAX, |bps| (bps.get() / 8 / busy.max(1) as u64).max(1));
         for stream in self.streams.values_mut().filter(|stream| stream.share != share) {
             // It is a bound on what would be sent too much; the kernel takes any but of a connection that is gone.
@@ -257,7 +346,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_closed_for_the_far_end_too() {
-        let steering = Steering::new().unwrap();
+        let steering = Steering::new(None).unwrap();
         let (near, mut far) = pair();
         steering.join(0, &near).unwrap();
         steering.leave(0);
@@ -271,12 +360,10 @@ mod tests {
     fn a_bound_is_shared_among_those_that_have_something_to_send() {
         let ((busy, mut far), (idle, _far)) = (pair(), pair());
         let mut state = State { is_running: true, ..State::default() };
-        let now = monotonic();
         for (number, tcp) in [(0, &busy), (1, &idle)] {
-            let tcp = tcp.try_clone().unwrap();
-            let stream = Stream { tcp, delivered: 0, moved: now, retransmits: 0, share: u64::MAX };
-            state.streams.insert(number, stream);
+            state.streams.insert(number, Stream::new(tcp.try_clone().unwrap(), 0, 0));
         }
+        let now = monotonic();
         state.bound = BitsPerSec::new(8_000_000);
         let rtt = Nanos(1_000_000);
         state.share_out(now, rtt);
@@ -297,7 +384,7 @@ mod tests {
 
     #[test]
     fn who_joins_later_has_what_the_others_were_given() {
-        let steering = Steering::new().unwrap();
+        let steering = Steering::new(None).unwrap();
         let (near, _far) = pair();
         socket::set_congestion(&near, "cubic").unwrap();
         steering.state().is_settled = true;

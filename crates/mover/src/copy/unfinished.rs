@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::state;
+
 /// The mark of one copy.
 #[derive(Debug)]
 pub(crate) struct Mark(Option<PathBuf>);
@@ -13,12 +15,8 @@ pub(crate) struct Mark(Option<PathBuf>);
 impl Mark {
     /// The mark of the copy that `key` names.
     pub(crate) fn of(key: [u8; 16]) -> Self {
-        let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-        let directory = state.filter(|path| path.is_absolute()).or_else(home);
-        Self(directory.map(|directory| {
-            directory.join("farlink/unfinished").join(format!("{:032x}", u128::from_be_bytes(key)))
-        }))
+        let name = format!("{:032x}", u128::from_be_bytes(key));
+        Self(state::directory().map(|directory| directory.join("unfinished").join(name)))
     }
 
     /// Whether the copy was begun before.

@@ -172,12 +172,26 @@ pub struct Request {
     /// Socket buffers; the kernel tunes them where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Buffer>,
+    /// What the client has saved of the path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedPath>,
     /// Length of a sample.
     pub interval: Interval,
     /// How long either end may be silent.
     pub patience: Patience,
     /// What the host is.
     pub host: Host,
+}
+
+/// What a path carried before: RFC 9959's saved parameters of congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedPath {
+    /// Payload, bits per second: what arrived, all connections together.
+    pub rate: BitsPerSec,
+    /// The least round trip.
+    pub rtt: Nanos,
+    /// Whether a queue stood then: it carries no more.
+    pub is_full: bool,
 }
 
 /// 256 random bits from which the tags of frames are made.
@@ -282,6 +296,33 @@ pub struct Account {
     pub receiver_limited: Nanos,
     /// Held up by the sender's buffer.
     pub buffer_limited: Nanos,
+    /// What it knows of the path; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<SavedPath>,
+    /// What became of a careful resume; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub careful_resume: Option<CarefulResumeAccount>,
+}
+
+/// What became of a careful resume (RFC 9959).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarefulResumeAccount {
+    /// What all connections jumped to together, payload, bits per second.
+    pub jump: BitsPerSec,
+    /// How that went.
+    pub outcome: CarefulResumeOutcome,
+}
+
+/// How a jump went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarefulResumeOutcome {
+    /// All was sent before that was known.
+    Unvalidated,
+    /// It arrived.
+    Confirmed,
+    /// Something of it was lost, or waited in a queue.
+    Retreated,
 }
 
 /// One message of a file transfer.

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 
+use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
 
 /// A data connection that is at work.
@@ -24,6 +25,11 @@ impl Pulse {
         let before = self.acknowledged;
         self.acknowledged = info.map_or(before, |info| info.acknowledged);
         self.acknowledged != before
+    }
+
+    /// Bytes that were given to it and have not arrived.
+    pub(super) fn under_way(&self) -> u64 {
+        self.tcp.as_ref().and_then(|tcp| socket::unacknowledged(tcp).ok()).unwrap_or(0)
     }
 
     /// It is about to be closed.

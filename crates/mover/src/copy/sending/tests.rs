@@ -25,6 +25,7 @@ fn manner(limit: Option<&str>) -> Manner {
         report: false,
         stale: STALE,
         follows_path: false,
+        saved: None,
         least_rtt: Nanos::ZERO,
         circuit: None,
         budget: Budget::unbounded(),
@@ -97,6 +98,29 @@ fn a_file_for_whose_blocks_there_is_no_memory_is_named_and_another_that_takes_le
     sending.on_message(Copy::Stored(vec![(0, None)])).unwrap();
     supply("next", 2 << 20);
     assert_eq!(sending.tally().failed, 1);
+}
+
+#[test]
+fn no_more_is_given_than_a_receiver_stores_in_a_while() {
+    let sending = sending(manner(None));
+    sending.on_stream(0, SocketFacts::of(None), None);
+    let device = fs::File::open("/dev/zero").unwrap();
+    let frame = |number| File { file: number, entry: file("large", 1 << 30), sparse: false };
+    sending.supply_file(|number| Outgoing::endless(frame(number), device));
+    let given = 1 + MOST_UNSTORED / BLOCK_BYTES.start();
+    for _ in 0..given {
+        assert!(!sending.state().is_far_ahead());
+        assert!(matches!(sending.next_task(0), Some(Job::Block { .. })));
+    }
+    assert!(sending.state().is_far_ahead());
+    let its = Arc::clone(&sending);
+    let waiting = thread::spawn(move || matches!(its.next_task(0), Some(Job::Block { .. })));
+    sending.on_message(Copy::Acknowledged(vec![Unit::Block(0, 0)])).unwrap();
+    assert!(waiting.join().unwrap());
+    // As much again and a quarter as was seen under way.
+    assert!(sending.state().is_far_ahead());
+    sending.state().most_under_way = 1 << 20;
+    assert!(!sending.state().is_far_ahead());
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn request(token: u8) -> copy::Request {
         congestion: None,
         declared: None,
         buffer: None,
+        saved: None,
         interval: Nanos(100_000_000).try_into().unwrap(),
         patience: Nanos(30_000_000_000).try_into().unwrap(),
         host: facts::host(),

@@ -1,0 +1,114 @@
+//! A careful resume ([`CarefulResume`]) of the connections that are steered together: what makes their sockets jump.
+
+use std::io;
+use std::net::TcpStream;
+
+use farlink_flow::careful_resume::{CarefulResume, Step};
+use farlink_flow::ceiling::Sample;
+use farlink_host::circuit::Share;
+use farlink_host::congestion::{self, Loaded};
+use farlink_host::socket::{self, Buffer};
+use farlink_wire::message::copy::{CarefulResumeAccount, CarefulResumeOutcome, SavedPath};
+
+/// One, and what it needs.
+#[derive(Debug)]
+pub(super) struct Resuming {
+    saved: SavedPath,
+    machine: CarefulResume,
+    means: Means,
+    account: Option<CarefulResumeAccount>,
+}
+
+/// The congestion control that sends at a rate from the first segment on, with a window for as much.
+#[derive(Debug)]
+enum Means {
+    /// It is being looked for.
+    Awaited,
+    /// It can be chosen; for as long as this, if it was this process that loaded it.
+    There(#[expect(dead_code, reason = "it is there for as long as this is")] Option<Loaded>),
+    /// It cannot be had.
+    Missing,
+}
+
+impl Resuming {
+    /// Of a path that is as `saved`; `None` where that is of no use here.
+    pub(super) fn new(saved: SavedPath) -> Option<Self> {
+        let machine = CarefulResume::new(saved.rate, saved.rtt, saved.is_full)?;
+        can_jump().then_some(Self { saved, machine, means: Means::Awaited, account: None })
+    }
+
+    /// What [`Self::on_means`] is to be told; tens of milliseconds of a processor.
+    pub(super) fn load() -> Option<Option<Loaded>> {
+        congestion::ensure(JUMP).ok()
+    }
+
+    /// What it needs was looked for, and `found`.
+    pub(super) fn on_means(&mut self, found: Option<Option<Loaded>>) {
+        self.means = found.map_or(Means::Missing, Means::There);
+    }
+
+    /// Takes what the connections say.
+    pub(super) fn on_sample(&mut self, sample: Sample, lost: bool) -> Option<Step> {
+        let can = matches!(self.means, Means::There(_));
+        let step = self.machine.on_sample(sample, lost, can)?;
+        match step {
+            Step::Jump(jump) => {
+                let outcome = CarefulResumeOutcome::Unvalidated;
+                self.account = Some(CarefulResumeAccount { jump, outcome });
+            }
+            Step::Confirm(_) => self.end_with(CarefulResumeOutcome::Confirmed),
+            Step::Retreat(_) => self.end_with(CarefulResumeOutcome::Retreated),
+            Step::Decline | Step::Release => {}
+        }
+        Some(step)
+    }
+
+    /// The path's queue told what it carries before answers to the jump did.
+    pub(super) fn on_queue(&mut self) {
+        if self.is_jumping() {
+            self.end_with(CarefulResumeOutcome::Retreated);
+        }
+        self.machine.give_up();
+    }
+
+    /// Whether connections are in the jump: one that something has come of is to join it.
+    pub(super) fn is_jumping(&self) -> bool {
+        self.account.is_some() && self.machine.is_open()
+    }
+
+    /// What became of it, where it came to something.
+    pub(super) const fn account(&self) -> Option<CarefulResumeAccount> {
+        self.account
+    }
+
+    /// Has one of `streams` connections send its part of the jump.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn jump(&self, tcp: &TcpStream, streams: usize) -> io::Result<()> {
+        let Some(CarefulResumeAccount { jump, .. }) = self.account else { return Ok(()) };
+        let streams = u32::try_from(streams).unwrap_or(u32::MAX);
+        // All that will be on its way, not half of it; and the kernel may make it larger still.
+        let whole = Share::of(self.saved.rate, streams).map_err(io::Error::other)?.buffer(self.saved.rtt);
+        socket::set_buffer(tcp, Buffer::Send, u32::try_from(whole.0).unwrap_or(u32::MAX))?;
+        socket::tune_buffers(tcp)?;
+        let share = jump.get() / 8 / u64::from(streams.max(1));
+        // Before the congestion control is chosen, which looks at it.
+        socket::set_greatest_rate(tcp, share.max(1))?;
+        socket::set_congestion(tcp, JUMP)
+    }
+
+    fn end_with(&mut self, outcome: CarefulResumeOutcome) {
+        if let Some(account) = &mut self.account {
+            account.outcome = outcome;
+        }
+    }
+}
+
+/// Whether this process may make sockets jump: without, what a path carried is of no use.
+pub(crate) fn can_jump() -> bool {
+    congestion::is_available(JUMP) && congestion::is_allowed(JUMP) || congestion::could_load(JUMP).is_ok()
+}
+
+/// What it jumps by: `bpf/circuit.bpf.c`.
+const JUMP: &str = "circuit";
