@@ -63,6 +63,23 @@ def remember(both: Ends, rate: float, rtt_s: float, way: str = "to") -> Path:
     return path
 
 
+def resumed(
+    both: Ends, source: str | Path, destination: str | Path, rate: float | None = None
+) -> tuple[dict[str, Any], float]:
+    """The record of a copy that was begun with what is remembered, or with `rate`; and that rate.
+
+    A busy machine may lose or hold up some of the first packets: then it is begun as any other.
+    """
+    for _ in range(3):
+        if rate is not None:
+            remember(both, rate, 0.3)
+        before = remembered()["rate"]
+        record: dict[str, Any] = both.copy(source, destination, "--fsync").record
+        if "careful_resume" in record:
+            return record, before
+    pytest.fail("no copy was begun with what is remembered")
+
+
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_the_second_copy_begins_with_half_of_what_the_first_showed(
     far: Ends, source: Path, tmp_path: Path, way: str
@@ -73,13 +90,14 @@ def test_the_second_copy_begins_with_half_of_what_the_first_showed(
     assert "careful_resume" not in first
     before = remembered()
     assert before["path"] == f"{way} {far.emulation.address('b')}:{far.port}"
-    assert 150e6 < before["rate"] < 410e6
+    # What a jump is of use for, and no more than the path carries.
+    assert 170e6 < before["rate"] < 410e6
     assert before["rtt"] == pytest.approx(0.3e9, rel=0.1)
-    there.unlink()
-    second = far.copy(*places).record
-    assert second["careful_resume"]["jump_bps"] == before["rate"] // 2
-    # A busy machine may take its time in the midst of it.
-    assert second["careful_resume"]["outcome"] in {"confirmed", "retreated"}
+    second, rate = resumed(far, *places)
+    assert second["careful_resume"]["jump_bps"] == rate // 2
+    # A busy machine may take its time in its midst; who fetches may have heard of it before it was known.
+    outcomes = {"confirmed", "retreated", *(["unvalidated"] if way == "from" else [])}
+    assert second["careful_resume"]["outcome"] in outcomes
     assert second["congestion"] in {"bbr", "bbr_tso"}
     assert second["streams"] == 8 < first["streams"]
     assert there.read_bytes() == source.read_bytes()
@@ -108,9 +126,7 @@ def test_a_path_that_became_slower_is_given_up_and_remembered_so(
     there = tmp_path / "copy"
     far.copy(source, far.far(there))
     # A twenty-fifth of the jump is there, and room for less of the rest.
-    remember(far, 20e9, 0.3)
-    there.unlink()
-    record = far.copy(source, far.far(there)).record
+    record, _ = resumed(far, source, far.far(there), 20e9)
     assert record["careful_resume"] == {"jump_bps": 10_000_000_000, "outcome": "retreated"}
     assert remembered()["rate"] < 410e6
     assert there.read_bytes() == source.read_bytes()

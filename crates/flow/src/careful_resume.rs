@@ -32,6 +32,17 @@ enum Phase {
     Over,
 }
 
+/// What the connections met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Something was lost that they sent.
+    pub lost: bool,
+    /// A jump can be made.
+    pub can: bool,
+    /// They had less to send than they might.
+    pub is_idle: bool,
+}
+
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -43,7 +54,7 @@ pub enum Step {
     Confirm(Option<BitsPerSec>),
     /// It did not: no more than so much a second, until [`Step::Release`].
     Retreat(BitsPerSec),
-    /// From now on the congestion controls of the connections know better.
+    /// From now on the congestion controls of the connections know better; also where there was too little to send for the jump to show anything.
     Release,
 }
 
@@ -55,8 +66,9 @@ impl CarefulResume {
         pays.then_some(Self { rate, rtt, is_full, phase: Phase::Reconnaissance, since: None, answered: None })
     }
 
-    /// Takes what the connections say, and whether anything was lost that they sent; a jump is made once it `can` be.
-    pub fn on_sample(&mut self, sample: Sample, lost: bool, can: bool) -> Option<Step> {
+    /// Takes what the connections say, and of what they `met`.
+    pub fn on_sample(&mut self, sample: Sample, met: Met) -> Option<Step> {
+        let Met { lost, can, is_idle } = met;
         let least = sample.least_rtt;
         let queue = sample.rtt.since(least) >= standing(least);
         match self.phase {
@@ -75,20 +87,29 @@ impl CarefulResume {
             }
             Phase::Unvalidated => {
                 let since = self.since.unwrap_or(sample.at);
-                let passed = sample.at.since(since);
-                if passed >= least && self.answered.is_none() {
-                    self.answered = Some(sample);
-                }
-                let after = |part: u64| passed >= least.after(Nanos(least.0 / part));
-                let is_due = after(VALIDATED_AFTER);
                 let arrived = self.arrived(sample);
-                let has_arrived = arrived.get() >= half(self.rate).get() / 2;
-                // Where it comes slowly it may have been sent so, or its host has no time.
-                if lost || is_due && queue || after(PATIENCE) && !has_arrived {
-                    self.turn(Phase::Retreat, sample.at);
-                    return Some(Step::Retreat(arrived));
+                if lost {
+                    return self.retreat(sample.at, arrived);
                 }
-                (is_due && has_arrived).then(|| self.end(Step::Confirm(self.is_full.then_some(self.rate))))?
+                if sample.at.since(since) < least {
+                    return None;
+                }
+                let heard = sample.at.since(self.answered.get_or_insert(sample).at);
+                if heard < Nanos(least.0 / VALIDATED_AFTER) {
+                    return None;
+                }
+                if queue {
+                    return self.retreat(sample.at, arrived);
+                }
+                if arrived.get() >= half(self.rate).get() / 2 {
+                    return self.end(Step::Confirm(self.is_full.then_some(self.rate)));
+                }
+                // It comes slowly: so it was sent, or its host has no time.
+                match () {
+                    () if heard < Nanos(least.0 / PATIENCE) => None,
+                    () if is_idle => self.end(Step::Release),
+                    () => self.retreat(sample.at, arrived),
+                }
             }
             // What was sent by the jump, and what followed it, has been heard of.
             Phase::Retreat if sample.at.since(self.since.unwrap_or(sample.at)).0 >= 2 * least.0 => {
@@ -112,7 +133,8 @@ impl CarefulResume {
     /// Whether a round trip of `least` is that which was saved, more or less. Where it is shorter, half the window would be a higher rate; where
     /// it is longer, the way is another, or a queue stands on it.
     fn is_like(&self, least: Nanos) -> bool {
-        let bounds = Nanos(self.rtt.0 / 4 * 3)..=Nanos(self.rtt.0 / 4 * 5);
+        let quarter = self.rtt.0 / 4;
+        let bounds = self.rtt.since(Nanos(quarter))..=self.rtt.after(Nanos(quarter));
         bounds.contains(&least)
     }
 
@@ -124,6 +146,11 @@ impl CarefulResume {
             bits * 1e9 / sample.at.since(first.at).0.max(1) as f64
         });
         BitsPerSec::new((rate as u64).clamp(jump / 4, jump)).unwrap_or(LEAST)
+    }
+
+    fn retreat(&mut self, at: Nanos, arrived: BitsPerSec) -> Option<Step> {
+        self.turn(Phase::Retreat, at);
+        Some(Step::Retreat(arrived))
     }
 
     fn turn(&mut self, phase: Phase, at: Nanos) {

@@ -310,6 +310,12 @@ impl Schedule {
         self.files.values().map(|file| u64::from(file.blocks)).sum()
     }
 
+    /// Whether `stream` has something that is not acknowledged.
+    #[must_use]
+    pub fn has_any(&self, stream: u32) -> bool {
+        self.flying.values().any(|flight| flight.stream == stream)
+    }
+
     /// What was handed out and is not acknowledged.
     pub fn under_way(&self) -> impl Iterator<Item = Unit> + '_ {
         self.flying.keys().copied()

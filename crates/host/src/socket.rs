@@ -98,11 +98,18 @@ pub fn buffer_size(socket: impl AsFd, buffer: Buffer) -> io::Result<u64> {
 /// sends or receives: half of the smaller buffer, as the kernel counts packets' memory, not payload. `None` where that is not known.
 #[must_use]
 pub fn greatest_window() -> Option<u64> {
-    let most = |setting: &str| {
-        let text = fs::read_to_string(Path::new("/proc/sys/net/ipv4").join(setting)).ok()?;
-        text.split_whitespace().nth(2)?.parse::<u64>().ok()
-    };
-    Some(most("tcp_rmem")?.min(most("tcp_wmem")?) / 2)
+    Some(greatest_receive_window()?.min(greatest_buffer("tcp_wmem")? / 2))
+}
+
+/// The same of a receiver's buffer alone.
+#[must_use]
+pub fn greatest_receive_window() -> Option<u64> {
+    Some(greatest_buffer("tcp_rmem")? / 2)
+}
+
+fn greatest_buffer(setting: &str) -> Option<u64> {
+    let text = fs::read_to_string(Path::new("/proc/sys/net/ipv4").join(setting)).ok()?;
+    text.split_whitespace().nth(2)?.parse().ok()
 }
 
 /// Memory that the kernel holds for what came on `socket` and was not read, in order or not, its overhead included (`SO_MEMINFO`).

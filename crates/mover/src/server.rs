@@ -22,7 +22,7 @@ use crate::automatic;
 use crate::budget::Budget;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
-use crate::tuning::FIRST_WINDOW;
+use crate::tuning::first_window;
 
 mod burden;
 mod called;
@@ -163,7 +163,7 @@ impl Server {
             let Some(listener) = listen(address, None)? else { continue };
             automatic::begin_all(&listener);
             // It is a matter of time alone.
-            let _ = socket::begin_with_window(&listener, FIRST_WINDOW);
+            let _ = socket::begin_with_window(&listener, first_window());
             let bound = listener.local_addr().map_err(|source| ServeError::Listen { address, source })?;
             if address.port() == chosen {
                 chosen = bound.port();

@@ -142,7 +142,7 @@ pub(crate) fn arrange(
     }
     let tunes_itself = wanted.declared.is_none() && wanted.buffer.is_none();
     if role == Role::Receiver && tunes_itself && stream.peer_addr().is_err() {
-        socket::begin_with_window(stream, FIRST_WINDOW).map_err(TuneError::Option)?;
+        socket::begin_with_window(stream, first_window()).map_err(TuneError::Option)?;
     }
     if role == Role::Sender {
         if wanted.chosen_later {
@@ -221,9 +221,16 @@ pub(crate) fn steady(stream: &TcpStream, may_pace: bool) -> io::Result<()> {
 /// a sized transfer should go to the streams that are fast.
 const UNSENT_LIMIT: u32 = 4 << 20;
 
-/// Bytes of the window that a connection offers at first: what an eighth of 5 Gb/s, to which a careful resume over 10 Gb/s jumps, has on its way
-/// over 366 ms. The kernel begins with 64 KiB, and trebles that in a round trip where it is used, which is as fast as slow start needs it.
-pub(crate) const FIRST_WINDOW: u32 = 32 << 20;
+/// Bytes of the window that a connection offers at first. The kernel begins with 64 KiB, and trebles that in a round trip where it is used, which is
+/// as fast as slow start needs it. No more than the kernel would come to by itself, nor a 64th of what holds all connections short.
+pub(crate) fn first_window() -> u32 {
+    let granted = socket::greatest_receive_window().unwrap_or(u64::MAX);
+    let most = (socket::memory_before_pressure().0 / 64).min(granted).min(FIRST_WINDOW);
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
+/// What an eighth of 5 Gb/s, to which a careful resume over 10 Gb/s jumps, has on its way over 366 ms.
+const FIRST_WINDOW: u64 = 32 << 20;
 
 /// The RTT from which the kernel paces. A window of slow start that leaves in one burst, at twice the rate at which the
 /// last one was acknowledged, overflows a queue of 50 ms at four to five times what the queue holds, which beyond this is

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
+use farlink_host::socket;
 use farlink_wire::bootstrap::{Call, Ports};
 use farlink_wire::message::Token;
 
@@ -16,6 +17,7 @@ use super::SHORT_WHILE;
 use super::callers::Callers;
 use crate::channel::Channel;
 use crate::dial::Tunnel;
+use crate::tuning::first_window;
 
 /// What ssh carries to the far end; nothing any more, once this end has gone.
 pub(super) type Line = Arc<Mutex<Option<ChildStdin>>>;
@@ -49,6 +51,8 @@ impl Callback {
                 .or_else(|_| free(Ipv4Addr::UNSPECIFIED.into(), ports))?,
         };
         listener.set_nonblocking(true)?;
+        // It is a matter of time alone.
+        let _ = socket::begin_with_window(&listener, first_window());
         let port = listener.local_addr()?.port();
         let secret = Token(process::random()?);
         let callers = Mutex::new(Callers::of(listener, secret)?);

@@ -261,7 +261,8 @@ impl Attempt<'_> {
         );
         ledger.record.streams = Some(count as u32);
         if let Some(Talk { account: Some(account), finished: Some(finished), .. }) = talk {
-            SavedPaths::of(plan).keep(request.saved, account, finished.bytes);
+            let saw = (plan.way == Way::Reverse).then(|| record::fastest(&samples, interval, rtt)).flatten();
+            SavedPaths::of(plan).keep(request.saved, account, saw);
             let cores = (near.cores, host.as_ref().map_or(near.cores, |accept| accept.host.cores));
             let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
             let took = Nanos(whole.0.saturating_sub(start.since(first).0));

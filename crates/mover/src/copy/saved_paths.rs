@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime};
 
+use farlink_flow::careful_resume::CarefulResume;
 use farlink_wire::message::Way;
 use farlink_wire::message::copy::{Account, CarefulResumeOutcome, SavedPath};
+use farlink_wire::quantity::BitsPerSec;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
@@ -55,23 +57,24 @@ impl SavedPaths {
         Self { file, name }
     }
 
-    /// What is remembered, where that is not old, and who sends may use it.
+    /// What is remembered, where that is not old, and of use.
     pub(super) fn recall(&self) -> Option<SavedPath> {
         let file = self.file.as_deref().filter(|file| !is_old(file))?;
         let content: Content = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-        Some(content.saved).filter(|_| content.path == self.name)
+        let SavedPath { rate, rtt, is_full } = content.saved;
+        let is_useful = content.path == self.name && CarefulResume::new(rate, rtt, is_full).is_some();
+        is_useful.then_some(content.saved)
     }
 
-    /// Remembers what a copy of `bytes` showed, by its sender's `account`, which began with what was `saved`.
-    pub(super) fn keep(&self, saved: Option<SavedPath>, account: &Account, bytes: u64) {
+    /// Remembers what a copy showed, by its sender's `account`, or by what its receiver `saw`, bits a second: of a copy that this end fetches the
+    /// account may be as old as a round trip. It began with what was `saved`.
+    pub(super) fn keep(&self, saved: Option<SavedPath>, account: &Account, saw: Option<BitsPerSec>) {
         let (Some(file), Some(found)) = (&self.file, account.path) else { return };
+        let found = SavedPath { rate: saw.map_or(found.rate, |saw| saw.max(found.rate)), ..found };
         let retreated =
             account.careful_resume.is_some_and(|resumed| resumed.outcome == CarefulResumeOutcome::Retreated);
         // What did not fill the path says nothing of it, unless it shows more.
-        let is_news = |saved: SavedPath| {
-            found.is_full || found.rate >= saved.rate || bytes >= ENOUGH * saved.rate.bytes_in(saved.rtt)
-        };
-        if retreated || saved.is_none_or(is_news) {
+        if retreated || saved.is_none_or(|saved| found.is_full || found.rate >= saved.rate) {
             let content = Content { path: self.name.clone(), saved: found };
             // Where this cannot be written, the next copy begins as this one did.
             let _ = write(file, &content);
@@ -103,13 +106,10 @@ fn is_old(file: &Path) -> bool {
 /// seldom, and a jump that is wrong costs a round trip.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-/// So many times what a path holds show what it carries.
-const ENOUGH: u64 = 4;
-
 #[cfg(test)]
 mod tests {
     use farlink_wire::message::copy::CarefulResumeAccount;
-    use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
+    use farlink_wire::quantity::{Bytes, Nanos};
 
     use super::super::names::tests::plan;
     use super::super::target::tests::Scratch;
@@ -146,7 +146,7 @@ mod tests {
         let plan = to("there");
         let paths = of(&directory.0, &plan);
         assert_eq!(paths.recall(), None);
-        paths.keep(None, &account(9), 1);
+        paths.keep(None, &account(9), None);
         assert_eq!(paths.recall(), saved(9));
         let bound = Plan { bind: Some("10.0.0.1".parse().unwrap()), ..to("there") };
         let back = Plan { way: Way::Reverse, ..to("there") };
@@ -164,33 +164,39 @@ mod tests {
     fn what_did_not_fill_a_path_says_nothing_of_it_unless_it_carried_more_or_retreated() {
         let directory = Scratch::new("paths");
         let paths = of(&directory.0, &to("there"));
-        let kept = |before, account: &Account, bytes| {
-            paths.keep(None, &self::account(8), 1);
-            paths.keep(before, account, bytes);
+        let kept = |before, account: &Account| {
+            paths.keep(None, &self::account(8), None);
+            paths.keep(before, account, None);
             paths.recall()
         };
-        assert_eq!(kept(saved(8), &account(2), 1 << 20), saved(8));
-        assert_eq!(kept(saved(8), &account(9), 1 << 20), saved(9));
-        // Four times 100 MB.
-        assert_eq!(kept(saved(8), &account(2), 400_000_000), saved(2));
+        assert_eq!(kept(saved(8), &account(2)), saved(8));
+        assert_eq!(kept(saved(8), &account(9)), saved(9));
         let outcome = CarefulResumeOutcome::Retreated;
         let careful_resume = Some(CarefulResumeAccount { jump: gbit(4), outcome });
-        assert_eq!(kept(saved(8), &Account { careful_resume, ..account(2) }, 1 << 20), saved(2));
-        assert_eq!(kept(saved(8), &Account::default(), 1 << 30), saved(8));
+        assert_eq!(kept(saved(8), &Account { careful_resume, ..account(2) }), saved(2));
+        assert_eq!(kept(saved(8), &Account::default()), saved(8));
         let path = saved(2).map(|path| SavedPath { is_full: true, ..path });
-        assert_eq!(kept(saved(8), &Account { path, ..Account::default() }, 1 << 20), path);
+        assert_eq!(kept(saved(8), &Account { path, ..Account::default() }), path);
+        // The receiver saw more than its sender had heard of when it said so.
+        paths.keep(saved(8), &account(2), Some(gbit(9)));
+        assert_eq!(paths.recall(), saved(9));
+        // Less than a jump is of use for.
+        let (path, rate) = (saved(9), BitsPerSec::new(9_000_000).unwrap());
+        let path = path.map(|path| SavedPath { rate, ..path });
+        paths.keep(None, &Account { path, ..Account::default() }, None);
+        assert_eq!(paths.recall(), None);
     }
 
     #[test]
     fn what_is_old_or_damaged_is_not_recalled_and_what_is_old_goes() {
         let directory = Scratch::new("paths");
         let (paths, others) = (of(&directory.0, &to("there")), of(&directory.0, &to("elsewhere")));
-        paths.keep(None, &account(9), 1);
+        paths.keep(None, &account(9), None);
         let file = paths.file.clone().unwrap();
         let old = SystemTime::now() - LIFETIME - Duration::from_secs(1);
         fs::File::options().append(true).open(&file).unwrap().set_modified(old).unwrap();
         assert_eq!(paths.recall(), None);
-        others.keep(None, &account(9), 1);
+        others.keep(None, &account(9), None);
         assert!(!file.exists() && others.recall().is_some());
         fs::write(others.file.as_ref().unwrap(), b"{\"path\":").unwrap();
         assert_eq!(others.recall(), None);

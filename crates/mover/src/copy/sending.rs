@@ -59,6 +59,8 @@ struct State {
     streams: HashMap<u32, Pulse>,
     /// The most bytes that all of them had under way together.
     most_under_way: u64,
+    /// When it was looked at last whether too much was given, and what came of that.
+    far_ahead: Option<(Nanos, bool)>,
     /// What TCP said last of every stream that was.
     tcp: HashMap<u32, TcpInfo>,
     facts: SocketFacts,
@@ -241,7 +243,7 @@ impl Sending {
             if state.schedule.is_any_still(now, stale) {
                 state.feel(now);
             }
-            if state.is_far_ahead() {
+            if state.must_wait(stream, now) {
                 state = self.wait_for_change(state, LONGEST);
                 continue;
             }
@@ -388,6 +390,7 @@ impl Sending {
             return;
         }
         state.schedule.on_lost(stream);
+        state.far_ahead = None;
         state.lost.push(stream);
         drop(state);
         self.changed.notify_all();
@@ -507,12 +510,27 @@ impl State {
         }
     }
 
+    /// Whether `stream` must wait before it is given more: not where it has nothing, for then it would be idle for others' sake.
+    fn must_wait(&mut self, stream: u32, now: Nanos) -> bool {
+        let far = match self.far_ahead {
+            Some((at, far)) if now.since(at) < FAR_AHEAD_FOR => far,
+            _ => self.is_far_ahead(),
+        };
+        if self.far_ahead.is_none_or(|(at, _)| now.since(at) >= FAR_AHEAD_FOR) {
+            self.far_ahead = Some((now, far));
+        }
+        far && self.schedule.has_any(stream)
+    }
+
     /// Whether so much was given that the receiver has not stored that more would only fill its kernel's memory: short of that, it offers no
     /// window at all, and all that is on its way is lost (`ICSK_ACK_NOMEM` in the kernel's net/ipv4/tcp_input.c).
     fn is_far_ahead(&mut self) -> bool {
         let bytes = |unit| match unit {
             Unit::Block(file, index) => self.files.get(&file).map_or(0, |file| file.block_length(index)),
-            Unit::Pack(pack) => self.packs.get(&pack).map_or(0, |planned| planned.bytes()),
+            // Of what is offered only names go.
+            Unit::Pack(pack) => {
+                self.packs.get(&pack).filter(|planned| !planned.offer).map_or(0, |planned| planned.bytes())
+            }
         };
         let given = self.schedule.under_way().map(bytes).sum::<u64>();
         if given <= MOST_UNSTORED {
@@ -556,6 +574,9 @@ const MOST_BLOCKS: u64 = 1 << 20;
 
 /// The pause from which it is waited for the end, too: that is as exact as a millisecond.
 const LONG: Nanos = Nanos(50_000_000);
+
+/// For how long a look at that is good, unless the receiver says something: there may be hundreds of streams that ask.
+const FAR_AHEAD_FOR: Nanos = Nanos(1_000_000);
 
 /// Bytes that may have arrived and not be stored, and a quarter more of what is on its way.
 const MOST_UNSTORED: u64 = 128 << 20;

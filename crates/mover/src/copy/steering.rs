@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::Builder;
 
-use farlink_flow::careful_resume::Step;
+use farlink_flow::careful_resume::{Met, Step};
 use farlink_flow::ceiling::{Ceiling, Change, Sample};
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
@@ -73,13 +73,23 @@ struct Stream {
     share: u64,
     /// Whether anything of it arrived, and whether it was made to jump then.
     is_heard: bool,
+    has_tried: bool,
     has_jumped: bool,
 }
 
 impl Stream {
     fn new(tcp: TcpStream, delivered: u32, retransmits: u32) -> Self {
         let moved = monotonic();
-        Self { tcp, delivered, moved, retransmits, share: u64::MAX, is_heard: false, has_jumped: false }
+        Self {
+            tcp,
+            delivered,
+            moved,
+            retransmits,
+            share: u64::MAX,
+            is_heard: false,
+            has_tried: false,
+            has_jumped: false,
+        }
     }
 }
 
@@ -195,6 +205,7 @@ impl State {
     fn look(&mut self) -> Looked {
         let now = monotonic();
         let (mut queue, mut hearing, mut lost) = (0, 0, false);
+        let (mut heard, mut idle, mut windows) = (0, 0, 0);
         let mut least_rtt = Nanos::MAX;
         for stream in self.streams.values_mut() {
             let Ok(info) = TcpInfo::of(&stream.tcp) else { continue };
@@ -202,6 +213,11 @@ impl State {
             stream.delivered = info.delivered;
             self.delivered += u64::from(segments) * u64::from(info.send_mss);
             stream.is_heard |= segments > 0;
+            if stream.is_heard {
+                heard += 1;
+                idle += u64::from(info.app_limited);
+                windows += u64::from(info.window);
+            }
             lost |= info.retransmits > stream.retransmits;
             if info.min_rtt == Nanos::ZERO {
                 continue;
@@ -229,19 +245,23 @@ impl State {
             };
             self.resuming.iter_mut().for_each(Resuming::on_queue);
         }
-        self.resume(sample, lost);
+        // Those that nothing was heard of have said nothing of their windows yet.
+        let windows = windows / heard.max(1) * self.streams.len() as u64;
+        self.resume(sample, Met { lost, can: true, is_idle: 2 * idle > heard }, windows);
         self.carried = self.carried.max(self.ceiling.lately(least_rtt));
         self.is_due |= lost || !self.ceiling.wants_bursts();
-        let loads = self.choice.advance(now, least_rtt, self.is_due || self.delivered >= CHOSEN_FROM);
+        let is_jumping = self.resuming.as_ref().is_some_and(Resuming::is_jumping);
+        let wanted = self.is_due || is_jumping || self.delivered >= CHOSEN_FROM;
+        let loads = self.choice.advance(now, least_rtt, wanted);
         self.settle();
         self.share_out(now, least_rtt);
         Looked { pause: self.ceiling.pause(least_rtt), loads }
     }
 
     /// Goes on with a careful resume, where there is one.
-    fn resume(&mut self, sample: Sample, lost: bool) {
+    fn resume(&mut self, sample: Sample, met: Met, windows: u64) {
         let Some(resuming) = &mut self.resuming else { return };
-        match resuming.on_sample(sample, lost) {
+        match resuming.on_sample(sample, met, windows) {
             Some(Step::Jump(bps)) => self.bound = Some(bps),
             Some(Step::Confirm(rate)) => {
                 self.bound = rate.map(|rate| self.ceiling.hold(rate, sample.at, sample.least_rtt));
@@ -251,17 +271,20 @@ impl State {
                 self.bound = Some(bps);
                 self.is_due = true;
             }
-            Some(Step::Release) => self.bound = None,
+            Some(Step::Release) => {
+                self.bound = None;
+                self.is_due = true;
+            }
             Some(Step::Decline) | None => {}
         }
         if !resuming.is_jumping() {
             return;
         }
         let count = self.streams.len();
-        for stream in self.streams.values_mut().filter(|stream| stream.is_heard && !stream.has_jumped) {
-            stream.has_jumped = true;
+        for stream in self.streams.values_mut().filter(|stream| stream.is_heard && !stream.has_tried) {
+            stream.has_tried = true;
             // One that cannot goes on as it is.
-            let _ = resuming.jump(&stream.tcp, count);
+            stream.has_jumped = resuming.jump(&stream.tcp, count).is_ok();
         }
     }
 
@@ -303,7 +326,12 @@ impl State {
         let all = self.streams.len();
         let busy = if is_jumping { all } else { self.streams.values().filter(is_busy).count() };
         let share = self.bound.map_or(u64::MAX, |bps| (bps.get() / 8 / busy.max(1) as u64).max(1));
+        let is_settled = self.is_settled;
         for stream in self.streams.values_mut().filter(|stream| stream.share != share) {
+            if share == u64::MAX && stream.has_jumped && !is_settled {
+                // What it jumped by would take that for nothing declared, and all but stop.
+                continue;
+            }
             // It is a bound on what would be sent too much; the kernel takes any but of a connection that is gone.
             if socket::set_greatest_rate(&stream.tcp, share).is_ok() {
                 stream.share = share;
@@ -380,6 +408,21 @@ mod tests {
         state.bound = None;
         state.share_out(now.after(LATELY), rtt);
         assert_eq!(state.streams[&1].share, u64::MAX);
+    }
+
+    #[test]
+    fn what_jumped_keeps_its_rate_until_it_has_what_takes_none_for_no_limit() {
+        let (near, _far) = pair();
+        let mut state = State { is_running: true, bound: BitsPerSec::new(8_000_000), ..State::default() };
+        state.streams.insert(0, Stream { has_jumped: true, ..Stream::new(near.try_clone().unwrap(), 0, 0) });
+        let (now, rtt) = (monotonic(), Nanos(1_000_000));
+        state.share_out(now, rtt);
+        state.bound = None;
+        state.share_out(now, rtt);
+        assert_eq!(state.streams[&0].share, 1_000_000);
+        state.is_settled = true;
+        state.share_out(now, rtt);
+        assert_eq!(state.streams[&0].share, u64::MAX);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What connections that nobody has claimed cost the kernel: memory for what came on them and was not read. A circuit's has its
-//! whole receive buffer before anybody has shown a key, and all connections of a host share one pool.
+//! What connections that nobody has claimed cost the kernel: memory for what came on them and was not read. Each has room for much, a
+//! circuit's for most, before anybody has shown a key, and all connections of a host share one pool.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -14,6 +14,7 @@ impl Sending {
     pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
         let mut guard = self.state();
         let state = &mut *guard;
+        state.far_ahead = None;
         match message {
             Copy::Acknowledged(units) => {
                 for unit in units {

@@ -3,12 +3,13 @@
 use std::io;
 use std::net::TcpStream;
 
-use farlink_flow::careful_resume::{CarefulResume, Step};
+use farlink_flow::careful_resume::{CarefulResume, Met, Step};
 use farlink_flow::ceiling::Sample;
 use farlink_host::circuit::Share;
 use farlink_host::congestion::{self, Loaded};
 use farlink_host::socket::{self, Buffer};
 use farlink_wire::message::copy::{CarefulResumeAccount, CarefulResumeOutcome, SavedPath};
+use farlink_wire::quantity::BitsPerSec;
 
 /// One, and what it needs.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(super) struct Resuming {
     saved: SavedPath,
     machine: CarefulResume,
     means: Means,
+    /// What all connections are to send together, and what came of it where one did.
+    jump: Option<BitsPerSec>,
     account: Option<CarefulResumeAccount>,
 }
 
@@ -34,7 +37,7 @@ impl Resuming {
     /// Of a path that is as `saved`; `None` where that is of no use here.
     pub(super) fn new(saved: SavedPath) -> Option<Self> {
         let machine = CarefulResume::new(saved.rate, saved.rtt, saved.is_full)?;
-        can_jump().then_some(Self { saved, machine, means: Means::Awaited, account: None })
+        can_jump().then_some(Self { saved, machine, means: Means::Awaited, jump: None, account: None })
     }
 
     /// What [`Self::on_means`] is to be told; tens of milliseconds of a processor.
@@ -47,15 +50,14 @@ impl Resuming {
         self.means = found.map_or(Means::Missing, Means::There);
     }
 
-    /// Takes what the connections say.
-    pub(super) fn on_sample(&mut self, sample: Sample, lost: bool) -> Option<Step> {
-        let can = matches!(self.means, Means::There(_));
-        let step = self.machine.on_sample(sample, lost, can)?;
+    /// Takes what the connections say, of what they `met`, and how wide their far ends' windows are together.
+    pub(super) fn on_sample(&mut self, sample: Sample, met: Met, windows: u64) -> Option<Step> {
+        // What the far end has no room for cannot be jumped to: what comes at once must find it.
+        let room = windows >= self.saved.rate.bytes_in(sample.least_rtt) / LEAST_ROOM;
+        let can = matches!(self.means, Means::There(_)) && room;
+        let step = self.machine.on_sample(sample, Met { can, ..met })?;
         match step {
-            Step::Jump(jump) => {
-                let outcome = CarefulResumeOutcome::Unvalidated;
-                self.account = Some(CarefulResumeAccount { jump, outcome });
-            }
+            Step::Jump(jump) => self.jump = Some(jump),
             Step::Confirm(_) => self.end_with(CarefulResumeOutcome::Confirmed),
             Step::Retreat(_) => self.end_with(CarefulResumeOutcome::Retreated),
             Step::Decline | Step::Release => {}
@@ -73,7 +75,7 @@ impl Resuming {
 
     /// Whether connections are in the jump: one that something has come of is to join it.
     pub(super) fn is_jumping(&self) -> bool {
-        self.account.is_some() && self.machine.is_open()
+        self.jump.is_some() && self.machine.is_open()
     }
 
     /// What became of it, where it came to something.
@@ -85,8 +87,8 @@ impl Resuming {
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn jump(&self, tcp: &TcpStream, streams: usize) -> io::Result<()> {
-        let Some(CarefulResumeAccount { jump, .. }) = self.account else { return Ok(()) };
+    pub(super) fn jump(&mut self, tcp: &TcpStream, streams: usize) -> io::Result<()> {
+        let Some(jump) = self.jump else { return Ok(()) };
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         // All that will be on its way, not half of it; and the kernel may make it larger still.
         let whole = Share::of(self.saved.rate, streams).map_err(io::Error::other)?.buffer(self.saved.rtt);
@@ -95,7 +97,10 @@ impl Resuming {
         let share = jump.get() / 8 / u64::from(streams.max(1));
         // Before the congestion control is chosen, which looks at it.
         socket::set_greatest_rate(tcp, share.max(1))?;
-        socket::set_congestion(tcp, JUMP)
+        socket::set_congestion(tcp, JUMP)?;
+        let outcome = CarefulResumeOutcome::Unvalidated;
+        self.account.get_or_insert(CarefulResumeAccount { jump, outcome });
+        Ok(())
     }
 
     fn end_with(&mut self, outcome: CarefulResumeOutcome) {
@@ -109,6 +114,9 @@ impl Resuming {
 pub(crate) fn can_jump() -> bool {
     congestion::is_available(JUMP) && congestion::is_allowed(JUMP) || congestion::could_load(JUMP).is_ok()
 }
+
+/// The part of what the path holds for which far ends have room when a jump is made: a quarter of the jump.
+const LEAST_ROOM: u64 = 8;
 
 /// What it jumps by: `bpf/circuit.bpf.c`.
 const JUMP: &str = "circuit";
