@@ -162,11 +162,12 @@ pub(super) fn columns(samples: &HashMap<u32, u64>) -> Vec<u64> {
     column
 }
 
-/// Bits a second in the fastest round trip and a quarter that `samples` show, bytes an `interval` each; `None` where nothing came.
+/// Bits a second in the fastest round trip and a quarter that `samples` show, bytes an `interval` each, of which the first may have come an
+/// interval before; `None` where nothing came.
 pub(super) fn fastest(samples: &[u64], interval: Nanos, rtt: Nanos) -> Option<BitsPerSec> {
     let count = (rtt.0 + rtt.0 / 4).div_ceil(interval.0.max(1)).max(1) as usize;
     let most = samples.windows(count).map(|window| window.iter().sum::<u64>()).max()?;
-    let time = u128::from(interval.0) * count as u128;
+    let time = u128::from(interval.0) * (count as u128 + 1);
     BitsPerSec::new((u128::from(most) * 8_000_000_000 / time.max(1)) as u64)
 }
 
@@ -182,7 +183,7 @@ mod tests {
         let (interval, rtt) = (Nanos(100_000_000), Nanos(200_000_000));
         let samples = [0, 1_000_000, 5_000_000, 3_000_000, 0];
         // Three intervals are a quarter more than two.
-        assert_eq!(fastest(&samples, interval, rtt), BitsPerSec::new(240_000_000));
+        assert_eq!(fastest(&samples, interval, rtt), BitsPerSec::new(180_000_000));
         assert_eq!(fastest(&samples[..2], interval, rtt), None);
         assert_eq!(fastest(&[0; 5], interval, rtt), None);
     }
