@@ -67,6 +67,7 @@ class Contender:
         server: The server that it needs, by its name in `serving`.
         command: What runs on host a.
         ours: Whether it leaves a record of ours.
+        again: Whether it begins with what a copy before it showed of the path.
 
     """
 
@@ -74,10 +75,16 @@ class Contender:
     server: str
     command: Callable[[Connection, Job], list[str]]
     ours: bool = False
+    again: bool = False
 
 
-def ours(name: str, *options: str, way: str = "clear") -> Contender:
-    """`farlink copy` to a `farlink serve`: in `clear` without keys, `keyed`, or by `ssh`."""
+def ours(name: str, *options: str, way: str = "clear", again: bool = False) -> Contender:
+    """`farlink copy` to a `farlink serve`: in `clear` without keys, `keyed`, or by `ssh`.
+
+    What it remembers of paths is used and kept where it is to begin `again`, and not at all elsewhere.
+    """
+    remembers = ["env", f"XDG_STATE_HOME={WORK / 'state'}"] if again else []
+    forgets = [] if again else ["--no-careful-resume"]
 
     def command(connection: Connection, job: Job) -> list[str]:
         if way == "ssh":
@@ -88,10 +95,10 @@ def ours(name: str, *options: str, way: str = "clear") -> Contender:
             place = f"farlink://{connection.address('b')}:{port}{job.destination}"
             reach = ["--protect", "clear", "--no-auth"] if way == "clear" else keyed_options()
         length = [] if job.length is None else ["--length", f"{job.length}B"]
-        return [FARLINK, "copy", job.source, place, *reach, *length, *options]
+        return [*remembers, FARLINK, "copy", job.source, place, *reach, *length, *forgets, *options]
 
     server = {"clear": "farlink", "keyed": "farlink with keys", "ssh": "sshd"}[way]
-    return Contender(name=name, server=server, command=command, ours=True)
+    return Contender(name=name, server=server, command=command, ours=True, again=again)
 
 
 def gridftp(streams: int, *options: str, buffer: int | None = 128 << 20) -> Contender:
