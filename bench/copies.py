@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -97,7 +98,9 @@ class Row:
             shutil.rmtree(WORK / "state", ignore_errors=True)
             for contender in self.contenders:
                 if contender.again:
-                    measure(connection, contender, self.job, wanted=self.wanted, limit_s=self.limit_s)
+                    first = measure(connection, contender, self.job, wanted=self.wanted, limit_s=self.limit_s)
+                    if "error" in first:
+                        sys.exit(f"{contender.name}, the copy before those that count: {first['error']}")
             for repetition, contender in left:
                 run = measure(connection, contender, self.job, wanted=self.wanted, limit_s=self.limit_s)
                 results.add({"row": self.name, "repetition": repetition, **run})

@@ -96,8 +96,7 @@ def test_the_second_copy_begins_with_half_of_what_the_first_showed(
     second, rate = resumed(far, *places)
     assert second["careful_resume"]["jump_bps"] == rate // 2
     # A busy machine may take its time in its midst; who fetches may have heard of it before it was known.
-    outcomes = {"confirmed", "retreated", *(["unvalidated"] if way == "from" else [])}
-    assert second["careful_resume"]["outcome"] in outcomes
+    assert second["careful_resume"]["outcome"] in {"confirmed", "retreated", "unvalidated"}
     assert second["congestion"] in {"bbr", "bbr_tso"}
     assert second["streams"] == 8 < first["streams"]
     assert there.read_bytes() == source.read_bytes()
@@ -125,9 +124,9 @@ def test_a_path_that_became_slower_is_given_up_and_remembered_so(
 ) -> None:
     there = tmp_path / "copy"
     far.copy(source, far.far(there))
-    # A twenty-fifth of the jump is there, and room for less of the rest.
-    record, _ = resumed(far, source, far.far(there), 20e9)
-    assert record["careful_resume"] == {"jump_bps": 10_000_000_000, "outcome": "retreated"}
+    # A sixth of the jump is there, and room for less of the rest.
+    record, _ = resumed(far, source, far.far(there), 5e9)
+    assert record["careful_resume"] == {"jump_bps": 2_500_000_000, "outcome": "retreated"}
     assert remembered()["rate"] < 410e6
     assert there.read_bytes() == source.read_bytes()
 

@@ -76,7 +76,7 @@ impl CarefulResume {
             Phase::Reconnaissance if sample.delivered == 0 => None,
             Phase::Reconnaissance => {
                 let waited = sample.at.since(*self.since.get_or_insert(sample.at));
-                if !self.is_like(least) || waited > least {
+                if !is_like(self.rtt, least) || waited > least {
                     return self.end(Step::Decline);
                 }
                 if queue || !can {
@@ -130,14 +130,6 @@ impl CarefulResume {
         self.phase = Phase::Over;
     }
 
-    /// Whether a round trip of `least` is that which was saved, more or less. Where it is shorter, half the window would be a higher rate; where
-    /// it is longer, the way is another, or a queue stands on it.
-    fn is_like(&self, least: Nanos) -> bool {
-        let quarter = self.rtt.0 / 4;
-        let bounds = self.rtt.since(Nanos(quarter))..=self.rtt.after(Nanos(quarter));
-        bounds.contains(&least)
-    }
-
     /// The rate at which the jump has arrived, between a quarter of it and all.
     fn arrived(&self, sample: Sample) -> BitsPerSec {
         let jump = half(self.rate).get();
@@ -162,6 +154,14 @@ impl CarefulResume {
         self.phase = Phase::Over;
         Some(step)
     }
+}
+
+/// Whether a round trip of `least` is that which was `saved`, more or less. Where it is shorter, half the window would be a higher rate; where it is
+/// longer, the way is another, or a queue stands on it.
+#[must_use]
+pub fn is_like(saved: Nanos, least: Nanos) -> bool {
+    let quarter = Nanos(saved.0 / 4);
+    (saved.since(quarter)..=saved.after(quarter)).contains(&least)
 }
 
 /// RFC 9959, section 3.2: the jump is to half of what was saved.

@@ -47,6 +47,8 @@ pub struct Ceiling {
     good: u32,
     /// Drains in a row that drained nothing.
     strikes: u32,
+    /// Whether a queue has told the level.
+    is_told: bool,
 }
 
 /// What becomes of the ceiling.
@@ -88,6 +90,7 @@ impl Default for Ceiling {
             patience: FIRST_PATIENCE,
             good: 0,
             strikes: 0,
+            is_told: false,
         }
     }
 }
@@ -177,10 +180,10 @@ impl Ceiling {
         bps
     }
 
-    /// The path's rate, bits a second, where a queue has told it.
+    /// The path's rate, bits a second, where a queue has told it; what is only [held](Self::hold) is not.
     #[must_use]
     pub fn level(&self) -> Option<u64> {
-        let is_known = !matches!(self.phase, Phase::Seeking | Phase::Lifted);
+        let is_known = self.is_told && !matches!(self.phase, Phase::Seeking | Phase::Lifted);
         is_known.then_some(self.level as u64)
     }
 
@@ -222,6 +225,7 @@ impl Ceiling {
             return None;
         }
         self.level = level;
+        self.is_told = true;
         self.gain = first_gain(sample.least_rtt);
         (self.good, self.strikes, self.patience) = (0, 0, FIRST_PATIENCE);
         self.turn(Phase::Holding, sample.at, self.level)
@@ -229,7 +233,7 @@ impl Ceiling {
 
     /// Sends so much less for a round trip that the queue is gone then.
     fn drain(&mut self, sample: Sample, queue: Nanos) -> Option<Change> {
-        self.good = 0;
+        (self.good, self.is_told) = (0, true);
         if self.phase != Phase::Looking {
             self.gain = first_gain(sample.least_rtt);
             // A queue stands, so that what came lately came at the path's rate. Much less of it is news of something else: a loss, others.

@@ -240,12 +240,12 @@ pub fn tune_buffers(socket: impl AsFd) -> io::Result<()> {
 }
 
 /// Has connections that `socket` opens, or takes, offer a window of `bytes` from their first segment that may say so, or as much as this
-/// process may ask for; the kernel goes on tuning from there. Where it cannot go on (before Linux 5.14) nothing changes.
+/// process may ask for; the kernel goes on tuning from there. Where it cannot go on (before Linux 5.14), or has as much, nothing changes.
 ///
 /// # Errors
 /// The kernel's.
 pub fn begin_with_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    if tune_buffers(&socket).is_err() {
+    if u64::from(bytes) <= granted_buffer(&socket, Buffer::Receive)? || tune_buffers(&socket).is_err() {
         return Ok(());
     }
     set_buffer(&socket, Buffer::Receive, bytes)?;

@@ -40,8 +40,8 @@ pub struct TcpInfo {
     pub answered: Nanos,
     /// Bytes that the far end has room for, as it last said.
     pub window: u32,
-    /// Whether there was too little to send for what arrived last to show what the path carries.
-    pub app_limited: bool,
+    /// Bytes that it was given to send and has not sent once.
+    pub unsent: u32,
     /// Bytes that this end can say it has room for at most: what the connection began with is for good (RFC 7323, 2.2).
     pub widest: u64,
 }
@@ -99,7 +99,7 @@ impl TcpInfo {
             busy: Nanos(long(168).saturating_mul(1000)),
             receiver_limited: Nanos(long(176).saturating_mul(1000)),
             buffer_limited: Nanos(long(184).saturating_mul(1000)),
-            app_limited: bytes[7] & 1 == 1,
+            unsent: word(144),
             delivered: word(192),
             answered: Nanos(u64::from(word(56)) * 1_000_000),
             window: word(228),

@@ -225,7 +225,11 @@ const UNSENT_LIMIT: u32 = 4 << 20;
 /// as fast as slow start needs it. No more than the kernel would come to by itself, nor a 64th of what holds all connections short.
 pub(crate) fn first_window() -> u32 {
     let granted = socket::greatest_receive_window().unwrap_or(u64::MAX);
-    let most = (socket::memory_before_pressure().0 / 64).min(granted).min(FIRST_WINDOW);
+    let most = match socket::memory_before_pressure().0 / 64 {
+        0 => granted,
+        part => granted.min(part),
+    };
+    let most = most.min(FIRST_WINDOW);
     u32::try_from(most).unwrap_or(u32::MAX)
 }
 

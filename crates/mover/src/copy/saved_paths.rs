@@ -2,13 +2,14 @@
 //!
 //! A file a path. Forgetting (another user, a home that cannot be written) costs no more than the time of slow start.
 
+use core::num::NonZeroU64;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, SystemTime};
 
-use farlink_flow::careful_resume::CarefulResume;
+use farlink_flow::careful_resume::{CarefulResume, is_like};
 use farlink_wire::message::Way;
 use farlink_wire::message::copy::{Account, CarefulResumeOutcome, SavedPath};
 use farlink_wire::quantity::BitsPerSec;
@@ -70,11 +71,17 @@ impl SavedPaths {
     /// account may be as old as a round trip. It began with what was `saved`.
     pub(super) fn keep(&self, saved: Option<SavedPath>, account: &Account, saw: Option<BitsPerSec>) {
         let (Some(file), Some(found)) = (&self.file, account.path) else { return };
-        let found = SavedPath { rate: saw.map_or(found.rate, |saw| saw.max(found.rate)), ..found };
+        // What waited for the receiver came faster than the path carries it.
+        let found = match saw.map(|saw| saw.min(BitsPerSec(found.rate.0.saturating_mul(TWICE)))) {
+            Some(rate) if rate > found.rate => SavedPath { rate, is_full: false, ..found },
+            _ => found,
+        };
         let retreated =
             account.careful_resume.is_some_and(|resumed| resumed.outcome == CarefulResumeOutcome::Retreated);
-        // What did not fill the path says nothing of it, unless it shows more.
-        if retreated || saved.is_none_or(|saved| found.is_full || found.rate >= saved.rate) {
+        // What did not fill the path says nothing of it, unless it shows more, or it is another.
+        let is_news =
+            |saved: SavedPath| found.is_full || found.rate >= saved.rate || !is_like(saved.rtt, found.rtt);
+        if retreated || saved.is_none_or(is_news) {
             let content = Content { path: self.name.clone(), saved: found };
             // Where this cannot be written, the next copy begins as this one did.
             let _ = write(file, &content);
@@ -105,6 +112,8 @@ fn is_old(file: &Path) -> bool {
 /// For how long it is remembered what a path carried. RFC 9959 leaves that to who knows how soon it may change: dedicated connections do
 /// seldom, and a jump that is wrong costs a round trip.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+const TWICE: NonZeroU64 = NonZeroU64::new(2).unwrap();
 
 #[cfg(test)]
 mod tests {
@@ -178,8 +187,12 @@ mod tests {
         let path = saved(2).map(|path| SavedPath { is_full: true, ..path });
         assert_eq!(kept(saved(8), &Account { path, ..Account::default() }), path);
         // The receiver saw more than its sender had heard of when it said so.
-        paths.keep(saved(8), &account(2), Some(gbit(9)));
+        paths.keep(saved(8), &account(5), Some(gbit(9)));
         assert_eq!(paths.recall(), saved(9));
+        paths.keep(None, &account(4), Some(gbit(9)));
+        assert_eq!(paths.recall(), saved(8), "more than twice as much had waited");
+        let path = saved(2).map(|path| SavedPath { rtt: Nanos(RTT.0 * 2), ..path });
+        assert_eq!(kept(saved(8), &Account { path, ..Account::default() }), path, "it is another path");
         // Less than a jump is of use for.
         let (path, rate) = (saved(9), BitsPerSec::new(9_000_000).unwrap());
         let path = path.map(|path| SavedPath { rate, ..path });

@@ -333,6 +333,7 @@ impl Sending {
     pub(crate) fn on_same(&self, file: &Outgoing, index: u32) {
         let mut state = self.state();
         let unit = Unit::Block(file.frame.file, index);
+        state.far_ahead = None;
         if state.schedule.on_acknowledged(unit, monotonic()) {
             let bytes = file.block_length(index);
             state.tally.same += bytes;
@@ -355,6 +356,7 @@ impl Sending {
             return;
         }
         state.schedule.on_closed(number);
+        state.far_ahead = None;
         let reason = what.failure().unwrap_or_default().to_owned();
         let event = file.event(None, what);
         if !self.manner.report {

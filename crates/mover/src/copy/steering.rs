@@ -27,6 +27,7 @@ mod resuming;
 use choice::Choice;
 use resuming::Resuming;
 pub(super) use resuming::can_jump;
+use resuming::has_room;
 
 /// The connections that are steered together.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ struct State {
     carried: u64,
     /// The least round trip of all.
     least_rtt: Nanos,
+    /// How wide the windows were that far ends offered first, together, and of how many.
+    first_windows: (u64, u64),
 }
 
 /// One of them.
@@ -146,6 +149,11 @@ impl Steering {
     pub(crate) fn path(&self) -> Option<SavedPath> {
         let state = self.state();
         let rate = BitsPerSec::new(state.carried).filter(|_| can_jump())?;
+        let (windows, count) = state.first_windows;
+        if !has_room(windows / count.max(1) * FEWEST, rate, state.least_rtt) {
+            // Fewer connections would begin more slowly than these did.
+            return None;
+        }
         let is_full = state.ceiling.level().is_some_and(|level| level <= state.carried / 4 * 5);
         Some(SavedPath { rate, rtt: state.least_rtt, is_full })
     }
@@ -212,10 +220,13 @@ impl State {
             let segments = info.delivered.wrapping_sub(stream.delivered);
             stream.delivered = info.delivered;
             self.delivered += u64::from(segments) * u64::from(info.send_mss);
-            stream.is_heard |= segments > 0;
+            if segments > 0 && !std::mem::replace(&mut stream.is_heard, true) {
+                self.first_windows.0 += u64::from(info.window);
+                self.first_windows.1 += 1;
+            }
             if stream.is_heard {
                 heard += 1;
-                idle += u64::from(info.app_limited);
+                idle += u64::from(info.unsent == 0);
                 windows += u64::from(info.window);
             }
             lost |= info.retransmits > stream.retransmits;
@@ -247,7 +258,7 @@ impl State {
         }
         // Those that nothing was heard of have said nothing of their windows yet.
         let windows = windows / heard.max(1) * self.streams.len() as u64;
-        self.resume(sample, Met { lost, can: true, is_idle: 2 * idle > heard }, windows);
+        self.resume(sample, Met { lost, can: !self.is_settled, is_idle: 2 * idle > heard }, windows);
         self.carried = self.carried.max(self.ceiling.lately(least_rtt));
         self.is_due |= lost || !self.ceiling.wants_bursts();
         let is_jumping = self.resuming.as_ref().is_some_and(Resuming::is_jumping);
@@ -277,14 +288,16 @@ impl State {
             }
             Some(Step::Decline) | None => {}
         }
-        if !resuming.is_jumping() {
+        if self.is_settled || !resuming.is_jumping() {
             return;
         }
         let count = self.streams.len();
         for stream in self.streams.values_mut().filter(|stream| stream.is_heard && !stream.has_tried) {
             stream.has_tried = true;
             // One that cannot goes on as it is.
-            stream.has_jumped = resuming.jump(&stream.tcp, count).is_ok();
+            if let Ok(share) = resuming.jump(&stream.tcp, count) {
+                (stream.has_jumped, stream.share) = (true, share);
+            }
         }
     }
 
@@ -296,9 +309,9 @@ impl State {
         let Some(bbr) = self.choice.made() else { return };
         self.is_settled = true;
         let mut last = None;
-        for stream in self.streams.values() {
+        for stream in self.streams.values_mut() {
             if stream.has_jumped {
-                let _ = automatic::begin_again(&stream.tcp);
+                stream.has_jumped = automatic::begin_again(&stream.tcp).is_err();
             }
             // A connection that is gone has no more to send.
             if let Ok(reason) = automatic::follow(&stream.tcp, bbr) {
@@ -326,10 +339,9 @@ impl State {
         let all = self.streams.len();
         let busy = if is_jumping { all } else { self.streams.values().filter(is_busy).count() };
         let share = self.bound.map_or(u64::MAX, |bps| (bps.get() / 8 / busy.max(1) as u64).max(1));
-        let is_settled = self.is_settled;
         for stream in self.streams.values_mut().filter(|stream| stream.share != share) {
-            if share == u64::MAX && stream.has_jumped && !is_settled {
-                // What it jumped by would take that for nothing declared, and all but stop.
+            if stream.has_jumped && share > stream.share {
+                // What it jumped by does not give way, and would take no limit for nothing declared, and all but stop.
                 continue;
             }
             // It is a bound on what would be sent too much; the kernel takes any but of a connection that is gone.
@@ -354,6 +366,9 @@ const CHOSEN_FROM: u64 = 1 << 20;
 
 /// A connection that has brought nothing for so long, or for two round trips, has nothing to send.
 const LATELY: Nanos = Nanos(100_000_000);
+
+/// Connections of a copy that begins with what is known.
+const FEWEST: u64 = 8;
 
 /// Between looks while no connection knows its round trip.
 const IDLE: Nanos = Nanos(10_000_000);
@@ -414,13 +429,19 @@ mod tests {
     fn what_jumped_keeps_its_rate_until_it_has_what_takes_none_for_no_limit() {
         let (near, _far) = pair();
         let mut state = State { is_running: true, bound: BitsPerSec::new(8_000_000), ..State::default() };
-        state.streams.insert(0, Stream { has_jumped: true, ..Stream::new(near.try_clone().unwrap(), 0, 0) });
+        let share = 2_000_000;
+        let stream = Stream { has_jumped: true, share, ..Stream::new(near.try_clone().unwrap(), 0, 0) };
+        state.streams.insert(0, stream);
         let (now, rtt) = (monotonic(), Nanos(1_000_000));
         state.share_out(now, rtt);
         state.bound = None;
         state.share_out(now, rtt);
         assert_eq!(state.streams[&0].share, 1_000_000);
-        state.is_settled = true;
+        state.bound = BitsPerSec::new(16_000_000);
+        state.share_out(now, rtt);
+        assert_eq!(state.streams[&0].share, 1_000_000);
+        (state.bound, state.is_due, state.choice) = (None, true, Choice::Made(Bbr::default()));
+        state.settle();
         state.share_out(now, rtt);
         assert_eq!(state.streams[&0].share, u64::MAX);
     }

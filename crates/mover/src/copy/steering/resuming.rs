@@ -9,7 +9,7 @@ use farlink_host::circuit::Share;
 use farlink_host::congestion::{self, Loaded};
 use farlink_host::socket::{self, Buffer};
 use farlink_wire::message::copy::{CarefulResumeAccount, CarefulResumeOutcome, SavedPath};
-use farlink_wire::quantity::BitsPerSec;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 /// One, and what it needs.
 #[derive(Debug)]
@@ -52,9 +52,8 @@ impl Resuming {
 
     /// Takes what the connections say, of what they `met`, and how wide their far ends' windows are together.
     pub(super) fn on_sample(&mut self, sample: Sample, met: Met, windows: u64) -> Option<Step> {
-        // What the far end has no room for cannot be jumped to: what comes at once must find it.
-        let room = windows >= self.saved.rate.bytes_in(sample.least_rtt) / LEAST_ROOM;
-        let can = matches!(self.means, Means::There(_)) && room;
+        let has_room = has_room(windows, self.saved.rate, sample.least_rtt);
+        let can = met.can && has_room && matches!(self.means, Means::There(_));
         let step = self.machine.on_sample(sample, Met { can, ..met })?;
         match step {
             Step::Jump(jump) => self.jump = Some(jump),
@@ -83,24 +82,24 @@ impl Resuming {
         self.account
     }
 
-    /// Has one of `streams` connections send its part of the jump.
+    /// Has one of `streams` connections send its part of the jump, and returns that, bytes a second.
     ///
     /// # Errors
     /// The kernel's.
-    pub(super) fn jump(&mut self, tcp: &TcpStream, streams: usize) -> io::Result<()> {
-        let Some(jump) = self.jump else { return Ok(()) };
+    pub(super) fn jump(&mut self, tcp: &TcpStream, streams: usize) -> io::Result<u64> {
+        let Some(jump) = self.jump else { return Err(io::ErrorKind::NotFound.into()) };
         let streams = u32::try_from(streams).unwrap_or(u32::MAX);
         // All that will be on its way, not half of it; and the kernel may make it larger still.
         let whole = Share::of(self.saved.rate, streams).map_err(io::Error::other)?.buffer(self.saved.rtt);
         socket::set_buffer(tcp, Buffer::Send, u32::try_from(whole.0).unwrap_or(u32::MAX))?;
         socket::tune_buffers(tcp)?;
-        let share = jump.get() / 8 / u64::from(streams.max(1));
+        let share = (jump.get() / 8 / u64::from(streams.max(1))).max(1);
         // Before the congestion control is chosen, which looks at it.
-        socket::set_greatest_rate(tcp, share.max(1))?;
+        socket::set_greatest_rate(tcp, share)?;
         socket::set_congestion(tcp, JUMP)?;
         let outcome = CarefulResumeOutcome::Unvalidated;
         self.account.get_or_insert(CarefulResumeAccount { jump, outcome });
-        Ok(())
+        Ok(share)
     }
 
     fn end_with(&mut self, outcome: CarefulResumeOutcome) {
@@ -113,6 +112,11 @@ impl Resuming {
 /// Whether this process may make sockets jump: without, what a path carried is of no use.
 pub(crate) fn can_jump() -> bool {
     congestion::is_available(JUMP) && congestion::is_allowed(JUMP) || congestion::could_load(JUMP).is_ok()
+}
+
+/// Whether far ends whose windows are so wide together have room for a jump to half of `rate`: what comes at once must find it.
+pub(super) fn has_room(windows: u64, rate: BitsPerSec, rtt: Nanos) -> bool {
+    windows >= rate.bytes_in(rtt) / LEAST_ROOM
 }
 
 /// The part of what the path holds for which far ends have room when a jump is made: a quarter of the jump.
