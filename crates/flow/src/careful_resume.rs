@@ -105,11 +105,10 @@ impl CarefulResume {
                     return self.end(Step::Confirm(self.is_full.then_some(self.rate)));
                 }
                 // It comes slowly: so it was sent, or its host has no time.
-                match () {
-                    () if heard < Nanos(least.0 / PATIENCE) => None,
-                    () if is_idle => self.end(Step::Release),
-                    () => self.retreat(sample.at, arrived),
+                if heard < Nanos(least.0 / PATIENCE) {
+                    return None;
                 }
+                if is_idle { self.end(Step::Release) } else { self.retreat(sample.at, arrived) }
             }
             // What was sent by the jump, and what followed it, has been heard of.
             Phase::Retreat if sample.at.since(self.since.unwrap_or(sample.at)).0 >= 2 * least.0 => {

@@ -514,13 +514,9 @@ impl State {
 
     /// Whether `stream` must wait before it is given more: not where it has nothing, for then it would be idle for others' sake.
     fn must_wait(&mut self, stream: u32, now: Nanos) -> bool {
-        let far = match self.far_ahead {
-            Some((at, far)) if now.since(at) < FAR_AHEAD_FOR => far,
-            _ => self.is_far_ahead(),
-        };
-        if self.far_ahead.is_none_or(|(at, _)| now.since(at) >= FAR_AHEAD_FOR) {
-            self.far_ahead = Some((now, far));
-        }
+        let known = self.far_ahead.filter(|(at, _)| now.since(*at) < FAR_AHEAD_FOR);
+        let (at, far) = known.unwrap_or_else(|| (now, self.is_far_ahead()));
+        self.far_ahead = Some((at, far));
         far && self.schedule.has_any(stream)
     }
 
