@@ -93,7 +93,7 @@ def test_over_a_long_path_it_sends_as_the_host_does(
     assert "congestion_reason" not in record
 
 
-# A BBR that another process has loaded goes with that process, and a copy that wanted it then has the kernel's.
+# What another process has loaded goes with that process, and a copy that wanted it then has the kernel's.
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_copy_that_fills_a_long_path_goes_on_with_bbr(far: Ends, tmp_path: Path, way: str) -> None:

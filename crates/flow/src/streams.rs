@@ -26,10 +26,11 @@ impl Path {
         Self { rtt: None, ..*self }.streams()
     }
 
-    /// Connections to have opened when none has answered for `waited`: a round trip is longer than that, and takes no fewer.
+    /// Connections to have opened when none has answered for `waited`: as many as a round trip takes of which that is a part.
     #[must_use]
     pub fn ahead(&self, waited: Nanos) -> NonZeroU16 {
-        Self { rtt: Some(waited), ..*self }.streams().clamp(self.first(), MOST_AHEAD.max(self.first()))
+        let rtt = Nanos(waited.0.saturating_mul(FORESIGHT));
+        Self { rtt: Some(rtt), ..*self }.streams().clamp(self.first(), MOST_AHEAD.max(self.first()))
     }
 
     /// Connections to move data by.
@@ -83,6 +84,10 @@ const KNOWN_SHARE: u64 = 64 << 20;
 /// Connections at most for the sake of slow start.
 const MOST: u64 = 32;
 
+/// How many times longer than the wait so far a round trip is taken to be. Connections that begin together, and not one after the other for as
+/// long as it lasts, send bursts together, which show what the path carries before it is full ([`crate::ceiling`]).
+const FORESIGHT: u64 = 4;
+
 /// Connections at most before a round trip is known: there may be nobody.
 const MOST_AHEAD: NonZeroU16 = NonZeroU16::new(MOST as u16).unwrap();
 
@@ -117,7 +122,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_long_has_opened_what_that_takes() {
-        let counts = [0, 4, 50, 100, 200, 5_000].map(|ms| DUAL.ahead(Nanos(ms * 1_000_000)).get());
+        let counts = [0, 4, 12, 25, 50, 5_000].map(|ms| DUAL.ahead(Nanos(ms * 1_000_000)).get());
         assert_eq!(counts, [8, 8, 9, 18, 32, 32]);
         let small = Path { window: Some(Bytes(64 << 10)), ..DUAL };
         assert_eq!(small.ahead(Nanos(100_000_000)).get(), 32);
