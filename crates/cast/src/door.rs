@@ -299,6 +299,18 @@ impl Door {
         Ok((filled == Filled::Ended).then(|| Farewell::Refused("it has ended".to_owned())))
     }
 
+    /// Takes what a receiver said before its connection took nothing more: it may have left by then, with an account.
+    fn hear_out(&self, number: u32, guest: &mut Guest) -> Option<Farewell> {
+        for _ in 0..MOST_HEARD_OUT {
+            match self.hear(number, guest, false) {
+                Ok(Some(left @ Farewell::Left(_))) => return Some(left),
+                Ok(None) if guest.has_joined && guest.has_more => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+
     /// Passes what the sender's thread says on.
     fn deliver(&self, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
         for number in self.outbox.addressees() {
@@ -321,7 +333,8 @@ impl Door {
     fn settle(&self, number: u32, guests: &mut BTreeMap<u32, Guest>, poller: &Poller) {
         let Some(guest) = guests.get_mut(&number) else { return };
         if let Err(error) = guest.line.flush() {
-            return self.show_out(number, guests, poller, Farewell::Refused(error.to_string()));
+            let farewell = self.hear_out(number, guest).unwrap_or(Farewell::Refused(error.to_string()));
+            return self.show_out(number, guests, poller, farewell);
         }
         if guest.line.unsent() > MOST_UNSENT {
             let reason = "it asks and does not take the answers".to_owned();
@@ -395,6 +408,9 @@ const FAREWELL: Nanos = Nanos(2_000_000_000);
 
 /// Bytes that wait for one receiver at most: what it has to be told however slow it is, of a million products that are gone, is half of that.
 const MOST_UNSENT: usize = if cfg!(test) { 64 << 10 } else { 8 << 20 };
+
+/// How often it is read what a connection had said, each time as much as a frame has at most and more: it is gone, and says no more.
+const MOST_HEARD_OUT: u32 = 64;
 
 /// How often those who do not join are looked for.
 const SWEEP: Nanos = Nanos(50_000_000);

@@ -15,6 +15,8 @@ pub(crate) struct Line {
     unsent: Vec<u8>,
     /// Bytes of `unsent` that left.
     left: usize,
+    /// Why nothing more can be read, until that is said: what came before it is taken first.
+    broken: Option<io::Error>,
 }
 
 /// What reading came to.
@@ -31,7 +33,7 @@ pub(crate) enum Filled {
 impl Line {
     /// Over `channel`, whose handshake may still be to be done.
     pub(crate) const fn new(channel: Channel) -> Self {
-        Self { channel, received: Vec::new(), taken: 0, unsent: Vec::new(), left: 0 }
+        Self { channel, received: Vec::new(), taken: 0, unsent: Vec::new(), left: 0, broken: None }
     }
 
     /// What is beneath.
@@ -48,6 +50,10 @@ impl Line {
     pub(crate) fn fill(&mut self) -> io::Result<Filled> {
         self.received.drain(..self.taken);
         self.taken = 0;
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
+        let before = self.received.len();
         let mut space = [0; 16 * 1024];
         // With its length it is longer than its body: one that was never read to its end would never be taken.
         while self.received.len() < MOST_BODY + space.len() {
@@ -55,6 +61,10 @@ impl Line {
                 Ok(0) => return Ok(Filled::Ended),
                 Ok(count) => self.received.extend_from_slice(&space[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Filled::Dry),
+                Err(error) if self.received.len() > before => {
+                    self.broken = Some(error);
+                    return Ok(Filled::More);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -208,6 +208,13 @@ impl Storage {
 }
 
 impl Item {
+    /// Nothing more of it comes to this process. What is proven of it stays for the next one; where nothing is, nothing stays.
+    pub(crate) fn leave(&self) {
+        if let Content::Large(large) = &self.content {
+            large.store.leave();
+        }
+    }
+
     /// Its name.
     pub(crate) fn path(&self) -> String {
         self.entry.path.to_string()

@@ -235,3 +235,38 @@ fn the_kernel_asks_whether_a_host_is_there_that_says_nothing() {
         assert!(of_door.as_ref().is_some_and(|fields| fields[5].starts_with("02:")), "{of_door:?}");
     });
 }
+
+/// A guest that says these and is gone at once, with a reset: it did not read what was said to it.
+fn vanish(mut guest: TcpStream, said: &[u8]) {
+    guest.write_all(said).unwrap();
+    socket2::SockRef::from(&guest).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn what_was_said_before_a_connection_broke_is_heard() {
+    let (door, at, hearing) = door();
+    let leave = Leave { products: 3, ..Leave::default() };
+    let said = frame(&Control::Words(Words::Leave(leave)));
+    // Before anybody looked.
+    vanish(TcpStream::connect(at).unwrap(), &[join(1), said.clone()].concat());
+    let (poller, mut guests, mut next) = (Poller::new().unwrap(), BTreeMap::new(), 0);
+    let listener = &door.listeners[0];
+    assert!(door.welcome(listener, &mut guests, &mut next, &poller));
+    while !guests.is_empty() {
+        door.attend(0, &mut guests, &poller);
+    }
+    assert!(matches!(hearing.wait(), (0, Heard::Join(..))));
+    assert!(matches!(hearing.wait(), (0, Heard::Left(Some(left))) if left == leave));
+    // Where something is to be said to it first.
+    let mut guest = TcpStream::connect(at).unwrap();
+    guest.write_all(&join(2)).unwrap();
+    assert!(door.welcome(listener, &mut guests, &mut next, &poller));
+    door.attend(1, &mut guests, &poller);
+    assert!(matches!(hearing.wait(), (1, Heard::Join(..))));
+    vanish(guest, &said);
+    while !guests.is_empty() {
+        door.outbox.say(1, &Control::Words(Words::End { products: 3 }));
+        door.deliver(&mut guests, &poller);
+    }
+    assert!(matches!(hearing.wait(), (1, Heard::Left(Some(left))) if left == leave));
+}

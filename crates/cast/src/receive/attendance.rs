@@ -134,6 +134,11 @@ impl Attendance {
         self.machine.on_reconnected(monotonic(), welcome.pace);
     }
 
+    /// Nothing more comes of products that are not whole.
+    pub(super) fn give_up(&self) {
+        self.items.leave();
+    }
+
     /// Names of products that are not whole.
     pub(super) fn unfinished(&self) -> impl Iterator<Item = String> {
         self.items.names()

@@ -144,6 +144,7 @@ impl<'a> Reception<'a> {
         let (mut begun, mut left) = (Begun::now(&self.storage), LeftOpen::default());
         let mut attendance = None;
         let done = self.attend(&mut attendance, &mut begun, &mut left, tell);
+        attendance.iter().for_each(Attendance::give_up);
         self.storage.remove_leftovers();
         let mut lacks = false;
         if let (Ok(true), Some(attendance)) = (&done, &attendance) {
@@ -234,6 +235,7 @@ impl<'a> Reception<'a> {
                             0 => Ok(true),
                             _ => Err(CastError::Superseded { at: joined.at, missing }),
                         };
+                        before.give_up();
                         left.add(before.unfinished(), missing);
                         tell(Notice::Ended(Box::new(self.finished(begun, Some(&before), done, false))));
                         *begun = Begun::now(&self.storage);

@@ -27,6 +27,11 @@ impl Unfinished {
         self.items.values().map(Item::path)
     }
 
+    /// Nothing more of them comes to this process.
+    pub(super) fn leave(&self) {
+        self.items.values().for_each(Item::leave);
+    }
+
     pub(super) fn get_mut(&mut self, product: u32) -> Option<&mut Item> {
         self.items.get_mut(&product)
     }
@@ -125,6 +130,11 @@ mod tests {
         assert!(unfinished.has_room(2, LARGE) && unfinished.room() == 1);
         assert_eq!((unfinished.kept, unfinished.files), (1000, 1));
         assert!(Unfinished::new(10).has_room(0, LARGE), "one at a time there must be");
+        // Of files of which nothing is proven nothing is left: there is 1, and what was taken out, 0 and 3. Each has a journal.
+        let count = || fs::read_dir(&directory).unwrap().count();
+        assert_eq!(count(), 6);
+        unfinished.leave();
+        assert_eq!(count(), 4);
         drop((unfinished, storage));
         fs::remove_dir_all(directory).unwrap();
     }

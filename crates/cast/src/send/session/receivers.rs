@@ -147,14 +147,15 @@ impl Session<'_> {
         self.drop_out(now, receiver);
         // One that was given up is heard of again when its connection has ended.
         let Some(peer) = self.progress.peers.get_mut(&receiver).filter(|peer| peer.is_there) else { return };
-        // What was forgotten before it joined counts as failed.
-        let wanted = self.products.count();
-        let has = leave.map_or(0, |leave| leave.products.saturating_add(leave.failed));
-        peer.is_there = false;
-        peer.leave = leave;
-        peer.failed = peer.failed.max(leave.map_or(0, |leave| leave.failed.into()));
-        peer.is_short = !self.progress.is_all || has < wanted;
-        if leave.is_none() {
+        let (count, is_all) = (self.products.count(), self.progress.is_all);
+        // Of what appears receivers take what comes while they are there.
+        let comes_and_goes = self.plan.watch.is_some() && leave.is_some();
+        let wanted = match is_all {
+            true => Some(count),
+            false => comes_and_goes.then(|| count.saturating_sub(self.machine.unsent() as u32)),
+        };
+        peer.leaves(leave, wanted);
+        if leave.is_none() && peer.is_short {
             self.lost.push((receiver, now.after(self.plan.patience)));
         }
         tell(Notice::Left(peer));
@@ -194,6 +195,19 @@ impl Session<'_> {
         peer.failed = progress.failed;
         peer.repaired = progress.repaired;
         peer.behind = progress.behind;
+    }
+}
+
+impl Peer {
+    /// It is gone, with an account where it left of its own accord, and should have so many products; absent while nobody could have all.
+    fn leaves(&mut self, leave: Option<Leave>, wanted: Option<u32>) {
+        let leave_says = leave.map_or(0, |leave| u64::from(leave.products) + u64::from(leave.failed));
+        // What it said before it was lost counts, too: it said so when it had stored it. What was forgotten before it joined counts as failed.
+        let has = leave_says.max(self.products.saturating_add(self.failed));
+        self.is_there = false;
+        self.leave = leave;
+        self.failed = self.failed.max(leave.map_or(0, |leave| leave.failed.into()));
+        self.is_short = wanted.is_none_or(|wanted| has < wanted.into());
     }
 }
 
@@ -267,6 +281,26 @@ mod tests {
         assert!(!is_again(&lost, true, &join(2, Some(7)), AT), "the first is still there");
         assert!(!is_again(&lost, false, &join(2, Some(7)), ELSEWHERE), "the same path on another host");
     }
+
+    #[test]
+    fn one_that_is_lost_when_it_had_everything_is_not_short() {
+        let leaves = |(products, failed), leave: Option<(u32, u32)>, wanted| {
+            let mut peer = Peer { products, failed, ..peer(join(1, None)) };
+            let leave = leave.map(|(products, failed)| Leave { products, failed, ..Leave::default() });
+            peer.leaves(leave, wanted);
+            (peer.is_short, peer.is_whole())
+        };
+        let (short, whole, failed) = ((true, false), (false, true), (false, false));
+        assert_eq!(leaves((5, 0), None, Some(5)), whole);
+        assert_eq!(leaves((4, 0), None, Some(5)), short);
+        assert_eq!(leaves((4, 1), None, Some(5)), failed);
+        // Its account may have come before what it had said itself, or after.
+        assert_eq!(leaves((4, 0), Some((5, 0)), Some(5)), whole);
+        assert_eq!(leaves((5, 0), Some((4, 0)), Some(5)), whole);
+        assert_eq!(leaves((4, 0), Some((4, 1)), Some(5)), failed);
+        assert_eq!(leaves((5, 0), Some((5, 0)), None), short, "there is more to come");
+    }
+
     #[test]
     fn receivers_that_come_and_go_for_months_are_counted_and_not_kept() {
         let mut progress = Progress::default();
