@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,8 @@ def test_who_watches_goes_on_when_the_last_receiver_has_left(star: Emulation, tm
                 pass
             tell(star, "--watch", signal.SIGINT)
             assert second.end()[0] == 0
-        sending.end()
+        # The first had everything that was sent while it was there.
+        assert sending.end()[0] == 0
     assert files(tmp_path / "c")["feed/two"][0] == (feed / "two").read_bytes()
 
 
@@ -176,6 +178,67 @@ def test_the_newest_of_a_name_is_kept_whatever_was_lost_of_those_before_it(
     assert {name: whole[0] for name, whole in files(tmp_path / "b").items()} == {
         f"feed/{size}": (feed / f"{size}").read_bytes() for size in sizes
     }
+
+
+LARGE = 3_000_000
+"""Bytes of a file that takes a quarter of a second at the rate below."""
+
+
+def test_a_file_whose_time_is_set_when_it_is_complete_is_sent_with_it(
+    star: Emulation, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with (
+        sender(star, options=("--watch", str(feed)), rate="100mbit") as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        whole = file_of(feed / "x", LARGE)
+        assert sending.until("begun")["begun"]["path"] == "feed/x"
+        # As rsync, unzip, wget and others do.
+        os.utime(whole, (1_000_000_000, 1_000_000_000))
+        said = sending.until("reason")
+        assert stored(receiving) == "feed/x"
+        tell(star, "--watch", signal.SIGINT)
+        assert (receiving.end()[0], sending.end()[0]) == (0, 0)
+    assert (said["path"], said["outcome"]) == ("feed/x", "skipped")
+    there = tmp_path / "b/feed/x"
+    assert there.read_bytes() == whole.read_bytes()
+    assert there.stat().st_mtime == 1_000_000_000
+
+
+@pytest.mark.parametrize("completed", [True, False])
+def test_a_file_that_is_written_again_while_it_is_sent_comes_when_it_is_complete(
+    star: Emulation, tmp_path: Path, *, completed: bool
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with (
+        sender(star, options=("--watch", str(feed)), rate="100mbit") as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        file_of(feed / "x", LARGE)
+        assert sending.until("begun")["begun"]["path"] == "feed/x"
+        with (feed / "x").open("wb") as again:
+            again.write(b"half")
+            again.flush()
+            said = sending.until("reason")
+            assert (said["path"], said["outcome"]) == ("feed/x", "skipped")
+            if completed:
+                again.write(b" and half")
+            else:
+                (feed / "x").unlink()
+        if completed:
+            assert stored(receiving) == "feed/x"
+        tell(star, "--watch", signal.SIGINT)
+        expected = 0 if completed else 1
+        assert (receiving.end()[0], sending.end()[0]) == (expected, expected)
+    if completed:
+        assert (tmp_path / "b/feed/x").read_bytes() == b"half and half"
+    else:
+        assert list((tmp_path / "b").rglob("*x*")) == []
 
 
 def test_who_comes_late_has_the_newest_of_a_name_and_lacks_nothing(star: Emulation, tmp_path: Path) -> None:

@@ -308,7 +308,8 @@ impl<'f> Products<'f> {
         let Some(lost) = self.known.get(place) else { return false };
         if !lost.is_lost {
             let mut is_waiting = || match (&lost.source, &mut self.feed) {
-                (Source::Appeared(place, _), Some(feed)) => feed.replaces(place),
+                (Source::Appeared(place, then), Some(feed)) => feed.replaces(place, then),
+                (Source::Found(handle), Some(feed)) => feed.replaces_named(handle.path(), handle.status()),
                 _ => false,
             };
             let is_superseded = self.names.has_later(lost.name, product) || is_waiting();
@@ -429,6 +430,10 @@ impl From<Seen> for Step {
                 let source = Source::Appeared(place, status);
                 let open = Some(Opened::Appeared(file, status));
                 Self::product(name, metadata(&status), status.size, source, open)
+            }
+            Seen::Lacking { name, reason } => {
+                let metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
+                Self::product(name, metadata, 0, Source::Nothing(reason), None)
             }
             Seen::NotSent(not_sent) => Self::NotSent(not_sent),
             Seen::Nothing => Self::Passed,

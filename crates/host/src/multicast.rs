@@ -74,11 +74,14 @@ impl GroupSender {
         self.runs.cut()
     }
 
-    /// Whether an error of [`Self::send`] tells how the network is at the moment: no route or address, an interface that is down, a firewall.
+    /// Whether an error of [`Self::send`] tells how the network, or this host, is at the moment: no route or address, an interface that is down, a
+    /// firewall, no memory. An address that is taken away is told as an invalid argument by some kernels.
     #[must_use]
     pub fn may_pass(error: &io::Error) -> bool {
-        let is_of_interface = |code| matches!(code, libc::ENODEV | libc::EADDRNOTAVAIL);
-        error.raw_os_error().is_some_and(|code| is_the_networks(code) || is_of_interface(code))
+        let is_of_interface = |code| matches!(code, libc::ENODEV | libc::EADDRNOTAVAIL | libc::EINVAL);
+        let is_of_memory = |code| matches!(code, libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN);
+        let is_so = |code| is_the_networks(code) || is_of_interface(code) || is_of_memory(code);
+        error.raw_os_error().is_some_and(is_so)
     }
 
     /// Sends `run` in packets of `packet` bytes, the last one shorter; at most 65,507 bytes. Waits where the interface is busy.

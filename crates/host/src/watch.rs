@@ -39,8 +39,8 @@ struct Before {
 /// What has appeared since it was asked before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Appeared {
-    /// Files that were closed after somebody wrote to them, or that were moved to where they are: paths beneath the top, in the order in
-    /// which that happened, none of them twice.
+    /// Files that were closed after somebody wrote to them, or that were moved, or linked, to where they are: paths beneath the top, in the
+    /// order in which that happened, none of them twice.
     pub files: Vec<PathBuf>,
     /// Directories in which files may have appeared that are not among these, and why.
     pub missed: Vec<(PathBuf, String)>,
@@ -130,7 +130,9 @@ impl Watcher {
         }
         let path = directory.join(name);
         if !event.mask.contains(AddWatchFlags::IN_ISDIR) {
-            if event.mask.intersects(AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO) {
+            let is_complete =
+                event.mask.intersects(AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO);
+            if is_complete || is_complete_from_the_beginning(&self.top.join(&path)) {
                 appeared.files.push(path);
             }
         } else if event.mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
@@ -241,7 +243,10 @@ impl Watcher {
             };
             if kind.is_dir() {
                 self.enter_child(&path, before, tell, missed);
-            } else if kind.is_file() && is_new(entry) && !is_written(&entry.path()) {
+            } else if kind.is_file()
+                && is_new(entry)
+                && !File::open(entry.path()).is_ok_and(|file| is_written(&file))
+            {
                 tell(path);
             }
         }
@@ -260,6 +265,13 @@ type Missed = (PathBuf, io::Error);
 
 fn named((path, error): Missed) -> (PathBuf, String) {
     (path, error.to_string())
+}
+
+/// Whether what was created there is not to be written first: a symbolic link, or another name of a file. Where somebody writes to that still, the
+/// kernel tells it of the name that it has there alone.
+fn is_complete_from_the_beginning(path: &Path) -> bool {
+    let metadata = fs::symlink_metadata(path);
+    metadata.is_ok_and(|metadata| metadata.is_symlink() || metadata.is_file() && metadata.nlink() > 1)
 }
 
 /// Whether a directory was there for a moment; what has its name now the kernel tells.
@@ -289,9 +301,10 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// Whether somebody has a file open for writing: then there is no read lease (fcntl(2)). Where that cannot be told, nobody has.
-fn is_written(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
+/// Whether somebody has a file open for writing, which is open for reading: then there is no read lease (fcntl(2)). Where that cannot be
+/// told, nobody has.
+#[must_use]
+pub fn is_written(file: &File) -> bool {
     let lease = |kind: libc::c_int| {
         // SAFETY: the descriptor is open for the whole call, which takes an integer.
         let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
@@ -343,6 +356,19 @@ mod tests {
         fs::write(top.0.join(".hidden"), "part").unwrap();
         fs::rename(top.0.join(".hidden"), top.0.join("moved")).unwrap();
         assert_eq!(read(&mut watcher), ["new", "moved"]);
+    }
+
+    #[test]
+    fn another_name_of_a_complete_file_appears_and_so_does_a_symbolic_link() {
+        let top = Top::new("links");
+        let mut watcher = Watcher::new(&top.0).unwrap();
+        fs::write(top.0.join(".part"), "whole").unwrap();
+        fs::hard_link(top.0.join(".part"), top.0.join("linked")).unwrap();
+        std::os::unix::fs::symlink("linked", top.0.join("symbolic")).unwrap();
+        let half = File::create(top.0.join("half")).unwrap();
+        assert_eq!(read(&mut watcher), ["linked", "symbolic"]);
+        drop(half);
+        assert_eq!(read(&mut watcher), ["half"]);
     }
 
     #[test]

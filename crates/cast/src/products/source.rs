@@ -21,6 +21,8 @@ pub(super) enum Source {
     Appeared(Place, Status),
     /// In one of our own, which has what came through a pipe.
     Piped(Arc<File>),
+    /// Nowhere, and why: what was to take the place of another product is no file any more. Receivers learn by it that they lack both.
+    Nothing(String),
 }
 
 /// A file that is open.
@@ -72,6 +74,7 @@ impl Source {
                 Ok(Opened::Appeared(file, *then))
             }
             Self::Piped(file) => Ok(Opened::Piped(Arc::clone(file))),
+            Self::Nothing(reason) => Err(Unread::Lost(reason.clone())),
         }
     }
 

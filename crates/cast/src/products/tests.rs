@@ -139,6 +139,41 @@ fn one_that_was_replaced_before_it_could_be_read_is_superseded() {
 }
 
 #[test]
+fn receivers_learn_that_they_lack_one_that_was_to_be_replaced_and_was_not() {
+    let top = std::env::temp_dir().join(format!("products-unreplaced-{}", std::process::id()));
+    std::fs::create_dir(&top).unwrap();
+    std::fs::write(top.join("x"), "named").unwrap();
+    let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+    let source = SourcePath::new(top.to_str().unwrap()).unwrap();
+    let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 0);
+    products.watch(&source).unwrap();
+    let panics = &mut |not: NotSent| panic!("{not:?}");
+    let lost = |products: &mut Products<'_>, product| {
+        let range = 0..products.known[product as usize].shape.stream();
+        let mut out = vec![0; range.end as usize];
+        match products.read(product, range, &mut out) {
+            Err(Unread::Lost(reason)) => (reason, products.supersede(product), products.lose(product)),
+            other => panic!("{other:?}"),
+        }
+    };
+    products.notice(panics);
+    assert!(products.next(panics).is_some());
+    // While the walk goes on what appears has no turn yet.
+    std::fs::write(top.join(".part"), "another").unwrap();
+    std::fs::rename(top.join(".part"), top.join("x")).unwrap();
+    products.notice(panics);
+    let name = Some(format!("{}/x", top.file_name().unwrap().to_str().unwrap()));
+    let (reason, is_superseded, told) = lost(&mut products, 0);
+    assert!(reason.contains("another file") && is_superseded && told == name, "{reason} {told:?}");
+    std::fs::remove_file(top.join("x")).unwrap();
+    assert_eq!(products.next(panics).map(|shape| shape.content()), Some(0));
+    let (reason, is_superseded, told) = lost(&mut products, 1);
+    assert!(reason.contains("is no file any more") && !is_superseded && told == name, "{reason} {told:?}");
+    assert!(products.next(panics).is_none());
+    std::fs::remove_dir_all(top).unwrap();
+}
+
+#[test]
 fn that_very_many_cannot_be_read_holds_nothing_up() {
     let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
     let mut products = Products::new(&root, None, &[], &filter, 0);

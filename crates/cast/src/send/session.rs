@@ -204,6 +204,8 @@ struct Session<'a> {
     pace: Nanos,
     /// Since when the network has taken no packet.
     refused_since: Option<Nanos>,
+    /// Whether the network has taken any.
+    has_sent: bool,
     /// Repairs that wait until a digest is known.
     later: VecDeque<Send>,
     /// Until when no file is opened, as there was no descriptor for it.
@@ -276,6 +278,7 @@ impl<'a> Session<'a> {
             has_begun: false,
             pace: Nanos::ZERO,
             refused_since: None,
+            has_sent: false,
             later: VecDeque::new(),
             idle_until: Nanos::ZERO,
             not_sent: Vec::new(),

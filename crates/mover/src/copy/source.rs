@@ -352,6 +352,18 @@ impl Handle {
         self.status.is_sparse()
     }
 
+    /// Its name, as the receiver has it.
+    #[must_use]
+    pub const fn path(&self) -> &RelativePath {
+        &self.path
+    }
+
+    /// As the walk found it.
+    #[must_use]
+    pub const fn status(&self) -> &Status {
+        &self.status
+    }
+
     /// Opens the regular file.
     ///
     /// # Errors

@@ -91,6 +91,8 @@ impl Session<'_> {
                 self.products.close_all();
                 self.idle_until = monotonic().after(UNTIL_FREE);
             }
+            // It was lost, or superseded, by another that asked for it.
+            Unread::Lost(_) if self.machine.stream(product).is_none() => {}
             Unread::Lost(reason) => {
                 // What took its place may have done so just now.
                 let (lacks, not_sent) = (&mut self.lacks, &mut self.not_sent);
@@ -156,13 +158,15 @@ impl Session<'_> {
         let (group, packet) = (self.plan.group, self.payload.get() + OVERHEAD as u16);
         match self.sockets.group.send(run, packet) {
             Ok(()) => {
-                self.refused_since = None;
+                (self.refused_since, self.has_sent) = (None, true);
                 Ok(())
             }
             Err(error)
                 if GroupSender::may_pass(&error) && {
                     let now = monotonic();
-                    now.since(*self.refused_since.get_or_insert(now)) < REFUSED_FOR
+                    // A route, or an address, may be taken away for as long as anything else.
+                    let patience = if self.has_sent { self.plan.patience } else { REFUSED_FOR };
+                    now.since(*self.refused_since.get_or_insert(now)) < patience
                 } =>
             {
                 Ok(())
@@ -176,7 +180,7 @@ fn unsealed(error: SealError) -> CastError {
     CastError::Seal { reason: error.to_string() }
 }
 
-/// For how long the network may take no packet.
+/// For how long the network may take no packet before it took one: then it is the wrong network.
 const REFUSED_FOR: Nanos = Nanos(5_000_000_000);
 
 /// How soon it is tried again whether there is a descriptor for a file: others end, or close some of theirs.
