@@ -177,10 +177,13 @@ def arrived(emulation: Emulation) -> int:
     )
 
 
-def test_ctrl_c_ends_it_and_keeps_what_was_measured(served: Emulation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_it_and_keeps_what_was_measured(served: Emulation, tmp_path: Path, times: int) -> None:
     path = tmp_path / "records.jsonl"
     with long_transfer(served, path) as process:
-        os.killpg(process.pid, signal.SIGINT)
+        # Twice at once, as timeout(1) does: to the process, and to its group.
+        for _ in range(times):
+            os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=START_LIMIT_S)
         assert process.returncode == 130
     (line,) = path.read_text().splitlines()

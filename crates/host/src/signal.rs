@@ -2,15 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use farlink_wire::quantity::Nanos;
 use nix::libc;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 
+use crate::clock::monotonic;
 use crate::readiness::Wake;
 
-/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: a second one of the same kind ends the process at
-/// once, as if nothing had been caught.
+/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: one that comes later than [`SAME`] after it ends the process at once, as if nothing
+/// had been caught. Until then it is the same one: timeout(1) and others send it to the process and to its group.
 ///
 /// # Errors
 /// The kernel's.
@@ -19,13 +21,9 @@ pub fn on_termination() -> io::Result<Wake> {
     // The handler may run until the process ends, so the descriptor must stay open until then.
     std::mem::forget(wake.clone());
     TOLD.store(wake.as_fd().as_raw_fd(), Ordering::Release);
-    let action = SigAction::new(
-        SigHandler::Handler(tell),
-        SaFlags::SA_RESETHAND | SaFlags::SA_RESTART,
-        SigSet::empty(),
-    );
+    let action = SigAction::new(SigHandler::Handler(terminate), SaFlags::SA_RESTART, SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        // SAFETY: `tell` only calls write(2), which is async-signal-safe, and restores errno.
+        // SAFETY: `terminate` calls what is async-signal-safe alone: write(2), clock_gettime(2), sigaction(2) and raise(3).
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(wake)
@@ -66,6 +64,21 @@ pub fn survive_long_files() -> io::Result<()> {
     Ok(())
 }
 
+extern "C" fn terminate(signal: libc::c_int) {
+    let now = monotonic();
+    let first = FIRST.compare_exchange(0, now.0.max(1), Ordering::AcqRel, Ordering::Acquire).err();
+    if first.is_some_and(|first| now.since(Nanos(first)) > SAME) {
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        if let Ok(signal) = Signal::try_from(signal) {
+            // SAFETY: no handler is set. It is delivered when this one returns.
+            let _ = unsafe { sigaction(signal, &default) };
+            let _ = raise(signal);
+        }
+        return;
+    }
+    tell(signal);
+}
+
 extern "C" fn tell(signal: libc::c_int) {
     let one = 1u64.to_ne_bytes();
     let errno = nix::errno::Errno::last_raw();
@@ -75,6 +88,12 @@ extern "C" fn tell(signal: libc::c_int) {
     let _ = unsafe { libc::write(descriptor, one.as_ptr().cast(), one.len()) };
     nix::errno::Errno::set_raw(errno);
 }
+
+/// When the first signal came that ends this process; 0 before.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+
+/// How much later one is no other, but the same that came by another way.
+const SAME: Nanos = Nanos(300_000_000);
 
 /// What [`tell`] writes to when the process is to end.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
