@@ -39,6 +39,7 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("host:x", "other:y", "{here}/new"): ("different hosts",),
     (":x", "{here}/new"): (":x", "./:x"),
     ("farlink:///x", "{here}/new"): ("farlink:///x", "farlink://HOST/PATH"),
+    ("http://host/x", "{here}/new"): ("http://host/x", "farlink://HOST/PATH", "./http://host/x"),
     ("farlink://host", "{here}/new"): ("farlink://host", "farlink://host/PATH"),
     ("-oProxyCommand=true:x", "{here}/new"): ("-o",),
     ("--", "-oProxyCommand=true:x", "{here}/new"): ("dash",),
@@ -100,6 +101,16 @@ def test_copy_refuses(tmp_path: Path, words: tuple[str, ...]) -> None:
     for each in COPY[words]:
         assert each.replace("{here}", str(tmp_path)) in complaint
     assert listing(tmp_path) == before
+
+
+def test_options_stand_anywhere_among_sources_and_destination(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "new").mkdir()
+    words = (tmp_path / "a", "--streams", "2", tmp_path / "b", "-q", tmp_path / "new", "--no-verify")
+    ended = farlink("copy", *map(str, words))
+    assert (ended.status, ended.stdout, ended.stderr) == (DONE, "", "")
+    assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == {"a": "a", "b": "b"}
 
 
 @pytest.mark.parametrize("others", [[], ["file"]], ids=["alone", "among others"])

@@ -162,6 +162,10 @@ def test_keys_are_read_again_on_sighup_and_a_bad_list_changes_nothing(keys: Keys
         ended = moved(keys, port)
         assert ended.status == 2
         assert "does not let this key in: add a line" in ended.complaint
+        # Which a copy learns when it has opened everything.
+        ended = farlink("copy", str(keys.listed), f"farlink://127.0.0.1:{port}/x", *keys.of_client)
+        assert ended.status == 2
+        assert "does not let this key in: add a line" in ended.complaint
         assert "1 keys are let in" in reread(listed)
         assert moved(keys, port).status == 0
         complaint = reread(listed + "read=data x\n")

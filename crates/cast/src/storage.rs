@@ -13,7 +13,7 @@ use farlink_mover::chain;
 use farlink_mover::copy::store::Store;
 use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
 use farlink_wire::cast::Announcement;
-use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::Nanos;
 
@@ -102,6 +102,8 @@ impl Storage {
         go_on: &mut dyn FnMut(),
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let Announcement { path, metadata } = announcement;
+        // Whoever sends to many is not to have anything run as the user of each.
+        let metadata = Metadata { mode: metadata.mode & RIGHTS, ..metadata };
         let entry = Entry { path, kind: Kind::File { size }, metadata };
         let item = |entry, content| Item { entry, size, content };
         let target = match self {
@@ -265,6 +267,9 @@ pub(crate) const MOST_SMALL: u64 = 256 * 1024;
 
 /// Directories that are looked through at the end of a session.
 const MOST_DIRECTORIES: usize = 65_536;
+
+/// Bits of a mode that are rights: neither set-user-ID nor set-group-ID, nor sticky.
+const RIGHTS: u16 = 0o777;
 
 #[cfg(test)]
 mod tests {

@@ -49,7 +49,7 @@ use teller::Teller;
 #[derive(Debug, Args)]
 pub(crate) struct Copy {
     /// What to copy, and behind it where to
-    #[arg(value_name = "SOURCE… DESTINATION", required = true, num_args = 2..)]
+    #[arg(value_name = "SOURCE… DESTINATION", required = true, num_args = 1..)]
     places: Vec<std::ffi::OsString>,
     /// Print what would be copied, and copy nothing
     #[arg(long, short = 'n')]
@@ -228,7 +228,9 @@ impl Copy {
     /// What is wanted; `None` where `stop` was raised while the round trip was measured.
     fn plan(self, rules: Vec<Rule>, stop: &Wake) -> anyhow::Result<Option<Plan>> {
         let mut places = self.places;
-        let destination = places.pop().context("name a source and a destination")?;
+        let destination = places.pop().filter(|_| !places.is_empty());
+        let destination =
+            destination.context("name a source and a destination: farlink copy SOURCE… DESTINATION")?;
         let sources: Vec<_> = places.into_iter().map(Location::parse).collect::<Result<_, _>>()?;
         let destination = Location::parse(destination)?;
         let reach = Reach {

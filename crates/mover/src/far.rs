@@ -13,8 +13,8 @@ use farlink_wire::message::{Message, Way};
 use farlink_wire::quantity::Nanos;
 
 use crate::bootstrap::{self, FarEnd, Remote};
-use crate::channel::Channel;
-use crate::control::Control;
+use crate::channel::{Channel, ChannelError};
+use crate::control::{Control, ControlError};
 use crate::copy::CopyError;
 use crate::dial::{Dial, DialError, Dialled, Late, Place, Route};
 use crate::memory::Target;
@@ -187,6 +187,15 @@ impl Line for Dialling {
         let until = monotonic().after(self.patience);
         self.dial.another(&self.at, number, until, stop)?.ok_or(CopyError::NoStream)
     }
+
+    fn explained(&self, error: CopyError) -> CopyError {
+        match error {
+            CopyError::Talk(source @ ControlError::Channel(ChannelError::NotAdmitted)) => {
+                self.dial.explained(self.at.to_string(), source).into()
+            }
+            other => other,
+        }
+    }
 }
 
 /// A far end that was asked.
@@ -207,4 +216,9 @@ pub(crate) struct Opened {
 pub(crate) trait Line: fmt::Debug + Send + Sync {
     /// Data connection `number`; an error where `stop` was raised first. It may take as long as the far end may be silent.
     fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError>;
+
+    /// What a failure of the conversation with it means: that a key is not let in may be heard of after everything was opened.
+    fn explained(&self, error: CopyError) -> CopyError {
+        error
+    }
 }

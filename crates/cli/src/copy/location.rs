@@ -90,6 +90,13 @@ impl Location {
             }
             return Ok(Self::Server { host: utf8(host)?, path: path.to_vec() });
         }
+        let scheme =
+            bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+        if scheme > 0 && bytes[scheme..].starts_with(b"://") {
+            bail!(
+                "{shown}: write farlink://HOST/PATH, or HOST:PATH for one that ssh reaches; ./{shown} for a path"
+            );
+        }
         let slash = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
         // An IPv6 address has colons of its own, and so stands in brackets: at the beginning, or behind the user's name.
         let first = bytes[..slash].iter().position(|byte| *byte == b':').unwrap_or(slash);
@@ -219,9 +226,17 @@ mod tests {
 
     #[test]
     fn what_names_nothing_is_refused() {
-        for bad in
-            ["", ":x", "farlink:///x", "farlink://host", "-oProxyCommand=x:y", "host:~other/x", "host:~other"]
-        {
+        for bad in [
+            "",
+            ":x",
+            "http://h/x",
+            "sftp://me@h/x",
+            "farlink:///x",
+            "farlink://host",
+            "-oProxyCommand=x:y",
+            "host:~other/x",
+            "host:~other",
+        ] {
             assert!(Location::parse(bad.into()).is_err(), "{bad}");
         }
     }

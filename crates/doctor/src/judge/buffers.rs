@@ -144,7 +144,7 @@ fn wanted_window(path: NetworkPath) -> u64 {
 /// How many streams fill the path where each has this window; `None` where that is more than farlink starts.
 fn streams(path: NetworkPath, window: u64) -> Option<String> {
     let streams = path.product().0.div_ceil(window.max(1));
-    (streams <= MOST_STREAMS).then(|| format!("farlink memory --streams {streams}"))
+    (streams <= MOST_STREAMS).then(|| format!("farlink memory HOST --streams {streams}"))
 }
 
 /// The kernel keeps buffer sizes in an int, and doubles what is asked for (`__sock_set_rcvbuf` in net/core/sock.c).

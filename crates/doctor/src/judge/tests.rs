@@ -124,7 +124,7 @@ fn half_of_the_receive_buffer_is_window() {
     assert_eq!((found.is, found.should_be), (Value::Bytes(6_291_456), Value::Bytes(250_000_000)));
     assert_eq!(found.costs_bps, Some(10_000_000_000 - 3_145_728 * 80));
     assert_eq!(found.command.unwrap(), "sysctl -w 'net.ipv4.tcp_rmem=4096 131072 250000000'");
-    assert_eq!(found.without_root.unwrap(), "farlink memory --streams 40");
+    assert_eq!(found.without_root.unwrap(), "farlink memory HOST --streams 40");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn no_window_is_larger_than_a_gigabyte() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].is, Value::Bytes(MOST_WINDOW));
     assert!(!found[0].needs_root && found[0].command.is_none());
-    assert_eq!(found[0].without_root.as_deref(), Some("farlink memory --streams 5"));
+    assert_eq!(found[0].without_root.as_deref(), Some("farlink memory HOST --streams 5"));
     assert!((found[0].costs_bps.unwrap() as f64 - 76.53e9).abs() < 0.01e9);
 }
 

@@ -167,7 +167,7 @@ impl Attempt<'_> {
             .open(&request, self.this_end(request.saved), self.stop, &mut |warning| ledger.warn(warning))?;
         let Some(Opened { control, data, late, line, early }) = opened else { return Ok(true) };
         // Let go of behind the control connection: what ssh started ends then, and waits for the end of that.
-        let _way = Arc::clone(&line);
+        let way = Arc::clone(&line);
         let mut redial = Redial::new(line, wake.clone())?;
         let mut control = control;
         let start = monotonic();
@@ -222,7 +222,8 @@ impl Attempt<'_> {
             host: None,
             start,
         };
-        let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early);
+        let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early)
+            .map_err(|error| way.explained(error));
         client.drain();
         // What ssh started lives until all is done, and with it the way by which connections are dialled.
         let Client { samples, host, .. } = client;

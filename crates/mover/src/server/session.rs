@@ -132,7 +132,8 @@ impl House {
             None if self.limits.trusting && is_for_benchmarks(guest.from.ip()) => Allowed::everything(),
             None => {
                 return Err(SessionError::refused(
-                    "files are copied for those with a key alone: farlink keygen makes one",
+                    "files are copied for those with a key alone: farlink keygen makes one (between emulated hosts --no-auth at both ends \
+                     does without)",
                 ));
             }
         };

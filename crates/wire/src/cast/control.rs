@@ -449,11 +449,19 @@ fn reason(rest: &mut Rest<'_>) -> Result<(u32, Text), ControlError> {
     Ok((product, Text::from(text.to_owned())))
 }
 
+/// Whether this is how a record of TLS begins (RFC 8446, section 5.1): an alert, or a handshake.
+const fn is_of_tls(kind: u8) -> bool {
+    matches!(kind, 21 | 22)
+}
+
+const TLS: &str =
+    ", as TLS has: one end shows keys and the other none; --no-auth is for both, or for neither";
+
 /// Why bytes are no frame.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Of no kind that there is.
-    #[error("a control frame of the unknown kind {kind}")]
+    #[error("a control frame of the unknown kind {kind}{}", if is_of_tls(*kind) { TLS } else { "" })]
     Kind {
         /// As it claims.
         kind: u8,
