@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from casting import (
     RECEIVERS,
     SENDER,
     Running,
+    file_of,
     files,
     kill,
     receiver,
     receivers,
     sender,
+    tell,
     wait_for,
 )
 from copying import Keys, leftovers
@@ -172,6 +175,30 @@ def test_a_receiver_that_hears_nothing_gets_everything_over_its_connection(
     assert [words in complaint for words in (GROUP, "interface lo", "--interface")] == [True] * 3, complaint
 
 
+def test_a_receiver_that_hears_nothing_joins_again_where_the_routes_lead_by_then(
+    star: Emulation, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    route = f"{GROUP.partition(':')[0]}/32 dev lo"
+    assert star.on("b", "sh", "-c", f"ip link set lo up && ip route add {route}").status == 0
+    with (
+        sender(star, options=("--watch", str(feed))) as sending,
+        receiver(star, "b", tmp_path / "b", "--from", star.address(SENDER)) as deaf,
+    ):
+        sending.until("joined")
+        file_of(feed / "one", 5_000)
+        assert deaf.until("outcome")["outcome"] == "stored"
+        assert deaf.until("progress")["progress"]["packets"] == 0
+        assert star.on("b", "ip", "route", "del", *route.split()).status == 0
+        # What tells that there is nothing to send is heard as well.
+        deadline = time.monotonic() + START_LIMIT_S
+        while deaf.until("progress")["progress"]["packets"] == 0:
+            assert time.monotonic() < deadline
+        tell(star, "--watch", signal.SIGINT)
+        assert (deaf.end()[0], sending.end()[0]) == (0, 0)
+
+
 def test_a_receiver_out_of_the_groups_reach_takes_one_session_after_the_other(
     star: Emulation, source: Path, tmp_path: Path
 ) -> None:
@@ -217,12 +244,14 @@ def test_a_route_that_comes_back_soon_costs_nobody_anything(star: Emulation, sou
     assert record["cast"]["multicast_repair_bytes"] + record["cast"]["unicast_repair_bytes"] > 50_000
 
 
-def test_a_route_that_is_taken_away_breaks_a_session_off(star: Emulation, source: Path) -> None:
+def test_a_route_that_is_taken_away_for_longer_than_is_waited_breaks_a_session_off(
+    star: Emulation, source: Path
+) -> None:
     # Of IPv4 the kernel needs none, where packets have an address to come from.
     route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
     with (
         receiver(star, "b", "null:", "--timeout", "2s", group=GROUP6) as receiving,
-        sender(star, source, rate="2mbit", group=GROUP6) as sending,
+        sender(star, source, rate="2mbit", group=GROUP6, options=("--timeout", "1s")) as sending,
     ):
         while receiving.until("progress")["progress"]["bytes"] == 0:
             pass

@@ -181,6 +181,7 @@ impl Attendance {
         let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
         let (mut line_is_ready, mut group_at) = (true, monotonic());
         let (mut unheard_at, mut is_told) = (monotonic().after(UNHEARD), false);
+        let mut again_at = unheard_at;
         loop {
             let brought = self.hear_group(hearing, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -235,7 +236,11 @@ impl Attendance {
             // a packet or two.
             let is_dense = brought == Brought::All && now.since(group_at) < DENSE;
             if brought != Brought::Nothing {
-                (group_at, unheard_at) = (now, Nanos::MAX);
+                (group_at, unheard_at, again_at) = (now, Nanos::MAX, now.after(UNHEARD));
+            }
+            if now >= again_at {
+                hearing.join_again(plan);
+                again_at = now.after(UNHEARD);
             }
             if now >= unheard_at {
                 (unheard_at, is_told) = (Nanos::MAX, true);

@@ -7,6 +7,8 @@ use farlink_host::multicast::{GroupReceiver, Inbox};
 use farlink_wire::quantity::Nanos;
 
 use super::{Notice, Plan};
+use crate::error::CastError;
+use crate::send::sockets::{index, refused};
 
 /// The group's socket.
 #[derive(Debug)]
@@ -16,10 +18,21 @@ pub(super) struct Hearing {
 }
 
 impl Hearing {
-    /// Joins the plan's group on the interface of that index, or as the routes say.
-    pub(super) fn join(plan: &Plan, interface: Option<u32>) -> io::Result<Self> {
+    /// Joins the plan's group on the interface that it names, or as the routes say.
+    ///
+    /// # Errors
+    /// Why that cannot be joined.
+    pub(super) fn join(plan: &Plan) -> Result<Self, CastError> {
         let room = Room::new(plan.buffer);
-        Ok(Self { socket: GroupReceiver::join(plan.group.address(), interface, room.asked)?, room })
+        Ok(Self { socket: socket(plan, room.asked)?, room })
+    }
+
+    /// The same again, where nothing is heard: the interface may have been made anew by now, or the routes say another, and the kernel holds to
+    /// the one that it was. What cannot be joined now may be later.
+    pub(super) fn join_again(&mut self, plan: &Plan) {
+        if let Ok(socket) = socket(plan, self.room.asked) {
+            self.socket = socket;
+        }
     }
 
     pub(super) const fn socket(&self) -> &GroupReceiver {
@@ -50,6 +63,12 @@ impl Hearing {
         }
         Ok(true)
     }
+}
+
+fn socket(plan: &Plan, buffer: u32) -> Result<GroupReceiver, CastError> {
+    let index = index(plan.interface.as_deref(), plan.group)?;
+    let joined = GroupReceiver::join(plan.group.address(), index, buffer);
+    joined.map_err(|error| refused("join", plan.group, error))
 }
 
 /// Follows how fast packets come, and says when they want a larger receive buffer. It never shrinks: the kernel takes memory for what

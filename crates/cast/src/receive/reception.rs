@@ -27,7 +27,6 @@ use crate::door::HAD_ALL;
 use crate::error::CastError;
 use crate::line::Line;
 use crate::record::Frame;
-use crate::send::sockets::{index, refused};
 use crate::storage::{Storage, place};
 
 /// Takes part in the group's sessions until `stop` is raised, or in one with [`Plan::once`].
@@ -112,8 +111,7 @@ struct Joined {
 impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
-        let index = index(plan.interface.as_deref(), plan.group)?;
-        let hearing = Hearing::join(plan, index).map_err(|error| refused("join", plan.group, error))?;
+        let hearing = Hearing::join(plan)?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
