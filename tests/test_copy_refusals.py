@@ -93,6 +93,19 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["copied", "foretold"])
+@pytest.mark.parametrize("destination", ["no/such/new", "file/", "file/new"])
+def test_what_cannot_be_a_destination_is_refused_also_where_nothing_is_copied(
+    tmp_path: Path, destination: str, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").write_bytes(b"file")
+    (tmp_path / "other").write_bytes(b"other")
+    before = listing(tmp_path)
+    complaint = refused("copy", *options, f"{tmp_path}/other", f"{tmp_path}/{destination}")
+    assert f"{tmp_path}/{destination.split('/')[0]}" in complaint
+    assert listing(tmp_path) == before
+
+
 @pytest.mark.parametrize("words", COPY, ids=lambda words: " ".join(words)[:80] or "nothing")
 def test_copy_refuses(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "file").write_bytes(b"file")
@@ -256,6 +269,8 @@ def test_where_there_is_nothing_to_copy_no_directory_is_made_for_it(
     assert ended.status == NONE, ended
     assert ended.stderr.count("No such file or directory") == len(sources)
     assert list(tmp_path.iterdir()) == []
+    # Nor is it remembered: there is nothing that could be taken up.
+    assert list((Path(os.environ["XDG_STATE_HOME"]) / "farlink" / "unfinished").iterdir()) == []
 
 
 def test_an_empty_directory_is_copied_as_one(tmp_path: Path) -> None:

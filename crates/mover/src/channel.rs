@@ -400,6 +400,12 @@ pub enum ChannelError {
     /// We do not trust the far side's.
     #[error("the far side showed another key than the one that is trusted")]
     Untrusted,
+    /// We do not let the far side's in.
+    #[error("the far side shows the key {key}, which authorized_keys does not list")]
+    Unlisted {
+        /// What it showed.
+        key: PublicKey,
+    },
     /// Another program, or another version.
     #[error("the far side speaks TLS, but is not farlink")]
     OtherProtocol,

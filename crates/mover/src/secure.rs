@@ -17,4 +17,4 @@ pub use places::Places;
 pub use tls::{server, server_with_claim};
 pub use trust::{Credentials, CredentialsError, Trust, Trusted};
 
-pub(crate) use tls::{PROTOCOL, shown};
+pub(crate) use tls::{PROTOCOL, Unlisted, shown};

@@ -20,6 +20,7 @@ use farlink_wire::quantity::{Bytes, Nanos};
 
 use crate::automatic;
 use crate::budget::Budget;
+use crate::channel::ChannelError;
 use crate::control::Control;
 use crate::secure::{self, Admission, Identity};
 use crate::tuning::first_window;
@@ -315,7 +316,10 @@ impl Server {
             }
         };
         let refused = |from, error: &io::Error| {
-            let reason = format!("no key that is let in: {error}");
+            let reason = match ChannelError::within(error) {
+                Some(unlisted @ ChannelError::Unlisted { .. }) => unlisted.to_string(),
+                _ => format!("no key that is let in: {error}"),
+            };
             (reception.observe)(Event::Failed { from, reason });
         };
         if let Err(error) = handshakes.work(thread, &reception.house.stop, &welcome, &refused) {

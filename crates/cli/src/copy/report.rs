@@ -208,6 +208,11 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     let names = |count: u64| if count == 1 { "1 name".to_owned() } else { format!("{count} names") };
     let were = |count: u64| if count == 1 { "was" } else { "were" };
     let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
+    let begun = record.bytes.saturating_sub(summary.bytes.saturating_sub(summary.same));
+    if record.outcome == Outcome::Interrupted && begun > 0 {
+        // Otherwise the rate would be of nothing.
+        text += &format!(" and {} of what is not whole", Bytes(begun));
+    }
     if seconds > 0.0 {
         text += &format!(" in {seconds:.3} s: {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
     }

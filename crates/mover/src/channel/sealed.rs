@@ -14,10 +14,12 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
-use rustls::{AlertDescription, CertificateError, ClientConfig, CommonState, Error, ServerConfig};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, CommonState, Error, OtherError, ServerConfig,
+};
 
 use super::ChannelError;
-use crate::secure::{PROTOCOL, shown};
+use crate::secure::{PROTOCOL, Unlisted, shown};
 
 /// One end of a TLS connection.
 #[derive(Debug)]
@@ -351,7 +353,15 @@ fn told(error: Error) -> ChannelError {
         Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
             ChannelError::Untrusted
         }
-        Error::AlertReceived(AlertDescription::AccessDenied) => ChannelError::NotAdmitted,
+        Error::InvalidCertificate(CertificateError::Other(OtherError(ref reason)))
+            if let Some(Unlisted(key)) = reason.downcast_ref() =>
+        {
+            ChannelError::Unlisted { key: *key }
+        }
+        // What a far end says that has refused a key as one that is not listed, and one that shows no reason.
+        Error::AlertReceived(AlertDescription::CertificateUnknown | AlertDescription::AccessDenied) => {
+            ChannelError::NotAdmitted
+        }
         Error::NoApplicationProtocol | Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
             ChannelError::OtherProtocol
         }

@@ -148,7 +148,8 @@ fn a_server_lets_in_whom_it_lists_alone() {
     ends.admission = Arc::new(Admission::of_one(ends.server.public(), Grant::default()));
     let (client, server) = failures_of(&ends);
     assert_eq!(ChannelError::within(&client), Some(&ChannelError::NotAdmitted), "{client}");
-    assert_eq!(ChannelError::within(&server), Some(&ChannelError::Untrusted), "{server}");
+    let key = ends.client.public();
+    assert_eq!(ChannelError::within(&server), Some(&ChannelError::Unlisted { key }), "{server}");
 }
 
 fn failures_of(ends: &Ends) -> (io::Error, io::Error) {

@@ -89,8 +89,8 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
         mark.clear();
     }
     let Ledger { mut record, summary, begun, .. } = ledger;
-    if !begun && !was_begun && error.as_ref().is_some_and(|error| !error.is_passing()) {
-        // It was refused.
+    if !begun && !was_begun && !interrupted && error.as_ref().is_none_or(|error| !error.is_passing()) {
+        // It was refused, or none of the names could be read: nothing is there to be taken up.
         mark.clear();
     }
     record.outcome = match (&error, interrupted) {
@@ -286,7 +286,13 @@ impl Attempt<'_> {
         match plan.way {
             Way::Forward => {
                 if plan.far.is_local() {
-                    filter = filter.without(&root, absolute(plan.destination.as_bytes())?);
+                    let path = absolute(plan.destination.as_bytes())?;
+                    if root.open_sink(&path).is_err() {
+                        // What cannot be a destination is refused by a dry run, too.
+                        let destination = Destination { path: path.clone(), several: self.several() };
+                        Target::find(&root, &destination, self.names.key, TargetOptions::default())?;
+                    }
+                    filter = filter.without(&root, path);
                 }
                 let mut sources = Vec::new();
                 for place in &plan.sources {

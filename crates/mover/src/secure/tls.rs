@@ -17,8 +17,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    ServerConfig, SignatureScheme,
 };
 
 use super::{Admission, Identity};
@@ -236,6 +236,11 @@ pub(crate) struct Admit {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
+/// Why who showed this key is not let in.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not listed")]
+pub(crate) struct Unlisted(pub(crate) PublicKey);
+
 impl ClientCertVerifier for Admit {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
@@ -247,10 +252,11 @@ impl ClientCertVerifier for Admit {
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let grant: Option<Arc<Grant>> = key_of(end_entity).and_then(|key| self.admission.grant(key));
+        let Some(key) = key_of(end_entity) else { return Err(CertificateError::BadEncoding.into()) };
+        let grant: Option<Arc<Grant>> = self.admission.grant(key);
         match grant {
             Some(_) => Ok(ClientCertVerified::assertion()),
-            None => Err(CertificateError::ApplicationVerificationFailure.into()),
+            None => Err(CertificateError::Other(OtherError(Arc::new(Unlisted(key)))).into()),
         }
     }
 
