@@ -83,7 +83,7 @@ def test_an_ordinary_user_is_told_what_loading_takes() -> None:
 
 
 def test_a_kernel_that_is_too_old_for_a_program_is_named_with_what_it_needs() -> None:
-    for name in (*OURS, "circuit", "bbr_tso"):
+    for name in (*OURS, "circuit", "bbr_tso", "suss"):
         needs_loading(name)
     # The kernel says to whom this starts that it is 2.6.
     ended = run(["setarch", "--uname-2.6", str(FARLINK), "congestion", "--json"])
@@ -93,6 +93,7 @@ def test_a_kernel_that_is_too_old_for_a_program_is_named_with_what_it_needs() ->
         ("circuit", "6.10"),
         ("htcp", "6.4"),
         ("scalable", "6.4"),
+        ("suss", "6.4"),
     ):
         assert entries[name]["state"] == "unavailable"
         assert entries[name]["reason"].startswith(f"it needs Linux {least} or later, and this is 2.6.")
@@ -176,6 +177,51 @@ def test_many_connections_with_bbr_tso_send_larger_pieces() -> None:
             counted = {key: after[key] - before[key] for key in ("segments", "packets")}
             sent[name] = counted["segments"] / counted["packets"]
     assert sent["bbr_tso"] > 1.5 * sent["bbr"]
+
+
+def test_slow_start_grows_by_four_with_suss() -> None:
+    needs_loading("suss")
+    most = {}
+    with Emulation(options=["--rate", "1gbit", "--rtt", "200ms", "--mtu", "1500"]) as one, serving(one):
+        for name in ("cubic", "suss"):
+            record = moved(one, "--bytes", "16MiB", "--congestion", name, "--interval", "20ms")
+            assert record["congestion"] == name
+            if record["emulator"]["late_max_s"] > record["rtt_s"] / 20:
+                pytest.skip(f"the machine did not keep up: {record['emulator']}")
+            (trace,) = record["tcp"]
+            windows = list(zip(trace["t_s"], trace["cwnd_bytes"], strict=True))
+            # From one round to the next: of samples that are a round trip apart, before the path is full.
+            most[name] = max(
+                later / window
+                for t, window in windows
+                for until, later in windows
+                if 0 <= until - t <= record["rtt_s"] and later < 4 << 20
+            )
+    assert most["cubic"] < 3 < most["suss"] < 5
+
+
+def test_a_copy_over_a_long_path_that_is_not_known_begins_with_suss_and_nothing_of_it_stays() -> None:
+    needs_loading("suss")
+    if Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip() not in {"cubic", "bbr"}:
+        pytest.skip("this machine's administrator has chosen another")
+    with Emulation(options=["--rate", "1gbit", "--rtt", "200ms"]) as one, serving(one, "--no-auth"):
+        command = [
+            str(FARLINK),
+            "copy",
+            "/dev/zero",
+            "farlink://b/dev/null",
+            "--length",
+            "20GiB",
+            "--no-auth",
+        ]
+        with one.background("a", *command) as started:
+            wait_until(lambda: listed()["suss"]["state"] == "available")
+            (pid,) = run(
+                ["pgrep", "--newest", "--full", "copy /dev/zero farlink://b/dev/null"]
+            ).stdout.split()
+            os.kill(int(pid), signal.SIGKILL)
+            started.wait()
+    wait_until_gone("suss")
 
 
 def test_hosts_may_default_to_it_and_two_may_share_it() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.alone
 
 NO_CLANG = "/nonexistent/clang"
-OURS = ("bbr_tso", "circuit", "htcp", "scalable")
+OURS = ("bbr_tso", "circuit", "htcp", "scalable", "suss")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// One source file each, `bpf/NAME.bpf.c`.
-const NAMES: [&str; 4] = ["bbr_tso", "circuit", "htcp", "scalable"];
+const NAMES: [&str; 5] = ["bbr_tso", "circuit", "htcp", "scalable", "suss"];
 
 fn main() {
     println!("cargo::rerun-if-changed=bpf");

@@ -196,6 +196,14 @@ impl Ceiling {
         long.map_or(0, |(first, last)| rate(first, last) as u64)
     }
 
+    /// Whether four times what arrived in the last round trip may be more than half of what the path carries, as far as its bursts have shown; not
+    /// while none was seen. A path whose rate is known is near enough.
+    #[must_use]
+    pub fn is_near(&self, least_rtt: Nanos) -> bool {
+        let shown = self.fastest(span(least_rtt)).zip(self.rate_over(least_rtt));
+        !matches!(self.phase, Phase::Seeking) || shown.is_some_and(|(fastest, whole)| FAR * whole > fastest)
+    }
+
     /// Whether connections are to send in bursts, which show the path's rate where it was not found yet.
     #[must_use]
     pub const fn wants_bursts(&self) -> bool {
@@ -327,6 +335,9 @@ const LASTS: f64 = 0.7;
 
 /// How many times as fast as the round trip that it is of a burst is at least.
 const BURST: f64 = 3.0;
+
+/// How many times as fast as the round trip that it is of a burst is at least where four times as much takes no more than half of one.
+const FAR: f64 = 8.0;
 
 /// Round trips after which a path whose queue was never seen is not what bounds the connections: 12 double a window from ten segments to
 /// 500 MB, and a few more are others'.

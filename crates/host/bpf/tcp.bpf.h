@@ -74,6 +74,7 @@ struct tcp_sock {
 	__u32 snd_cwnd_cnt;
 	__u32 snd_cwnd_clamp;
 	__u32 snd_ssthresh;
+	__u32 snd_nxt;
 	__u32 max_packets_out;
 	__u8 is_cwnd_limited : 1;
 };

@@ -219,6 +219,25 @@ fn a_packet_that_comes_late_is_no_burst() {
 }
 
 #[test]
+fn a_path_is_far_from_full_until_four_times_as_much_would_take_half_of_its_bursts_rate() {
+    let least_rtt = Nanos(100_000_000);
+    for (burst_ms, is_near) in [(5, false), (11, false), (15, true), (50, true)] {
+        let mut ceiling = Ceiling::default();
+        let mut delivered = 0;
+        assert!(!ceiling.is_near(least_rtt), "nothing was seen");
+        for ms in 0..350 {
+            delivered += if ms % 100 < burst_ms { 100_000 } else { 0 };
+            let sample = Sample { at: Nanos((ms + 1) * 1_000_000), delivered, rtt: least_rtt, least_rtt };
+            assert_eq!(ceiling.on_sample(sample), None);
+        }
+        assert_eq!(ceiling.is_near(least_rtt), is_near, "{burst_ms} ms");
+    }
+    let mut known = Ceiling::default();
+    known.hold(BitsPerSec::new(1_000_000_000).unwrap(), Nanos(1), least_rtt);
+    assert!(known.is_near(least_rtt));
+}
+
+#[test]
 fn a_sender_that_pauses_keeps_its_ceiling() {
     let mut path = Path::of(91_600);
     path.rounds(20, true);

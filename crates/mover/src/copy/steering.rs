@@ -22,9 +22,11 @@ use super::client::SocketFacts;
 use crate::automatic::{self, Bbr};
 
 mod choice;
+mod haste;
 mod resuming;
 
 use choice::Choice;
+use haste::{Haste, Hasten};
 use resuming::Resuming;
 pub(super) use resuming::can_jump;
 use resuming::has_room;
@@ -60,6 +62,8 @@ struct State {
     least_rtt: Nanos,
     /// How wide the windows were that far ends offered first, together, and of how many.
     first_windows: (u64, u64),
+    /// What lets first windows grow faster than TCP's.
+    haste: Haste,
 }
 
 /// One of them.
@@ -78,6 +82,8 @@ struct Stream {
     is_heard: bool,
     has_tried: bool,
     has_jumped: bool,
+    /// Whether it is one whose window grows faster.
+    is_hasty: bool,
 }
 
 impl Stream {
@@ -92,6 +98,16 @@ impl Stream {
             is_heard: false,
             has_tried: false,
             has_jumped: false,
+            is_hasty: false,
+        }
+    }
+}
+
+impl Stream {
+    /// Its window grows as TCP's from here on.
+    fn slow_down(&mut self) {
+        if self.is_hasty {
+            self.is_hasty = automatic::begin_again(&self.tcp).is_err();
         }
     }
 }
@@ -176,6 +192,10 @@ fn run(its: &Weak<Mutex<State>>, over: &Wake) {
         let Some(shared) = its.upgrade() else { return };
         let looked = lock(&shared).look();
         pause = looked.pause;
+        if looked.hastens {
+            let its = Weak::clone(its);
+            drop(Builder::new().name("farlink-load".to_owned()).spawn(move || find_haste(&its)));
+        }
         if looked.loads {
             let (its, over) = (Weak::clone(its), over.clone());
             // Beside the looks, which it would keep from a queue's beginning. Where there is no thread for it, it is as if it took too long.
@@ -204,6 +224,13 @@ fn find_means(its: &Weak<Mutex<State>>) {
     }
 }
 
+fn find_haste(its: &Weak<Mutex<State>>) {
+    let found = Haste::load();
+    if let Some(shared) = its.upgrade() {
+        lock(&shared).haste.on_found(found);
+    }
+}
+
 fn lock(shared: &Mutex<State>) -> MutexGuard<'_, State> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -214,6 +241,7 @@ impl State {
         let now = monotonic();
         let (mut queue, mut hearing, mut lost) = (0, 0, false);
         let (mut heard, mut idle, mut windows) = (0, 0, 0);
+        let mut unsent = false;
         let mut least_rtt = Nanos::MAX;
         for stream in self.streams.values_mut() {
             let Ok(info) = TcpInfo::of(&stream.tcp) else { continue };
@@ -229,6 +257,7 @@ impl State {
                 idle += u64::from(info.unsent == 0);
                 windows += u64::from(info.window);
             }
+            unsent |= info.unsent > 0;
             lost |= info.retransmits > stream.retransmits;
             if info.min_rtt == Nanos::ZERO {
                 continue;
@@ -244,7 +273,7 @@ impl State {
             }
         }
         if least_rtt == Nanos::MAX {
-            return Looked { pause: IDLE, loads: false };
+            return Looked { pause: IDLE, loads: false, hastens: false };
         }
         self.least_rtt = least_rtt;
         let rtt = least_rtt.after(Nanos(queue.checked_div(hearing).unwrap_or(0)));
@@ -264,9 +293,31 @@ impl State {
         let is_jumping = self.resuming.as_ref().is_some_and(Resuming::is_jumping);
         let wanted = self.is_due || is_jumping || self.delivered >= CHOSEN_FROM;
         let loads = self.choice.advance(now, least_rtt, wanted);
+        let is_near = self.is_due || self.ceiling.is_near(least_rtt);
+        let hastens = self.hasten(least_rtt, unsent, is_near);
         self.settle();
         self.share_out(now, least_rtt);
-        Looked { pause: self.ceiling.pause(least_rtt), loads }
+        Looked { pause: self.ceiling.pause(least_rtt), loads, hastens }
+    }
+
+    /// Has windows grow faster where there is more to send than they hold, as long as that is far from what the path carries; whether what that
+    /// takes is to be looked for now.
+    fn hasten(&mut self, least_rtt: Nanos, unsent: bool, is_near: bool) -> bool {
+        let jumps = self.resuming.as_ref().is_some_and(Resuming::is_open);
+        if jumps || self.is_settled {
+            return false;
+        }
+        match self.haste.advance(least_rtt, unsent, is_near) {
+            Hasten::Look => return true,
+            Hasten::Choose => {
+                for stream in self.streams.values_mut().filter(|stream| !stream.is_hasty) {
+                    stream.is_hasty = Haste::choose(&stream.tcp);
+                }
+            }
+            Hasten::End => self.streams.values_mut().for_each(Stream::slow_down),
+            Hasten::Not => {}
+        }
+        false
     }
 
     /// Goes on with a careful resume, where there is one.
@@ -310,6 +361,7 @@ impl State {
         self.is_settled = true;
         let mut last = None;
         for stream in self.streams.values_mut() {
+            stream.slow_down();
             if stream.has_jumped {
                 stream.has_jumped = automatic::begin_again(&stream.tcp).is_err();
             }
@@ -358,6 +410,8 @@ struct Looked {
     pause: Nanos,
     /// Whether a congestion control is to be loaded, which takes a while.
     loads: bool,
+    /// Whether that by which windows grow faster is.
+    hastens: bool,
 }
 
 /// Bytes that have arrived of a copy that is large enough to load something for it: less than connections over a long path have under way at

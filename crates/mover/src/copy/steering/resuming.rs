@@ -77,6 +77,11 @@ impl Resuming {
         self.jump.is_some() && self.machine.is_open()
     }
 
+    /// Whether it may still come to a jump, or is in one.
+    pub(super) const fn is_open(&self) -> bool {
+        self.machine.is_open()
+    }
+
     /// What became of it, where it came to something.
     pub(super) const fn account(&self) -> Option<CarefulResumeAccount> {
         self.account
