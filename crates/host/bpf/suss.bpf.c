@@ -41,6 +41,14 @@ struct suss {
 
 _Static_assert(sizeof(struct suss) <= sizeof(((struct inet_connection_sock *)0)->icsk_ca_priv), "private state");
 
+/* Whether it leaves us our place. */
+static __always_inline bool is_ours(void)
+{
+	__u64 size = bpf_core_type_size(struct bictcp);
+
+	return size && size <= CUBICS * sizeof(__u64);
+}
+
 /* include/net/tcp.h: before */
 static __always_inline bool is_before(__u32 one, __u32 other)
 {
@@ -54,6 +62,8 @@ void suss_init(__u64 *arguments)
 	struct suss *ca = private_of(sk);
 
 	cubictcp_init(sk);
+	if (!is_ours())
+		return;
 	ca->round_at = 0;
 	ca->round_end = 0;
 	ca->rtt = 0;
@@ -68,10 +78,8 @@ void suss_cong_avoid(__u64 *arguments)
 	__u32 ack = (__u32)arguments[1], acked = (__u32)arguments[2];
 	struct tcp_sock *tp = tcp_of(sk);
 	struct suss *ca = private_of(sk);
-	__u64 cubics = bpf_core_type_size(struct bictcp);
-	bool is_ours = cubics && cubics <= sizeof(ca->cubic);
 
-	if (is_ours && in_slow_start(tp) && is_cwnd_limited(tp)) {
+	if (is_ours() && in_slow_start(tp) && is_cwnd_limited(tp)) {
 		__u64 now = tp->tcp_mstamp;
 
 		if (!ca->has_begun || !is_before(ack, ca->round_end)) {
@@ -94,7 +102,7 @@ void suss_pkts_acked(__u64 *arguments)
 	struct suss *ca = private_of(sk);
 	__s32 rtt = sample->rtt_us;
 
-	if (rtt > 0) {
+	if (rtt > 0 && is_ours()) {
 		ca->rtt = rtt;
 		if (!ca->min_rtt || (__u32)rtt < ca->min_rtt)
 			ca->min_rtt = rtt;

@@ -37,6 +37,11 @@ pub(crate) fn begin(stream: &TcpStream) {
     }
 }
 
+/// Whether a connection has what it [began](begin) with, and nothing of its route's.
+pub(crate) fn is_as_begun(stream: &TcpStream) -> bool {
+    socket::congestion(stream).is_ok_and(|has| has == BEGINNING)
+}
+
 /// Of a connection that was given something for a while: as it [began](begin).
 pub(crate) fn begin_again(stream: &TcpStream) -> io::Result<()> {
     socket::set_congestion(stream, BEGINNING)
@@ -69,6 +74,10 @@ fn is_short(measured: Nanos, known: Nanos) -> bool {
     [measured, known].into_iter().any(|rtt| rtt > Nanos::ZERO && rtt < SHORT)
 }
 
+/// Why one that ends so soon has what it began with.
+pub(crate) const UNSHOWN: &str =
+    "its bursts were to show what the path carries, and it ended before they did";
+
 /// How a copy's connection starts where nobody chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -91,8 +100,7 @@ impl Start {
         if !over_a_long_path(&has, &default).is_with_bbr(&has, &default) {
             return follow(stream, &mut Bbr::default()).map(Self::Settled);
         }
-        let reason = "its bursts were to show what the path carries, and it ended before they did";
-        Ok(Self::Together((has == BEGINNING).then(|| reason.to_owned())))
+        Ok(Self::Together((has == BEGINNING).then(|| UNSHOWN.to_owned())))
     }
 }
 

@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farlink_host::beneath::{Directory, Links, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
+use farlink_host::clock::monotonic;
 use farlink_host::watch::{Watcher, is_written};
 use farlink_mover::copy::source::SourcePath;
 use farlink_wire::path::{PathError, RelativePath};
+use farlink_wire::quantity::Nanos;
 
 use super::NotSent;
 
@@ -31,6 +33,9 @@ pub(super) struct Feed {
     replacing: HashSet<Arc<Path>>,
     /// Those that have got a turn without a word of the kernel's, since that had one last.
     looked_again: HashSet<Arc<Path>>,
+    /// When it is looked next whether those are being written still: where one was renamed meanwhile, or has several names, the kernel tells
+    /// another name.
+    looks_at: Nanos,
     /// How many may wait before it is looked which of them are there still.
     most: usize,
 }
@@ -94,6 +99,7 @@ impl Feed {
             waiting: HashSet::new(),
             replacing: HashSet::new(),
             looked_again: HashSet::new(),
+            looks_at: Nanos::ZERO,
             most: MOST_WAITING,
         })
     }
@@ -234,6 +240,9 @@ impl Feed {
 
     /// What there is under the next name that appeared; `None` where there is none now, or no descriptor to look at it.
     pub(super) fn next(&mut self) -> Option<Seen> {
+        if self.appeared.is_empty() {
+            self.look_after();
+        }
         let path = self.appeared.pop_front()?;
         let Some(seen) = self.look(&path) else {
             self.appeared.push_front(path);
@@ -243,10 +252,7 @@ impl Feed {
         if !self.replacing.contains(&path) {
             return Some(seen);
         }
-        if let Seen::File { file, .. } = &seen
-            && self.watcher.is_some()
-            && is_written(file)
-        {
+        if self.watcher.is_some() && matches!(&seen, Seen::File { file, .. } if is_written(file)) {
             return Some(Seen::Nothing);
         }
         self.replacing.remove(&path);
@@ -257,6 +263,18 @@ impl Feed {
         };
         // A product has had the name.
         Some(self.name_of(&path).map_or(seen, |name| Seen::Lacking { name, reason }))
+    }
+
+    /// Has those wait again, now and then, that were being written and are not any more.
+    fn look_after(&mut self) {
+        let now = monotonic();
+        if now < self.looks_at {
+            return;
+        }
+        self.looks_at = now.after(NOW_AND_THEN);
+        let is_at_rest = |path: &&Arc<Path>| !matches!(self.look(path), Some(Seen::File { file, .. }) if is_written(&file));
+        let at_rest: Vec<_> = self.replacing.difference(&self.waiting).filter(is_at_rest).cloned().collect();
+        at_rest.into_iter().for_each(|path| self.have_wait(path));
     }
 
     /// What receivers call it.
@@ -305,6 +323,9 @@ fn is_unchanged(now: &Status, then: &Status) -> bool {
     let version = |status: &Status| (status.size, status.mtime_s, status.mtime_ns);
     now.is_same_file(then) && version(now) == version(then)
 }
+
+/// How often files are looked at that are being written.
+const NOW_AND_THEN: Nanos = Nanos(1_000_000_000);
 
 /// Names that may wait without a look at whether there are such files: some 15 MB, and a look of tenths of a second.
 const MOST_WAITING: usize = if cfg!(test) { 8 } else { 65_536 };

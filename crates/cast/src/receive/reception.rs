@@ -275,7 +275,7 @@ impl<'a> Reception<'a> {
     /// Where the sender is: `again` where it was, or the one that was named, or one that is heard; and whether it is known or heard that it
     /// has a session to join. `None` where the user ended it.
     fn whereabouts(
-        &self,
+        &mut self,
         again: Option<(SessionId, SocketAddr)>,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<Option<(SocketAddr, bool)>, CastError> {
@@ -284,22 +284,21 @@ impl<'a> Reception<'a> {
         }
         // A session's packets leave from the port of its control connections, which is the group's.
         let port = self.plan.group.address().port();
-        let listen = |wanted: &dyn Fn(SocketAddr) -> bool, patience| {
-            overhear(self.hearing.socket(), self.ended, wanted, self.stop, patience)
-        };
         let Some(from) = &self.plan.from else {
             let wanted = |from: SocketAddr| {
                 from.port() == port && !self.strangers.is_left_alone(monotonic(), from.ip())
             };
             // After a session, the next may be long in coming.
-            let mut patience = if self.ended.is_none() { UNHEARD } else { Nanos::MAX };
+            let mut is_told = self.ended.is_some();
             loop {
-                match listen(&wanted, patience)? {
+                match overhear(self.hearing.socket(), self.ended, &wanted, self.stop, UNHEARD)? {
                     Overheard::From(at) => return Ok(Some((at, true))),
                     Overheard::Stopped => return Ok(None),
-                    Overheard::Nothing => tell(self.plan.unheard(patience, None)),
+                    Overheard::Nothing => self.hearing.join_again(self.plan),
                 }
-                patience = Nanos::MAX;
+                if !std::mem::replace(&mut is_told, true) {
+                    tell(self.plan.unheard(UNHEARD, None));
+                }
             }
         };
         let resolve = || resolve(from, self.plan.group, self.tried);
@@ -309,10 +308,11 @@ impl<'a> Reception<'a> {
         // A session that has ended may still be there, for others. Where the group does not reach this end the next is not heard: then it
         // is asked for.
         loop {
-            match listen(&|_| true, ASKED)? {
+            match overhear(self.hearing.socket(), self.ended, &|_| true, self.stop, ASKED)? {
                 Overheard::From(_) => return resolve().map(|at| Some((at, true))),
                 Overheard::Stopped => return Ok(None),
                 Overheard::Nothing => {
+                    self.hearing.join_again(self.plan);
                     // Nothing says yet that there is anything to find there.
                     if let Ok(at) = resolve() {
                         return Ok(Some((at, false)));

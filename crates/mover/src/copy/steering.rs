@@ -82,7 +82,8 @@ struct Stream {
     is_heard: bool,
     has_tried: bool,
     has_jumped: bool,
-    /// Whether it is one whose window grows faster.
+    /// Whether its window was to grow faster, and does.
+    was_hastened: bool,
     is_hasty: bool,
 }
 
@@ -98,6 +99,7 @@ impl Stream {
             is_heard: false,
             has_tried: false,
             has_jumped: false,
+            was_hastened: false,
             is_hasty: false,
         }
     }
@@ -310,11 +312,20 @@ impl State {
         match self.haste.advance(least_rtt, unsent, is_near) {
             Hasten::Look => return true,
             Hasten::Choose => {
-                for stream in self.streams.values_mut().filter(|stream| !stream.is_hasty) {
+                // Once: the kernel looks for a module each time that it is asked for one that is not there.
+                for stream in self.streams.values_mut().filter(|stream| !stream.was_hastened) {
+                    stream.was_hastened = true;
                     stream.is_hasty = Haste::choose(&stream.tcp);
+                    if stream.is_hasty && self.facts.is_none() {
+                        let reason = Some(automatic::UNSHOWN.to_owned());
+                        self.facts = Some(SocketFacts { reason, ..SocketFacts::of(Some(&stream.tcp)) });
+                    }
                 }
             }
-            Hasten::End => self.streams.values_mut().for_each(Stream::slow_down),
+            Hasten::End => {
+                self.streams.values_mut().for_each(Stream::slow_down);
+                self.facts = None;
+            }
             Hasten::Not => {}
         }
         false
@@ -345,8 +356,10 @@ impl State {
         let count = self.streams.len();
         for stream in self.streams.values_mut().filter(|stream| stream.is_heard && !stream.has_tried) {
             stream.has_tried = true;
-            // One that cannot goes on as it is.
-            if let Ok(share) = resuming.jump(&stream.tcp, count) {
+            // One that cannot goes on as it is, and one whose route has something of its own.
+            if automatic::is_as_begun(&stream.tcp)
+                && let Ok(share) = resuming.jump(&stream.tcp, count)
+            {
                 (stream.has_jumped, stream.share) = (true, share);
             }
         }

@@ -254,6 +254,25 @@ fn a_file_that_is_being_written_again_is_sent_when_it_is_complete() {
 }
 
 #[test]
+fn a_file_that_is_being_written_again_and_gets_another_name_meanwhile_is_lacking() {
+    let scratch = Scratch::new("renamed");
+    let mut feed = scratch.feed("top");
+    let (its, then) = product(&scratch, &mut feed, "the first");
+    let file = File::create(scratch.at("top/x")).unwrap();
+    assert!(feed.replaces(&its, &then));
+    assert!(matches!(feed.next(), Some(Seen::Nothing)));
+    feed.looks_at = Nanos::ZERO;
+    assert!(feed.next().is_none(), "it is being written still");
+    fs::rename(scratch.at("top/x"), scratch.at("beside/x")).unwrap();
+    drop(file);
+    notice(&mut feed);
+    assert!(feed.next().is_none(), "it was looked at just now");
+    feed.looks_at = Nanos::ZERO;
+    assert!(matches!(feed.next(), Some(Seen::Lacking { .. })));
+    assert!(feed.next().is_none() && feed.replacing.is_empty());
+}
+
+#[test]
 fn a_file_that_was_named_is_replaced_by_what_appears_under_its_name() {
     let scratch = Scratch::new("named");
     fs::write(scratch.at("top/x"), "one").unwrap();

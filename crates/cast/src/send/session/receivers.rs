@@ -155,8 +155,11 @@ impl Session<'_> {
             false => comes_and_goes.then(|| count.saturating_sub(self.machine.unsent() as u32)),
         };
         peer.leaves(leave, wanted);
-        if leave.is_none() && peer.is_short {
-            self.lost.push((receiver, now.after(self.plan.patience)));
+        if leave.is_none() {
+            // One that had everything may not have heard that this is all, and comes back to ask.
+            let patience =
+                if peer.is_short { self.plan.patience } else { self.plan.patience.min(ASKS_WITHIN) };
+            self.lost.push((receiver, now.after(patience)));
         }
         tell(Notice::Left(peer));
         if leave.is_some() && !self.has_begun {
@@ -234,6 +237,9 @@ fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bo
 /// A receiver whose host has failed is silent for so long before it is started again: others say how they fare ten times a second, or
 /// more seldom in groups of tens of thousands.
 const SILENT: Nanos = Nanos(2_000_000_000);
+
+/// How soon one that was lost comes back, where nothing keeps it from that.
+const ASKS_WITHIN: Nanos = Nanos(5_000_000_000);
 
 /// More than a round trip takes, with what waits before it: the rest is a clock's.
 const MOST_RTT: Nanos = Nanos(10_000_000_000);

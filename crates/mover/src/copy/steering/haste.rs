@@ -6,6 +6,8 @@ use farlink_host::congestion::{self, Loaded};
 use farlink_host::socket;
 use farlink_wire::quantity::Nanos;
 
+use crate::automatic;
+
 /// Where that stands.
 #[derive(Debug, Default)]
 pub(super) enum Haste {
@@ -15,9 +17,9 @@ pub(super) enum Haste {
     /// What it takes is being looked for.
     Awaited,
     /// It can be chosen; for as long as this, if it was this process that loaded it.
-    There(#[expect(dead_code, reason = "it is there for as long as this is")] Option<Loaded>),
-    /// It is not to be had, or not any more.
-    Over,
+    There(Option<Loaded>),
+    /// It is not to be had, or not wanted any more. What was loaded stays to the end: it takes a while to unload.
+    Over(#[expect(dead_code, reason = "it is there for as long as this is")] Option<Loaded>),
 }
 
 /// What is to be done now.
@@ -38,19 +40,19 @@ impl Haste {
     pub(super) fn advance(&mut self, least: Nanos, unsent: bool, is_near: bool) -> Hasten {
         match self {
             Self::Idle if is_near => {
-                *self = Self::Over;
+                *self = Self::Over(None);
                 Hasten::Not
             }
             Self::Idle if unsent && least >= SHORTEST => {
                 *self = Self::Awaited;
                 Hasten::Look
             }
-            Self::There(_) if is_near => {
-                *self = Self::Over;
+            Self::There(loaded) if is_near => {
+                *self = Self::Over(loaded.take());
                 Hasten::End
             }
             Self::There(_) => Hasten::Choose,
-            Self::Idle | Self::Awaited | Self::Over => Hasten::Not,
+            Self::Idle | Self::Awaited | Self::Over(_) => Hasten::Not,
         }
     }
 
@@ -61,12 +63,12 @@ impl Haste {
 
     /// What it takes was looked for, and `found`.
     pub(super) fn on_found(&mut self, found: Option<Option<Loaded>>) {
-        *self = found.map_or(Self::Over, Self::There);
+        *self = found.map_or(Self::Over(None), Self::There);
     }
 
-    /// Has a connection's window grow so; false where it goes on as it is.
+    /// Has a connection's window grow so; false where it goes on as it is, as where its route has something of its own.
     pub(super) fn choose(tcp: &TcpStream) -> bool {
-        socket::set_congestion(tcp, FASTER).is_ok()
+        automatic::is_as_begun(tcp) && socket::set_congestion(tcp, FASTER).is_ok()
     }
 }
 
