@@ -11,7 +11,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use crate::clock::monotonic;
 use crate::readiness::Wake;
 
-/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: one that comes later than [`SAME`] after it ends the process at once, as if nothing
+/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: one that comes 0.3 s later or more ends the process at once, as if nothing
 /// had been caught. Until then it is the same one: timeout(1) and others send it to the process and to its group.
 ///
 /// # Errors
