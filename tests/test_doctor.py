@@ -72,7 +72,7 @@ def test_what_is_found_here_agrees_with_what_the_kernel_says() -> None:
     assert window["is"] == 65_535 << 14
     assert window["should_be"] == 50_000_000_000
     assert window["costs_bps"] == 400_000_000_000 - window["is"] * 8
-    assert window["without_root"] == "farlink memory --streams 47"
+    assert window["without_root"] == "farlink memory HOST --streams 47"
     # What the largest window takes: the kernel counts a packet's memory at the receiver, twice its payload.
     for name, enough in {"net.ipv4.tcp_rmem": 65_535 << 15, "net.ipv4.tcp_wmem": 65_535 << 14}.items():
         most = int(Path("/proc/sys", name.replace(".", "/")).read_text().split()[2])
