@@ -17,6 +17,7 @@ use farlink_wire::path::{PathError, RelativePath};
 use farlink_wire::quantity::Nanos;
 
 use super::NotSent;
+use super::source::is_unchanged;
 
 /// A directory that is watched, and what appeared in it and was not looked at.
 pub(super) struct Feed {
@@ -192,28 +193,22 @@ impl Feed {
     /// Whether what is under the name of a file now is to be sent in its place: it has still its turn to come, or is being written, or gets a
     /// turn, as it is not what it was `then`. Of the last the kernel says nothing, as where somebody sets its time when it is complete.
     pub(super) fn replaces(&mut self, place: &Place, then: &Status) -> bool {
-        let path = &place.path;
-        let is_changed = |now: &Status| !is_unchanged(now, then);
-        let replaces = self.is_to_come(path) || self.looks_again_at(path, is_changed);
-        if replaces {
-            self.replacing.insert(Arc::clone(path));
-        }
-        replaces
+        self.is_replaced(&place.path, |now| !is_unchanged(now, then))
     }
 
     /// The same of a file that was `name`d, and may be in here: where it is, it is the same file, or another is to come under its name.
     pub(super) fn replaces_named(&mut self, name: &RelativePath, then: &Status) -> bool {
         let Some(path) = self.path_of(name) else { return false };
-        let is_changed = |now: &Status| now.is_same_file(then) && !is_unchanged(now, then);
-        let replaces = self.is_to_come(&path) || self.looks_again_at(&path, is_changed);
-        if replaces {
-            self.replacing.insert(path);
-        }
-        replaces
+        self.is_replaced(&path, |now| now.is_same_file(then) && !is_unchanged(now, then))
     }
 
-    fn is_to_come(&self, path: &Arc<Path>) -> bool {
-        self.waiting.contains(path) || self.replacing.contains(path)
+    fn is_replaced(&mut self, path: &Arc<Path>, is_changed: impl Fn(&Status) -> bool) -> bool {
+        let is_to_come = self.waiting.contains(path) || self.replacing.contains(path);
+        let replaces = is_to_come || self.looks_again_at(path, is_changed);
+        if replaces {
+            self.replacing.insert(Arc::clone(path));
+        }
+        replaces
     }
 
     /// Has a name wait for a turn of which the kernel said nothing, once until it does, where there `is_changed` a file.
@@ -316,12 +311,6 @@ impl Place {
         let directory = self.top.within.open_dir(directory.as_os_str().as_bytes(), Links::Refuse)?;
         directory.open_read(name.as_bytes())
     }
-}
-
-/// Whether a file is as it was `then`.
-fn is_unchanged(now: &Status, then: &Status) -> bool {
-    let version = |status: &Status| (status.size, status.mtime_s, status.mtime_ns);
-    now.is_same_file(then) && version(now) == version(then)
 }
 
 /// How often files are looked at that are being written.

@@ -98,8 +98,7 @@ impl Source {
     pub(super) fn check(&self, number: u32, open: &mut OpenFiles<Opened>) -> Result<(), Unread> {
         let is_unchanged = match self.opened(number, open)? {
             Opened::Found(file) => file.is_unchanged(),
-            Opened::Appeared(file, then) => status_of(file)
-                .map(|now| (now.size, now.mtime_s, now.mtime_ns) == (then.size, then.mtime_s, then.mtime_ns)),
+            Opened::Appeared(file, then) => status_of(file).map(|now| is_unchanged(&now, then)),
             Opened::Piped(_) => return Ok(()),
         };
         match is_unchanged {
@@ -112,6 +111,12 @@ impl Source {
     fn opened<'o>(&self, number: u32, open: &'o mut OpenFiles<Opened>) -> Result<&'o Opened, Unread> {
         open.get(number, || self.open())
     }
+}
+
+/// Whether a file that appeared is as it was `then`.
+pub(super) fn is_unchanged(now: &Status, then: &Status) -> bool {
+    let version = |status: &Status| (status.size, status.mtime_s, status.mtime_ns);
+    now.is_same_file(then) && version(now) == version(then)
 }
 
 fn read_at(file: &File, at: u64, out: &mut [u8]) -> Result<usize, Unread> {
