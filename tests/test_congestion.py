@@ -290,13 +290,15 @@ def cycles(record: dict[str, Any]) -> list[Cycle]:
     for at, following in pairwise(losses):
         # What is sent again while an earlier loss is mended finds the window on its way down.
         alone, last = rows[at][0] - last > 2 * record["rtt_s"], rows[at][0]
+        # In slow start it doubles in a round trip: what it was when the loss was noticed is not the last sample.
+        earlier = [window for t, window, _ in rows[:at] if t < rows[at][0] - record["rtt_s"]]
+        is_steady = bool(earlier) and rows[at - 1][1] < 1.5 * earlier[-1]
         # What was lost is sent again as the loss is noticed, and acknowledged a round trip later.
         recovered = rows[at][0] + record["rtt_s"]
         samples = [
             (t - recovered, window) for t, window, _ in rows[at:following] if t > recovered + SETTLED_S
         ]
-        # At the end of slow start several are lost in one round trip.
-        if alone and len(samples) >= 50:
+        if alone and is_steady and len(samples) >= 50:
             found.append(Cycle(before=rows[at - 1][1], samples=samples))
     return found
 
