@@ -23,6 +23,7 @@ use crate::stopwatch::Stopwatch;
 mod feed;
 mod names;
 mod open_files;
+mod place;
 mod source;
 
 use feed::{Feed, Seen};

@@ -24,11 +24,12 @@ use crate::hosts::{self, Host, HostError};
 use crate::plan::{self, Plan, PlanError};
 use crate::state::State;
 
+mod answers;
 mod change;
 mod view;
 
 pub use change::ChangeError;
-pub(crate) use view::Asker;
+use view::Asker;
 
 /// A connection that stands, as long as this lives and its process does.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Emulation {
 
 /// What the control threads share.
 #[derive(Debug)]
-pub(crate) struct Inner {
+struct Inner {
     /// As asked at the start, or since for the whole connection.
     plan: Mutex<Plan>,
     hosts: Vec<Guest>,
@@ -137,7 +138,7 @@ impl Emulation {
             _loaded: loaded,
             _touched: touched,
         });
-        control::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;
+        answers::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;
         Ok(Self { inner })
     }
 

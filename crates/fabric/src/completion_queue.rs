@@ -10,7 +10,7 @@ use crate::bindings::{fi_addr_t, fi_cq_err_entry, fi_ops, fi_ops_cq, fid, fid_cq
 use crate::completion::{Completion, Queue};
 use crate::entry::{Code, counted, done};
 use crate::object::{self, Context, Object};
-use crate::provider::version;
+use crate::version::version;
 
 /// One that the application opened.
 #[repr(C)]

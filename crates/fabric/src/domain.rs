@@ -8,10 +8,11 @@ use crate::bindings as fi;
 use crate::bindings::{fi_ops, fi_ops_domain, fid, fid_domain};
 use crate::completion_queue::CompletionQueue;
 use crate::counter::Counter;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Calls, Endpoint};
 use crate::entry::{Code, done};
 use crate::object::{self, Context, Object};
 use crate::registration;
+use crate::{message, tagged};
 
 /// One that the application opened.
 #[repr(C)]
@@ -113,6 +114,8 @@ unsafe extern "C" fn endpoint(
         let transmit = unsafe { info.tx_attr.as_ref() }.map_or(0, |attributes| attributes.op_flags);
         // SAFETY: as above.
         let receive = unsafe { info.rx_attr.as_ref() }.map_or(0, |attributes| attributes.op_flags);
-        Endpoint::open(info.caps, transmit, receive, Context(context))?.hand_over(endpoint)
+        Endpoint::open(&CALLS, info.caps, transmit, receive, Context(context))?.hand_over(endpoint)
     })
 }
+
+const CALLS: Calls = Calls { message: &message::TABLE, tagged: &tagged::TABLE };

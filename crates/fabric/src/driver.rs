@@ -16,6 +16,7 @@ use farlink_wire::fabric::address::Address;
 use farlink_wire::quantity::Nanos;
 
 use crate::complaint::{complain, complain_of};
+use crate::drivers::Drive;
 use crate::engine::Engine;
 use crate::entry::{Code, lock};
 use crate::nearby::Nearby;
@@ -148,25 +149,6 @@ impl Driver {
         self.act(act, |engine, now| !engine.may_wait(now))
     }
 
-    /// Goes on, for the application.
-    pub(crate) fn progress(&self) -> Result<(), Code> {
-        let mut engine = lock(&self.engine)?;
-        // Under the lock: once it is closed, what was lent to it is the application's again.
-        if !self.enabled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let now = monotonic();
-        engine.attend(now);
-        self.attend(now);
-        Ok(())
-    }
-
-    /// The application will not call for a while: the progress thread drives from now on.
-    pub(crate) fn leave(&self) {
-        self.attended_until.store(0, Ordering::Relaxed);
-        self.wake.raise();
-    }
-
     /// What the progress thread does until it is to stop.
     pub(crate) fn drive(&self) -> Result<(), Code> {
         while !self.stopping.load(Ordering::Acquire) {
@@ -232,7 +214,11 @@ impl Driver {
             self.say_farewell()?;
         }
         if let Some(file) = &self.settings.statistics {
-            let line = statistics::line(&self.settings, &*lock(&self.engine)?);
+            let line = {
+                let engine = lock(&self.engine)?;
+                let of_endpoint = engine.endpoint.statistics();
+                statistics::line(&self.settings, engine.bytes_of_rings(), of_endpoint, &engine.counts)
+            };
             if let Err(error) = statistics::append(file, &line) {
                 complain(format_args!("write FARLINK_STATS {}: {error}", file.display()));
             }
@@ -314,6 +300,25 @@ impl Driver {
         if slept.is_ok() && ready.first() == Some(&true) {
             self.wake.lower();
         }
+    }
+}
+
+impl Drive for Driver {
+    fn progress(&self) -> Result<(), Code> {
+        let mut engine = lock(&self.engine)?;
+        // Under the lock: once it is closed, what was lent to it is the application's again.
+        if !self.enabled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let now = monotonic();
+        engine.attend(now);
+        self.attend(now);
+        Ok(())
+    }
+
+    fn leave(&self) {
+        self.attended_until.store(0, Ordering::Relaxed);
+        self.wake.raise();
     }
 }
 

@@ -1,21 +1,29 @@
 //! Whom a queue or a counter asks to go on, and how the application waits for it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
-
 use std::ffi::c_int;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, Weak};
+use std::time::Duration;
 
 use farlink_host::clock::monotonic;
 use farlink_wire::quantity::Nanos;
 
-use crate::driver::Driver;
 use crate::entry::{Code, lock};
+
+/// What an application has go on that looks at a queue or a counter.
+pub(crate) trait Drive: Debug + Send + Sync {
+    /// Goes on, for the application.
+    fn progress(&self) -> Result<(), Code>;
+
+    /// The application will not call for a while: the progress thread drives from now on.
+    fn leave(&self);
+}
 
 /// The drivers of all endpoints that tell one queue or counter what they did.
 #[derive(Debug, Default)]
 pub(crate) struct Drivers {
-    attached: Mutex<Vec<Weak<Driver>>>,
+    attached: Mutex<Vec<Weak<dyn Drive>>>,
     /// Threads of the application that sleep until something comes.
     asleep: AtomicUsize,
     /// How often it rang for them.
@@ -41,16 +49,16 @@ impl Drop for Asleep<'_> {
 
 impl Drivers {
     /// One more.
-    pub(crate) fn attach(&self, driver: &Arc<Driver>) -> Result<(), Code> {
+    pub(crate) fn attach(&self, driver: Weak<dyn Drive>) -> Result<(), Code> {
         let mut attached = lock(&self.attached)?;
-        attached.retain(|its| its.strong_count() > 0 && !its.ptr_eq(&Arc::downgrade(driver)));
-        attached.push(Arc::downgrade(driver));
+        attached.retain(|its| its.strong_count() > 0 && !its.ptr_eq(&driver));
+        attached.push(driver);
         Ok(())
     }
 
     /// Drives all of them.
     pub(crate) fn progress(&self) -> Result<(), Code> {
-        self.each(Driver::progress)
+        self.each(|driver| driver.progress())
     }
 
     /// Something came.
@@ -109,8 +117,8 @@ impl Drivers {
         Ok(())
     }
 
-    fn each(&self, mut call: impl FnMut(&Driver) -> Result<(), Code>) -> Result<(), Code> {
-        lock(&self.attached)?.iter().filter_map(Weak::upgrade).try_for_each(|driver| call(&driver))
+    fn each(&self, mut call: impl FnMut(&dyn Drive) -> Result<(), Code>) -> Result<(), Code> {
+        lock(&self.attached)?.iter().filter_map(Weak::upgrade).try_for_each(|driver| call(&*driver))
     }
 }
 

@@ -10,13 +10,15 @@ use crate::absent::Absent;
 use crate::address_vector::{AddressVector, NOWHERE, write_address};
 use crate::bindings as fi;
 use crate::bindings::{
-    fi_addr_t, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_ops_rma,
+    fi_addr_t, fi_ops, fi_ops_atomic, fi_ops_cm, fi_ops_collective, fi_ops_ep, fi_ops_msg, fi_ops_rma,
+    fi_ops_tagged,
 };
 use crate::bindings::{fid, fid_ep, fid_t};
 use crate::complaint::complain;
 use crate::completion_queue::CompletionQueue;
 use crate::counter::Counter;
 use crate::driver::Driver;
+use crate::drivers::Drive as _;
 use crate::entry::{Code, done, lock};
 use crate::memory::Parts;
 use crate::object::{self, Context, Object};
@@ -39,6 +41,12 @@ pub(crate) struct Endpoint {
     least: AtomicUsize,
 }
 
+/// The functions by which messages are posted to it.
+pub(crate) struct Calls {
+    pub(crate) message: &'static fi_ops_msg,
+    pub(crate) tagged: &'static fi_ops_tagged,
+}
+
 // SAFETY: as the trait wants it.
 unsafe impl Object for Endpoint {
     type Fid = fid_ep;
@@ -47,17 +55,19 @@ unsafe impl Object for Endpoint {
 
 impl Endpoint {
     pub(crate) fn open(
+        calls: &Calls,
         capabilities: u64,
         transmit_flags: u64,
         receive_flags: u64,
         context: Context,
     ) -> Result<Self, Code> {
-        Ok(Self::over(Driver::open()?, capabilities, transmit_flags, receive_flags, context))
+        Ok(Self::over(Driver::open()?, calls, capabilities, transmit_flags, receive_flags, context))
     }
 
     /// One that has a driver.
     fn over(
         driver: Arc<Driver>,
+        calls: &Calls,
         capabilities: u64,
         transmit_flags: u64,
         receive_flags: u64,
@@ -67,9 +77,9 @@ impl Endpoint {
             fid: object::head(Self::CLASS, context.0, &COMMON),
             ops: object::table(&TABLE),
             cm: object::table(&NAMES),
-            msg: object::table(&crate::message::TABLE),
+            msg: object::table(calls.message),
             rma: object::table(&ONE_SIDED),
-            tagged: object::table(&crate::tagged::TABLE),
+            tagged: object::table(calls.tagged),
             atomic: object::table(&ATOMIC),
             collective: object::table(&COLLECTIVE),
         };
@@ -284,13 +294,13 @@ unsafe extern "C" fn bind(of: *mut fid, to: *mut fid, flags: u64) -> c_int {
             fi::FI_CLASS_CQ => {
                 // SAFETY: as above.
                 let queue = unsafe { CompletionQueue::of_fid(to) }?.queue();
-                queue.drivers.attach(&endpoint.driver)?;
+                queue.drivers.attach(Arc::downgrade(&endpoint.driver) as _)?;
                 endpoint.driver.call(|engine, _| engine.queues().bind(&queue, flags))
             }
             fi::FI_CLASS_CNTR => {
                 // SAFETY: as above.
                 let count = unsafe { Counter::of_fid(to) }?.count();
-                count.drivers.attach(&endpoint.driver)?;
+                count.drivers.attach(Arc::downgrade(&endpoint.driver) as _)?;
                 endpoint.driver.call(|engine, _| engine.queues().count_by(&count, flags))
             }
             // It would be told of nothing.

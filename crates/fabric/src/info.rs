@@ -10,7 +10,7 @@ use crate::offer::{
     ADDRESS_FORMAT, AT_ONCE, DATA_BYTES, DOMAIN_CAPABILITIES, INJECTED, LONGEST_MESSAGE, NAME, ORDER, Offer,
     PROTOCOL,
 };
-use crate::provider::VERSION;
+use crate::version::VERSION;
 
 unsafe extern "C" {
     fn calloc(count: usize, size: usize) -> *mut c_void;

@@ -35,3 +35,4 @@ mod registration;
 mod settings;
 mod statistics;
 mod tagged;
+mod version;

@@ -9,6 +9,7 @@ use crate::entry::{Code, done};
 use crate::fabric::Fabric;
 use crate::object::{Context, Object as _};
 use crate::offer::{Asked, Offer};
+use crate::version::{INTERFACE, VERSION};
 
 /// The provider. Libfabric's core writes into its `context`, so it must not be constant.
 struct Provider(UnsafeCell<fi_provider>);
@@ -31,18 +32,6 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(fi_provider {
 pub(crate) extern "C" fn fi_prov_ini() -> *mut fi_provider {
     PROVIDER.0.get()
 }
-
-/// As libfabric writes versions.
-pub(crate) const fn version(major: u32, minor: u32) -> u32 {
-    major << 16 | minor
-}
-
-/// Ours.
-pub(crate) const VERSION: u32 = version(0, 1);
-
-/// The newest interface that an application may ask for: for those that ask for a newer one, the core leaves the provider out. Structures
-/// of 2.5 differ from those of the 1.17 that we are built with at their ends alone, where we write nothing.
-const INTERFACE: u32 = version(2, 5);
 
 unsafe extern "C" fn getinfo(
     _version: u32,

@@ -7,7 +7,6 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::complaint::complain;
-use crate::engine::Engine;
 use crate::settings::Settings;
 
 /// What the driver did.
@@ -53,13 +52,18 @@ impl Counts {
 }
 
 /// All of it in one line.
-pub(crate) fn line(settings: &Settings, engine: &Engine) -> String {
+pub(crate) fn line(
+    settings: &Settings,
+    bytes_of_rings: usize,
+    of_endpoint: impl IntoIterator<Item = (&'static str, u64)>,
+    counts: &Counts,
+) -> String {
     let mut line = Map::new();
     line.insert("pid".to_owned(), std::process::id().into());
     line.insert("rank".to_owned(), settings.rank.map_or(Value::Null, Value::from));
     line.insert("transport".to_owned(), settings.transport_name.clone().into());
-    line.insert("bytes_of_rings".to_owned(), engine.bytes_of_rings().into());
-    for (name, value) in engine.endpoint.statistics().into_iter().chain(engine.counts.figures()) {
+    line.insert("bytes_of_rings".to_owned(), bytes_of_rings.into());
+    for (name, value) in of_endpoint.into_iter().chain(counts.figures()) {
         line.insert(name.to_owned(), value.into());
     }
     format!("{}\n", Value::Object(line))

@@ -3,13 +3,13 @@
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use farlink_host::beneath::{Directory, Links, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
+use farlink_host::beneath::{Directory, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
 use farlink_host::clock::monotonic;
 use farlink_host::watch::{Watcher, is_written};
 use farlink_mover::copy::source::SourcePath;
@@ -17,6 +17,7 @@ use farlink_wire::path::{PathError, RelativePath};
 use farlink_wire::quantity::Nanos;
 
 use super::NotSent;
+use super::place::{Place, Top};
 use super::source::is_unchanged;
 
 /// A directory that is watched, and what appeared in it and was not looked at.
@@ -59,21 +60,6 @@ pub(super) enum Seen {
     },
     /// It is gone again, as one that has another name until it is complete.
     Nothing,
-}
-
-/// A file beneath the directory that is watched.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    top: Arc<Top>,
-    path: Arc<Path>,
-}
-
-/// The directory itself, by the one that it is in and its name there. Held open it could not be seen to be removed: inotify(7) tells of that
-/// when nobody has it any more.
-#[derive(Debug)]
-struct Top {
-    within: Directory,
-    name: PathBuf,
 }
 
 impl Feed {
@@ -300,16 +286,6 @@ impl Feed {
             Err(error) if error.kind() == ErrorKind::InvalidInput => not_sent(error.to_string(), false),
             Err(error) => not_sent(format!("open it: {error}"), true),
         }
-    }
-}
-
-impl Place {
-    /// Opens the regular file. The way there is looked for each time: a directory that was renamed, and made again, is another one.
-    pub(super) fn open(&self) -> io::Result<File> {
-        let name = self.path.file_name().ok_or(ErrorKind::InvalidInput)?;
-        let directory = self.top.name.join(self.path.parent().unwrap_or(Path::new("")));
-        let directory = self.top.within.open_dir(directory.as_os_str().as_bytes(), Links::Refuse)?;
-        directory.open_read(name.as_bytes())
     }
 }
 

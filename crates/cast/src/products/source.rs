@@ -9,8 +9,8 @@ use farlink_host::sparse;
 use farlink_mover::chain;
 use farlink_mover::copy::source::{Handle, SourceError, SourceFile};
 
-use super::feed::Place;
 use super::open_files::OpenFiles;
+use super::place::Place;
 
 /// Where the content of a product is.
 #[derive(Clone, Debug)]

@@ -26,8 +26,8 @@ use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
 
 use super::class::{Class, Pace, class, pace};
 use super::end::End;
-use super::table::Table;
-use super::telling::{Telling, name, summary};
+use super::table::{Table, name};
+use super::telling::{Telling, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
 use crate::copy::protect;
 use crate::output::{print, tell};

@@ -7,8 +7,6 @@ use farlink_cast::send::{Peer, Progress};
 use farlink_wire::quantity::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::telling::name;
-
 use crate::output::tell;
 
 /// The table, where somebody looks.
@@ -98,6 +96,11 @@ fn rows(progress: &Progress) -> String {
 
 /// Rows that are shown at a time.
 const ROWS: usize = 20;
+
+/// A receiver, as people know it.
+pub(super) fn name(peer: &Peer) -> String {
+    format!("{} ({})", peer.host.name, peer.at.ip())
+}
 
 #[cfg(test)]
 mod tests {

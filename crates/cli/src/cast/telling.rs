@@ -7,7 +7,7 @@ use farlink_host::scheduling::Scheduling;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
 
-use super::table::Table;
+use super::table::{Table, name};
 use crate::output::print;
 
 /// Says it on standard error, or as objects on standard output.
@@ -124,11 +124,6 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
             }})
         }
     }
-}
-
-/// A receiver, as people know it.
-pub(super) fn name(peer: &Peer) -> String {
-    format!("{} ({})", peer.host.name, peer.at.ip())
 }
 
 /// What came of it.

@@ -10,7 +10,7 @@ use farlink_wire::quantity::Nanos;
 use super::*;
 use crate::bindings::{fi_cq_tagged_entry, fid_av, fid_cq};
 use crate::settings::Settings;
-use crate::tagged;
+use crate::{message, tagged};
 
 mod operations;
 
@@ -26,6 +26,7 @@ struct Side {
 // SAFETY: libfabric's objects are for all threads of an application.
 unsafe impl Sync for Side {}
 
+const CALLS: Calls = Calls { message: &message::TABLE, tagged: &tagged::TABLE };
 const THREADS: usize = 4;
 const EACH: usize = 150;
 /// Messages of a thread that are under way, at most.
@@ -54,7 +55,9 @@ impl Side {
         let driver = Driver::with(Settings::of(variables).unwrap()).unwrap();
         let (mut endpoint, mut vector, mut queue) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let flags = fi::FI_COMPLETION | flags;
-        Endpoint::over(driver, fi::FI_TAGGED, flags, flags, none).hand_over(&raw mut endpoint).unwrap();
+        Endpoint::over(driver, &CALLS, fi::FI_TAGGED, flags, flags, none)
+            .hand_over(&raw mut endpoint)
+            .unwrap();
         AddressVector::open(&Default::default(), none).unwrap().hand_over(&raw mut vector).unwrap();
         CompletionQueue::open(&Default::default(), 0, none).unwrap().hand_over(&raw mut queue).unwrap();
         let ended = (0..=2 * THREADS * EACH).map(|_| AtomicU32::new(0)).collect();

@@ -1,8 +1,6 @@
 //! What comes from one peer.
 
-use farlink_wire::fabric::frame::FrameError;
-
-use super::pool::FIRST_CREDIT;
+use farlink_wire::fabric::frame::{FrameError, cost};
 
 /// What comes from one peer.
 #[derive(Debug)]
@@ -95,3 +93,7 @@ impl Inbox {
         Some(until)
     }
 }
+
+/// What a peer may send before it was told anything, in jobs of up to 64 processes: two messages of 1 MiB, since the answer to the first of
+/// an exchange comes when the second has begun.
+pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);

@@ -4,9 +4,7 @@
 //! lent to those that send, the more the more they do, and each time no more than half of what is left: so there is something for another
 //! always. What was lent cannot be called back: it returns as the peer spends it.
 
-use farlink_wire::fabric::frame::cost;
-
-use super::inbox::Inbox;
+use super::inbox::{FIRST_CREDIT, Inbox};
 
 /// What is lent to peers, and may be.
 #[derive(Clone, Copy, Debug)]
@@ -65,10 +63,6 @@ const POOL: u64 = 256 << 20;
 
 /// Of one peer, at most: what is under way on 10 Gb/s in 50 ms.
 const MOST_WINDOW: u64 = 64 << 20;
-
-/// What a peer may send before it was told anything, in jobs of up to 64 processes: two messages of 1 MiB, since the answer to the first of
-/// an exchange comes when the second has begun.
-pub(super) const FIRST_CREDIT: u64 = 2 * cost(1 << 20);
 
 /// For each byte that a peer sent it may send so many more: a few messages like the first are enough for a window.
 const GROWTH: u64 = 4;
