@@ -268,10 +268,12 @@ fn named((path, error): Missed) -> (PathBuf, String) {
 }
 
 /// Whether what was created there is not to be written first: a symbolic link, or another name of a file. Where somebody writes to that still, the
-/// kernel tells it of the name that it has there alone.
+/// kernel tells it of the name that it has there alone. The name that it had before may be gone by now: then it is one to which nobody writes.
 fn is_complete_from_the_beginning(path: &Path) -> bool {
-    let metadata = fs::symlink_metadata(path);
-    metadata.is_ok_and(|metadata| metadata.is_symlink() || metadata.is_file() && metadata.nlink() > 1)
+    let has_no_writer = || File::open(path).is_ok_and(|file| has_writer(&file) == Some(false));
+    fs::symlink_metadata(path).is_ok_and(|metadata| {
+        metadata.is_symlink() || metadata.is_file() && (metadata.nlink() > 1 || has_no_writer())
+    })
 }
 
 /// Whether a directory was there for a moment; what has its name now the kernel tells.
@@ -301,18 +303,27 @@ fn is_hidden(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b".")
 }
 
-/// Whether somebody has a file open for writing, which is open for reading: then there is no read lease (fcntl(2)). Where that cannot be
-/// told, nobody has.
+/// Whether somebody has a file open for writing, which is open for reading. Where that cannot be told, nobody has.
 #[must_use]
 pub fn is_written(file: &File) -> bool {
+    has_writer(file) == Some(true)
+}
+
+/// The same, by whether there is a read lease (fcntl(2)); `None` where that cannot be told, as of another user's file, or over the network.
+fn has_writer(file: &File) -> Option<bool> {
     let lease = |kind: libc::c_int| {
         // SAFETY: the descriptor is open for the whole call, which takes an integer.
         let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
         Errno::result(status)
     };
-    let is_refused = lease(libc::F_RDLCK) == Err(Errno::EAGAIN);
-    let _ = lease(libc::F_UNLCK);
-    is_refused
+    match lease(libc::F_RDLCK) {
+        Ok(_) => {
+            let _ = lease(libc::F_UNLCK);
+            Some(false)
+        }
+        Err(Errno::EAGAIN) => Some(true),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -366,7 +377,11 @@ mod tests {
         fs::hard_link(top.0.join(".part"), top.0.join("linked")).unwrap();
         std::os::unix::fs::symlink("linked", top.0.join("symbolic")).unwrap();
         let half = File::create(top.0.join("half")).unwrap();
-        assert_eq!(read(&mut watcher), ["linked", "symbolic"]);
+        // As who publishes a file that must not replace another: by the time that it is looked at it has one name alone.
+        fs::write(top.0.join(".only"), "whole").unwrap();
+        fs::hard_link(top.0.join(".only"), top.0.join("only")).unwrap();
+        fs::remove_file(top.0.join(".only")).unwrap();
+        assert_eq!(read(&mut watcher), ["linked", "symbolic", "only"]);
         drop(half);
         assert_eq!(read(&mut watcher), ["half"]);
     }
