@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -28,6 +29,8 @@ OURS = ("htcp", "scalable")
 BETA_MIN, BETA_MAX = 64 / 128, 102 / 128
 # After recovery, until the window stands.
 SETTLED_S = 0.03
+# A sample is taken each 10 ms.
+SEEN_S = 0.03
 
 
 def listed() -> dict[str, dict[str, str]]:
@@ -93,7 +96,7 @@ def test_a_kernel_that_is_too_old_for_a_program_is_named_with_what_it_needs() ->
         ("circuit", "6.10"),
         ("htcp", "6.4"),
         ("scalable", "6.4"),
-        ("suss", "6.4"),
+        ("suss", "6.10"),
     ):
         assert entries[name]["state"] == "unavailable"
         assert entries[name]["reason"].startswith(f"it needs Linux {least} or later, and this is 2.6.")
@@ -160,7 +163,10 @@ def test_over_a_long_round_trip_the_sender_chooses_what_does_not_stop_at_a_loss(
     with Emulation(options=["--rtt", "300ms"]) as one, serving(one):
         record = moved(one, "--bytes", "1MiB", "--congestion", "auto")
     assert record["congestion"] in ("bbr", "htcp")
-    assert "300" in record["congestion_reason"]
+    # What it was measured to be.
+    found = re.search(r"round trip of ([\d.]+) ?ms", record["congestion_reason"])
+    assert found, record["congestion_reason"]
+    assert 300 <= float(found[1]) < 400
 
 
 def test_many_connections_with_bbr_tso_send_larger_pieces() -> None:
@@ -171,7 +177,7 @@ def test_many_connections_with_bbr_tso_send_larger_pieces() -> None:
     with Emulation(options=options) as one, serving(one):
         for name in ("bbr", "bbr_tso"):
             before = one.show()["links"][0]
-            record = moved(one, "--seconds", "3", "--congestion", name, "--streams", "16")
+            record = moved(one, "--seconds", "6", "--congestion", name, "--streams", "16")
             after = one.show()["links"][0]
             assert record["congestion"] == name
             counted = {key: after[key] - before[key] for key in ("segments", "packets")}
@@ -186,7 +192,8 @@ def test_slow_start_grows_by_four_with_suss() -> None:
         for name in ("cubic", "suss"):
             record = moved(one, "--bytes", "16MiB", "--congestion", name, "--interval", "20ms")
             assert record["congestion"] == name
-            if record["emulator"]["late_max_s"] > record["rtt_s"] / 20:
+            # What waits for 8 ms is taken for a queue.
+            if record["emulator"]["late_max_s"] > record["rtt_s"] / 50:
                 pytest.skip(f"the machine did not keep up: {record['emulator']}")
             (trace,) = record["tcp"]
             windows = list(zip(trace["t_s"], trace["cwnd_bytes"], strict=True))
@@ -290,7 +297,10 @@ def cycles(record: dict[str, Any]) -> list[Cycle]:
     for at, following in pairwise(losses):
         # What is sent again while an earlier loss is mended finds the window on its way down.
         alone, last = rows[at][0] - last > 2 * record["rtt_s"], rows[at][0]
-        # In slow start it doubles in a round trip: what it was when the loss was noticed is not the last sample.
+        # Where the thread that samples was held up, what it saw last was not what there was.
+        if rows[at][0] - rows[at - 1][0] > SEEN_S:
+            continue
+        # In slow start it doubles in a round trip: the last sample is not what it was at the loss.
         earlier = [window for t, window, _ in rows[:at] if t < rows[at][0] - record["rtt_s"]]
         is_steady = bool(earlier) and rows[at - 1][1] < 1.5 * earlier[-1]
         # What was lost is sent again as the loss is noticed, and acknowledged a round trip later.
@@ -298,7 +308,8 @@ def cycles(record: dict[str, Any]) -> list[Cycle]:
         samples = [
             (t - recovered, window) for t, window, _ in rows[at:following] if t > recovered + SETTLED_S
         ]
-        if alone and is_steady and len(samples) >= 50:
+        is_seen = bool(samples) and samples[0][0] < SETTLED_S + SEEN_S
+        if alone and is_steady and is_seen and len(samples) >= 50:
             found.append(Cycle(before=rows[at - 1][1], samples=samples))
     return found
 

@@ -12,6 +12,8 @@
 /* Above the least round trip, and at most. */
 #define QUEUE_SHIFT 4
 #define QUEUE_US 8000U
+/* include/net/tcp.h */
+#define TCP_INFINITE_SSTHRESH 0x7fffffffU
 /* Segments more than the kernel's for each that arrived: one doubles the window, three make it four. */
 #define MORE 2U
 
@@ -79,7 +81,8 @@ void suss_cong_avoid(__u64 *arguments)
 	struct tcp_sock *tp = tcp_of(sk);
 	struct suss *ca = private_of(sk);
 
-	if (is_ours() && in_slow_start(tp) && is_cwnd_limited(tp)) {
+	/* After a loss, or a rest, the kernel's slow start leads to where the window was: that is no time for haste. */
+	if (is_ours() && tp->snd_ssthresh >= TCP_INFINITE_SSTHRESH && is_cwnd_limited(tp)) {
 		__u64 now = tp->tcp_mstamp;
 
 		if (!ca->has_begun || !is_before(ack, ca->round_end)) {

@@ -19,6 +19,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::kernel_version::KernelVersion;
 use crate::{process, socket};
 
+mod lent;
+
+use lent::Lent;
+
 /// Why a congestion control cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
@@ -126,10 +130,13 @@ pub fn ensure(name: &str) -> Result<Option<Loaded>, CongestionError> {
     let Some(found) = program(name) else { return Err(CongestionError::Unknown { name: name.to_owned() }) };
     let failed = |reason| CongestionError::NotLoaded { name: name.to_owned(), reason };
     let object = found.map_err(|reason| failed(reason.to_owned()))?;
-    if name == ON_BBR && !is_available("bbr") && !load_module("bbr") {
+    if let Some(lent) = Lent::to(name)
+        && !is_available(lent.by)
+        && !load_module(lent.by)
+    {
         // Who may not load a module may not load ours.
         could_load(name)?;
-        return Err(failed(NO_BBR.to_owned()));
+        return Err(failed(lent.none.to_owned()));
     }
     could_load(name)?;
     match load(name, object) {
@@ -160,9 +167,11 @@ pub fn could_load(name: &str) -> Result<(), CongestionError> {
         Some(Ok(_)) if !least_kernel(name).may_be_here() => Err(failed(&too_old(name))),
         Some(Ok(_)) if !Path::new(BTF).exists() => Err(failed(NO_BTF)),
         Some(Ok(_)) if !may_load() => Err(failed(NO_RIGHT)),
-        // That it is not there does not tell: it may be a module.
-        Some(Ok(_)) if name == ON_BBR && is_available("bbr") && !lends_bbr() => Err(failed(OTHER_BBR)),
-        Some(Ok(_)) => Ok(()),
+        Some(Ok(_)) => match Lent::to(name) {
+            // That it is not there does not tell: it may be a module.
+            Some(lent) if is_available(lent.by) && !lent.is_here() => Err(failed(lent.other)),
+            _ => Ok(()),
+        },
     }
 }
 
@@ -260,14 +269,11 @@ fn too_old(name: &str) -> String {
     format!("it needs Linux {} or later, and this is {}", least_kernel(name), process::kernel_release())
 }
 
-/// The kernel that our program of that name needs. Two have a `cong_control` that is told what was acknowledged
+/// The kernel that our program of that name needs. One has a `cong_control` that is told what was acknowledged
 /// ("tcp: Add new args for cong_control in tcp_congestion_ops" in the kernel's log); all are attached by a link.
 fn least_kernel(name: &str) -> KernelVersion {
-    if matches!(name, "circuit" | ON_BBR) { KernelVersion(6, 10) } else { KernelVersion(6, 4) }
+    if name == "circuit" || Lent::to(name).is_some() { KernelVersion(6, 10) } else { KernelVersion(6, 4) }
 }
-
-/// The one of ours that calls the kernel's BBR.
-const ON_BBR: &str = "bbr_tso";
 
 /// How often another process may come and go meanwhile.
 const ATTEMPTS: usize = 3;
@@ -284,37 +290,6 @@ const PREFIX: &str = "fl_";
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 const NO_BTF: &str = "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): run one built with CONFIG_DEBUG_INFO_BTF";
-
-/// Whether this kernel's BBR is one that the program knows; it is built in, or a module.
-fn lends_bbr() -> bool {
-    [BTF, BTF_OF_BBR].iter().filter_map(|types| fs::read(types).ok()).any(|types| lends(&types))
-}
-
-/// Whether there is all by its name that the program calls. The BBR of Linux 6.10 to 7.0 lends that.
-fn lends(types: &[u8]) -> bool {
-    let mut missing = CALLED.to_vec();
-    for name in types.split(|byte| *byte == 0).filter(|name| name.starts_with(b"bbr_")) {
-        missing.retain(|wanted| wanted.as_bytes() != name);
-    }
-    missing.is_empty()
-}
-
-const CALLED: [&str; 8] = [
-    "bbr_init",
-    "bbr_main",
-    "bbr_sndbuf_expand",
-    "bbr_undo_cwnd",
-    "bbr_cwnd_event",
-    "bbr_ssthresh",
-    "bbr_min_tso_segs",
-    "bbr_set_state",
-];
-
-const BTF_OF_BBR: &str = "/sys/kernel/btf/tcp_bbr";
-
-const OTHER_BBR: &str = "it is the BBR of Linux 6.10 to 7.0 in larger pieces, and this kernel's is another";
-
-const NO_BBR: &str = "it is the kernel's BBR in larger pieces, and this kernel has none: run one built with CONFIG_TCP_CONG_BBR";
 
 const NO_RIGHT: &str = "that needs CAP_BPF and CAP_NET_ADMIN: run it as root";
 
@@ -340,19 +315,10 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_too_old_is_named_with_what_the_program_needs() {
-        for name in ["circuit", ON_BBR] {
+        for name in ["circuit", "bbr_tso", "suss"] {
             assert!(too_old(name).starts_with("it needs Linux 6.10 or later, and this is "));
         }
         assert!(too_old("htcp").starts_with("it needs Linux 6.4 or later, and this is "));
-    }
-
-    #[test]
-    fn a_bbr_that_lends_other_functions_is_another() {
-        let types = |names: &[&str]| format!("\0tcp_init\0{}\0bbr_undo\0", names.join("\0")).into_bytes();
-        assert!(lends(&types(&CALLED)));
-        let later =
-            CALLED.map(|name| if name == "bbr_cwnd_event" { "bbr_cwnd_event_tx_start" } else { name });
-        assert!(!lends(&types(&later)) && !lends(&[]));
     }
 
     #[test]
@@ -366,8 +332,7 @@ mod tests {
                     }
                 }
                 // What it stands on may be a module, of which nothing is known before it is there.
-                (Ok(()), Err(_))
-                    if name == ON_BBR && !socket::available_congestion().contains(&"bbr".to_owned()) => {}
+                (Ok(()), Err(_)) if Lent::to(name).is_some_and(|lent| !is_available(lent.by)) => {}
                 // The kernel's own of that name needs none of ours.
                 (Err(_), Ok(None)) => {}
                 (could, ensured) => assert_eq!(could.unwrap_err(), ensured.unwrap_err()),
