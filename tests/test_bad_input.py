@@ -318,7 +318,9 @@ def test_serve_refuses(options: tuple[str, ...], words: tuple[str, ...]) -> None
 
 
 def test_serve_on_a_port_that_is_taken_names_it(server: int) -> None:
-    assert str(server) in refused("serve", "--port", str(server))
+    complaint = refused("serve", "--port", str(server))
+    assert f"{server}, or the port after it: end who listens there" in complaint
+    assert "--port" in complaint
 
 
 def test_on_names_the_emulations_that_exist(pair: Emulation) -> None:

@@ -178,7 +178,7 @@ def test_a_server_does_not_start_on_a_list_that_does_not_read(keys: Keys) -> Non
     keys.listed.write_text("read=/a/../b farlink-ed25519 AAAA\n")
     complaint = refused("serve", "--port", "0", *keys.of_server)
     assert f"{keys.listed}, line 1" in complaint
-    assert "absolute path" in complaint
+    assert complaint.count("absolute path") == 1
     keys.listed.chmod(0o666)
     assert f"chmod go-w {keys.listed}" in refused("serve", "--port", "0", *keys.of_server)
 

@@ -383,7 +383,7 @@ const CHOICES: u32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be listened on.
-    #[error("listen on {address}")]
+    #[error("listen on {address}{}", mend(source.kind()))]
     Listen {
         /// Which.
         address: SocketAddr,
@@ -405,6 +405,18 @@ pub enum ServeError {
     /// The kernel's own words.
     #[error("wait for clients")]
     Wait(#[source] io::Error),
+}
+
+/// What mends that an address cannot be listened on.
+const fn mend(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::AddrInUse => {
+            ", or the port after it: end who listens there (`ss -ltnp`), or choose another with --port"
+        }
+        ErrorKind::AddrNotAvailable => ": choose one that `ip address` lists",
+        ErrorKind::PermissionDenied => ": choose a port above 1023, or run it as root with --user",
+        _ => "",
+    }
 }
 
 /// Connections that the kernel completes before they are taken: two clients of the most streams.

@@ -75,7 +75,7 @@ impl Admission {
 
 fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Grant>>, KeysError> {
     let text = text_of(path, owner)?;
-    let of_line = |source| KeysError::Line { path: path.to_owned(), source };
+    let of_line = |line| KeysError::Line { path: path.to_owned(), line };
     let mut keys = BTreeMap::new();
     let mut numbers = BTreeMap::new();
     for (line, Authorized { key, grant }) in lines(&text).map_err(of_line)? {
@@ -201,12 +201,12 @@ pub enum KeysError {
         path: PathBuf,
     },
     /// A line does not read.
-    #[error("{}, {source}", path.display())]
+    #[error("{}, {line}", path.display())]
     Line {
         /// Where.
         path: PathBuf,
-        /// Which line, and why.
-        source: LineError,
+        /// Which line, and why: part of the words, and so not their source.
+        line: LineError,
     },
     /// A key has two lines.
     #[error("{}, line {second}: the key of line {first} again: keep one of the two", path.display())]

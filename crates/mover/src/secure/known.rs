@@ -25,7 +25,7 @@ impl KnownHosts {
             Err(KeysError::Missing { .. }) => String::new(),
             other => other?,
         };
-        let lines = lines(&text).map_err(|source| KeysError::Line { path: path.to_owned(), source })?;
+        let lines = lines(&text).map_err(|line| KeysError::Line { path: path.to_owned(), line })?;
         Ok(Self { path: path.to_owned(), lines })
     }
 
