@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from emulation import FARLINK, START_LIMIT_S, Emulation, marked
@@ -22,6 +23,9 @@ GROUP6 = "[ff15::1]:7000"
 # The hosts: one sends, the others receive.
 SENDER, *RECEIVERS = ["a", "b", "c", "d"]
 RATE = "200mbit"
+# Of sessions in whose midst a test does something: a busy machine may keep it waiting.
+SLOW = "80mbit"
+UNTIL_S = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +37,26 @@ class Running:
     def until(self, kind: str) -> dict[str, Any]:
         """What it says of the next thing of that kind."""
         assert self.process.stdout is not None
+        until = monotonic() + UNTIL_S
         for line in self.process.stdout:
             said: dict[str, Any] = json.loads(line)
             if kind in said:
                 return said
+            assert monotonic() < until, f"no {kind!r} within {UNTIL_S} s; the last: {line}"
         raise AssertionError(f"it ended before {kind!r}: {self.process.communicate()[1]}")
 
     def end(self) -> tuple[int, dict[str, Any]]:
         """Its exit code and its record, once it has ended."""
         assert self.process.stdout is not None
+        lines = self.rest()
+        return self.process.wait(timeout=START_LIMIT_S), lines[-1]
+
+    def rest(self) -> list[dict[str, Any]]:
+        """All that it says until its end."""
+        assert self.process.stdout is not None
         lines = [json.loads(line) for line in self.process.stdout]
         assert lines, f"it said nothing more: {self.process.communicate()[1]}"
-        return self.process.wait(timeout=START_LIMIT_S), lines[-1]
+        return lines
 
     def wait(self) -> None:
         """Wait for its end, whatever it was."""

@@ -16,6 +16,7 @@ from casting import (
     RATE,
     RECEIVERS,
     SENDER,
+    SLOW,
     files,
     impaired,
     kill,
@@ -276,7 +277,7 @@ def test_branches_may_be_near_and_far(star: Emulation, tree: Path, tmp_path: Pat
 
 
 def test_a_late_receiver_gets_what_it_missed(star: Emulation, large: Path, tmp_path: Path) -> None:
-    with receiver(star, "b", tmp_path / "b") as early, sender(star, large) as sending:
+    with receiver(star, "b", tmp_path / "b") as early, sender(star, large, rate=SLOW) as sending:
         while early.until("progress")["progress"]["bytes"] < 5_000_000:
             pass
         with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as late:
@@ -291,7 +292,10 @@ def test_a_receiver_that_was_killed_goes_on_with_what_it_has(
     star: Emulation, large: Path, tmp_path: Path
 ) -> None:
     into = tmp_path / "b"
-    with sender(star, large, options=wait_for(2)) as sending, receiver(star, "c", "null:") as other:
+    with (
+        sender(star, large, options=wait_for(2), rate=SLOW) as sending,
+        receiver(star, "c", "null:") as other,
+    ):
         with receiver(star, "b", into) as first:
             while first.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
@@ -314,7 +318,7 @@ def test_a_receiver_that_was_given_up_and_goes_on_comes_back(
     into = tmp_path / "b"
     options = (*wait_for(2), "--timeout", "5s")
     with (
-        sender(star, large, options=options) as sending,
+        sender(star, large, options=options, rate=SLOW) as sending,
         receiver(star, "b", into) as stopped,
         receiver(star, "c", "null:") as other,
     ):
@@ -336,7 +340,7 @@ def test_a_receiver_that_was_given_up_and_goes_on_comes_back(
 def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tmp_path: Path) -> None:
     into = tmp_path / "b"
     with receiver(star, "b", into) as receiving:
-        with sender(star, large) as first:
+        with sender(star, large, rate=SLOW) as first:
             while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
             kill(star, "cast send")

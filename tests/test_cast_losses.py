@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import RATE, file_of, files, kill, receiver, sender, wait_for
+from casting import RATE, SLOW, file_of, files, kill, receiver, sender, wait_for
 from copying import leftovers
 from emulation import FARLINK, Emulation, marked
 
@@ -33,7 +33,7 @@ def test_a_file_that_cannot_be_read_is_named_to_who_comes_after_that_too(
     sources = [file_of(top / name, size) for name, size in sizes.items()]
     with (
         receiver(star, "b", tmp_path / "first") as first,
-        sender(star, *sources, options=wait_for(1)) as sending,
+        sender(star, *sources, options=wait_for(1), rate=SLOW) as sending,
     ):
         while first.until("progress")["progress"]["bytes"] < 1_000_000:
             pass
@@ -68,7 +68,7 @@ def test_a_file_that_is_changed_while_it_is_sent_is_named_and_not_stored(
     sources = [file_of(top / name, size) for name, size in sizes.items()]
     with (
         receiver(star, "b", tmp_path / "b") as receiving,
-        sender(star, *sources, options=wait_for(1)) as sending,
+        sender(star, *sources, options=wait_for(1), rate=SLOW) as sending,
     ):
         while receiving.until("progress")["progress"]["bytes"] < 1_000_000:
             pass
@@ -90,7 +90,7 @@ def test_a_file_for_which_there_is_no_descriptor_waits_for_one(star: Emulation, 
     sources = [file_of(top / name, size) for name, size in (("a", 20_000_000), ("b", 5_000))]
     with (
         receiver(star, "b", tmp_path / "b") as receiving,
-        sender(star, *sources, options=wait_for(1)) as sending,
+        sender(star, *sources, options=wait_for(1), rate=SLOW) as sending,
     ):
         while receiving.until("progress")["progress"]["bytes"] < 1_000_000:
             pass
@@ -117,7 +117,7 @@ def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_
     large, other = file_of(top / "large", 40_000_000), file_of(top / "other", 50_000)
     into = tmp_path / "b"
     with receiver(star, "b", into) as receiving:
-        with sender(star, large) as before:
+        with sender(star, large, rate=SLOW) as before:
             while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
             kill(star, "cast send")
@@ -147,7 +147,7 @@ def test_files_whose_names_had_not_come_are_counted_when_a_sender_is_started_aga
     file_of(top / "large", 40_000_000)
     first = [top / name for name in ("small", "large", "third", "fourth")]
     with receiver(star, "b", tmp_path / "b") as receiving:
-        with sender(star, *first) as before:
+        with sender(star, *first, rate=SLOW) as before:
             while receiving.until("progress")["progress"]["bytes"] < 10_000_000:
                 pass
             kill(star, "cast send")

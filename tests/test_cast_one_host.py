@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from casting import Running, file_of, files, kill, receiver, sender, tell, wait_for
+from casting import SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
 from copying import leftovers
 from emulation import Emulation
 from strange import is_mountable, strange
@@ -59,7 +59,7 @@ def whole(record: dict[str, Any]) -> list[bool]:
 def test_both_are_killed_and_come_back_as_themselves(star: Emulation, large: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with contextlib.ExitStack() as stack:
-        sending = stack.enter_context(sender(star, large, options=wait_for(2)))
+        sending = stack.enter_context(sender(star, large, options=wait_for(2), rate=SLOW))
         running = {into: stack.enter_context(receiver(star, HOST, into)) for into in (one, two)}
         for each in running.values():
             under_way(each)
@@ -82,7 +82,7 @@ def test_another_on_the_same_host_does_not_take_the_place_of_one_that_was_killed
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with (
-        sender(star, large, options=("--timeout", "2s")) as sending,
+        sender(star, large, options=("--timeout", "2s"), rate=SLOW) as sending,
         receiver(star, "c", "null:") as elsewhere,
         receiver(star, HOST, one) as first,
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,7 +102,8 @@ def test_what_is_held_no_longer_is_caught_up(star: Emulation, tmp_path: Path) ->
     assert record["cast"]["gone"] > 0
     caught_up = {host: end["cast"]["caught_up"] for host, (_, end) in ends.items()}
     assert caught_up["b"] > 0
-    assert (caught_up["c"], caught_up["d"]) == (0, 0)
+    # A busy machine may have them lose something, too.
+    assert all(caught_up[host] == 0 or ends[host][1]["cast"]["lost"] > 0 for host in ("c", "d"))
     said = [one["caught_up"] for one in record["cast"]["receivers"]]
     assert sorted(said) == sorted(caught_up.values())
 
@@ -113,12 +115,15 @@ def test_a_rate_is_found(star: Emulation, tmp_path: Path) -> None:
         source = file_of(tmp_path / "source.bin", 60_000_000)
         with receiver(star, "b", "null:") as receiving, sender(star, source, rate="auto") as sending:
             assert receiving.end()[0] == 0
-            status, record = sending.end()
+            *lines, record = sending.rest()
+            assert sending.process.wait() == 0
     finally:
         star.change("--rate", "1gbit", target="/b")
-    assert status == 0
     assert "declared_bps" not in record
-    assert 60e6 < record["cast"]["rate_bps"] <= 104e6, record["cast"]
+    # Where it is most of the time: it looks whether there is more, and gives way to what was lost.
+    rates = [line["progress"]["rate_bps"] for line in lines if "progress" in line]
+    found = median(rates[len(rates) // 2 :])
+    assert 60e6 < found <= 104e6, rates
 
 
 def test_no_rate_is_looked_for_beyond_the_highest(star: Emulation, tmp_path: Path) -> None:

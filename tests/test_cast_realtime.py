@@ -99,7 +99,10 @@ def test_where_it_is_refused_that_is_said_and_all_arrives(
 def test_the_receiving_thread_goes_first(star: Emulation, source: Path, tmp_path: Path) -> None:
     if star.on("b", "chrt", "--rr", "10", "true").status != 0:
         pytest.skip("this host grants no real-time scheduling")
-    with receiver(star, "b", tmp_path / "b", "--realtime") as receiving, sender(star, source) as sending:
+    with (
+        receiver(star, "b", tmp_path / "b", "--realtime") as receiving,
+        sender(star, source, rate="5mbit") as sending,
+    ):
         found = threads(process_of(star, "receive"))
         (code, record), (status, sent) = receiving.end(), sending.end()
         assert "ordinary" not in receiving.complaints()
@@ -115,7 +118,7 @@ def test_where_it_is_refused_to_a_receiver_that_is_said_and_all_arrives(
 ) -> None:
     with (
         receiver(star, "b", tmp_path / "b", "--realtime", through=ORDINARY) as receiving,
-        sender(star, source) as sending,
+        sender(star, source, rate="5mbit") as sending,
     ):
         found = threads(process_of(star, "receive"))
         (code, record), (status, _) = receiving.end(), sending.end()

@@ -250,8 +250,8 @@ def test_a_route_that_is_taken_away_for_longer_than_is_waited_breaks_a_session_o
     # Of IPv4 the kernel needs none, where packets have an address to come from.
     route = ("multicast", "ff00::/8", "dev", "farlink0", "table", "local")
     with (
-        receiver(star, "b", "null:", "--timeout", "2s", group=GROUP6) as receiving,
-        sender(star, source, rate="2mbit", group=GROUP6, options=("--timeout", "1s")) as sending,
+        receiver(star, "b", "null:", "--timeout", "3s", group=GROUP6) as receiving,
+        sender(star, source, rate="2mbit", group=GROUP6, options=("--timeout", "3s")) as sending,
     ):
         while receiving.until("progress")["progress"]["bytes"] == 0:
             pass

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIB = 1 << 20
+ATTEMPTS = 3
 SIZE = 32 * MIB
 
 
@@ -63,6 +64,18 @@ def remember(both: Ends, rate: float, rtt_s: float, way: str = "to") -> Path:
     return path
 
 
+def first(both: Ends, source: str | Path, destination: str | Path) -> dict[str, Any]:
+    """The record of a copy after which something is remembered.
+
+    Over a path that a busy machine holds up for long it may have carried too little for that.
+    """
+    for _ in range(ATTEMPTS):
+        record: dict[str, Any] = both.copy(source, destination, "--fsync").record
+        if paths():
+            return record
+    pytest.fail("nothing is remembered of any copy")
+
+
 def resumed(
     both: Ends, source: str | Path, destination: str | Path, rate: float | None = None
 ) -> tuple[dict[str, Any], float]:
@@ -70,7 +83,7 @@ def resumed(
 
     A busy machine may lose or hold up some of the first packets: then it is begun as any other.
     """
-    for _ in range(3):
+    for _ in range(ATTEMPTS):
         if rate is not None:
             remember(both, rate, 0.3)
         before = remembered()["rate"]
@@ -86,8 +99,8 @@ def test_the_second_copy_begins_with_half_of_what_the_first_showed(
 ) -> None:
     there = tmp_path / "copy"
     places = (source, far.far(there)) if way == "to" else (far.far(source), there)
-    first = far.copy(*places).record
-    assert "careful_resume" not in first
+    slowly = first(far, *places)
+    assert "careful_resume" not in slowly
     before = remembered()
     assert before["path"] == f"{way} {far.emulation.address('b')}:{far.port}"
     # What a jump is of use for, and no more than the path carries.
@@ -98,7 +111,7 @@ def test_the_second_copy_begins_with_half_of_what_the_first_showed(
     # A busy machine may take its time in its midst; who fetches may have heard of it before it was known.
     assert second["careful_resume"]["outcome"] in {"confirmed", "retreated", "unvalidated"}
     assert second["congestion"] in {"bbr", "bbr_tso"}
-    assert second["streams"] == 8 < first["streams"]
+    assert second["streams"] == 8 < slowly["streams"]
     assert there.read_bytes() == source.read_bytes()
 
 
@@ -106,7 +119,7 @@ def test_who_does_not_want_it_has_no_part_in_it(far: Ends, source: Path, tmp_pat
     places = (source, far.far(tmp_path / "copy"))
     assert "careful_resume" not in far.copy(*places, "--no-careful-resume").record
     assert paths() == []
-    far.copy(*places)
+    first(far, *places)
     before = remembered()
     for words in (
         ["--no-careful-resume"],
@@ -123,17 +136,24 @@ def test_a_path_that_became_slower_is_given_up_and_remembered_so(
     far: Ends, source: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "copy"
-    far.copy(source, far.far(there))
+    first(far, source, far.far(there))
     # A sixth of the jump is there, and room for less of the rest.
-    record, _ = resumed(far, source, far.far(there), 5e9)
-    assert record["careful_resume"] == {"jump_bps": 2_500_000_000, "outcome": "retreated"}
+    for _ in range(ATTEMPTS):
+        record, _ = resumed(far, source, far.far(there), 5e9)
+        assert record["careful_resume"]["jump_bps"] == 2_500_000_000
+        outcome = record["careful_resume"]["outcome"]
+        # Where the sender itself is held up it sends less than that.
+        assert outcome in {"retreated", "unvalidated"}
+        if outcome == "retreated":
+            break
+    assert outcome == "retreated"
     assert remembered()["rate"] < 410e6
     assert there.read_bytes() == source.read_bytes()
 
 
 def test_a_path_with_another_round_trip_is_begun_anew(far: Ends, source: Path, tmp_path: Path) -> None:
     there = tmp_path / "copy"
-    far.copy(source, far.far(there))
+    first(far, source, far.far(there))
     remember(far, 400e6, 0.15)
     there.unlink()
     record = far.copy(source, far.far(there)).record
@@ -145,7 +165,7 @@ def test_what_cannot_be_read_or_written_hinders_nothing(
     far: Ends, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = tmp_path / "copy"
-    far.copy(source, far.far(there))
+    first(far, source, far.far(there))
     for damaged in (b"", b"{", b'{"path": 3}', os.urandom(4096)):
         (path,) = paths()
         path.write_bytes(damaged)

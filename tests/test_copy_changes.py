@@ -28,7 +28,7 @@ def clear(near: Emulation) -> Iterator[Ends]:
         yield both
 
 
-SLOWLY = ("--limit", "40mbit", "--streams", "1")
+SLOWLY = ("--limit", "20mbit", "--streams", "1")
 
 
 def slowed(source: Path, there: Path, *options: str) -> list[str]:

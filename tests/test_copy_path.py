@@ -56,6 +56,11 @@ def few() -> int:
     return min(max(os.cpu_count() or 2, 2), 8)
 
 
+def fewest(both: Ends, *words: str | Path) -> int:
+    """The streams of the copy that had the fewest: a busy machine adds to the round trip."""
+    return min(int(both.copy(*words).record["streams"]) for _ in range(3))
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A file of some blocks."""
@@ -173,7 +178,7 @@ def test_a_long_path_has_more_streams_than_a_short_one(
     there = tmp_path / "copy"
     both = places(far, source, there, way)
     # 10 Gb/s for 100 ms, by 7 MiB; a limit of a tenth holds less than 8 of these.
-    assert far.copy(*both).record["streams"] == 18
+    assert fewest(far, *both) == 18
     assert far.copy(*both, "--limit", "1gbit").record["streams"] == 8
     assert far.copy(*both, "--limit", "400mbit").record["streams"] == few()
     assert far.copy(*both, "--streams", "3").record["streams"] == 3
@@ -181,8 +186,7 @@ def test_a_long_path_has_more_streams_than_a_short_one(
 
 
 def test_small_buffers_are_made_up_for_by_more_streams(far: Ends, source: Path, tmp_path: Path) -> None:
-    record = far.copy(source, far.far(tmp_path / "copy"), "--buffer", "2MiB").record
-    assert 60 <= record["streams"] <= 63
+    assert 60 <= fewest(far, source, far.far(tmp_path / "copy"), "--buffer", "2MiB") <= 63
 
 
 def test_another_stream_takes_the_place_of_one_that_breaks(short: Ends, source: Path, tmp_path: Path) -> None:

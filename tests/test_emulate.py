@@ -159,21 +159,25 @@ def test_a_stream_takes_at_least_its_time_at_the_rate() -> None:
 
 def test_what_other_traffic_takes_of_the_rate_is_not_left_for_a_stream() -> None:
     length, rate, background = 3_000_000, 40e6, 20e6
-    with Emulation(options=["--rate", "40mbit", "--rtt", "1ms", "--background", "20mbit"]) as emulation:
-        before = time.monotonic()
-        sent, got = received(emulation, length=length)
-        took = time.monotonic() - before
-        shown = emulation.show()
-    assert sent == got
-    assert shown["background_bps"] == background
-    there = link_of(shown, "a", "b")
-    # What of the other traffic found no place, or came after the stream's last byte had taken its own, was no
-    # hindrance: packets of the MTU in Ethernet's 38 bytes, and a queue's worth.
-    unhindered = there["background_dropped"]["queue"] * (9000 + 38) * 8 / background
-    unhindered += there["queue_max_bytes"] * 8 / rate
-    least = length * 8 / (rate - background) - unhindered
-    assert least > 1.5 * length * 8 / rate, "it would take as long without other traffic"
-    assert took >= least
+    for _ in range(3):
+        with Emulation(options=["--rate", "40mbit", "--rtt", "1ms", "--background", "20mbit"]) as emulation:
+            before = time.monotonic()
+            sent, got = received(emulation, length=length)
+            took = time.monotonic() - before
+            shown = emulation.show()
+        assert sent == got
+        assert shown["background_bps"] == background
+        there = link_of(shown, "a", "b")
+        # What of the other traffic found no place, or came after the stream's last byte had taken its own,
+        # was no hindrance: packets of the MTU in Ethernet's 38 bytes, and a queue's worth.
+        unhindered = there["background_dropped"]["queue"] * (9000 + 38) * 8 / background
+        unhindered += there["queue_max_bytes"] * 8 / rate
+        least = length * 8 / (rate - background) - unhindered
+        assert took >= least
+        # Of a machine that stood still much comes at once, and finds no place.
+        if least > 1.5 * length * 8 / rate:
+            return
+    pytest.fail("it would take as long without other traffic")
 
 
 def test_other_traffic_begins_and_ends_while_it_runs() -> None:
