@@ -188,6 +188,7 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("env", "--eager", "much"): ("much", "unit"),
     ("env", "--mpi", "intel"): ("intel", "open-mpi", "mpich"),
     ("env", "--stats", ""): ("--stats",),
+    ("run", "--mpi", "mpich", "--stats", "/no/such/place", "--", "true"): ("--stats /no/such/place",),
     ("env", "--mpi", "mpich", "--interface", ""): ("--interface",),
 }
 

@@ -1,6 +1,7 @@
 //! `farlink mpi env` and `farlink mpi run`: MPI programs over Farlink, as they are.
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -102,6 +103,11 @@ impl Run {
         let launcher = Launcher::of(program, self.options.mpi)?;
         launcher.accepts()?;
         let variables = environment::variables(launcher.family(), &library, &self.options.settings)?;
+        if let Some(stats) = &self.options.settings.stats {
+            // Ranks append to it, of this host too: that they cannot is found before they start.
+            let opened = OpenOptions::new().append(true).create(true).open(stats);
+            opened.with_context(|| format!("--stats {}", stats.display()))?;
+        }
         let proof = if self.unproven { None } else { Some(Proof::expect()?) };
         let proof_variable = proof.as_ref().map(|proof| Variable::new(proof::VARIABLE, proof.directory()));
         let mut command = Command::new(program);

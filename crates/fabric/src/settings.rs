@@ -63,10 +63,10 @@ pub(crate) enum SettingError {
     Choice { name: &'static str, value: String, choices: &'static str },
     #[error("{name}={value:?} is not a number from {least} to {most}: set one, or leave it out")]
     Number { name: &'static str, value: String, least: u64, most: u64 },
-    #[error("{name}: {source}")]
-    Quantity { name: &'static str, source: QuantityError },
-    #[error("{name}: {source}")]
-    Policy { name: &'static str, source: UnknownPolicy },
+    #[error("{name}: {reason}")]
+    Quantity { name: &'static str, reason: QuantityError },
+    #[error("{name}: {reason}")]
+    Policy { name: &'static str, reason: UnknownPolicy },
     #[error("{name}={value:?} must be {wanted}: set that, or leave it out")]
     Range { name: &'static str, value: String, wanted: &'static str },
     #[error("{name} is not UTF-8: set it again, or leave it out")]
@@ -183,7 +183,7 @@ fn transport(name: &str, variable: Variables<'_>) -> Result<Kind, SettingError> 
 fn dynamic(variable: Variables<'_>) -> Result<Dc, SettingError> {
     let usual = Dc::default();
     let policy = |text: String| {
-        text.parse::<PolicyKind>().map_err(|source| SettingError::Policy { name: POLICY, source })
+        text.parse::<PolicyKind>().map_err(|reason| SettingError::Policy { name: POLICY, reason })
     };
     let full_handshake = match variable(HANDSHAKE)?.as_deref() {
         None => usual.full_handshake,
@@ -219,7 +219,7 @@ fn quantity<T: FromStr<Err = QuantityError>>(
     variable: Variables<'_>,
     name: &'static str,
 ) -> Result<Option<T>, SettingError> {
-    let parse = |text: String| text.parse().map_err(|source| SettingError::Quantity { name, source });
+    let parse = |text: String| text.parse().map_err(|reason| SettingError::Quantity { name, reason });
     variable(name)?.map(parse).transpose()
 }
 

@@ -5,19 +5,22 @@
 //! directory, on hosts that do not share this one's files, it writes nothing.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use farlink_host::process;
 use serde::Deserialize;
 
-/// The directory for the lines, private and empty; it goes with this.
+/// The directory for the lines, private and empty; it goes with this, or where this was killed, when somebody makes another.
 #[derive(Debug)]
 pub(crate) struct Proof {
     directory: PathBuf,
+    /// Locked as long as this lives.
+    _held: File,
 }
 
 /// A rank's line.
@@ -42,13 +45,22 @@ pub(crate) enum Judged {
 impl Proof {
     /// Makes the directory.
     pub(crate) fn expect() -> anyhow::Result<Self> {
+        let temporary = std::env::temp_dir();
+        remove_leftovers(&temporary);
         let random = u128::from_le_bytes(process::random().context("make a name that nobody knows")?);
-        let directory = std::env::temp_dir().join(format!("farlink-mpi-{random:032x}"));
+        let directory = temporary.join(format!("{PREFIX}{random:032x}"));
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
             .with_context(|| format!("make {}", directory.display()))?;
-        Ok(Self { directory })
+        let held = File::create_new(directory.join(HELD)).and_then(|file| file.lock().map(|()| file));
+        match held {
+            Ok(held) => Ok(Self { directory, _held: held }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&directory);
+                Err(error).with_context(|| format!("write in {}", directory.display()))
+            }
+        }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -69,6 +81,22 @@ impl Proof {
 impl Drop for Proof {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Removes the directories of this user's that nobody holds any more. One that has just been made may not be held yet.
+fn remove_leftovers(temporary: &Path) {
+    let named = fs::read_dir(temporary).into_iter().flatten().flatten();
+    for directory in named.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let path = directory.path();
+        let is_old = |held: &File| {
+            let age = held.metadata().and_then(|status| status.modified()).map(|time| time.elapsed());
+            age.is_ok_and(|age| age.is_ok_and(|age| age > NEW))
+        };
+        // Another user's is not opened.
+        if File::open(path.join(HELD)).is_ok_and(|held| is_old(&held) && held.try_lock().is_ok()) {
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }
 
@@ -106,6 +134,13 @@ fn judge(lines: &[Line]) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// What the directories are called, and in them the file that is locked.
+const PREFIX: &str = "farlink-mpi-";
+const HELD: &str = ".held";
+
+/// Until when one may not be held yet.
+const NEW: Duration = Duration::from_secs(60);
 
 /// Names the directory to ranks.
 pub(crate) const VARIABLE: &str = "FARLINK_PROOF";
@@ -146,13 +181,32 @@ mod tests {
     }
 
     #[test]
+    fn what_one_that_was_killed_left_goes_when_another_is_made() {
+        let long_ago = std::time::SystemTime::now() - 2 * NEW;
+        let made = |is_held: bool| {
+            let proof = Proof::expect().unwrap();
+            let held = proof.directory().join(HELD);
+            File::options().write(true).open(&held).unwrap().set_modified(long_ago).unwrap();
+            if !is_held {
+                // As a killed one leaves it.
+                proof._held.unlock().unwrap();
+            }
+            proof
+        };
+        let (alive, killed) = (made(true), made(false));
+        let another = Proof::expect().unwrap();
+        assert!(alive.directory().exists() && another.directory().exists());
+        assert!(!killed.directory().exists());
+    }
+
+    #[test]
     fn nothing_is_said_of_ranks_of_which_nothing_is_known() {
         // The launcher refused.
         assert_eq!(Proof::expect().unwrap().judge(true).unwrap(), Judged::Unknown);
         assert!(Proof::expect().unwrap().judge(false).is_err());
         // Somebody cleaned up behind a long job.
         let proof = Proof::expect().unwrap();
-        fs::remove_dir(proof.directory()).unwrap();
+        fs::remove_dir_all(proof.directory()).unwrap();
         assert_eq!(proof.judge(false).unwrap(), Judged::Unknown);
     }
 }
