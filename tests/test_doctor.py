@@ -292,3 +292,9 @@ def test_a_closed_pipe_is_no_error() -> None:
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (FOUND, b"")
+
+
+def test_who_does_not_get_what_was_found_is_not_told_that_there_is_something() -> None:
+    ended = run(["sh", "-c", '"$0" "$@" > /dev/full', str(FARLINK), "doctor", "--path", FAR])
+    assert ended.status == 2, ended
+    assert "No space left" in ended.complaint

@@ -8,7 +8,7 @@ use farlink_doctor::{Facts, Finding, NetworkPath, examine, root_would_add, scrip
 use farlink_host::{disk, path_mtu};
 use farlink_wire::quantity::BitsPerSec;
 
-use crate::output::{print, tell};
+use crate::output::{is_lost, print, tell};
 
 /// Find what on this host would keep a transfer from filling a path.
 ///
@@ -62,7 +62,9 @@ impl Doctor {
         } else if self.script {
             print(&script(&findings, path));
         }
-        Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+        // Who has not got what was found is told so, and not that there is something.
+        let is_told = !findings.is_empty() && !is_lost();
+        Ok(if is_told { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
     }
 }
 
