@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import re
 import resource
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import RATE, SLOW, file_of, files, kill, receiver, sender, wait_for
+from casting import (
+    GROUP,
+    RATE,
+    SENDER,
+    SLOW,
+    file_of,
+    files,
+    kill,
+    receiver,
+    sender,
+    tell,
+    wait_for,
+)
 from copying import leftovers
-from emulation import FARLINK, Emulation, marked
+from emulation import FARLINK, START_LIMIT_S, Emulation, marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +58,8 @@ def test_a_file_that_cannot_be_read_is_named_to_who_comes_after_that_too(
         with receiver(star, "c", tmp_path / "late") as late:
             code, record = late.end()
             assert (code, record["cast"]["failed"]) == (1, 1)
-            assert "not stored" in late.complaints()
+            # Nothing of it had come, and its name is said all the same.
+            assert "b: not stored" in late.complaints()
         # So is what is not sent, once, whoever lacks it.
         not_sent = sending.until("reason")
         code, record = first.end()
@@ -135,6 +151,24 @@ def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_
     assert (status, code, record["outcome"]) == (0, 1, "failed")
     assert "large: not stored" in complaints
     assert (into / other.name).read_bytes() == other.read_bytes()
+
+
+def test_a_session_that_is_ended_says_no_more_than_what_was_sent(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "large", 20_000_000)
+    words = ("cast", "send", "--group", GROUP, "--rate", SLOW, "--no-auth", str(source))
+    with (
+        receiver(star, "b", "null:") as receiving,
+        star.background(SENDER, str(FARLINK), *words, "--record", str(tmp_path / "record")) as sending,
+    ):
+        while receiving.until("progress")["progress"]["bytes"] < 1_000_000:
+            pass
+        tell(star, str(source), signal.SIGINT)
+        said, complaints = sending.communicate(timeout=START_LIMIT_S)
+    assert re.match(r"1 products, [\d.]+[KM]iB of 19\.07\d*MiB to 0 of 1 receivers .*interrupted", said), said
+    assert "does not have everything" in complaints
+    record = json.loads((tmp_path / "record").read_text())
+    assert record["outcome"] == "interrupted"
+    assert 0 < record["bytes"] < 20_000_000
 
 
 @pytest.mark.parametrize("again", ["small large third fourth", "large fifth sixth seventh"])

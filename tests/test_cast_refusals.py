@@ -450,6 +450,14 @@ def test_an_unknown_name_is_said(star: Emulation) -> None:
     assert (ended.status, "nosuch.invalid" in ended.complaint) == (2, True), ended
 
 
+def test_keys_that_do_not_read_are_said_before_anybody_is_waited_for(tmp_path: Path) -> None:
+    known, identity = tmp_path / "known", tmp_path / "identity"
+    known.write_text("host and no key\n")
+    assert farlink("keygen", "--identity", str(identity)).status == 0
+    said = refused(*RECEIVE, "--into", "null:", "--identity", str(identity), "--known-hosts", str(known))
+    assert f"{known}, line 1" in said
+
+
 def test_cast_alone_shows_its_verbs() -> None:
     ended = farlink("cast")
     assert ended.status == 2

@@ -106,6 +106,20 @@ def test_who_watches_and_has_not_begun_is_ended_at_once(star: Emulation, tmp_pat
     assert (status, record["outcome"]) == (INTERRUPTED, "interrupted")
 
 
+def test_what_appeared_before_anybody_came_is_counted_at_the_end(star: Emulation, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    with sender(star, options=("--watch", str(feed))) as sending:
+        for name in ("one", "two"):
+            file_of(feed / name, 100)
+        tell(star, "--watch", signal.SIGINT)
+        said = sending.until("reason")
+        status, record = sending.end()
+    assert (said["path"], said["outcome"]) == (str(feed), "failed")
+    assert said["reason"].startswith("2 files ")
+    assert (status, record["outcome"]) == (1, "failed")
+
+
 def test_a_directory_that_is_renamed_and_made_again_has_what_is_in_it_now(
     star: Emulation, tmp_path: Path
 ) -> None:

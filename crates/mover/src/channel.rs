@@ -409,7 +409,12 @@ pub enum ChannelError {
     /// Another program, or another version.
     #[error("the far side speaks TLS, but is not farlink")]
     OtherProtocol,
-    /// Something else than TLS, or what breaks its rules.
+    /// Something else than TLS, as who has no keys speaks.
+    #[error(
+        "the far side does not speak TLS: it is not farlink, or one side has keys and the other --no-auth"
+    )]
+    NotTls,
+    /// What breaks the rules of TLS.
     #[error("the far side breaks the rules of TLS: {0}")]
     Tls(rustls::Error),
 }

@@ -76,6 +76,8 @@ pub(super) struct Attendance {
     whole: BTreeMap<u32, Digest>,
     /// Products for which older ones of their names were given up.
     given_up: BTreeSet<u32>,
+    /// Names of products that cannot be had any more, of which nothing had come.
+    nameless: BTreeMap<u32, String>,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -117,6 +119,7 @@ impl Attendance {
             newest: Newest::from(welcome.first),
             whole: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            nameless: BTreeMap::new(),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -154,14 +157,15 @@ impl Attendance {
     }
 
     pub(super) fn progress(&self) -> Progress {
+        let now = monotonic();
         Progress {
             tally: self.machine.tally(),
-            report: self.machine.report(),
+            report: self.machine.report(now),
             rtt: self.rtt,
             behind: self.machine.behind(),
             products: self.products,
             stored_bytes: self.stored_bytes,
-            seconds: monotonic().since(self.times.joined).as_secs_f64(),
+            seconds: now.since(self.times.joined).as_secs_f64(),
         }
     }
 
@@ -315,7 +319,12 @@ impl Attendance {
                 self.forget_early(*product);
                 self.supersede(*product);
             }
-            Control::Lost { product, reason } => self.machine.on_lost(*product, reason.clone()),
+            Control::Lost { product, path, reason } => {
+                if !self.items.has_begun(*product) && !self.machine.is_done(*product) {
+                    self.nameless.insert(*product, path.to_string());
+                }
+                self.machine.on_lost(*product, reason.clone());
+            }
             Control::Words(Words::End { products }) => {
                 self.products = Some(*products);
                 self.machine.on_end(*products);
@@ -386,7 +395,7 @@ impl Attendance {
                 Event::Have(runs) => line.push(&Control::Have(runs)),
                 Event::Report(_) => {
                     self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
-                    line.push(&Control::Report(self.machine.report()));
+                    line.push(&Control::Report(self.machine.report(now)));
                     line.push(&Control::Echo { answer: false, stamp: now.0 });
                 }
                 Event::Announced { product, announcement, content } => {
@@ -419,7 +428,9 @@ impl Attendance {
                     if let Some(item) = &item {
                         Storage::abandon(item);
                     }
-                    let path = item.map_or_else(|| format!("product {product}"), |item| item.path());
+                    let told = self.nameless.remove(&product).filter(|path| !path.is_empty());
+                    let known = item.map(|item| item.path()).or(told);
+                    let path = known.unwrap_or_else(|| format!("product {product}"));
                     self.whole.remove(&product);
                     if self.given_up.remove(&product) {
                         tell(Notice::NotStored { path: path.clone(), reason: GIVEN_UP.to_owned() });
@@ -453,7 +464,7 @@ impl Attendance {
             let now = monotonic();
             if now.since(said_at) >= SIGN_OF_LIFE {
                 said_at = now;
-                line.push(&Control::Report(self.machine.report()));
+                line.push(&Control::Report(self.machine.report(now)));
                 // Where it is broken that is found later.
                 let _ = line.flush();
             }
@@ -487,7 +498,7 @@ impl Attendance {
     /// that is these last words, the sender goes on waiting for a receiver that is gone.
     fn leave(&mut self, line: &mut Line) {
         self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
-        line.push(&Control::Report(self.machine.report()));
+        line.push(&Control::Report(self.machine.report(monotonic())));
         let tally = self.machine.tally();
         let leave = Leave {
             products: tally.stored,

@@ -10,7 +10,7 @@ use farlink_host::scheduling::{Scheduling, urgent_in_turn};
 use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
-use farlink_mover::secure::Trusted;
+use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Welcome};
 use farlink_wire::quantity::Nanos;
@@ -110,6 +110,8 @@ struct Joined {
 
 impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
+        // Before it waits: what is wrong with them is no matter of who comes.
+        plan.credentials.as_ref().map(Credentials::check).transpose()?;
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let hearing = Hearing::join(plan)?;
         let random = process::random().map_err(CastError::Wait)?;

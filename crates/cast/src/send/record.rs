@@ -27,7 +27,8 @@ impl Course<'_> {
     pub(super) fn record(&self) -> Record {
         let host = facts::host();
         let mut record = Record {
-            bytes: self.progress.bytes,
+            // Of a session that was ended, no more than was sent.
+            bytes: self.progress.bytes.min(self.progress.totals.first_pass),
             declared_bps: match self.plan.rate {
                 Rate::Fixed(rate) => Some(rate.get()),
                 Rate::Found { .. } => None,

@@ -44,10 +44,12 @@ use crate::record::Frame;
 mod emission;
 mod receivers;
 mod redundancy;
+mod refusals;
 mod rivals;
 mod tempo;
 
 use redundancy::Redundancy;
+use refusals::Refusals;
 use rivals::{Age, Rivals};
 use tempo::Tempo;
 
@@ -212,6 +214,7 @@ struct Session<'a> {
     idle_until: Nanos,
     /// What could not be read, and was not told yet.
     not_sent: Vec<NotSent>,
+    refusals: Refusals,
     /// Whether it was told that there is room for no more receivers.
     is_full_told: bool,
     lacks: bool,
@@ -282,6 +285,7 @@ impl<'a> Session<'a> {
             later: VecDeque::new(),
             idle_until: Nanos::ZERO,
             not_sent: Vec::new(),
+            refusals: Refusals::default(),
             is_full_told: false,
             lacks: false,
             interrupted: false,
@@ -417,7 +421,7 @@ impl<'a> Session<'a> {
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.get(1) == Some(&true) && !self.ceased {
                 if self.plan.watch.is_none() || !self.has_begun {
-                    self.interrupted = true;
+                    self.interrupted = !self.tell_unsent(tell);
                     return Ok(());
                 }
                 self.ceased = true;
@@ -478,17 +482,20 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Says how much of what was found in a directory that was watched nobody was there for.
-    fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
-        let Some(directory) = &self.plan.watch else { return };
+    /// Says how much of what was found in a directory that was watched nobody was there for; whether there is any of that.
+    fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+        let Some(directory) = &self.plan.watch else { return false };
         let count = self.machine.unsent() + self.products.waiting();
         if count == 0 {
-            return;
+            return false;
         }
         self.lacks = true;
         let (path, failed) = (directory.to_string(), true);
-        let reason = format!("{count} files that wait for their turn: no receiver is there");
+        let why =
+            if self.has_begun { "no receiver is there" } else { "fewer receivers came than are waited for" };
+        let reason = format!("{count} files that wait for their turn: {why}");
         tell(Notice::NotSent(NotSent { path, reason, failed }));
+        true
     }
 
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {

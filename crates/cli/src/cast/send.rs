@@ -147,8 +147,10 @@ impl Send {
             let of = if several { format!("{}: ", plan.group) } else { String::new() };
             print(&(of + &summary(finished)));
         }
+        let what =
+            if finished.interrupted { "does not have everything" } else { "left before it had everything" };
         for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
-            tell(&format!("farlink: {} left before it had everything", name(peer)));
+            tell(&format!("farlink: {} {what}", name(peer)));
         }
     }
 

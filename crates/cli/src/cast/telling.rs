@@ -131,14 +131,16 @@ pub(super) fn summary(finished: &Finished) -> String {
     let progress = &finished.progress;
     let (known, gone) = (progress.peers.len() as u64, progress.gone);
     let whole = progress.peers.values().filter(|peer| peer.is_whole()).count() as u64 + gone.whole;
-    let mut text = format!(
-        "{} products, {} to {whole} of {} receivers",
-        progress.products,
-        Bytes(progress.bytes),
-        known + gone.receivers
-    );
+    // With heads and digests; of what is whole only the content counts.
+    let sent = progress.bytes.min(progress.totals.first_pass);
+    let of = match finished.interrupted && sent < progress.bytes {
+        true => format!("{} of {}", Bytes(sent), Bytes(progress.bytes)),
+        false => Bytes(progress.bytes).to_string(),
+    };
+    let mut text =
+        format!("{} products, {of} to {whole} of {} receivers", progress.products, known + gone.receivers);
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
-        let rate = progress.bytes as f64 * 8.0 / seconds / 1e6;
+        let rate = sent as f64 * 8.0 / seconds / 1e6;
         text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
     }
     let repaired = progress.totals.multicast_repair + progress.totals.unicast_repair;

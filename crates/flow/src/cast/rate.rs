@@ -16,9 +16,11 @@
 
 use std::collections::BTreeMap;
 
+use farlink_wire::cast::control::Report;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 mod judgement;
+mod least;
 mod reports;
 mod sent;
 
@@ -140,15 +142,17 @@ impl RateFinder {
         self.idle_at = Some(at);
     }
 
-    /// A receiver that is `rtt` away could have received `packets` since it joined, and did not receive `lost` of them.
-    pub fn on_report(&mut self, now: Nanos, receiver: u32, packets: u64, lost: u64, rtt: Nanos) {
+    /// A receiver said how it fares.
+    pub fn on_report(&mut self, now: Nanos, receiver: u32, report: &Report) {
+        let Report { packets, lost, rtt, at, .. } = *report;
         let Trial { from, lag, began, .. } = self.trial;
         let reports = self.receivers.entry(receiver).or_default();
-        let is_of_trial = now >= from.max(began.after(lag).after(reports.away()));
+        let delay = reports.delay(now, at);
+        let is_of_trial = Nanos(now.since(delay).0) >= from.max(began.after(lag).after(reports.away()));
         reports.take(now, (packets, lost), rtt, is_of_trial);
         self.heard = self.heard.max(reports.heard());
         reports.know(self.sent.next(), packets);
-        reports.wait(now, self.sent.age(now, reports.number(packets)));
+        reports.wait(now, self.sent.age(now, reports.number(packets)).since(delay));
     }
 
     /// A receiver asked for so many bytes that it had not asked for before.
@@ -210,7 +214,9 @@ impl RateFinder {
     /// Whether NACKs say already that it loses.
     fn is_lossy(&self) -> bool {
         let worst = self.but_the_worst(Reports::asked);
-        worst > CLEAR && worst as f64 > (self.base + 4.0 * TARGET) * self.trial.sent as f64
+        // Of what is lost at any rate, with what was sent before this trial, and asked for only now.
+        let usual = 2.0 * self.base * self.trial.sent as f64;
+        worst as f64 > CLEAR as f64 + usual && worst as f64 > usual + 4.0 * TARGET * self.trial.sent as f64
     }
 
     /// Whether something stands in the way of packets that are sent at a rate which loses as little as a good one.
@@ -273,7 +279,7 @@ impl RateFinder {
         if now < self.trial.from {
             return None;
         }
-        let losses = self.hearing().filter_map(|reports| reports.loss(self.base));
+        let losses = self.hearing().filter_map(|reports| reports.loss(self.base, self.enough()));
         let mut losses: Vec<f64> = losses.collect();
         let (needed, unknown) = (self.counted(), self.hearing().count() - losses.len());
         if losses.len() < needed.max(1) {

@@ -406,7 +406,7 @@ impl Receiver {
         if now >= self.report_at {
             self.reported_at = now;
             self.report_at = now.after(REPORT.max(Nanos(4 * self.config.pace.0)));
-            return Some(Event::Report(self.report()));
+            return Some(Event::Report(self.report(now)));
         }
         None
     }
@@ -460,13 +460,13 @@ impl Receiver {
         lacking.sum()
     }
 
-    /// What it will say in its next report.
+    /// What it says in a report.
     #[must_use]
-    pub fn report(&self) -> Report {
+    pub fn report(&self, now: Nanos) -> Report {
         let (counts, refused) = self.counts;
         let (packets, lost) = (counts.sent, counts.lost());
         let Tally { bytes, repaired, .. } = self.tally;
-        Report { packets, lost, refused, bytes, repaired, rtt: self.rtt.unwrap_or_default() }
+        Report { packets, lost, refused, bytes, repaired, rtt: self.rtt.unwrap_or_default(), at: now }
     }
 
     /// Takes packets of a product in.

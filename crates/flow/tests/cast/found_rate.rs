@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use farlink_flow::cast::rate::RateFinder;
+use farlink_wire::cast::control::Report;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -110,7 +111,9 @@ fn send(path: Bottleneck, bytes: f64, period: u64) -> Found {
                 Some(bytes) => finder.on_nack(0, bytes),
                 None => {
                     let wait = Nanos::from_secs_f64(queued * PACKET * 8.0 / path.capacity);
-                    finder.on_report(now, 0, packets, missing, path.rtt.after(wait));
+                    let rtt = path.rtt.after(wait);
+                    let report = Report { packets, lost: missing, rtt, at: now, ..Report::default() };
+                    finder.on_report(now, 0, &report);
                 }
             }
             finder.poll(now);

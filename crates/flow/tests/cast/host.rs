@@ -168,7 +168,7 @@ impl Simulation {
                 self.write(host, &data, repair.payload);
             }
             Control::Gone(runs) => machine.on_gone(now, &runs),
-            Control::Lost { product, reason } => machine.on_lost(product, reason),
+            Control::Lost { product, reason, .. } => machine.on_lost(product, reason),
             Control::Superseded { product } => machine.on_superseded(product),
             Control::Words(Words::End { products }) => {
                 machine.on_end(products);

@@ -13,6 +13,7 @@ use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Want, Words};
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
 use farlink_wire::entry::Digest;
+use farlink_wire::message::Text;
 use farlink_wire::message::copy::{Protect, Secret};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
@@ -377,7 +378,7 @@ impl Simulation {
                     self.tell(receiver as usize, &Control::Superseded { product });
                 }
                 Send::Lost { receiver, product, reason } => {
-                    self.tell(receiver as usize, &Control::Lost { product, reason });
+                    self.tell(receiver as usize, &Control::Lost { product, path: Text::default(), reason });
                 }
                 Send::Released { product } => {
                     self.released.insert(product);

@@ -15,7 +15,8 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncodeTlsData, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, CommonState, Error, OtherError, ServerConfig,
+    AlertDescription, CertificateError, ClientConfig, CommonState, Error, InvalidMessage, OtherError,
+    ServerConfig,
 };
 
 use super::ChannelError;
@@ -365,6 +366,7 @@ fn told(error: Error) -> ChannelError {
         Error::NoApplicationProtocol | Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
             ChannelError::OtherProtocol
         }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => ChannelError::NotTls,
         other => ChannelError::Tls(other),
     }
 }

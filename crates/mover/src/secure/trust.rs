@@ -83,6 +83,16 @@ impl Credentials {
         Self { identity: places.identity(), known_hosts: places.known_hosts() }
     }
 
+    /// Whether both files read.
+    ///
+    /// # Errors
+    /// As [`Self::trust`].
+    pub fn check(&self) -> Result<(), CredentialsError> {
+        Identity::load(&self.identity)?;
+        KnownHosts::of_file(&self.known_hosts)?;
+        Ok(())
+    }
+
     /// Whom to trust as `host` at `port`.
     ///
     /// # Errors

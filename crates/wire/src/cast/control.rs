@@ -62,6 +62,8 @@ pub enum Control<'a> {
     Lost {
         /// The product.
         product: u32,
+        /// Its name, readable, as the receiver may not have got that; empty where the sender does not know it any more.
+        path: Text,
         /// Why.
         reason: Text,
     },
@@ -101,6 +103,8 @@ pub struct Report {
     pub repaired: u64,
     /// Round trip over the control connection; zero where it is not known.
     pub rtt: Nanos,
+    /// When it was made, by a clock of the receiver's own.
+    pub at: Nanos,
 }
 
 /// Bytes of a product's stream for one receiver.
@@ -252,8 +256,8 @@ impl Control<'_> {
                 HAVE
             }
             Self::Report(report) => {
-                let Report { packets, lost, refused, bytes, repaired, rtt } = report;
-                for value in [packets, lost, refused, bytes, repaired, &rtt.0] {
+                let Report { packets, lost, refused, bytes, repaired, rtt, at } = report;
+                for value in [packets, lost, refused, bytes, repaired, &rtt.0, &at.0] {
                     out.extend(value.to_be_bytes());
                 }
                 REPORT
@@ -273,7 +277,11 @@ impl Control<'_> {
                 put_runs(runs, out);
                 GONE
             }
-            Self::Lost { product, reason } => {
+            Self::Lost { product, path, reason } => {
+                let path = path.as_str().as_bytes();
+                let length = u16::try_from(path.len()).unwrap_or(0);
+                out.extend(length.to_be_bytes());
+                out.extend(&path[..usize::from(length)]);
                 put_reason(*product, reason, out);
                 LOST
             }
@@ -332,6 +340,7 @@ impl<'a> Control<'a> {
                 bytes: rest.u64()?,
                 repaired: rest.u64()?,
                 rtt: Nanos(rest.u64()?),
+                at: Nanos(rest.u64()?),
             }),
             FAILED => {
                 let (product, reason) = reason(&mut rest)?;
@@ -341,8 +350,10 @@ impl<'a> Control<'a> {
             GONE => Self::Gone(runs(&mut rest)?),
             SUPERSEDED => Self::Superseded { product: rest.u32()? },
             _ => {
+                let length = rest.u16()?;
+                let path = text(rest.take(usize::from(length))?, "a name")?;
                 let (product, reason) = reason(&mut rest)?;
-                Self::Lost { product, reason }
+                Self::Lost { product, path, reason }
             }
         };
         if !rest.is_empty() {
@@ -444,9 +455,13 @@ fn put_reason(product: u32, reason: &Text, out: &mut Vec<u8>) {
 
 fn reason(rest: &mut Rest<'_>) -> Result<(u32, Text), ControlError> {
     let product = rest.u32()?;
-    let bytes = rest.take(rest.0.len())?;
-    let text = std::str::from_utf8(bytes).map_err(|_| ControlError::Malformed { what: "a reason" })?;
-    Ok((product, Text::from(text.to_owned())))
+    let reason = text(rest.take(rest.0.len())?, "a reason")?;
+    Ok((product, reason))
+}
+
+fn text(bytes: &[u8], what: &'static str) -> Result<Text, ControlError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ControlError::Malformed { what })?;
+    Ok(Text::from(text.to_owned()))
 }
 
 /// Whether this is how a record of TLS begins (RFC 8446, section 5.1): an alert, or a handshake.

@@ -223,7 +223,11 @@ fn an_older_one_of_a_name_is_stored_where_the_newer_is_lost() {
                     _ => {}
                 });
             };
-            let lost = Control::Lost { product: 1, reason: Text::from("it is gone".to_owned()) };
+            let lost = Control::Lost {
+                product: 1,
+                path: Text::default(),
+                reason: Text::from("it is gone".to_owned()),
+            };
             for (product, range) in [(0, 0..packets - 1), (1, 0..packets - 1), (0, packets - 1..packets)] {
                 if product == 0 && range.start > 0 && !is_whole_first {
                     hear(&mut attendance, &lost);

@@ -64,7 +64,8 @@ impl Session<'_> {
                 self.outbox.say(receiver, &Control::Gone(runs));
             }
             Send::Lost { receiver, product, reason } => {
-                self.outbox.say(receiver, &Control::Lost { product, reason });
+                let path = Text::from(self.products.path(product).to_owned());
+                self.outbox.say(receiver, &Control::Lost { product, path, reason });
             }
             Send::Superseded { receiver, product } => {
                 self.outbox.say(receiver, &Control::Superseded { product });

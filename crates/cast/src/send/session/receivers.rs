@@ -58,7 +58,11 @@ impl Session<'_> {
             }
             Heard::Writable => self.machine.on_writable(receiver, true),
             Heard::Left(leave) => self.part(now, receiver, leave, tell),
-            Heard::Refused(from, reason) => tell(Notice::Refused { from, reason }),
+            Heard::Refused(from, reason) => {
+                if self.refusals.is_news(now, from.ip(), &reason) {
+                    tell(Notice::Refused { from, reason });
+                }
+            }
             Heard::Full(_) => {}
         }
     }

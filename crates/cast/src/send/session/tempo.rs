@@ -64,7 +64,7 @@ impl Tempo {
     /// A receiver says how it fares.
     pub(super) fn on_report(&mut self, now: Nanos, receiver: u32, report: &Report) {
         if let Self::Found { finder, .. } = self {
-            finder.on_report(now, receiver, report.packets, report.lost, report.rtt);
+            finder.on_report(now, receiver, report);
         }
     }
 

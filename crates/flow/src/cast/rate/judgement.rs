@@ -2,7 +2,7 @@
 
 use farlink_wire::quantity::Nanos;
 
-use super::reports::{ENOUGH, Reports};
+use super::reports::{ENOUGH, FEW, Reports};
 use super::{Bad, FIRST_LOOK_UP, GROWN, LAST_LOOK_UP, RateFinder, TARGET};
 
 /// How far the search is.
@@ -24,8 +24,18 @@ pub(super) enum Phase {
 impl RateFinder {
     /// The share that may be lost at a good rate: beside what is lost at any, and what chance makes of that.
     pub(super) fn tolerated(&self) -> f64 {
-        let base = self.base;
-        base + TARGET + 3.0 * (base * (1.0 - base) / ENOUGH as f64).sqrt()
+        let likely = if self.is_climbing() { self.base.max(TARGET) } else { self.base };
+        self.base + TARGET + 3.0 * (likely * (1.0 - likely) / self.enough() as f64).sqrt()
+    }
+
+    /// Packets that tell of a rate. While it climbs each is so far from the last that what a path does not carry is a large part of it: a path
+    /// that loses at any rate is not to be waited for at each.
+    pub(super) const fn enough(&self) -> u64 {
+        if self.is_climbing() || self.before.is_some() { FEW } else { ENOUGH }
+    }
+
+    const fn is_climbing(&self) -> bool {
+        matches!(self.phase, Phase::Climb)
     }
 
     /// The rate after one that `is_good`, or loses too much; `sent` is what this host sent of it.

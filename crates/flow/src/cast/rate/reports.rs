@@ -3,6 +3,7 @@
 use farlink_wire::quantity::Nanos;
 
 use super::TARGET;
+use super::least::Least;
 
 /// A receiver's counts, how late packets come, and what it lacks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,14 +18,14 @@ pub(super) struct Reports {
     /// How far away it is, and was when this trial began.
     rtt: Nanos,
     away: Nanos,
-    /// Of the first packet that the newest report and the one before it did not know of yet: how long ago it had left.
+    /// Of the first packet that the newest report and the one before it did not know of yet: how long ago it had left when they were made.
     ages: [Nanos; 2],
     /// Of the newest report before this trial, and reports since.
     before: Nanos,
     reports: u32,
-    /// The least age of the present [`WINDOW`], and of the one before; when the present one began.
-    least: [Option<Nanos>; 2],
-    window: Nanos,
+    least: Least<Nanos>,
+    /// From its clock when it said something to this end's when that came, nanoseconds: the clocks have nothing in common.
+    way: Least<i64>,
     /// Bytes that it asked for in this trial for the first time.
     asked: u64,
     /// It joined in this trial: what it lacks was sent before.
@@ -63,18 +64,21 @@ impl Reports {
         }
     }
 
-    /// The first packet that its report did not know of had left so long ago.
+    /// By how much later than others a report came that it made at `at` of its clock: what is lost of a control connection comes again, and
+    /// what is behind that waits.
+    pub(super) fn delay(&mut self, now: Nanos, at: Nanos) -> Nanos {
+        let way = now.0.wrapping_sub(at.0).cast_signed();
+        self.way.note(now, way);
+        Nanos(self.way.get().map_or(0, |least| way.saturating_sub(least).max(0).cast_unsigned()))
+    }
+
+    /// The first packet that its report did not know of had left so long ago when that was made.
     pub(super) fn wait(&mut self, now: Nanos, age: Nanos) {
         self.ages = [age, self.ages[0]];
         self.reports = self.reports.saturating_add(1);
-        if now.since(self.window) >= WINDOW {
-            self.window = now;
-            self.least = [None, self.least[0]];
-        }
         // Nothing is known sooner than a round trip after it left: who says after a pause that nothing is missing says nothing
         // of how long packets are under way.
-        let age = age.max(self.rtt);
-        self.least[0] = Some(self.least[0].map_or(age, |least| least.min(age)));
+        self.least.note(now, age.max(self.rtt));
     }
 
     /// It asked for so many bytes for the first time.
@@ -132,7 +136,7 @@ impl Reports {
     }
 
     fn at_best(&self) -> Nanos {
-        self.least.iter().flatten().min().copied().unwrap_or_default()
+        self.least.get().unwrap_or_default()
     }
 
     /// Whether they come sooner than before this trial.
@@ -142,18 +146,18 @@ impl Reports {
 
     /// What stands in the way of packets is none of ours.
     pub(super) fn accept(&mut self) {
-        self.least = [Some(self.ages[0].min(self.ages[1])), None];
+        self.least.set(self.ages[0].min(self.ages[1]));
     }
 
-    /// The share that was lost in this trial, once that is certain enough where `base` is lost at any rate.
-    pub(super) fn loss(&self, base: f64) -> Option<f64> {
+    /// The share that was lost in this trial, once that is certain where `base` is lost at any rate, or so many packets tell of it.
+    pub(super) fn loss(&self, base: f64, enough: u64) -> Option<f64> {
         let (from, newest) = (self.base?, self.newest);
         let packets = newest.0.saturating_sub(from.0);
         let lost = newest.1.saturating_sub(from.1);
         let share = lost as f64 / packets.max(1) as f64;
         let clear = lost as f64 > 4.0 * TARGET * ENOUGH as f64 && share > 2.0 * base + 4.0 * TARGET;
-        let spotless = lost == 0 && packets >= SPOTLESS;
-        (packets >= ENOUGH || spotless || clear).then_some(share)
+        let spotless = lost == 0 && packets >= FEW;
+        (packets >= enough || spotless || clear).then_some(share)
     }
 }
 
@@ -162,10 +166,7 @@ impl Reports {
 pub(super) const ENOUGH: u64 = 4000;
 
 /// Packets of which none may be lost by chance, with a share of [`TARGET`], but once in 150 times.
-const SPOTLESS: u64 = 1000;
-
-/// For how long, and as long again, it counts how soon packets came at best: paths change, too.
-const WINDOW: Nanos = Nanos(10_000_000_000);
+pub(super) const FEW: u64 = 1000;
 
 /// By how much sooner packets come where a queue empties.
 const FALLING: Nanos = Nanos(1_000_000);

@@ -6,6 +6,13 @@ fn rate(bits: u64) -> BitsPerSec {
     BitsPerSec::new(bits).unwrap()
 }
 
+/// Of a receiver whose clock is an hour behind.
+fn report(now: Nanos, packets: u64, lost: u64, rtt: Nanos) -> Report {
+    Report { packets, lost, rtt, at: Nanos(now.0.wrapping_sub(HOUR)), ..Report::default() }
+}
+
+const HOUR: u64 = 3_600_000_000_000;
+
 /// Receivers that lose what is beyond their capacity, and a share of all; reports each 0.25 s.
 struct Path {
     capacities: Vec<f64>,
@@ -26,6 +33,8 @@ struct Path {
     stopped: Vec<usize>,
     /// How far away the last one is, as it says.
     far: Nanos,
+    /// Bytes of a packet on the wire.
+    packet: f64,
 }
 
 impl Path {
@@ -44,6 +53,7 @@ impl Path {
             deaf: Vec::new(),
             stopped: Vec::new(),
             far: Nanos::ZERO,
+            packet: 1538.0,
         }
     }
 
@@ -52,7 +62,7 @@ impl Path {
         let (mut changes, step) = (0, 0.25);
         while self.now < end {
             let sending = (finder.rate().get() as f64 * self.load).min(self.host);
-            self.packets += sending * step / 8.0 / 1538.0;
+            self.packets += sending * step / 8.0 / self.packet;
             finder.on_sent(self.now, (sending * step / 8.0) as u64, self.packets as u64);
             self.now = self.now.after(Nanos::from_secs_f64(step));
             self.reports += 1;
@@ -66,12 +76,16 @@ impl Path {
                     continue;
                 }
                 let heard = if self.deaf.contains(&receiver) { 0.0 } else { 1.0 };
-                let packets = heard * sending * step / 8.0 / 1538.0;
+                let packets = heard * sending * step / 8.0 / self.packet;
                 let over = (1.0 - self.capacities[receiver] / sending).max(0.0);
                 counts.0 += packets;
                 counts.1 += packets * (over + (1.0 - over) * (self.always[receiver] + burst));
                 let rtt = if receiver == last { self.far } else { Nanos::ZERO };
-                finder.on_report(self.now, receiver as u32, counts.0 as u64, counts.1 as u64, rtt);
+                finder.on_report(
+                    self.now,
+                    receiver as u32,
+                    &report(self.now, counts.0 as u64, counts.1 as u64, rtt),
+                );
             }
             changes += u64::from(finder.poll(self.now).is_some());
         }
@@ -256,7 +270,7 @@ fn a_trial_in_which_this_host_did_not_keep_up_leaves_a_step_that_can_be_taken_ba
     for time in (50..=2000).step_by(50) {
         let (now, sent) = (from.after(Nanos(time * 1_000_000)), packets + 8 * time);
         finder.on_sent(now, 50 * 8000, sent);
-        finder.on_report(now, 0, sent, 0, Nanos::ZERO);
+        finder.on_report(now, 0, &report(now, sent, 0, Nanos::ZERO));
         let began = finder.trial.began;
         assert_eq!(finder.poll(now), None);
         if finder.trial.began != began {
@@ -284,10 +298,42 @@ fn that_a_queue_grows_is_seen_before_anything_is_lost() {
         finder.on_sent(ms(time), 8000, packets + 8 * time);
     }
     // What left 6 and then 15 ms ago has not come yet.
-    finder.on_report(ms(100), 0, packets + 8 * 94, 0, Nanos::ZERO);
+    finder.on_report(ms(100), 0, &report(ms(100), packets + 8 * 94, 0, Nanos::ZERO));
     assert_eq!(finder.poll(ms(100)), None);
-    finder.on_report(ms(200), 0, packets + 8 * 185, 0, Nanos::ZERO);
+    finder.on_report(ms(200), 0, &report(ms(200), packets + 8 * 185, 0, Nanos::ZERO));
     assert_eq!(finder.poll(ms(200)), Some(rate(50_000_000)));
+}
+
+#[test]
+fn a_report_that_comes_late_itself_says_nothing_of_a_queue() {
+    let mut finder = finder();
+    let mut path = Path::new(&[90e6], &[0.0]);
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    let (from, packets) = (path.now, path.packets as u64);
+    let ms = |time: u64| from.after(Nanos(time * 1_000_000));
+    for time in 1..=200 {
+        finder.on_sent(ms(time), 8000, packets + 8 * time);
+    }
+    // Made 6 and 30 ms before they come, and what had left by then had come.
+    for (time, late) in [(100, 6), (180, 30), (200, 30)] {
+        let made = Report { at: Nanos(ms(time - late).0.wrapping_sub(HOUR)), ..Report::default() };
+        finder.on_report(ms(time), 0, &Report { packets: packets + 8 * (time - late), ..made });
+        assert_eq!(finder.poll(ms(time)), None, "{time}");
+    }
+}
+
+#[test]
+fn over_a_path_that_loses_at_any_rate_it_climbs_in_seconds_where_packets_are_large() {
+    for loss in [0.01, 0.02, 0.05] {
+        let mut finder =
+            RateFinder::new(rate(1_000_000), rate(100_000_000), rate(10_000_000_000), LAG, Nanos::ZERO);
+        let mut path = Path::new(&[900e6], &[loss]);
+        path.packet = 9038.0;
+        path.run(&mut finder, 20.0);
+        assert!(finder.rate().get() > 800_000_000, "{loss}: {}", finder.rate());
+    }
 }
 
 #[test]
@@ -307,14 +353,14 @@ fn a_queue_is_seen_of_one_that_came_back_with_its_counts_too() {
         finder.on_sent(ms(time), 12_500, packets + 8 * time);
         // What left 6, 12 and then 30 ms ago has not come yet.
         if let Some(late) = [(100, 6), (150, 12), (200, 30)].iter().find(|(at, _)| *at == time) {
-            finder.on_report(ms(time), 0, packets + 8 * (time - late.1), 0, Nanos::ZERO);
+            finder.on_report(ms(time), 0, &report(ms(time), packets + 8 * (time - late.1), 0, Nanos::ZERO));
             next = finder.poll(ms(time));
             assert_eq!(next.is_some(), time == 200, "{time}");
         }
     }
     assert_eq!(next, Some(rate(50_000_000)));
     // And when all has come it is known from where it counts.
-    finder.on_report(ms(300), 0, packets + 8 * 200, 0, Nanos::ZERO);
+    finder.on_report(ms(300), 0, &report(ms(300), packets + 8 * 200, 0, Nanos::ZERO));
     assert_eq!(finder.receivers[&0].number(0), 0);
 }
 

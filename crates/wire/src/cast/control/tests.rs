@@ -36,7 +36,15 @@ fn frames() -> Vec<Control<'static>> {
         ]),
         Control::Nack(Vec::new()),
         Control::Have(vec![(0, 1), (2, u32::MAX - 1)]),
-        Control::Report(Report { packets: 5, lost: 1, refused: 2, bytes: 3, repaired: 2, rtt: Nanos(4) }),
+        Control::Report(Report {
+            packets: 5,
+            lost: 1,
+            refused: 2,
+            bytes: 3,
+            repaired: 2,
+            rtt: Nanos(4),
+            at: Nanos(6),
+        }),
         Control::Failed { product: 3, reason: "the disk is full".to_owned().into() },
         Control::Repair(Repair {
             product: 2,
@@ -45,7 +53,8 @@ fn frames() -> Vec<Control<'static>> {
             payload: &[1, 2],
         }),
         Control::Gone(vec![(4, 4)]),
-        Control::Lost { product: 9, reason: Text::default() },
+        Control::Lost { product: 9, path: Text::default(), reason: Text::default() },
+        Control::Lost { product: 10, path: "a/b".to_owned().into(), reason: "it is gone".to_owned().into() },
         Control::Superseded { product: 8 },
     ]
 }
