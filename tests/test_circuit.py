@@ -67,14 +67,14 @@ def paces(record: dict[str, Any], since: float, until: float | None = None) -> l
     return [pace for t, pace in zip(trace["t_s"], trace["pacing_bps"], strict=True) if since < t <= until]
 
 
-def best_second(record: dict[str, Any]) -> float:
-    """The pace of the best whole second since a second after the fallback, bit/s.
+def best_second_at_last(record: dict[str, Any]) -> float:
+    """The pace of the best of the last three seconds, bit/s.
 
     A machine that stands still for a moment is taken for the path, whenever that is.
     """
-    since, until = record["circuit"]["fell_back_s"] + 1, record["duration_s"]
-    seconds = (since + half / 2 for half in range(int(2 * (until - since - 1)) + 1))
-    return max(median(paces(record, start, start + 1)) for start in seconds)
+    until = record["duration_s"]
+    assert until - 3 > record["circuit"]["fell_back_s"], record["circuit"]
+    return max(median(paces(record, until - since, until - since + 1)) for since in (3, 2, 1))
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -157,15 +157,15 @@ def test_a_longer_way_is_found_out() -> None:
             record = json.loads(started.communicate()[0])
     # The window of the shorter way is too small; what is there is found again all the same.
     assert not record["circuit"]["held"]
-    assert best_second(record) >= 0.9 * 800e6
+    assert best_second_at_last(record) >= 0.9 * 800e6
 
 
 def test_loss_that_stays_is_not_held_against_the_rate_for_ever() -> None:
     options = ["--rate", "1gbit", "--rtt", "20ms", "--loss", "6%"]
     with Emulation(options=options) as emulation, serving(emulation):
-        record = moved(emulation, "--seconds", "6", "--circuit", "800mbit")
+        record = moved(emulation, "--seconds", "8", "--circuit", "800mbit")
     assert not record["circuit"]["held"]
-    assert best_second(record) >= 0.8 * 800e6
+    assert best_second_at_last(record) >= 0.8 * 800e6
 
 
 def test_a_little_too_much_is_found_by_its_losses() -> None:

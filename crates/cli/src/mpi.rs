@@ -103,7 +103,7 @@ impl Run {
         let launcher = Launcher::of(program, self.options.mpi)?;
         launcher.accepts()?;
         let variables = environment::variables(launcher.family(), &library, &self.options.settings)?;
-        if let Some(stats) = &self.options.settings.stats {
+        if let Some(stats) = self.options.settings.stats.as_ref().filter(|_| !self.unproven) {
             // Ranks append to it, of this host too: that they cannot is found before they start.
             let opened = OpenOptions::new().append(true).create(true).open(stats);
             opened.with_context(|| format!("--stats {}", stats.display()))?;

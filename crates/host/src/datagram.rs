@@ -12,6 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::ethtool;
+use crate::icmp::is_the_networks;
 use crate::path_mtu;
 use crate::socket::{Buffer, set_buffer};
 
@@ -129,24 +130,6 @@ impl AsFd for Datagrams {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-/// Whether an error tells what happened to a datagram on its way: an ICMP message (the kernel's `icmp_err_convert`), no route for now, a
-/// firewall.
-pub(crate) const fn is_the_networks(code: i32) -> bool {
-    matches!(
-        code,
-        libc::ECONNREFUSED
-            | libc::ENETUNREACH
-            | libc::EHOSTUNREACH
-            | libc::EHOSTDOWN
-            | libc::ENETDOWN
-            | libc::ENONET
-            | libc::ENOPROTOOPT
-            | libc::EPROTO
-            | libc::EACCES
-            | libc::EPERM
-    )
 }
 
 /// Lets routers cut packets that are too long for what follows: lost fragments are repaired as lost datagrams are, and a path that is

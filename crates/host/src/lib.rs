@@ -35,3 +35,5 @@ pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;
 pub mod watch;
+
+mod icmp;

@@ -9,7 +9,8 @@ use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::datagram::{Received, Runs, is_the_networks, receive};
+use crate::datagram::{Received, Runs, receive};
+use crate::icmp::is_the_networks;
 use crate::path_mtu;
 use crate::socket::{Buffer, set_buffer};
 

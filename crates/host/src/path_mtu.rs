@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 
-use crate::datagram::is_the_networks;
+use crate::icmp::is_the_networks;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

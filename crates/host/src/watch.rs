@@ -272,7 +272,9 @@ fn named((path, error): Missed) -> (PathBuf, String) {
 fn is_complete_from_the_beginning(path: &Path) -> bool {
     let has_no_writer = || File::open(path).is_ok_and(|file| has_writer(&file) == Some(false));
     fs::symlink_metadata(path).is_ok_and(|metadata| {
-        metadata.is_symlink() || metadata.is_file() && (metadata.nlink() > 1 || has_no_writer())
+        // An empty one may have been made just now, by who has yet to open it for writing.
+        let may_be_whole = || metadata.len() > 0 && has_no_writer();
+        metadata.is_symlink() || metadata.is_file() && (metadata.nlink() > 1 || may_be_whole())
     })
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
-use farlink_wire::bootstrap::{Answer, BootstrapError, Invitation, MAX_LINES, Outcome, Ports};
+use farlink_wire::bootstrap::{Answer, Invitation, MAX_LINES, Outcome, Ports};
 use farlink_wire::message::{Text, VERSION};
 use farlink_wire::quantity::{Bytes, Nanos};
 
@@ -23,12 +23,14 @@ use crate::secure::{Identity, Trust};
 mod callback;
 mod callers;
 mod command;
+mod error;
 mod far_end;
 mod murmur;
 mod ship;
 mod tunnel;
 
 pub use command::{CommandError, Ssh};
+pub use error::{AnswerError, StartError};
 pub use far_end::{FarEndError, join, serve};
 pub use ship::ShipError;
 
@@ -345,82 +347,6 @@ fn hear(mut stdout: ChildStdout, stop: &Wake) -> Result<Heard, AnswerError> {
             }
         }
     }
-}
-
-/// Why a far end's answer is none.
-#[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
-    /// Far too much before it.
-    #[error("more than {MAX_LINES} bytes came where one line was to: its login shell prints too much")]
-    Long,
-    /// Not ours.
-    #[error(transparent)]
-    Line(#[from] BootstrapError),
-    /// The kernel's own words.
-    #[error("read what ssh says")]
-    Read(#[from] io::Error),
-}
-
-/// Why there is no far end.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// No key could be made.
-    #[error("make a key for this transfer")]
-    Key(#[source] io::Error),
-    /// No ssh.
-    #[error("start {program}")]
-    Ssh {
-        /// Which program.
-        program: String,
-        /// The kernel's own words.
-        source: io::Error,
-    },
-    /// ssh did not get there; it has said why itself.
-    #[error("ssh did not reach {host}")]
-    NotReached {
-        /// Where.
-        host: String,
-    },
-    /// There is no farlink.
-    #[error("there is no farlink on {host}: install it there")]
-    Missing {
-        /// Where.
-        host: String,
-    },
-    /// It ended at once.
-    #[error(
-        "farlink on {host} ended with exit code {code} before it answered: install the same release at both ends"
-    )]
-    Ended {
-        /// Where.
-        host: String,
-        /// Its exit code.
-        code: i32,
-    },
-    /// It answered what it should not.
-    #[error("{host}")]
-    Answer {
-        /// Where.
-        host: String,
-        /// What is wrong with it.
-        source: AnswerError,
-    },
-    /// It cannot listen.
-    #[error("{host}: {reason}")]
-    Failed {
-        /// Where.
-        host: String,
-        /// Its words.
-        reason: Text,
-    },
-    /// This farlink could not be sent there.
-    #[error("send this farlink to {host}")]
-    Ship {
-        /// Where.
-        host: String,
-        /// Why.
-        source: ShipError,
-    },
 }
 
 /// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with

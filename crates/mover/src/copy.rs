@@ -3,17 +3,11 @@
 //! A client and a server, which are thin, over a sender and a receiver, which both use. What is left to do is in
 //! [`farlink_flow::schedule`]; what has come in [`farlink_flow::arrivals`]; how files are read and written in [`source`] and [`target`].
 
-use std::io;
-
-use farlink_wire::message::copy::PlaceError;
-use farlink_wire::message::{LATER, STOPPED, Text};
-
-use crate::control::ControlError;
-
 mod again;
 mod bottleneck;
 mod client;
 mod conversation;
+mod error;
 pub mod file_event;
 pub mod filter;
 mod foretell;
@@ -28,8 +22,10 @@ mod record;
 mod redial;
 mod saved_paths;
 mod seal;
+mod sender_account;
 mod sending;
 pub(crate) mod serve;
+mod socket_facts;
 pub mod source;
 mod state;
 mod steering;
@@ -38,268 +34,13 @@ mod stream_in;
 mod stream_out;
 mod supply;
 pub mod target;
+mod telling;
 mod timing;
 mod unfinished;
 mod worker;
 
 pub use bottleneck::Bottleneck;
 pub use client::{CIRCUIT_STREAMS, run};
+pub use error::CopyError;
 pub use foretell::{Foretold, foretell};
 pub use plan::{Finished, Listener, Notice, Plan, Progress, Summary};
-
-/// Why a file transfer failed as a whole. One line that names the far end or the path, the reason, and where there is one the mend.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// The far end refused, or gave up.
-    #[error("the far end: {reason}")]
-    FarEnd {
-        /// Its words.
-        reason: Text,
-    },
-    /// As above, where both ends are in this process.
-    #[error("{reason}")]
-    OtherEnd {
-        /// Its words.
-        reason: Text,
-    },
-    /// The far end cannot be talked to.
-    #[error(transparent)]
-    Talk(#[from] ControlError),
-    /// What came has no place where it came.
-    #[error("the far side sent what has no place here: {what}")]
-    OutOfPlace {
-        /// What came.
-        what: &'static str,
-    },
-    /// What came on a data connection is no frame.
-    #[error("the far side sent what this version does not understand")]
-    Frame(#[from] farlink_wire::frame::FrameError),
-    /// A block of a file that was not said.
-    #[error("the far side sent part of a file that it had not named: number {file}")]
-    UnknownFile {
-        /// The file's number.
-        file: u32,
-    },
-    /// A block that its file does not have.
-    #[error("the far side sent a block that its file does not have: number {index} of file {file}")]
-    NoSuchBlock {
-        /// The file's number.
-        file: u32,
-        /// The block's.
-        index: u32,
-    },
-    /// One number for two files.
-    #[error("the far side named two files by one number")]
-    Contradiction,
-    /// A frame whose tag is wrong.
-    #[error("data were changed on their way: a frame's tag is wrong")]
-    Forged,
-    /// A path that this key may not reach.
-    #[error("this key may not {to} {place}: the server's authorized_keys says what it may")]
-    NotAllowed {
-        /// `read` or `write`.
-        to: &'static str,
-        /// The path.
-        place: String,
-    },
-    /// Integrity needs a secret that only both ends know, which comes of TLS.
-    #[error(
-        "integrity was asked for, and the control connection has no key for it: use farlink:// with keys, or ssh"
-    )]
-    Unprotected,
-    /// Integrity is of digests.
-    #[error("integrity without verification is none: leave out --no-verify")]
-    Unverified,
-    /// Others have the memory that it would take.
-    #[error(
-        "there is no memory left for the numbers of what came: give `farlink serve` there more (--memory), or {LATER}"
-    )]
-    Memory,
-    /// A defect of ours.
-    #[error("a thread of this copy failed: please report it, with what stands above")]
-    Panicked,
-    /// All data connections broke, and none can take their place.
-    #[error("no data connection is left")]
-    NoStream,
-    /// A source cannot be looked at.
-    #[error(transparent)]
-    Source(#[from] source::SourceError),
-    /// The destination cannot be written to.
-    #[error(transparent)]
-    Target(#[from] target::TargetError),
-    /// A rule is wrong.
-    #[error(transparent)]
-    Filter(#[from] filter::FilterError),
-    /// A path is wrong.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The way to the far end.
-    #[error(transparent)]
-    Dial(Box<crate::dial::DialError>),
-    /// The far end's name.
-    #[error(transparent)]
-    Reach(Box<crate::memory::MemoryError>),
-    /// Nobody to trust, or nobody to be.
-    #[error(transparent)]
-    Credentials(Box<crate::secure::CredentialsError>),
-    /// The far end that ssh should start.
-    #[error(transparent)]
-    Start(Box<crate::bootstrap::StartError>),
-    /// The server was told to end; another may take its place.
-    #[error("the far side ended: {STOPPED}")]
-    FarStopped,
-    /// What is protected needs keys.
-    #[error(
-        "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
-    )]
-    NoKeys,
-    /// A source's path is wrong.
-    #[error(transparent)]
-    SourcePath(#[from] source::SourcePathError),
-    /// A data connection does not get what was asked for.
-    #[error("on host {host}")]
-    Tune {
-        /// That host.
-        host: String,
-        /// What was not granted.
-        source: crate::tuning::TuneError,
-    },
-    /// The kernel's own words.
-    #[error("{attempt}")]
-    System {
-        /// What was attempted.
-        attempt: &'static str,
-        /// The kernel's own words.
-        source: io::Error,
-    },
-}
-
-impl From<crate::dial::DialError> for CopyError {
-    fn from(error: crate::dial::DialError) -> Self {
-        Self::Dial(Box::new(error))
-    }
-}
-
-impl From<crate::bootstrap::StartError> for CopyError {
-    fn from(error: crate::bootstrap::StartError) -> Self {
-        Self::Start(Box::new(error))
-    }
-}
-
-impl From<crate::secure::CredentialsError> for CopyError {
-    fn from(error: crate::secure::CredentialsError) -> Self {
-        Self::Credentials(Box::new(error))
-    }
-}
-
-impl CopyError {
-    fn wait(source: io::Error) -> Self {
-        Self::System { attempt: "wait for the far side", source }
-    }
-
-    /// As it is said where both ends are in this process.
-    fn of_here(self) -> Self {
-        if let Self::FarEnd { reason } = self { Self::OtherEnd { reason } } else { self }
-    }
-
-    /// Whether the far end could not be reached: it may be starting again.
-    #[must_use]
-    pub fn is_unreached(&self) -> bool {
-        use crate::bootstrap::StartError;
-        use crate::dial::DialError;
-        use crate::memory::MemoryError;
-        match self {
-            Self::Dial(error) => match &**error {
-                DialError::Connect { .. } | DialError::Unanswered { .. } => true,
-                DialError::Talk { source, .. } => matches!(
-                    source,
-                    ControlError::Ended
-                        | ControlError::EndedUngreeted
-                        | ControlError::EndedUnshaken
-                        | ControlError::Silent { .. }
-                        | ControlError::Broken(_)
-                ),
-                _ => false,
-            },
-            Self::Start(error) => matches!(**error, StartError::NotReached { .. }),
-            Self::Reach(error) => matches!(**error, MemoryError::Resolve { .. }),
-            _ => false,
-        }
-    }
-
-    /// Whether the far end refused for now: what this copy takes others have, or the copy itself, from before its connections broke.
-    #[must_use]
-    pub fn is_put_off(&self) -> bool {
-        use crate::dial::DialError;
-        let reason = match self {
-            Self::FarEnd { reason } => reason,
-            Self::Dial(error) => match &**error {
-                DialError::Refused { reason, .. } => reason,
-                _ => return false,
-            },
-            _ => return false,
-        };
-        [LATER, STOPPED].iter().any(|end| reason.as_str().ends_with(end))
-    }
-
-    /// Whether the same command may do better later: the connection or the far end went away.
-    #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        matches!(
-            self,
-            Self::NoStream
-                | Self::FarStopped
-                | Self::Talk(
-                    ControlError::Ended
-                        | ControlError::Silent { .. }
-                        | ControlError::Broken(_)
-                        | ControlError::NotReading { .. }
-                )
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_was_there_and_cannot_be_reached_may_come_back() {
-        use crate::bootstrap::StartError;
-        use crate::dial::DialError;
-        use crate::memory::MemoryError;
-        let host = || "host".to_owned();
-        let source = || io::ErrorKind::HostUnreachable.into();
-        let talk = |source| CopyError::from(DialError::Talk { at: host(), source });
-        for unreached in [
-            CopyError::from(StartError::NotReached { host: host() }),
-            CopyError::Reach(Box::new(MemoryError::Resolve { host: host(), source: source() })),
-            CopyError::from(DialError::Connect { at: host(), source: source() }),
-            talk(ControlError::Ended),
-            talk(ControlError::EndedUngreeted),
-        ] {
-            assert!(unreached.is_unreached(), "{unreached:?}");
-        }
-        for not in [
-            CopyError::from(StartError::Missing { host: host() }),
-            CopyError::Reach(Box::new(MemoryError::NoAddress { host: host() })),
-            CopyError::from(DialError::Nowhere),
-        ] {
-            assert!(!not.is_unreached(), "{not:?}");
-        }
-    }
-
-    #[test]
-    fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {
-        let reason = |reason: &str| Text::from(reason.to_owned());
-        let busy = format!("the server is busy with 1 transfers: {LATER}");
-        let (full, at) = (CopyError::Memory.to_string(), || "host:5210".to_owned());
-        let refused =
-            |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });
-        for said in [busy.as_str(), &full, STOPPED] {
-            assert!(refused(said).is_put_off() && CopyError::FarEnd { reason: reason(said) }.is_put_off());
-        }
-        assert!(!refused("files are copied for those with a key alone").is_put_off());
-        assert!(!CopyError::NoStream.is_put_off());
-    }
-}

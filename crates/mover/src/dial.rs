@@ -25,8 +25,8 @@ use farlink_wire::quantity::Nanos;
 use crate::automatic;
 use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
+use crate::ports::for_circuits;
 use crate::secure::Trust;
-use crate::server::for_circuits;
 use crate::tuning::{self, Origin, Role, TuneError, Tuning, arrange, insist, tune};
 
 mod dialling;

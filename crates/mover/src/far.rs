@@ -1,6 +1,5 @@
 //! The other end of a file transfer, and the ways to reach it.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,13 +13,17 @@ use farlink_wire::quantity::Nanos;
 
 use crate::bootstrap::{self, FarEnd, Remote};
 use crate::channel::{Channel, ChannelError};
-use crate::control::{Control, ControlError};
+use crate::control::ControlError;
 use crate::copy::CopyError;
-use crate::dial::{Dial, DialError, Dialled, Late, Place, Route};
+use crate::dial::{Dial, DialError, Dialled, Place, Route};
 use crate::memory::Target;
 use crate::secure::{Credentials, Trusted};
 use crate::transfer::Near;
 use crate::tuning::{Role, Tuning};
+
+pub(crate) mod opened;
+
+use opened::{Line, Opened};
 
 /// The other end of a file transfer.
 #[derive(Debug)]
@@ -195,30 +198,5 @@ impl Line for Dialling {
             }
             other => other,
         }
-    }
-}
-
-/// A far end that was asked.
-pub(crate) struct Opened {
-    /// The control connection; the request has left on it.
-    pub(crate) control: Control,
-    /// Data connections that stand, and their numbers; with those that are late these count from 0.
-    pub(crate) data: Vec<(u32, Channel)>,
-    /// Those that are still on their way.
-    pub(crate) late: Option<Late>,
-    /// The way by which more come.
-    pub(crate) line: Arc<dyn Line>,
-    /// What the far end has said already.
-    pub(crate) early: VecDeque<Message>,
-}
-
-/// The way to a far end that was reached.
-pub(crate) trait Line: fmt::Debug + Send + Sync {
-    /// Data connection `number`; an error where `stop` was raised first. It may take as long as the far end may be silent.
-    fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError>;
-
-    /// What a failure of the conversation with it means: that a key is not let in may be heard of after everything was opened.
-    fn explained(&self, error: CopyError) -> CopyError {
-        error
     }
 }

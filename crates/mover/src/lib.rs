@@ -25,6 +25,7 @@ mod control;
 mod dial;
 mod offset;
 mod payload;
+mod ports;
 mod receiver;
 mod sender;
 mod transfer;

@@ -32,7 +32,9 @@ mod round_trip;
 mod target;
 
 pub use round_trip::round_trip;
-pub use target::{PORT, Target, TargetError};
+pub use target::{Target, TargetError};
+
+pub use crate::ports::PORT;
 
 use connect::{Consent, connect};
 pub(crate) use ledger::note_circuit;

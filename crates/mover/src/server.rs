@@ -22,6 +22,7 @@ use crate::automatic;
 use crate::budget::Budget;
 use crate::channel::ChannelError;
 use crate::control::Control;
+use crate::ports::for_circuits;
 use crate::secure::{self, Admission, Identity};
 use crate::tuning::first_window;
 
@@ -117,14 +118,6 @@ pub struct Server {
     /// Nobody is let in without a key, wherever they are.
     keys_only: bool,
     called: Called,
-}
-
-/// Where the data connections of a circuit go, of a server at `address`: the port after it, whose connections have their receive
-/// buffer before they are made. The window in a SYN-ACK is never scaled, but the next one is that large. `None`
-/// where no port is after it.
-#[must_use]
-pub(crate) fn for_circuits(address: SocketAddr) -> Option<SocketAddr> {
-    Some(SocketAddr::new(address.ip(), address.port().checked_add(1)?))
 }
 
 impl Server {

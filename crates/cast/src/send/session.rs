@@ -421,15 +421,12 @@ impl<'a> Session<'a> {
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
             if ready.get(1) == Some(&true) && !self.ceased {
                 if self.plan.watch.is_none() || !self.has_begun {
+                    // What has appeared by now is counted, too.
+                    self.cease(tell);
                     self.interrupted = !self.tell_unsent(tell);
                     return Ok(());
                 }
-                self.ceased = true;
-                let lacks = &mut self.lacks;
-                self.products.cease(&mut |not_sent| {
-                    *lacks |= not_sent.failed;
-                    tell(Notice::NotSent(not_sent));
-                });
+                self.cease(tell);
                 tell(Notice::Ceased);
             }
             if ready.get(3) == Some(&true) {
@@ -449,6 +446,16 @@ impl<'a> Session<'a> {
                 self.overhear(&mut others, age, tell)?;
             }
         }
+    }
+
+    /// Nothing more is to appear.
+    fn cease(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        self.ceased = true;
+        let lacks = &mut self.lacks;
+        self.products.cease(&mut |not_sent| {
+            *lacks |= not_sent.failed;
+            tell(Notice::NotSent(not_sent));
+        });
     }
 
     /// Has products wait for their turn.

@@ -7,20 +7,21 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use farlink_host::process;
+use farlink_host::beneath::Directory;
+use farlink_host::{namespace, process};
 use serde::Deserialize;
 
 /// The directory for the lines, private and empty; it goes with this, or where this was killed, when somebody makes another.
 #[derive(Debug)]
 pub(crate) struct Proof {
     directory: PathBuf,
-    /// Locked as long as this lives.
-    _held: File,
+    /// Locked as long as this lives, where the file system has locks.
+    held: Option<File>,
 }
 
 /// A rank's line.
@@ -48,19 +49,14 @@ impl Proof {
         let temporary = std::env::temp_dir();
         remove_leftovers(&temporary);
         let random = u128::from_le_bytes(process::random().context("make a name that nobody knows")?);
-        let directory = temporary.join(format!("{PREFIX}{random:032x}"));
+        let directory = temporary.join(format!("{}{random:032x}", prefix()));
         DirBuilder::new()
             .mode(0o700)
             .create(&directory)
             .with_context(|| format!("make {}", directory.display()))?;
-        let held = File::create_new(directory.join(HELD)).and_then(|file| file.lock().map(|()| file));
-        match held {
-            Ok(held) => Ok(Self { directory, _held: held }),
-            Err(error) => {
-                let _ = fs::remove_dir_all(&directory);
-                Err(error).with_context(|| format!("write in {}", directory.display()))
-            }
-        }
+        // Without a lock nobody else takes it for one that is left, as that cannot be locked either.
+        let held = File::create_new(directory.join(HELD)).and_then(|file| file.lock().map(|()| file)).ok();
+        Ok(Self { directory, held })
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -80,24 +76,37 @@ impl Proof {
 
 impl Drop for Proof {
     fn drop(&mut self) {
+        // NFS keeps what is open under another name.
+        self.held = None;
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// Removes the directories of this user's that nobody holds any more. One that has just been made may not be held yet.
+/// Removes the directories of this user's and this host's that nobody holds any more. One that has just been made may not be held yet.
 fn remove_leftovers(temporary: &Path) {
+    let prefix = prefix();
     let named = fs::read_dir(temporary).into_iter().flatten().flatten();
-    for directory in named.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+    for directory in named.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+        // What another user gave that name is not looked into.
+        let is_own = |status: &fs::Metadata| status.is_dir() && status.uid() == namespace::user();
+        if !directory.metadata().is_ok_and(|status| is_own(&status)) {
+            continue;
+        }
         let path = directory.path();
         let is_old = |held: &File| {
             let age = held.metadata().and_then(|status| status.modified()).map(|time| time.elapsed());
             age.is_ok_and(|age| age.is_ok_and(|age| age > NEW))
         };
-        // Another user's is not opened.
-        if File::open(path.join(HELD)).is_ok_and(|held| is_old(&held) && held.try_lock().is_ok()) {
+        let held = Directory::open(&path).and_then(|directory| directory.open_read(HELD.as_bytes()));
+        if held.is_ok_and(|held| is_old(&held) && held.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(path);
         }
     }
+}
+
+/// What the directories of this host are called: others may have the same place for what is temporary, and no locks in common.
+fn prefix() -> String {
+    format!("farlink-mpi-{}-", process::host_name())
 }
 
 fn read(directory: &Path) -> io::Result<Vec<Line>> {
@@ -135,8 +144,7 @@ fn judge(lines: &[Line]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the directories are called, and in them the file that is locked.
-const PREFIX: &str = "farlink-mpi-";
+/// In each the file that is locked.
 const HELD: &str = ".held";
 
 /// Until when one may not be held yet.
@@ -189,7 +197,7 @@ mod tests {
             File::options().write(true).open(&held).unwrap().set_modified(long_ago).unwrap();
             if !is_held {
                 // As a killed one leaves it.
-                proof._held.unlock().unwrap();
+                proof.held.as_ref().unwrap().unlock().unwrap();
             }
             proof
         };

@@ -7,14 +7,12 @@ use farlink_flow::streams::Path;
 use farlink_flow::timetable::Timetable;
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_before};
-use farlink_host::congestion;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::socket;
-use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Rule, SavedPath, Secret};
-use farlink_wire::message::{Arrival, Sent, Streams, Text, Token, Way};
+use farlink_wire::message::{Arrival, Streams, Token, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
@@ -27,15 +25,16 @@ use super::plan::{Finished, Listener, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::redial::{Redial, Redialled};
 use super::saved_paths::SavedPaths;
+use super::sender_account::sender_account;
 use super::sending::{Sending, Tally};
-use super::serve::absolute;
-use super::source::SourcePath;
+use super::source::{SourcePath, absolute};
 use super::target::{Asked, Destination, Target, TargetOptions};
 use super::unfinished::Mark;
 use super::{CopyError, bottleneck, record, supply};
 use crate::budget::Budget;
 use crate::connection::Emulated;
-use crate::far::{Opened, ThisEnd};
+use crate::far::ThisEnd;
+use crate::far::opened::Opened;
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `listener` is told how it goes.
@@ -182,7 +181,8 @@ impl Attempt<'_> {
         let end = match prepared {
             Prepared::Sources(sources, filter) => {
                 let manner = Manner::of(&request, seal, true, &control, Budget::unbounded());
-                let sending = Sending::new(manner, wake.clone(), new_wake()?).map_err(CopyError::wait)?;
+                let sending = Sending::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?)
+                    .map_err(CopyError::wait)?;
                 supply::start(&sending, sources, filter, plan.length)
                     .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
                 End::Sender(sending)
@@ -201,7 +201,7 @@ impl Attempt<'_> {
                     interval,
                     budget: Budget::unbounded(),
                 };
-                End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?))
+                End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?))
             }
         };
         let mut count = data.len();
@@ -286,7 +286,7 @@ impl Attempt<'_> {
         match plan.way {
             Way::Forward => {
                 if plan.far.is_local() {
-                    let path = absolute(plan.destination.as_bytes())?;
+                    let path = absolute(plan.destination.as_bytes()).map_err(CopyError::working_directory)?;
                     if root.open_sink(&path).is_err() {
                         // What cannot be a destination is refused by a dry run, too.
                         let destination = Destination { path: path.clone(), several: self.several() };
@@ -296,7 +296,10 @@ impl Attempt<'_> {
                 }
                 let mut sources = Vec::new();
                 for place in &plan.sources {
-                    sources.push((Arc::clone(&root), SourcePath::new(absolute(place.as_bytes())?)?));
+                    sources.push((
+                        Arc::clone(&root),
+                        SourcePath::new(absolute(place.as_bytes()).map_err(CopyError::working_directory)?)?,
+                    ));
                 }
                 Ok(Prepared::Sources(sources, filter))
             }
@@ -307,8 +310,10 @@ impl Attempt<'_> {
                     asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };
-                let destination =
-                    Destination { path: absolute(plan.destination.as_bytes())?, several: self.several() };
+                let destination = Destination {
+                    path: absolute(plan.destination.as_bytes()).map_err(CopyError::working_directory)?,
+                    several: self.several(),
+                };
                 let sink = root.open_sink(&destination.path).ok();
                 let target = Target::find(&root, &destination, self.names.key, options)?;
                 Ok(Prepared::Target(target, sink))
@@ -367,11 +372,6 @@ impl Attempt<'_> {
     }
 }
 
-/// Something to raise.
-pub(super) fn new_wake() -> Result<Wake, CopyError> {
-    Wake::new().map_err(CopyError::wait)
-}
-
 /// Bits that nobody foresees.
 pub(super) fn random() -> Result<[u8; 16], CopyError> {
     process::random().map_err(|source| CopyError::System { attempt: "draw a random number", source })
@@ -416,35 +416,6 @@ fn path_of(plan: &Plan, saved: Option<SavedPath>) -> Path {
         window,
         cores: process::cores(),
         is_known: saved.is_some(),
-    }
-}
-
-/// The sender's account.
-pub(super) fn sender_account(end: &End) -> Account {
-    let End::Sender(sending) = end else { return Account::default() };
-    let stages = sending.timing.stages();
-    let infos = sending.tcp();
-    let sum = |part: fn(&TcpInfo) -> u64| infos.iter().map(|(_, info)| part(info)).sum::<u64>();
-    let facts = sending.socket_facts();
-    let transport = Sent {
-        cpu: stages.cpu,
-        buffer: facts.buffer,
-        retransmits: sum(|info| info.retransmits.into()),
-        congestion: Text::from(facts.congestion),
-        origin: facts.origin,
-        reason: facts.reason.map(Text::from),
-        mtu: infos.first().map_or(0, |(_, info)| info.path_mtu),
-        zero_copy: false,
-        circuit: sending.manner.circuit.as_ref().and_then(|circuit| circuit.account()),
-    };
-    Account {
-        stages,
-        transport,
-        busy: Nanos(sum(|info| info.busy.0)),
-        receiver_limited: Nanos(sum(|info| info.receiver_limited.0)),
-        buffer_limited: Nanos(sum(|info| info.buffer_limited.0)),
-        path: sending.steering.path(),
-        careful_resume: sending.steering.careful_resume(),
     }
 }
 
@@ -556,27 +527,3 @@ impl Party for Client<'_, '_> {
 /// Connections that are replaced within so long before it is given up; all of them twice, where there are more.
 const MOST_REPLACED: usize = 64;
 const LATELY: Nanos = Nanos(600_000_000_000);
-
-/// What the kernel granted a stream, as the sender found it when it joined.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SocketFacts {
-    pub(super) buffer: u64,
-    pub(super) congestion: String,
-    pub(super) origin: Option<farlink_wire::record::CongestionOrigin>,
-    /// Why it was chosen, where the sender chose.
-    pub(super) reason: Option<String>,
-}
-
-impl SocketFacts {
-    /// Of a TCP connection; empty of others.
-    pub(super) fn of(tcp: Option<&std::net::TcpStream>) -> Self {
-        let Some(tcp) = tcp else { return Self::default() };
-        let name = socket::congestion(tcp).unwrap_or_default();
-        Self {
-            buffer: socket::buffer_size(tcp, socket::Buffer::Send).unwrap_or(0),
-            origin: congestion::origin(&name),
-            congestion: name,
-            reason: None,
-        }
-    }
-}

@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::chain;
 use crate::channel::Channel;
 use crate::control::Control;
-use crate::far::{Line, Opened};
+use crate::far::opened::{Line, Opened};
 
 /// Starts the other end of `request` in this process.
 pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {

@@ -5,7 +5,7 @@ use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
 use super::plan::Plan;
-use super::serve::absolute;
+use super::source::absolute;
 
 /// The names of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

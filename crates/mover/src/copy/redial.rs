@@ -12,7 +12,7 @@ use farlink_host::readiness::Wake;
 use super::CopyError;
 use crate::channel::Channel;
 use crate::dial::{DialError, Late};
-use crate::far::Line;
+use crate::far::opened::Line;
 
 /// Dials in place of connections that were lost. Dropped, it gives up what is still being dialled, and waits for that.
 #[derive(Debug)]

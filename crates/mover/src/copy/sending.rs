@@ -19,10 +19,10 @@ use farlink_wire::message::copy::{Copy, Unit};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
-use super::client::SocketFacts;
 use super::file_event::{Became, FileEvent};
 use super::manner::Manner;
 use super::outgoing::{Outgoing, Planned};
+use super::socket_facts::SocketFacts;
 use super::steering::Steering;
 use super::timing::Timing;
 use super::worker::Shared;

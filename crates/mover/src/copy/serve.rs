@@ -2,7 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -15,16 +15,16 @@ use farlink_wire::key::Grant;
 use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
 use farlink_wire::message::{Arrival, Message, Way};
 
-use super::client::{new_wake, sender_account};
 use super::conversation::{End, Party, talk};
 use super::filter::Filter;
 use super::manner::Manner;
 use super::receiving::{self, Receiving};
+use super::sender_account::sender_account;
 use super::sending::Sending;
-use super::source::SourcePath;
+use super::source::{SourcePath, absolute};
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
-use super::{CopyError, foretell};
+use super::{CopyError, telling};
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -74,7 +74,7 @@ pub(crate) fn serve(
         let (sources, filter) = sources(request, allowed)?;
         control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
         let patience = request.patience.get();
-        return foretell::tell(control, &sources, &filter, request.length, patience, stops).map(|()| 0);
+        return telling::tell(control, &sources, &filter, request.length, patience, stops).map(|()| 0);
     }
     let wake = Wake::new().map_err(CopyError::wait)?;
     let seal = match request.protect {
@@ -180,7 +180,7 @@ fn receiving_end(
         interval,
         budget: budget.clone(),
     };
-    Ok(End::Receiver(Receiving::new(manner, wake.clone(), new_wake()?)))
+    Ok(End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?)))
 }
 
 fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), CopyError> {
@@ -215,23 +215,11 @@ fn sending_end(
 ) -> Result<End, CopyError> {
     let (sources, filter) = sources(request, allowed)?;
     let manner = Manner::of(request, seal, false, control, budget.clone());
-    let sending = Sending::new(manner, wake.clone(), new_wake()?).map_err(CopyError::wait)?;
+    let sending =
+        Sending::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?).map_err(CopyError::wait)?;
     supply::start(&sending, sources, filter, request.length)
         .map_err(|source| CopyError::System { attempt: "start a thread", source })?;
     Ok(End::Sender(sending))
-}
-
-/// `path` from the root, where it is from the working directory.
-pub(super) fn absolute(path: &[u8]) -> Result<Vec<u8>, CopyError> {
-    if path.starts_with(b"/") {
-        return Ok(path.to_vec());
-    }
-    let here = std::env::current_dir()
-        .map_err(|source| CopyError::System { attempt: "find the working directory", source })?;
-    let mut whole = here.into_os_string().into_vec();
-    whole.push(b'/');
-    whole.extend(path);
-    Ok(whole)
 }
 
 /// Sources, each with what it is beneath.
@@ -247,7 +235,7 @@ fn within(
     let refused = || CopyError::NotAllowed { to, place: place.to_string() };
     let bytes = place.as_bytes();
     if relative {
-        return Ok((open(b"/")?, absolute(bytes)?));
+        return Ok((open(b"/")?, absolute(bytes).map_err(CopyError::working_directory)?));
     }
     // Beneath what is granted nothing leads up.
     if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
@@ -309,7 +297,7 @@ mod tests {
             interval: farlink_wire::quantity::Nanos(100_000_000),
             budget: Budget::unbounded(),
         };
-        End::Receiver(Receiving::new(manner, new_wake().unwrap(), new_wake().unwrap()))
+        End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))
     }
 
     #[test]

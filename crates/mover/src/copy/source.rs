@@ -16,6 +16,7 @@ use farlink_wire::path::{RelativePath, readable};
 use super::filter::Filter;
 
 pub use once::LATER;
+pub(in crate::copy) use path::absolute;
 pub use path::{SourcePath, SourcePathError};
 
 mod listed;

@@ -18,7 +18,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::copy::{CarefulResumeAccount, SavedPath};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
-use super::client::SocketFacts;
+use super::socket_facts::SocketFacts;
 use crate::automatic::{self, Bbr};
 
 mod choice;

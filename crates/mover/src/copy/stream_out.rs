@@ -12,11 +12,11 @@ use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
 use farlink_wire::quantity::Nanos;
 
-use super::client::SocketFacts;
 use super::file_event::Became;
 use super::outgoing::{Outgoing, Planned};
 use super::seal::Seal;
 use super::sending::{Job, Sending};
+use super::socket_facts::SocketFacts;
 use super::source::{Handle, SourceFile};
 use super::supply::lack;
 use super::timing::Stage;

@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use super::MemoryError;
-
-/// The port of `farlink serve`, where none is given.
-pub const PORT: u16 = 5210;
+use crate::ports::PORT;
 
 /// A far end: `HOST`, `HOST:PORT`, `ADDRESS`, `[IPV6]:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]

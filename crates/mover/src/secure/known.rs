@@ -6,7 +6,7 @@ use farlink_wire::key::{KnownHost, PublicKey, lines};
 
 use super::KeysError;
 use super::authorized::text_of;
-use crate::memory::PORT;
+use crate::ports::PORT;
 
 /// The lines of a file of known hosts.
 #[derive(Debug)]

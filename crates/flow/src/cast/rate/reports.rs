@@ -69,7 +69,13 @@ impl Reports {
     pub(super) fn delay(&mut self, now: Nanos, at: Nanos) -> Nanos {
         let way = now.0.wrapping_sub(at.0).cast_signed();
         self.way.note(now, way);
-        Nanos(self.way.get().map_or(0, |least| way.saturating_sub(least).max(0).cast_unsigned()))
+        let delay = self.way.get().map_or(0, |least| way.saturating_sub(least).max(0).cast_unsigned());
+        if delay > STOPPED.0 {
+            // Its clock stood still, as a suspended machine's does.
+            self.way.set(way);
+            return Nanos::ZERO;
+        }
+        Nanos(delay)
     }
 
     /// The first packet that its report did not know of had left so long ago when that was made.
@@ -167,6 +173,9 @@ pub(super) const ENOUGH: u64 = 4000;
 
 /// Packets of which none may be lost by chance, with a share of [`TARGET`], but once in 150 times.
 pub(super) const FEW: u64 = 1000;
+
+/// Longer than a report that comes at all waits for what was lost before it.
+const STOPPED: Nanos = Nanos(3_000_000_000);
 
 /// By how much sooner packets come where a queue empties.
 const FALLING: Nanos = Nanos(1_000_000);

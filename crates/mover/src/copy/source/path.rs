@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use farlink_wire::path::{RelativePath, bytes_of, readable};
@@ -88,6 +89,18 @@ pub struct SourcePathError {
     pub path: String,
     /// What is wrong with it.
     pub reason: &'static str,
+}
+
+/// `path` from the root, where it is from the working directory.
+pub(in crate::copy) fn absolute(path: &[u8]) -> io::Result<Vec<u8>> {
+    if path.starts_with(b"/") {
+        return Ok(path.to_vec());
+    }
+    let here = std::env::current_dir()?;
+    let mut whole = here.into_os_string().into_vec();
+    whole.push(b'/');
+    whole.extend(path);
+    Ok(whole)
 }
 
 #[cfg(test)]
