@@ -330,6 +330,12 @@ def test_on_names_the_emulations_that_exist(pair: Emulation) -> None:
     assert pair.name in complaint
 
 
+def test_on_an_emulated_host_says_that_no_emulation_is_seen_from_there(pair: Emulation) -> None:
+    ended = pair.on("a", str(FARLINK), "on", f"{pair.name}/b", "--", "true")
+    assert ended.status == 2
+    assert "outside" in ended.complaint
+
+
 def test_on_names_the_hosts_that_exist(pair: Emulation) -> None:
     complaint = refused("on", f"{pair.name}/z", "--", "true")
     assert all(f"{host}" in complaint for host in ("z", "a", "b"))

@@ -144,6 +144,10 @@ pub fn running(socket: &str) -> Vec<String> {
 
 fn others(running: &[String]) -> String {
     match running {
+        // Names are of a network, as the sockets are that have them.
+        [] if Client::here().is_ok() => {
+            ": this is an emulated host, from which none is seen: say that outside of it".to_owned()
+        }
         [] => ": start one with `farlink emulate --name NAME`".to_owned(),
         names => format!(": running are {}", names.join(", ")),
     }
