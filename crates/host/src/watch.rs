@@ -42,6 +42,9 @@ pub struct Appeared {
     /// Files that were closed after somebody wrote to them, or that were moved, or linked, to where they are: paths beneath the top, in the
     /// order in which that happened, none of them twice.
     pub files: Vec<PathBuf>,
+    /// Files that were made, and of which it is not known whether anything more is told: where one is being written, and has had another name
+    /// before, the kernel tells that name when it is complete, or none.
+    pub begun: Vec<PathBuf>,
     /// Directories in which files may have appeared that are not among these, and why.
     pub missed: Vec<(PathBuf, String)>,
     /// Whether the top is no more, or is elsewhere: nothing more comes from there.
@@ -134,6 +137,8 @@ impl Watcher {
                 event.mask.intersects(AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO);
             if is_complete || is_complete_from_the_beginning(&self.top.join(&path)) {
                 appeared.files.push(path);
+            } else if event.mask.contains(AddWatchFlags::IN_CREATE) {
+                appeared.begun.push(path);
             }
         } else if event.mask.intersects(AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO) {
             let (mut files, mut missed) = (Vec::new(), Vec::new());
@@ -312,7 +317,8 @@ pub fn is_written(file: &File) -> bool {
 }
 
 /// The same, by whether there is a read lease (fcntl(2)); `None` where that cannot be told, as of another user's file, or over the network.
-fn has_writer(file: &File) -> Option<bool> {
+#[must_use]
+pub fn has_writer(file: &File) -> Option<bool> {
     let lease = |kind: libc::c_int| {
         // SAFETY: the descriptor is open for the whole call, which takes an integer.
         let status = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };

@@ -1,6 +1,6 @@
 //! A directory whose files are sent as they appear.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use farlink_host::beneath::{Directory, Status, is_link_in_the_way, is_out_of_descriptors, status_of};
 use farlink_host::clock::monotonic;
-use farlink_host::watch::{Watcher, is_written};
+use farlink_host::watch::{Watcher, has_writer, is_written};
 use farlink_mover::copy::source::SourcePath;
 use farlink_wire::path::{PathError, RelativePath};
 use farlink_wire::quantity::Nanos;
@@ -38,6 +38,9 @@ pub(super) struct Feed {
     /// When it is looked next whether those are being written still: where one was renamed meanwhile, or has several names, the kernel tells
     /// another name.
     looks_at: Nanos,
+    /// Those that were made and not complete by then, and whether nobody was writing to them when it was looked last. Mostly the kernel
+    /// tells when they are.
+    begun: HashMap<Arc<Path>, bool>,
     /// How many may wait before it is looked which of them are there still.
     most: usize,
 }
@@ -87,6 +90,7 @@ impl Feed {
             replacing: HashSet::new(),
             looked_again: HashSet::new(),
             looks_at: Nanos::ZERO,
+            begun: HashMap::new(),
             most: MOST_WAITING,
         })
     }
@@ -103,8 +107,11 @@ impl Feed {
         let (read, top) = (watcher.read(), &watcher.top().to_owned());
         match read {
             Ok(appeared) => {
+                let room = MOST_WAITING.saturating_sub(self.begun.len());
+                self.begun.extend(appeared.begun.into_iter().take(room).map(|path| (Arc::from(path), false)));
                 for path in appeared.files.into_iter().map(Arc::<Path>::from) {
                     self.looked_again.remove(&path);
+                    self.begun.remove(&path);
                     self.have_wait(path);
                 }
                 for (path, reason) in appeared.missed {
@@ -135,6 +142,10 @@ impl Feed {
         self.watcher = None;
         let unheard: Vec<_> = self.replacing.difference(&self.waiting).cloned().collect();
         unheard.into_iter().for_each(|path| self.have_wait(path));
+        // There is no other look.
+        self.begun.values_mut().for_each(|is_at_rest| *is_at_rest = true);
+        self.look_at_begun();
+        self.begun = HashMap::new();
     }
 
     /// Where many wait, as there is nobody to have them: the names of files that were deleted meanwhile are not kept. So there are not
@@ -256,6 +267,27 @@ impl Feed {
         let is_at_rest = |path: &&Arc<Path>| !matches!(self.look(path), Some(Seen::File { file, .. }) if is_written(&file));
         let at_rest: Vec<_> = self.replacing.difference(&self.waiting).filter(is_at_rest).cloned().collect();
         at_rest.into_iter().for_each(|path| self.have_wait(path));
+        self.look_at_begun();
+    }
+
+    /// Has those wait that were made and that nobody writes to any more, in two looks: by the second the kernel has told what it tells.
+    fn look_at_begun(&mut self) {
+        for (path, was_at_rest) in std::mem::take(&mut self.begun) {
+            let is_written = match self.look(&path) {
+                Some(Seen::File { file, .. }) => has_writer(&file),
+                Some(_) => None,
+                // There may be a descriptor the next time.
+                None => Some(true),
+            };
+            match is_written {
+                Some(false) if was_at_rest => self.have_wait(path),
+                Some(is_written) => {
+                    self.begun.insert(path, !is_written);
+                }
+                // It is gone, or only the kernel knows.
+                None => {}
+            }
+        }
     }
 
     /// What receivers call it.

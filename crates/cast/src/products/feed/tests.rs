@@ -348,3 +348,37 @@ fn a_top_that_is_moved_or_removed_ends_it_and_is_named() {
         assert!(told[0].reason.contains("moved or removed") && feed.has_ceased());
     }
 }
+
+#[test]
+fn what_was_linked_while_it_was_written_appears_when_it_is_complete() {
+    let scratch = Scratch::new("linked");
+    let mut feed = scratch.feed("top/");
+    // As one without a name until then (`O_TMPFILE`): what the kernel tells of its end is of another name.
+    let mut file = File::create(scratch.at("top/.part")).unwrap();
+    fs::hard_link(scratch.at("top/.part"), scratch.at("top/x")).unwrap();
+    fs::remove_file(scratch.at("top/.part")).unwrap();
+    // And one that is empty, and that nobody writes to.
+    fs::write(scratch.at("top/.none"), "").unwrap();
+    fs::hard_link(scratch.at("top/.none"), scratch.at("top/marker")).unwrap();
+    fs::remove_file(scratch.at("top/.none")).unwrap();
+    let look = |feed: &mut Feed| {
+        feed.looks_at = Nanos::ZERO;
+        seen(feed)
+    };
+    assert_eq!(look(&mut feed), []);
+    assert_eq!(look(&mut feed), [pair("marker", "")]);
+    std::io::Write::write_all(&mut file, b"whole").unwrap();
+    assert_eq!(look(&mut feed), []);
+    drop(file);
+    assert_eq!(look(&mut feed), []);
+    assert_eq!(look(&mut feed), [pair("x", "whole")]);
+    assert_eq!(look(&mut feed), []);
+    // Such as the kernel tells of are sent once, however often it is looked.
+    let mut usual = File::create(scratch.at("top/usual")).unwrap();
+    assert_eq!(look(&mut feed), []);
+    std::io::Write::write_all(&mut usual, b"one").unwrap();
+    drop(usual);
+    assert_eq!(look(&mut feed), [pair("usual", "one")]);
+    assert_eq!(look(&mut feed), []);
+    assert!(feed.begun.is_empty());
+}
