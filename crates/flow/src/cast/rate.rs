@@ -148,7 +148,7 @@ impl RateFinder {
         let Trial { from, lag, began, .. } = self.trial;
         let reports = self.receivers.entry(receiver).or_default();
         let delay = reports.delay(now, at);
-        let is_of_trial = Nanos(now.since(delay).0) >= from.max(began.after(lag).after(reports.away()));
+        let is_of_trial = now.since(delay) >= from.max(began.after(lag).after(reports.away()));
         reports.take(now, (packets, lost), rtt, is_of_trial);
         self.heard = self.heard.max(reports.heard());
         reports.know(self.sent.next(), packets);

@@ -11,7 +11,7 @@ use super::client::{Attempt, Prepared, random};
 use super::file_event::{Became, FileEvent};
 use super::names::Names;
 use super::plan::{Listener, Notice, Plan};
-use super::telling;
+use super::telling::{self, SIGN};
 use crate::control::ControlError;
 
 /// What a copy would come to.
@@ -133,9 +133,6 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
         }
     }
 }
-
-/// How often it says that it is alive, and looks whether it is to end.
-const SIGN: Nanos = Nanos(200_000_000);
 
 /// How long it waits at once for who is behind.
 const BREATH: Nanos = Nanos(5_000_000);

@@ -123,7 +123,7 @@ pub(super) fn walk(
 }
 
 /// How often it says that it is alive, and looks whether it is to end.
-const SIGN: Nanos = Nanos(200_000_000);
+pub(super) const SIGN: Nanos = Nanos(200_000_000);
 
 /// Names that a walk is ahead of what is said.
 const AHEAD: usize = 1000;

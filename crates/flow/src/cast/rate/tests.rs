@@ -109,6 +109,15 @@ fn finder() -> RateFinder {
     RateFinder::new(rate(1_000_000), rate(50_000_000), rate(10_000_000_000), LAG, Nanos::ZERO)
 }
 
+/// One that tries more than the 90 Mb/s of its path, and does not know it yet.
+fn too_fast() -> (RateFinder, Path) {
+    let (mut finder, mut path) = (finder(), Path::new(&[90e6], &[0.0]));
+    while finder.rate().get() <= 90_000_000 {
+        path.run(&mut finder, 0.25);
+    }
+    (finder, path)
+}
+
 #[test]
 fn it_finds_the_highest_rate_that_is_hardly_lossy() {
     for capacity in [90e6, 633e6, 940e6, 3.7e9] {
@@ -226,11 +235,7 @@ fn a_rate_that_was_not_used_is_not_taken_for_good() {
 
 #[test]
 fn that_a_rate_is_too_high_is_heard_at_once() {
-    let mut finder = finder();
-    let mut path = Path::new(&[90e6], &[0.0]);
-    while finder.rate().get() <= 90_000_000 {
-        path.run(&mut finder, 0.25);
-    }
+    let (mut finder, path) = too_fast();
     // A tenth of that is lost, and asked for: the rate before was good.
     finder.on_sent(path.now, 1_250_000, path.packets as u64 + 800);
     finder.on_nack(0, 125_000);
@@ -260,11 +265,7 @@ fn what_one_that_joins_lacks_was_sent_before_and_says_nothing_of_a_step() {
 
 #[test]
 fn a_trial_in_which_this_host_did_not_keep_up_leaves_a_step_that_can_be_taken_back() {
-    let mut finder = finder();
-    let mut path = Path::new(&[90e6], &[0.0]);
-    while finder.rate().get() <= 90_000_000 {
-        path.run(&mut finder, 0.25);
-    }
+    let (mut finder, path) = too_fast();
     let (from, packets) = (path.now, path.packets as u64);
     let mut trials = 0;
     for time in (50..=2000).step_by(50) {
@@ -287,11 +288,7 @@ fn a_trial_in_which_this_host_did_not_keep_up_leaves_a_step_that_can_be_taken_ba
 
 #[test]
 fn that_a_queue_grows_is_seen_before_anything_is_lost() {
-    let mut finder = finder();
-    let mut path = Path::new(&[90e6], &[0.0]);
-    while finder.rate().get() <= 90_000_000 {
-        path.run(&mut finder, 0.25);
-    }
+    let (mut finder, path) = too_fast();
     let (from, packets) = (path.now, path.packets as u64);
     let ms = |time: u64| from.after(Nanos(time * 1_000_000));
     for time in 1..=200 {
@@ -306,11 +303,7 @@ fn that_a_queue_grows_is_seen_before_anything_is_lost() {
 
 #[test]
 fn a_report_that_comes_late_itself_says_nothing_of_a_queue() {
-    let mut finder = finder();
-    let mut path = Path::new(&[90e6], &[0.0]);
-    while finder.rate().get() <= 90_000_000 {
-        path.run(&mut finder, 0.25);
-    }
+    let (mut finder, path) = too_fast();
     let (from, packets) = (path.now, path.packets as u64);
     let ms = |time: u64| from.after(Nanos(time * 1_000_000));
     for time in 1..=200 {
@@ -338,11 +331,7 @@ fn over_a_path_that_loses_at_any_rate_it_climbs_in_seconds_where_packets_are_lar
 
 #[test]
 fn a_queue_is_seen_of_one_that_came_back_with_its_counts_too() {
-    let mut finder = finder();
-    let mut path = Path::new(&[90e6], &[0.0]);
-    while finder.rate().get() <= 90_000_000 {
-        path.run(&mut finder, 0.25);
-    }
+    let (mut finder, path) = too_fast();
     let (from, packets) = (path.now, path.packets as u64);
     let ms = |time: u64| from.after(Nanos(time * 1_000_000));
     // It joins for the second time, and counts from its first on.
