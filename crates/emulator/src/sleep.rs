@@ -29,8 +29,12 @@ pub(crate) struct Sleep {
     woke: Nanos,
     /// Whether there was something to do since.
     has_worked: bool,
-    /// Waits in a row that were shorter than a rest.
-    short: u32,
+    /// When it woke last for something to do.
+    worked_at: Nanos,
+    /// Whether the last wait was a rest.
+    has_rested: bool,
+    /// How much it has to do: one more for each time soon after the last, half for each that comes later, and for each rest in vain.
+    load: u32,
     /// From one look to the next, where there is work all the time.
     pause: Nanos,
 }
@@ -46,7 +50,9 @@ impl Default for Sleep {
             told: Nanos::ZERO,
             woke: Nanos::ZERO,
             has_worked: false,
-            short: 0,
+            worked_at: Nanos::ZERO,
+            has_rested: false,
+            load: 0,
             pause: Nanos::ZERO,
         }
     }
@@ -62,10 +68,15 @@ impl Sleep {
     /// How long to rest at `now`, whatever comes or becomes `due` meanwhile; `None` is to wait for it. What is due already is not rested on:
     /// a turn leaves some of it where there is much.
     pub(crate) fn rest(&mut self, now: Nanos, due: Option<Nanos>) -> Option<Nanos> {
-        if !self.has_worked {
-            self.short = 0;
+        if self.has_worked {
+            let is_soon = self.woke.since(self.worked_at).0 < SOON * self.pause.0;
+            self.load = if is_soon { MOST_LOAD.min(self.load + 1) } else { self.load / 2 };
+            self.worked_at = self.woke;
+        } else if self.has_rested {
+            self.load /= 2;
         }
-        if self.short < BUSY || due.is_some_and(|due| due <= now) {
+        self.has_rested = false;
+        if self.load < BUSY || due.is_some_and(|due| due <= now) {
             return None;
         }
         let left = self.woke.after(self.pause).since(now);
@@ -78,6 +89,7 @@ impl Sleep {
         self.watched = None;
         self.woke = now;
         self.has_worked = false;
+        self.has_rested = true;
     }
 
     /// Something was delivered.
@@ -110,7 +122,6 @@ impl Sleep {
         let slept = now.since(self.began);
         self.woke = now;
         self.has_worked = false;
-        self.short = if slept < self.pause { self.short.saturating_add(1) } else { 0 };
         self.woken_at = None;
         let Some(until) = self.until else { return };
         if !is_readable {
@@ -148,8 +159,14 @@ const MOST_PAUSE: Nanos = Nanos(200_000);
 /// Rests shorter than this save nothing.
 const LEAST_PAUSE: Nanos = Nanos(20_000);
 
-/// Waits in a row shorter than a rest that make a load: a few packets in a row are delivered to the microsecond.
+/// So many rests after it worked last, work is soon: what the other direction's rests cause, and what these hold back, comes once in each.
+const SOON: u64 = 3;
+
+/// A load from which it rests: a few packets in a row are delivered to the microsecond.
 const BUSY: u32 = 8;
+
+/// The most: after four rests without anything to do there is none any more.
+const MOST_LOAD: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -241,12 +258,42 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_seldom_is_taken_as_it_comes() {
-        assert_eq!(under_load(250_000).0, 0);
+    fn where_as_much_comes_as_the_other_direction_rests_it_rests_too() {
+        let (rests, wakes) = under_load(190_000);
+        assert!(rests > wakes / 2, "{rests} of {wakes}");
     }
 
     #[test]
-    fn a_rest_without_anything_to_do_is_the_last() {
+    fn what_comes_seldom_is_taken_as_it_comes() {
+        assert_eq!(under_load(620_000).0, 0);
+    }
+
+    #[test]
+    fn behind_a_long_load_there_are_four_rests_without_anything_to_do_at_most() {
+        let mut sleep = used_to(40_000);
+        sleep.heed_delay(Nanos(50 * MS));
+        let mut now = 9_000 * MS;
+        let mut rests = 0;
+        for turn in 0..1_000 {
+            if let Some(rest) = sleep.rest(Nanos(now), None) {
+                rests += u32::from(turn >= 500);
+                now += rest.0;
+                sleep.after_rest(Nanos(now));
+            } else {
+                sleep.before(Nanos(now), Some(Nanos(now + 100_000)));
+                now += 100_000;
+                sleep.after(Nanos(now), false);
+            }
+            if turn < 500 {
+                sleep.worked();
+            }
+        }
+        // The first of them ends what there was to do before it.
+        assert!((1..=5).contains(&rests), "{rests}");
+    }
+
+    #[test]
+    fn after_a_short_load_one_rest_in_vain_is_the_last() {
         let mut sleep = used_to(40_000);
         sleep.heed_delay(Nanos(50 * MS));
         let mut now = 9_000 * MS;

@@ -3,6 +3,7 @@
 //! Whoever moves data reads and writes it blocking, with a bound on how long nothing may happen; the control connection polls
 //! it. What differs between the four kinds ends here.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::socket::{send_file, send_with_more};
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::PublicKey;
 use farlink_wire::quantity::Nanos;
@@ -172,6 +174,39 @@ impl Channel {
     /// Nothing more is sent, whatever TLS would say at its end.
     pub(crate) fn end_writing(&self) -> io::Result<()> {
         self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// Whether it can send pages of a file as they are: in clear over TCP.
+    pub(crate) const fn takes_pages(&self) -> bool {
+        matches!(self, Self { socket: Socket::Tcp(_), sealed: None, .. })
+    }
+
+    /// Sends `head`, and behind it `body`, which is what `file` has at `offset`: the file's own pages leave, without a copy, as far as its file
+    /// system gives them. Whoever changes them meanwhile changes what arrives. Only where it [`takes_pages`](Self::takes_pages).
+    pub(crate) fn write_with_pages(
+        &mut self,
+        head: &[u8],
+        body: &[u8],
+        file: &File,
+        offset: u64,
+    ) -> io::Result<()> {
+        let mut left = head;
+        while !left.is_empty() {
+            let sent = self.patiently(Interest::Write, |socket| send_with_more(socket, left))?;
+            left = &left[sent..];
+        }
+        let mut sent = 0;
+        while sent < body.len() {
+            let (at, count) = (offset + sent as u64, body.len() - sent);
+            match self.patiently(Interest::Write, |socket| send_file(socket, file, at, count)) {
+                Ok(more) if more > 0 => sent += more,
+                // It ends before, cannot be read any more, or its file system gives no pages. Where it is the connection that failed, so does this.
+                Ok(_) => return self.write_all(&body[sent..]),
+                Err(error) if error.raw_os_error().is_some() => return self.write_all(&body[sent..]),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// What is beneath TLS, to be read when nobody cares any more what it says.

@@ -2,6 +2,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use farlink_host::clock::monotonic;
+use farlink_host::socket::memory_file;
 use farlink_wire::key::Grant;
 
 use super::*;
@@ -64,6 +65,53 @@ fn failures(near: Channel, far: Channel) -> (io::Error, io::Error) {
     };
     let far = thread::spawn(move || try_it(far).unwrap_err());
     (try_it(near).unwrap_err(), far.join().unwrap())
+}
+
+/// What arrives of `head` and of `body`, which `file` is said to have at `offset`.
+fn with_pages(head: &[u8], body: &[u8], file: &File, offset: u64) -> Vec<u8> {
+    let (mut near, mut far) = tcp();
+    assert!(near.takes_pages());
+    let reader = thread::spawn(move || {
+        let mut arrived = Vec::new();
+        far.read_to_end(&mut arrived).map(|_| arrived)
+    });
+    near.write_with_pages(head, body, file, offset).unwrap();
+    near.finish().unwrap();
+    reader.join().unwrap().unwrap()
+}
+
+#[test]
+fn pages_of_a_file_leave_behind_what_is_said_of_them() {
+    let body = payload(3 << 20);
+    let file = memory_file("pages", &body).unwrap();
+    assert_eq!(with_pages(b"head", &body[4097..], &file, 4097), [b"head", &body[4097..]].concat());
+    assert_eq!(with_pages(b"", &body[..1], &file, 0), body[..1]);
+}
+
+#[test]
+fn what_a_file_does_not_give_leaves_as_it_was_read() {
+    let body = payload(3 << 20);
+    let short = memory_file("short", &body[..1 << 20]).unwrap();
+    assert_eq!(with_pages(b"head", &body, &short, 0), [b"head", &body[..]].concat());
+    let unreadable = File::options().write(true).open("/dev/null").unwrap();
+    assert_eq!(with_pages(b"head", &body, &unreadable, 0), [b"head", &body[..]].concat());
+}
+
+#[test]
+fn pages_go_nowhere_once_the_far_end_has_left() {
+    let (mut near, far) = tcp();
+    let body = payload(1 << 20);
+    let file = memory_file("pages", &body).unwrap();
+    drop(far);
+    let failed = (0..1000).find_map(|_| near.write_with_pages(b"head", &body, &file, 0).err()).unwrap();
+    assert!(is_closed(&failed), "{failed}");
+}
+
+#[test]
+fn only_what_is_in_clear_over_tcp_takes_pages() {
+    let ends = Ends::new();
+    assert!(!unix().0.takes_pages());
+    assert!(!ends.seal(tcp()).0.takes_pages());
 }
 
 #[test]

@@ -109,6 +109,14 @@ impl Outgoing {
         }
     }
 
+    /// The file itself, where it is one.
+    pub(crate) fn file(&self) -> Option<&fs::File> {
+        match &self.origin {
+            Origin::File { handle, open } => source(handle, open).ok().map(SourceFile::file),
+            Origin::Endless(_) => None,
+        }
+    }
+
     /// Whether it is as the walk found it.
     ///
     /// # Errors

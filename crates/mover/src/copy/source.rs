@@ -395,6 +395,12 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
+    /// The file itself.
+    #[must_use]
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Bytes, as the walk found it.
     #[must_use]
     pub const fn size(&self) -> u64 {
