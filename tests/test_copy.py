@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -119,6 +120,16 @@ def test_a_file_with_holes_has_the_digest_of_its_zeros(tmp_path: Path) -> None:
         file.write(b"end")
     copied = copy(tmp_path / "file", tmp_path / "copy")
     assert copied.names["file"]["blake3"] == digest((tmp_path / "file").read_bytes()).hex()
+
+
+def test_the_last_line_says_how_much_left_where_that_is_less_than_what_is_there(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.seek(2 * BLOCK)
+        file.write(b"end")
+    for name, sent in (("file", " (3B sent)"), ("end", "")):
+        (tmp_path / "end").write_bytes(b"end")
+        said = farlink("copy", str(tmp_path / name), str(tmp_path / f"copy of {name}")).stdout
+        assert re.match(rf"1 name, \S+{re.escape(sent)} in ", said), said
 
 
 def test_known_digests(tmp_path: Path) -> None:

@@ -427,12 +427,20 @@ def test_a_directory_in_the_way_of_a_file_is_named_and_stays(tmp_path: Path, siz
 
 def test_a_file_in_the_way_of_a_directory_is_named_and_stays(tmp_path: Path) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
-    (source / "name").mkdir(parents=True)
-    (source / "name" / "file").write_bytes(b"x")
+    (source / "name" / "deep").mkdir(parents=True)
+    for name in ("file", "deep/file"):
+        (source / "name" / name).write_bytes(b"x")
     there.mkdir()
     (there / "name").write_bytes(b"in the way")
     copied = copy(f"{source}/", there, status=SOME_FAILED)
-    assert "name" in copied.stderr
+    beneath = ("name/deep", "name/deep/file", "name/file")
+    assert [copied.outcome(path) for path in ("name", *beneath)] == ["failed"] * 4
+    # Once is enough for a person.
+    first, *others = copied.stderr.splitlines()
+    assert first.startswith(f"farlink: name: a file is in the way to {there / 'name'}")
+    assert others == ["farlink: not copied either: 3 names beneath these (--verbose names each)"]
+    told = farlink("copy", "--verbose", f"{source}/", str(there)).stderr
+    assert all(f"farlink: {path}: a file is in the way" in told for path in ("name", *beneath))
     assert listing(there) == {b"name": f"file {b'in the way'.hex()}"}
 
 

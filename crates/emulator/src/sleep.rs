@@ -29,11 +29,11 @@ pub(crate) struct Sleep {
     woke: Nanos,
     /// Whether there was something to do since.
     has_worked: bool,
-    /// When it woke last for something to do.
-    worked_at: Nanos,
+    /// How long it has waited since it had something to do.
+    waited: Nanos,
     /// Whether the last wait was a rest.
     has_rested: bool,
-    /// How much it has to do: one more for each time soon after the last, half for each that comes later, and for each rest in vain.
+    /// How much it has to do: one more for each time soon after the last, half for each such time that it waited longer, and for each rest in vain.
     load: u32,
     /// From one look to the next, where there is work all the time.
     pause: Nanos,
@@ -50,7 +50,7 @@ impl Default for Sleep {
             told: Nanos::ZERO,
             woke: Nanos::ZERO,
             has_worked: false,
-            worked_at: Nanos::ZERO,
+            waited: Nanos::ZERO,
             has_rested: false,
             load: 0,
             pause: Nanos::ZERO,
@@ -69,22 +69,28 @@ impl Sleep {
     /// a turn leaves some of it where there is much.
     pub(crate) fn rest(&mut self, now: Nanos, due: Option<Nanos>) -> Option<Nanos> {
         if self.has_worked {
-            let is_soon = self.woke.since(self.worked_at).0 < SOON * self.pause.0;
-            self.load = if is_soon { MOST_LOAD.min(self.load + 1) } else { self.load / 2 };
-            self.worked_at = self.woke;
+            // It counts what it waited, not how long its work took.
+            let gap = self.waited.0 / (SOON * self.pause.0).max(1);
+            self.load = if gap == 0 { MOST_LOAD.min(self.load + 1) } else { self.load >> gap.min(31) };
+            self.waited = Nanos::ZERO;
         } else if self.has_rested {
             self.load /= 2;
+        } else {
+            // It woke for nothing, or to watch for a delivery.
+            return None;
         }
         self.has_rested = false;
         if self.load < BUSY || due.is_some_and(|due| due <= now) {
             return None;
         }
+        self.began = now;
         let left = self.woke.after(self.pause).since(now);
         (left.0 > 0).then_some(left)
     }
 
     /// The rest is over at `now`.
     pub(crate) fn after_rest(&mut self, now: Nanos) {
+        self.waited = self.waited.after(now.since(self.began));
         self.woken_at = None;
         self.watched = None;
         self.woke = now;
@@ -120,6 +126,7 @@ impl Sleep {
     /// The wait is over at `now`, by something to read or by itself.
     pub(crate) fn after(&mut self, now: Nanos, is_readable: bool) {
         let slept = now.since(self.began);
+        self.waited = self.waited.after(slept);
         self.woke = now;
         self.has_worked = false;
         self.woken_at = None;
@@ -159,7 +166,7 @@ const MOST_PAUSE: Nanos = Nanos(200_000);
 /// Rests shorter than this save nothing.
 const LEAST_PAUSE: Nanos = Nanos(20_000);
 
-/// So many rests after it worked last, work is soon: what the other direction's rests cause, and what these hold back, comes once in each.
+/// Within so many rests of its last work, work is soon: what the other direction's rests cause, and what these hold back, comes once in each.
 const SOON: u64 = 3;
 
 /// A load from which it rests: a few packets in a row are delivered to the microsecond.
@@ -290,6 +297,30 @@ mod tests {
         }
         // The first of them ends what there was to do before it.
         assert!((1..=5).contains(&rests), "{rests}");
+    }
+
+    #[test]
+    fn what_comes_after_an_idle_while_is_watched_for_however_great_the_load_was() {
+        let mut sleep = used_to(40_000);
+        sleep.heed_delay(Nanos(50 * MS));
+        let mut now = 9_000 * MS;
+        for _ in 0..500 {
+            // Its work takes longer than a rest, so there is none.
+            assert_eq!(sleep.rest(Nanos(now), None), None);
+            sleep.before(Nanos(now), None);
+            sleep.after(Nanos(now), true);
+            sleep.arrival(Nanos(now));
+            now += 300_000;
+        }
+        let due = Nanos(now + 50 * MS);
+        assert_eq!(sleep.rest(Nanos(now), Some(due)), None);
+        let wait = sleep.before(Nanos(now), Some(due)).unwrap();
+        sleep.after(Nanos(now + wait.0), false);
+        assert_eq!(sleep.rest(Nanos(now + wait.0), Some(due)), None);
+        assert_eq!(sleep.before(Nanos(now + wait.0), Some(due)), Some(Nanos::ZERO));
+        sleep.after(due, false);
+        sleep.worked();
+        assert_eq!(sleep.rest(due, None), None, "that was one packet in 50 ms");
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod neighbour;
 pub mod netlink;
 pub mod network;
 pub mod nic;
+pub mod page_cache;
 pub mod pages;
 pub mod path_mtu;
 pub mod precise;

@@ -1,5 +1,6 @@
 //! What a copy tells a person, a program and a manifest.
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,6 +30,9 @@ pub(super) struct Report {
     shown: Option<Instant>,
     /// When and how many bytes were done, some seconds ago, for the rate.
     past: Vec<(f64, u64)>,
+    /// Names whose failure was said, and how many beneath them failed, too, and were not said.
+    failed: HashSet<String>,
+    beneath: u64,
 }
 
 impl Report {
@@ -46,7 +50,18 @@ impl Report {
             let style = ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Ok(Self { json, verbose, dry_run, bar, plain, manifest, shown: None, past: Vec::new() })
+        Ok(Self {
+            json,
+            verbose,
+            dry_run,
+            bar,
+            plain,
+            manifest,
+            shown: None,
+            past: Vec::new(),
+            failed: HashSet::new(),
+            beneath: 0,
+        })
     }
 
     /// Whether names that were copied are of interest.
@@ -84,6 +99,7 @@ impl Report {
             print(&(line(event).to_string() + "\n"));
         }
         match &event.what {
+            Became::Failed(_) if self.follows_another(&event.path) => self.beneath += 1,
             Became::Failed(reason) | Became::Abandoned(reason)
                 if reason.starts_with(&event.path) || matches!(event.path.as_str(), "" | ".") =>
             {
@@ -101,6 +117,21 @@ impl Report {
             }
             Became::Copied | Became::Same => {}
         }
+    }
+
+    /// Whether a failure needs no line of its own: that of a directory above was said. Otherwise it is now.
+    fn follows_another(&mut self, path: &str) -> bool {
+        if self.verbose {
+            return false;
+        }
+        let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        if above.any(|directory| self.failed.contains(directory)) {
+            return true;
+        }
+        if self.failed.len() < MOST_FAILED {
+            self.failed.insert(path.to_owned());
+        }
+        false
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -170,6 +201,13 @@ impl Report {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+        if self.beneath > 0 {
+            let names = if self.beneath == 1 { "name" } else { "names" };
+            tell(&format!(
+                "farlink: not copied either: {} {names} beneath these (--verbose names each)",
+                self.beneath
+            ));
+        }
         self.manifest.take().map_or(Ok(()), |manifest| manifest.close(begun))
     }
 }
@@ -212,6 +250,9 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     if record.outcome == Outcome::Interrupted && begun > 0 {
         // Otherwise the rate would be of nothing.
         text += &format!(" and {} of what is not whole", Bytes(begun));
+    } else if record.outcome == Outcome::Ok && record.bytes < summary.bytes.saturating_sub(summary.same) {
+        // Holes do not leave, nor does what an earlier copy brought of a file.
+        text += &format!(" ({} sent)", Bytes(record.bytes));
     }
     if seconds > 0.0 {
         text += &format!(" in {seconds:.3} s: {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
@@ -242,6 +283,9 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     text + "\n"
 }
 
+/// Names whose failure is remembered.
+const MOST_FAILED: usize = 10_000;
+
 /// How often progress is shown.
 const OFTEN: Duration = Duration::from_millis(200);
 
@@ -250,6 +294,7 @@ const SELDOM: Duration = Duration::from_secs(10);
 
 /// Seconds over which the rate is told.
 const RECENT: f64 = 3.0;
+
 /// What became of a careful resume, where there was one.
 fn of_careful_resume(record: &Record) -> String {
     let resumed = record.extra.get("careful_resume");

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use farlink_host::page_cache::has_pages;
 use farlink_host::sparse;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{File, block_bytes};
@@ -24,6 +25,8 @@ pub(crate) struct Outgoing {
     origin: Origin,
     /// Whether anything of it went to the receiver, which had not all of it.
     is_new: AtomicBool,
+    /// Whether something of it arrived as another than it was when it was read.
+    is_restless: AtomicBool,
     /// What takes memory while it is open: what is on its way of it, and what the receiver has of it.
     portion: Option<Portion>,
 }
@@ -50,14 +53,16 @@ impl Outgoing {
             holes,
             origin: Origin::File { handle, open },
             is_new: AtomicBool::new(false),
+            is_restless: AtomicBool::new(false),
             portion: None,
         }
     }
 
     /// The beginning of a device without end.
     pub(crate) const fn endless(frame: File, device: fs::File) -> Self {
-        let is_new = AtomicBool::new(false);
-        Self { frame, holes: Vec::new(), origin: Origin::Endless(device), is_new, portion: None }
+        let (is_new, is_restless) = (AtomicBool::new(false), AtomicBool::new(false));
+        let origin = Origin::Endless(device);
+        Self { frame, holes: Vec::new(), origin, is_new, is_restless, portion: None }
     }
 
     /// Something of it goes to the receiver.
@@ -109,12 +114,20 @@ impl Outgoing {
         }
     }
 
-    /// The file itself, where it is one.
-    pub(crate) fn file(&self) -> Option<&fs::File> {
+    /// The file itself, where what was read of it can be sent as its pages: not once that came to something else.
+    pub(crate) fn pages(&self) -> Option<&fs::File> {
         match &self.origin {
-            Origin::File { handle, open } => source(handle, open).ok().map(SourceFile::file),
-            Origin::Endless(_) => None,
+            Origin::File { handle, open } if !self.is_restless.load(Ordering::Relaxed) => {
+                source(handle, open).ok().map(SourceFile::file).filter(|file| has_pages(file))
+            }
+            Origin::File { .. } | Origin::Endless(_) => None,
         }
+    }
+
+    /// Something of it arrived damaged: perhaps by the network, or by who writes to it after it was read, of which its time may tell late or never.
+    /// From now on what is read of it is what is sent.
+    pub(crate) fn on_damaged(&self) {
+        self.is_restless.store(true, Ordering::Relaxed);
     }
 
     /// Whether it is as the walk found it.

@@ -175,10 +175,9 @@ impl StreamOut {
         let (bytes, size) = (file.block_bytes(), file.frame.size());
         let verify = self.sending.manner.verify;
         let mut hasher = BlockHasher::new(size, bytes, index);
-        // Their digest tells where they were changed before they left; a seal would tell of a forger. A short file leaves in one piece with what is said of it.
-        let is_straight =
-            verify && self.seal.is_none() && self.channel.takes_pages() && length > PIECE as u64;
-        let pages = if is_straight { file.file() } else { None };
+        // Their digest tells where they were changed before they left. A short file leaves in one piece with what is said of it.
+        let is_straight = verify && self.channel.takes_pages() && length > PIECE as u64;
+        let pages = if is_straight { file.pages() } else { None };
         let mut failure = None;
         let mut at = 0;
         let mut used = head.len();
@@ -187,6 +186,7 @@ impl StreamOut {
         self.buffer[..used].copy_from_slice(&head);
         while at < length {
             let count = (length - at).min(PIECE as u64) as usize;
+            self.sending.pace(used + count);
             let piece = &mut self.buffer[used..used + count];
             let offset = u64::from(index) * bytes + at;
             if failure.is_none() {
@@ -198,7 +198,6 @@ impl StreamOut {
             if verify {
                 self.sending.timing.during(Stage::Digest, || hasher.update(piece));
             }
-            self.sending.pace(used + count);
             if let Some(seal) = self.seal.as_mut().filter(|_| used > 0) {
                 seal.update(&self.buffer[..used]);
             }

@@ -71,10 +71,14 @@ impl Sending {
 
 impl State {
     fn on_damaged(&mut self, unit: Unit) {
-        if self.schedule.on_damaged(unit)
-            && let Unit::Block(file, index) = unit
+        let is_open = self.schedule.on_damaged(unit);
+        if let Unit::Block(file, index) = unit
             && let Some(file) = self.files.get(&file)
         {
+            file.on_damaged();
+            if !is_open {
+                return;
+            }
             self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
         }
     }
