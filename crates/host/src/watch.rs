@@ -20,6 +20,8 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 pub struct Watcher {
     inotify: Inotify,
     top: PathBuf,
+    /// Which directory the top was: its device and its inode.
+    identity: (u64, u64),
     /// Directories, from the top's own path on.
     directories: BTreeMap<WatchDescriptor, PathBuf>,
     /// Those that could not be watched from the beginning, until that is said.
@@ -64,7 +66,8 @@ impl Watcher {
         unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let (directories, refused, drained) = (BTreeMap::new(), Vec::new(), SystemTime::now());
-        let mut watcher = Self { inotify, top: top.to_owned(), directories, refused, drained };
+        let identity = identity(&fs::metadata(top)?);
+        let mut watcher = Self { inotify, top: top.to_owned(), identity, directories, refused, drained };
         let mut missed = Vec::new();
         watcher.enter(Path::new(""), None, &mut |_| {}, &mut missed)?;
         if let Some(none_left) = missed.iter().position(|(_, error)| is_out_of_watches(error)) {
@@ -78,6 +81,16 @@ impl Watcher {
     #[must_use]
     pub fn top(&self) -> &Path {
         &self.top
+    }
+
+    /// Whether the directory has its path still, as far as can be told. That one was removed in which somebody has a file open the kernel tells
+    /// once that is closed.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        match fs::metadata(&self.top) {
+            Ok(found) => identity(&found) == self.identity,
+            Err(error) => !is_gone(&error),
+        }
     }
 
     /// What has appeared; does not wait for anything.
@@ -284,6 +297,10 @@ fn is_complete_from_the_beginning(path: &Path) -> bool {
 }
 
 /// Whether a directory was there for a moment; what has its name now the kernel tells.
+fn identity(found: &fs::Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

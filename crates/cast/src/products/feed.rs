@@ -232,8 +232,10 @@ impl Feed {
 
     /// What there is under the next name that appeared; `None` where there is none now, or no descriptor to look at it.
     pub(super) fn next(&mut self) -> Option<Seen> {
-        if self.appeared.is_empty() {
-            self.look_after();
+        if self.appeared.is_empty()
+            && let Some(over) = self.look_after()
+        {
+            return Some(over);
         }
         let path = self.appeared.pop_front()?;
         let Some(seen) = self.look(&path) else {
@@ -257,17 +259,21 @@ impl Feed {
         Some(self.name_of(&path).map_or(seen, |name| Seen::Lacking { name, reason }))
     }
 
-    /// Has those wait again, now and then, that were being written and are not any more.
-    fn look_after(&mut self) {
+    /// Has those wait again, now and then, that were being written and are not any more; says that the directory is gone, where it is.
+    fn look_after(&mut self) -> Option<Seen> {
         let now = monotonic();
         if now < self.looks_at {
-            return;
+            return None;
         }
         self.looks_at = now.after(NOW_AND_THEN);
         let is_at_rest = |path: &&Arc<Path>| !matches!(self.look(path), Some(Seen::File { file, .. }) if is_written(&file));
         let at_rest: Vec<_> = self.replacing.difference(&self.waiting).filter(is_at_rest).cloned().collect();
         at_rest.into_iter().for_each(|path| self.have_wait(path));
         self.look_at_begun();
+        let gone = self.watcher.as_ref().filter(|watcher| !watcher.is_there())?;
+        let path = gone.top().display().to_string();
+        self.end();
+        Some(Seen::NotSent(NotSent { path, reason: OVER.to_owned(), failed: true }))
     }
 
     /// Has those wait that were made and that nobody writes to any more, in two looks: by the second the kernel has told what it tells.
@@ -331,7 +337,7 @@ const REPLACED: &str =
     "it was replaced before all receivers had it, and what was to be sent in its place is no file any more";
 
 const OVER: &str = "it was moved or removed while it was watched: nothing that appears under its name now is sent; \
-                    end this session, and watch it in another";
+                    this session ends, watch it in another";
 
 #[cfg(test)]
 mod tests;

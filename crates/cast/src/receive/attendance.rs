@@ -458,6 +458,7 @@ impl Attendance {
         if !self.newest.announce(product, &announcement.path) || !self.gives_way(product, content) {
             return self.supersede(product);
         }
+        let path = announcement.path.to_string();
         let mut said_at = monotonic();
         // What is there is read and compared, for minutes where it is much: a sender that hears nothing for long gives this end up.
         let mut go_on = || {
@@ -482,7 +483,10 @@ impl Attendance {
                 self.items.insert(product, item);
                 self.machine.on_found(product, &found);
             }
-            Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
+            Err(error) => {
+                self.nameless.insert(product, path);
+                self.machine.on_unwanted(product, Text::from(reason(&error)));
+            }
         }
     }
 

@@ -254,6 +254,25 @@ fn a_file_that_is_being_written_again_is_sent_when_it_is_complete() {
 }
 
 #[test]
+fn a_directory_that_is_removed_while_a_file_in_it_is_open_is_missed() {
+    let scratch = Scratch::new("removed-with-open");
+    let mut feed = scratch.feed("top");
+    product(&scratch, &mut feed, "open");
+    let file = File::open(scratch.at("top/x")).unwrap();
+    feed.looks_at = Nanos::ZERO;
+    assert!(feed.next().is_none() && !feed.has_ceased());
+    fs::remove_dir_all(scratch.at("top")).unwrap();
+    notice(&mut feed);
+    assert!(!feed.has_ceased(), "the kernel does not tell");
+    fs::create_dir(scratch.at("top")).unwrap();
+    feed.looks_at = Nanos::ZERO;
+    let Some(Seen::NotSent(told)) = feed.next() else { panic!("nothing was said") };
+    assert!(told.failed && told.reason.contains("moved or removed"), "{}", told.reason);
+    assert!(feed.next().is_none() && feed.has_ceased());
+    drop(file);
+}
+
+#[test]
 fn a_file_that_is_being_written_again_and_gets_another_name_meanwhile_is_lacking() {
     let scratch = Scratch::new("renamed");
     let mut feed = scratch.feed("top");
