@@ -296,11 +296,12 @@ fn is_complete_from_the_beginning(path: &Path) -> bool {
     })
 }
 
-/// Whether a directory was there for a moment; what has its name now the kernel tells.
+/// What tells a directory from another of its name.
 fn identity(found: &fs::Metadata) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
+/// Whether a directory was there for a moment; what has its name now the kernel tells.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -71,14 +71,11 @@ impl Sending {
 
 impl State {
     fn on_damaged(&mut self, unit: Unit) {
-        let is_open = self.schedule.on_damaged(unit);
-        if let Unit::Block(file, index) = unit
-            && let Some(file) = self.files.get(&file)
-        {
-            file.on_damaged();
-            if !is_open {
-                return;
-            }
+        let was_acknowledged = self.schedule.on_damaged(unit);
+        let Unit::Block(file, index) = unit else { return };
+        let Some(file) = self.files.get(&file) else { return };
+        file.on_damaged();
+        if was_acknowledged {
             self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
         }
     }
