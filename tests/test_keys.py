@@ -284,13 +284,16 @@ def test_a_server_without_keys_does_not_listen_where_others_reach_it(public: Emu
 
 
 def test_a_server_whose_key_is_unknown_or_another_is_told_with_the_mend(keys: Keys) -> None:
-    with serving(*keys.of_server) as (_, port):
+    with serving(*keys.of_server, "--verbose") as (server, port):
         known = keys.known.read_text()
         keys.known.write_text("")
         ended = moved(keys, port)
         shown = known.split()[1:3]
         assert ended.status == 2
         assert f"add this line to {keys.known}: 127.0.0.1:{port} {' '.join(shown)}" in ended.stderr
+        # Whoever runs the server sees whose list it is.
+        assert server.stderr is not None
+        assert "the client does not trust this server's key" in next_line(server.stderr, server)
         other = key_of(farlink("keygen", "--identity", str(keys.home / "other")))
         keys.known.write_text(f"127.0.0.1:{port} {other}\n")
         ended = moved(keys, port)

@@ -311,7 +311,13 @@ impl Server {
         let refused = |from, error: &io::Error| {
             let reason = match ChannelError::within(error) {
                 Some(unlisted @ ChannelError::Unlisted { .. }) => unlisted.to_string(),
-                _ => format!("no key that is let in: {error}"),
+                // Seen from here it is the far side that trusts, or has no key of ours.
+                Some(ChannelError::NotAdmitted) => {
+                    "the client does not trust this server's key: its known_hosts has another, or none"
+                        .to_owned()
+                }
+                Some(ChannelError::Unshaken) => "the client left before it had shown a key".to_owned(),
+                _ => format!("no key was shown: {error}"),
             };
             (reception.observe)(Event::Failed { from, reason });
         };

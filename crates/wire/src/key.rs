@@ -157,6 +157,9 @@ pub enum KeyError {
     /// A quotation without an end.
     #[error("a quotation does not end: write \" at its end")]
     Unquoted,
+    /// A key alone, where a host stands before it.
+    #[error("a key without a host: write HOST, HOST:PORT or [IPV6]:PORT before it")]
+    NoHost,
     /// A name that is no host.
     #[error("{found:?} is no host: write HOST, HOST:PORT or [IPV6]:PORT before the key")]
     Host {

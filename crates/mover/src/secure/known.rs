@@ -56,7 +56,12 @@ impl KnownHosts {
             key: shown,
         });
         match self.find(host, port) {
-            None => KnownHostsError::Unknown { path: self.path.clone(), named },
+            None => {
+                let of_host = |line: &&(usize, KnownHost)| line.1.host.eq_ignore_ascii_case(host);
+                let elsewhere = self.lines.iter().find(of_host);
+                let elsewhere = elsewhere.map(|(line, known)| (*line, known.port.unwrap_or(PORT)));
+                KnownHostsError::Unknown { path: self.path.clone(), named, port, elsewhere }
+            }
             Some((line, known)) => {
                 KnownHostsError::Changed { path: self.path.clone(), line, known: known.key, named }
             }
@@ -69,12 +74,16 @@ impl KnownHosts {
 pub enum KnownHostsError {
     /// It was never written down.
     #[error(
-        "{} is not known: if `farlink keygen --show` there prints {}, add this line to {}: {named}",
-        named.host, named.key, path.display()
+        "{} is not known{}: if `farlink keygen --show` there prints {}, add this line to {}: {named}",
+        named.host, other_port(*port, *elsewhere), named.key, path.display()
     )]
     Unknown {
         /// The file of known hosts.
         path: PathBuf,
+        /// The port that it was reached at.
+        port: u16,
+        /// The line that has a key of this host at another port, and that port.
+        elsewhere: Option<(usize, u16)>,
         /// The line that would make it known.
         named: Box<KnownHost>,
     },
@@ -99,6 +108,13 @@ pub enum KnownHostsError {
     File(#[from] KeysError),
 }
 
+/// Why a host is not known that has a line.
+fn other_port(port: u16, elsewhere: Option<(usize, u16)>) -> String {
+    elsewhere.map_or_else(String::new, |(line, other)| {
+        format!(" at port {port} (line {line} is of port {other}, and a server on another port may have another key)")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,9 +129,11 @@ mod tests {
         assert_eq!(
             known.complaint("b", PORT, new).to_string(),
             format!(
-                "b is not known: if `farlink keygen --show` there prints {new}, add this line to /x/known_hosts: b {new}"
+                "b is not known at port {PORT} (line 3 is of port 99, and a server on another port may have another key): \
+                 if `farlink keygen --show` there prints {new}, add this line to /x/known_hosts: b {new}"
             )
         );
+        assert!(known.complaint("c", PORT, new).to_string().starts_with("c is not known: if "));
         let changed = known.complaint("b", 99, new).to_string();
         assert!(
             changed.starts_with(&format!("b shows the key {new}, but /x/known_hosts, line 3, has ")),

@@ -52,7 +52,8 @@ pub enum PlaceError {
     /// Others reach the address, and nobody has a key.
     #[error(
         "others than this machine reach {address}, and there are no keys: make one with `farlink keygen`, list those of \
-         clients in authorized_keys, or name such files with --identity and --keys"
+         clients in authorized_keys, or name such files with --identity and --keys \
+         (--no-auth is for emulated hosts alone)"
     )]
     Open {
         /// What was asked for.

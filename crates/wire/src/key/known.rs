@@ -31,6 +31,9 @@ impl FromStr for KnownHost {
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let mut words = text.split_whitespace();
         let place = words.next().ok_or(KeyError::Missing)?;
+        if place == PublicKey::KIND {
+            return Err(KeyError::NoHost);
+        }
         let (host, port) = place_of(place).ok_or_else(|| KeyError::Host { found: shown(place) })?;
         Ok(Self { host: host.to_owned(), port, key: PublicKey::from_words(&mut words)? })
     }
@@ -101,9 +104,7 @@ mod tests {
             let error = format!("{place} {KEY}").parse::<KnownHost>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{place:?} is no host: write HOST")), "{error}");
         }
-        assert_eq!(
-            KEY.parse::<KnownHost>().unwrap_err().to_string().split(':').next(),
-            Some("\"AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=\" is no kind of key")
-        );
+        let error = KEY.parse::<KnownHost>().unwrap_err().to_string();
+        assert!(error.starts_with("a key without a host: write HOST"), "{error}");
     }
 }
