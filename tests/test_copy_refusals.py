@@ -85,6 +85,12 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--record", "/no/such/records"): ("/no/such/records",),
     ("{here}/file", "{here}/new", "--quiet", "--verbose"): ("--quiet", "--verbose"),
     ("{here}/file", "{here}/new", "--bind", "somewhere"): ("somewhere",),
+    ("{here}/file", "farlink://127.0.0.1:9/new", "--no-auth", "--bind", "192.0.2.1"): (
+        "192.0.2.1 is no address of this host",
+        "--bind",
+    ),
+    ("{here}/file", "farlink://127.0.0.1:9/new", "--no-auth", "--bind", "::1"): ("kind of ::1", "IPv4"),
+    ("{here}/file", "farlink://me@host/new", "--no-auth"): ("me@host", "leave out the user"),
     ("{here}/file", "host:x", "--ports", "9-1"): ("9-1", "lower first"),
     ("{here}/file", "host:x", "--ports", "0-70000"): ("0-70000", "65535"),
     ("{here}/file", "{here}/new", "--nosuch"): ("--nosuch",),

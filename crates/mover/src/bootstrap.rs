@@ -217,14 +217,15 @@ impl FarEnd {
 }
 
 /// Whether another way may lead there.
-const fn is_blocked(error: &DialError) -> bool {
-    matches!(
-        error,
-        DialError::Connect { .. }
-            | DialError::Unanswered { .. }
-            | DialError::Nowhere
-            | DialError::Talk { .. }
-    )
+fn is_blocked(error: &DialError) -> bool {
+    !error.is_of_here()
+        && matches!(
+            error,
+            DialError::Connect { .. }
+                | DialError::Unanswered { .. }
+                | DialError::Nowhere
+                | DialError::Talk { .. }
+        )
 }
 
 impl Remote {

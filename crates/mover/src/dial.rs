@@ -35,6 +35,7 @@ mod late;
 
 use dialling::Dialling;
 pub use error::DialError;
+use error::foreign;
 pub(crate) use late::Late;
 
 /// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
@@ -144,7 +145,10 @@ impl Dial {
         stop: &Wake,
     ) -> Result<Option<Dialled>, DialError> {
         let places: Vec<_> = match &self.route {
-            Route::Tcp(addresses) => addresses.iter().copied().map(Place::Address).collect(),
+            Route::Tcp(addresses) => {
+                let fits = |at: &&SocketAddr| self.bind.is_none_or(|bind| bind.is_ipv4() == at.is_ipv4());
+                addresses.iter().filter(fits).copied().map(Place::Address).collect()
+            }
             Route::Tunnel(tunnel) => vec![Place::Tunnel(Arc::clone(tunnel))],
         };
         let mut last = None;
@@ -157,7 +161,11 @@ impl Dial {
                 other => return other,
             }
         }
-        Err(last.unwrap_or(DialError::Nowhere))
+        Err(match (last, self.bind) {
+            (Some(error), _) => error,
+            (None, Some(from)) => DialError::Otherwise { from },
+            (None, None) => DialError::Nowhere,
+        })
     }
 
     fn open_at(
@@ -256,7 +264,7 @@ impl Dial {
             Place::Address(address) => {
                 let stream = socket::unconnected(*address)?;
                 if let Some(bind) = self.bind {
-                    socket::bind(&stream, bind)?;
+                    socket::bind(&stream, bind).map_err(|source| foreign(bind, source))?;
                 }
                 Channel::over_tcp(stream)
             }

@@ -1,6 +1,7 @@
 //! Why a far end was not reached.
 
 use std::io;
+use std::net::IpAddr;
 
 use farlink_host::process;
 use farlink_wire::key::PublicKey;
@@ -15,6 +16,12 @@ pub enum DialError {
     /// There is no address to try.
     #[error("there is no address to connect to")]
     Nowhere,
+    /// There is none of the kind that this host's is.
+    #[error("the far end has no address of the kind of {from}: leave out --bind, or name an {} address of this host", if from.is_ipv4() { "IPv6" } else { "IPv4" })]
+    Otherwise {
+        /// Where connections should come from.
+        from: IpAddr,
+    },
     /// No connection.
     #[error("connect to {at}{}", mend(source))]
     Connect {
@@ -74,8 +81,27 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether no way leads anywhere from the address that connections should come from.
+    pub(crate) fn is_of_here(&self) -> bool {
+        let Self::Connect { source, .. } = self else { return false };
+        source.get_ref().is_some_and(|inner| inner.is::<Foreign>())
+    }
+
     pub(super) fn tune(source: TuneError) -> Self {
         Self::Tune { host: process::host_name(), source }
+    }
+}
+
+/// An address from which no connection can come.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is no address of this host: name one that `ip address` lists, or leave out --bind")]
+struct Foreign(IpAddr);
+
+/// What the kernel's refusal to let a connection come from `address` means.
+pub(super) fn foreign(address: IpAddr, error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ io::ErrorKind::AddrNotAvailable => io::Error::new(kind, Foreign(address)),
+        _ => error,
     }
 }
 

@@ -71,6 +71,9 @@ impl FromStr for Target {
             Some((host, digits)) => (host, port(digits)?),
             None => (text, PORT),
         };
+        if host.contains('@') {
+            return Err(bad("the key says who connects: leave out the user and its @"));
+        }
         if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
             return Err(bad("write HOST, HOST:PORT or [IPV6]:PORT"));
         }
@@ -110,7 +113,9 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong() {
-        for text in ["", "b:", "b:0", "b:70000", "[::1", "[::1]7", "[b]:7", "a b", "http://b", ":7"] {
+        for text in
+            ["", "b:", "b:0", "b:70000", "[::1", "[::1]7", "[b]:7", "a b", "http://b", ":7", "me@b", "me@b:7"]
+        {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} is not a host: ")), "{error}");
         }
