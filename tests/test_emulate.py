@@ -461,6 +461,12 @@ def test_a_name_that_is_taken_is_refused_and_its_owner_is_left_alone(pair: Emula
     assert fastest_ms(pair, "a", pair.address("b")) >= 10 - CREDIT_MS
 
 
+def test_an_emulated_host_emulates_no_others(pair: Emulation) -> None:
+    ended = pair.on("a", str(FARLINK), "emulate", "--rtt", "1ms", "--", "true")
+    assert (ended.status, len(ended.stderr.splitlines())) == (2, 1), ended
+    assert "outside of it" in ended.stderr
+
+
 def test_an_ignored_hangup_ends_nothing() -> None:
     # As nohup(1) has it. What it would end dies of it at once; else the pause is all that this takes.
     command = "trap '' HUP; exec \"$0\" emulate -- sh -c 'kill -HUP $PPID; sleep 0.3; echo stayed'"
