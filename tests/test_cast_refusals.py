@@ -96,6 +96,15 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "mkdir -p" in said
 
 
+def test_a_directory_that_may_not_be_written_to_is_named_before_anything_comes(tmp_path: Path) -> None:
+    script = 'mount -t tmpfs -o ro farlink-test "$0" && exec "$@"'
+    receiver = [str(FARLINK), *RECEIVE, "--no-auth", "--into", str(tmp_path)]
+    ended = run(["unshare", "-rm", "sh", "-c", script, str(tmp_path), *receiver])
+    assert ended.status == 2, ended
+    assert str(tmp_path) in ended.complaint
+    assert "Read-only" in ended.complaint
+
+
 def test_a_host_that_others_reach_needs_keys(source: Path) -> None:
     script = """
         ip link set lo up && ip address add 192.0.2.1/24 dev lo

@@ -74,6 +74,7 @@ impl Storage {
         // No entries tell of directories.
         let options = TargetOptions { parents: 0o777, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
+        target.check_right()?;
         Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default()))
     }
 

@@ -133,9 +133,11 @@ pub(super) fn summary(finished: &Finished) -> String {
     let whole = progress.peers.values().filter(|peer| peer.is_whole()).count() as u64 + gone.whole;
     // With heads and digests; of what is whole only the content counts.
     let sent = progress.bytes.min(progress.totals.first_pass);
-    let of = match finished.interrupted && sent < progress.bytes {
-        true => format!("{} of {}", Bytes(sent), Bytes(progress.bytes)),
-        false => Bytes(progress.bytes).to_string(),
+    // What it was ended before, or nobody wanted any more.
+    let of = if sent < progress.bytes {
+        format!("{} of {}", Bytes(sent), Bytes(progress.bytes))
+    } else {
+        Bytes(progress.bytes).to_string()
     };
     let mut text =
         format!("{} products, {of} to {whole} of {} receivers", progress.products, known + gone.receivers);

@@ -113,6 +113,30 @@ impl Target {
         self.placing.begin()
     }
 
+    /// Checks that something may be put in the destination, a directory. One that is full may have room later.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn check_right(&self) -> Result<(), TargetError> {
+        let directory = self.placing.become_directory()?.top();
+        let name = self.temporary_name();
+        match directory.create_new(&name) {
+            Ok(_) => {
+                let _ = directory.unlink(&name);
+                Ok(())
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Err(TargetError::of("write in", self.placing.shown(), error))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
     /// Nothing more comes: where nothing ever did, a destination that was made for it goes again.
     pub(crate) fn withdraw(&self) {
         self.placing.withdraw();
