@@ -177,6 +177,7 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run", "--", "no-such-mpirun"): ("no-such-mpirun", "PATH"),
     ("run", "--mpi", "mpich", "--", "/no/such/program"): ("/no/such/program",),
     ("run", "--", "true"): ('"true"', "--mpi open-mpi"),
+    ("run", "--mpi", "mpich", "--", "mpirun.openmpi", "-n", "1", "true"): ("Open MPI's", "leave out --mpi"),
     ("run",): ("COMMAND",),
     ("env", "--transport", "tcp"): ("tcp", "rc, xrc, ud, dc"),
     ("env", "--rate", "10"): ('"10"', "no unit", "10gbit"),

@@ -22,9 +22,16 @@ impl Launcher {
     pub(crate) fn of(program: &OsStr, said: Option<Mpi>) -> anyhow::Result<Self> {
         let own = is_own(program);
         match said {
-            Some(family) => {
+            Some(said) => {
                 find(program)?;
-                Ok(Self { family, own })
+                // One that says nothing of itself is what its user says.
+                match own.then(|| family(program)).and_then(Result::ok) {
+                    Some(found) if found != said => bail!(
+                        "{program:?} is {found}'s, and its ranks would not find each other over Farlink: leave out --mpi, or \
+                         name the launcher of {said}"
+                    ),
+                    _ => Ok(Self { family: said, own }),
+                }
             }
             None if own => Ok(Self { family: family(program)?, own }),
             None => {

@@ -317,6 +317,7 @@ impl Endpoint {
             return;
         }
         self.counts.failed_peers += 1;
+        self.counts.ended_peers += u64::from(why == Failure::Ended);
         self.messages.on_failed(peer, why);
         let endpoint = self.peers.identity(peer).endpoint;
         self.responders.forget(endpoint);

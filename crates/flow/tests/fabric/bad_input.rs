@@ -128,7 +128,7 @@ fn who_looks_for_messages_of_anybody_comes_to_know_that_nobody_is_left() {
             // With two initiators the last are asked when the first were given up.
             assert!(simulation.now.since(died) <= Nanos(2 * SILENCE.0), "{transport:?}");
         }
-        assert_eq!(simulation.figure(0, "failed_peers"), 4);
+        assert_eq!(["failed_peers", "ended_peers"].map(|of| simulation.figure(0, of)), [4, 0]);
     }
 }
 
@@ -216,6 +216,7 @@ fn who_talks_to_itself_is_somebody() {
     simulation.close(1);
     simulation.run(Nanos(SECOND));
     assert_eq!((simulation.figure(0, "failed_peers"), simulation.failures.len()), (1, 0));
+    assert_eq!(simulation.figure(0, "ended_peers"), 1);
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub(super) struct Counts {
     pub(super) nonsense: u64,
     pub(super) forwarded: u64,
     pub(super) failed_peers: u64,
+    /// Those of them that said so.
+    pub(super) ended_peers: u64,
 }
 
 impl Counts {
@@ -23,6 +25,7 @@ impl Counts {
             ("nonsense", self.nonsense),
             ("forwarded", self.forwarded),
             ("failed_peers", self.failed_peers),
+            ("ended_peers", self.ended_peers),
         ]
     }
 }
