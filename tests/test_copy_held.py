@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PATIENCE = ("--timeout", "3s", "--retries", "0")
 HELD_S = 5.0
 
+# Small files, so many that some are being stored whenever it is.
+MANY = 12_000
+
 
 @pytest.fixture(scope="module")
 def clear(near: Emulation) -> Iterator[Ends]:
@@ -99,3 +102,20 @@ def test_a_copy_whose_news_nobody_reads_can_be_interrupted(tree: Path, tmp_path:
         assert running.process.wait(timeout=30) == INTERRUPTED
     (record,) = records.read_text().splitlines()
     assert json.loads(record)["kind"] == "file"
+
+
+def test_a_copy_from_afar_that_is_interrupted_names_all_that_is_there(clear: Ends, tmp_path: Path) -> None:
+    tree, there = tmp_path / "many", tmp_path / "there"
+    tree.mkdir()
+    for number in range(MANY):
+        (tree / f"{number}").write_bytes(bytes(1_000))
+    words = command(clear.far(tree), there, "--limit", "200mbit", *clear.copy_options)
+    with going(words, through=clear.on_client, emulation=clear.emulation) as running:
+        running.wait_for(1_000_000)
+        running.send(signal.SIGINT)
+        copied = running.ended()
+    assert copied.status == INTERRUPTED, copied
+    named = {path for path, what in copied.names.items() if what["outcome"] == "copied"}
+    found = {f"{path.relative_to(there)}" for path in there.rglob("*") if path.is_file()}
+    assert found
+    assert found == {path for path in named if path not in ("", ".", "many")}

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, DONE, MOST_PACKED, SOME_FAILED, differences, leftovers, modified_ns, understood
+from copying import (
+    BLOCK,
+    DONE,
+    MOST_PACKED,
+    NONE,
+    SOME_FAILED,
+    differences,
+    leftovers,
+    modified_ns,
+    understood,
+)
 from emulation import FARLINK, Ended, run
 
 if TYPE_CHECKING:
@@ -113,6 +123,21 @@ def test_a_directory_that_may_not_be_written_to_is_named(ordinary: Path) -> None
         assert "Permission denied" in copied.names["locked/file"]["reason"]
     assert (there / "open" / "file").read_bytes() == b"file"
     assert leftovers(there) == []
+
+
+def test_of_what_may_not_be_put_anywhere_nothing_is_said_to_be_copied(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "refused", ordinary / "of-another"
+    for directory in (source, source / "inner", there):
+        directory.mkdir()
+    (source / "file").write_bytes(b"file")
+    given_away(source, *source.rglob("*"))
+    for options in ((), ("--json",)):
+        ended = as_nobody(ordinary, "copy", f"{source}/", str(there), *options)
+        assert ended.status == NONE, ended
+        said = "0 names" if not options else '"error":"3 of 3 names were not copied"'
+        assert said in ended.stdout, ended
 
 
 @pytest.mark.parametrize("options", [(), ("--resume",)], ids=["anew", "resumed"])

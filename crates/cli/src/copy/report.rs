@@ -100,12 +100,12 @@ impl Report {
         }
         match &event.what {
             Became::Failed(_) if self.follows_another(&event.path) => self.beneath += 1,
-            Became::Failed(reason) | Became::Abandoned(reason)
+            Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason)
                 if reason.starts_with(&event.path) || matches!(event.path.as_str(), "" | ".") =>
             {
                 self.say(&format!("farlink: {reason}"));
             }
-            Became::Failed(reason) | Became::Abandoned(reason) => {
+            Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason) => {
                 self.say(&format!("farlink: {}: {reason}", event.path));
             }
             Became::Skipped(what) => {
@@ -218,7 +218,9 @@ fn line(event: &FileEvent) -> serde_json::Value {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
         Became::Skipped(reason) => ("skipped", Some(reason)),
-        Became::Failed(reason) | Became::Abandoned(reason) => ("failed", Some(reason)),
+        Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason) => {
+            ("failed", Some(reason))
+        }
     };
     let mut object = json!({"path": event.path, "bytes": event.bytes, "outcome": outcome});
     if let Some(digest) = event.digest {
@@ -234,7 +236,10 @@ fn remark(event: &FileEvent) -> String {
     match &event.what {
         Became::Copied => String::new(),
         Became::Same => " (was there)".to_owned(),
-        Became::Skipped(reason) | Became::Failed(reason) | Became::Abandoned(reason) => {
+        Became::Skipped(reason)
+        | Became::Failed(reason)
+        | Became::Abandoned(reason)
+        | Became::Unfinished(reason) => {
             format!(" ({reason})")
         }
     }
@@ -246,13 +251,17 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     let names = |count: u64| if count == 1 { "1 name".to_owned() } else { format!("{count} names") };
     let were = |count: u64| if count == 1 { "was" } else { "were" };
     let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
-    let begun = record.bytes.saturating_sub(summary.bytes.saturating_sub(summary.same));
-    if record.outcome == Outcome::Interrupted && begun > 0 {
+    let new = summary.bytes.saturating_sub(summary.same);
+    match record.outcome {
         // Otherwise the rate would be of nothing.
-        text += &format!(" and {} of what is not whole", Bytes(begun));
-    } else if record.outcome == Outcome::Ok && record.bytes < summary.bytes.saturating_sub(summary.same) {
+        Outcome::Interrupted if record.bytes > new => {
+            text += &format!(" and {} of what is not whole", Bytes(record.bytes - new));
+        }
         // Holes do not leave, nor does what an earlier copy brought of a file.
-        text += &format!(" ({} sent)", Bytes(record.bytes));
+        Outcome::Ok if record.bytes < new => text += &format!(" ({} sent)", Bytes(record.bytes)),
+        // What failed was sent, or some of it.
+        Outcome::Failed if record.bytes != new => text += &format!(" ({} sent)", Bytes(record.bytes)),
+        _ => {}
     }
     if seconds > 0.0 {
         text += &format!(" in {seconds:.3} s: {:.3} Gb/s", record.bytes as f64 * 8.0 / seconds / 1e9);
@@ -263,7 +272,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     if summary.same > 0 {
         text += &format!(", {} were there", Bytes(summary.same));
     }
-    if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0) {
+    if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0 && summary.entries > 0) {
         text += &format!(", bound by {}", bottleneck.words());
     }
     text += &of_circuit(record);

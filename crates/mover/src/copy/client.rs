@@ -224,7 +224,6 @@ impl Attempt<'_> {
         };
         let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early)
             .map_err(|error| way.explained(error));
-        client.drain();
         // What ssh started lives until all is done, and with it the way by which connections are dialled.
         let Client { samples, host, .. } = client;
         if !matches!(&talked, Ok(talk) if !talk.interrupted) {
@@ -240,12 +239,14 @@ impl Attempt<'_> {
             End::Receiver(receiving) => receiving.take_samples(),
             End::Sender(_) => record::columns(&samples),
         };
+        end.abort();
+        end.wait();
+        // What was under way is there by now, or is not.
+        ledger.on_events(end.take_events());
         let tally = tally(&end);
         ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
         ledger.went_on |= tally.acknowledged > ledger.farthest;
         ledger.farthest = ledger.farthest.max(tally.acknowledged);
-        end.abort();
-        end.wait();
         let talk = talked.as_ref().ok();
         let first = ledger.start.unwrap_or(start);
         let near = facts::host();
@@ -444,23 +445,13 @@ struct Client<'a, 'l> {
     start: Nanos,
 }
 
-impl Client<'_, '_> {
-    fn drain(&mut self) {
-        let events = match self.end {
-            End::Sender(sending) => sending.take_events(),
-            End::Receiver(receiving) => receiving.take_events(),
-        };
-        self.ledger.on_events(events);
-    }
-}
-
 impl Party for Client<'_, '_> {
     fn observe(&mut self, end: &End, arrivals: &[Arrival]) {
         for arrival in arrivals.iter().filter(|arrival| (arrival.index as usize) < record::MOST_SAMPLES) {
             *self.samples.entry(arrival.index).or_default() += arrival.bytes;
         }
         if !self.ledger.listener.is_behind() {
-            self.drain();
+            self.ledger.on_events(end.take_events());
         }
         let limit = self.plan.limit_now();
         if limit != self.limit {

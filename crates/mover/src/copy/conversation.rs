@@ -10,6 +10,7 @@ use farlink_wire::message::{Arrival, Message, STOPPED};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
+use super::file_event::FileEvent;
 use super::receiving::Receiving;
 use super::sending::Sending;
 use super::worker::Shared;
@@ -116,6 +117,14 @@ impl End {
                 receiving.timing.wait();
                 receiving.let_go();
             }
+        }
+    }
+
+    /// What became of names since this was asked last.
+    pub(crate) fn take_events(&self) -> Vec<FileEvent> {
+        match self {
+            Self::Sender(sending) => sending.take_events(),
+            Self::Receiver(receiving) => receiving.take_events(),
         }
     }
 

@@ -35,6 +35,8 @@ pub enum Became {
     Failed(String),
     /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.
     Abandoned(String),
+    /// A directory that was said to be copied is there, without the mode or the time that it should have.
+    Unfinished(String),
 }
 
 impl FileEvent {
@@ -44,7 +46,7 @@ impl FileEvent {
         let (reason, failed, again) = match &self.what {
             Became::Copied | Became::Same => return None,
             Became::Skipped(reason) => (reason, false, false),
-            Became::Failed(reason) => (reason, true, false),
+            Became::Failed(reason) | Became::Unfinished(reason) => (reason, true, false),
             Became::Abandoned(reason) => (reason, true, true),
         };
         let path = Place::new(bytes_of(&self.path)).ok()?;
@@ -88,7 +90,7 @@ impl Became {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Failed(reason) | Self::Abandoned(reason) => Some(reason),
+            Self::Failed(reason) | Self::Abandoned(reason) | Self::Unfinished(reason) => Some(reason),
             Self::Copied | Self::Same | Self::Skipped(_) => None,
         }
     }

@@ -48,7 +48,7 @@ impl Counting<'_> {
             match event.what {
                 Became::Copied | Became::Same => self.foretold.entries += 1,
                 Became::Skipped(_) => {}
-                Became::Failed(_) | Became::Abandoned(_) => self.foretold.failed += 1,
+                Became::Failed(_) | Became::Abandoned(_) | Became::Unfinished(_) => self.foretold.failed += 1,
             }
         }
         self.listener.hear(notice);

@@ -23,6 +23,8 @@ pub(super) struct Ledger<'a> {
     pub(super) went_on: bool,
     pub(super) farthest: u64,
     pub(super) again: Again,
+    /// Directories that were said, or will be, to be copied and are not as they should be.
+    unfinished: u64,
 }
 
 impl<'a> Ledger<'a> {
@@ -39,6 +41,7 @@ impl<'a> Ledger<'a> {
             went_on: false,
             farthest: 0,
             again: Again::default(),
+            unfinished: 0,
         }
     }
 
@@ -47,6 +50,7 @@ impl<'a> Ledger<'a> {
         self.listener.hear(Notice::Again);
         self.summary = Summary::default();
         self.again = Again::default();
+        self.unfinished = 0;
     }
 
     /// The names that failed for good.
@@ -54,6 +58,8 @@ impl<'a> Ledger<'a> {
         for event in self.again.end() {
             self.on_event(event);
         }
+        let unfinished = std::mem::take(&mut self.unfinished);
+        self.summary.entries = self.summary.entries.saturating_sub(unfinished);
     }
 
     pub(super) fn warn(&mut self, text: String) {
@@ -81,6 +87,11 @@ impl<'a> Ledger<'a> {
             }
             Became::Failed(_) | Became::Abandoned(_) => {
                 self.summary.failed += 1;
+                false
+            }
+            Became::Unfinished(_) => {
+                self.summary.failed += 1;
+                self.unfinished += 1;
                 false
             }
         };

@@ -270,7 +270,8 @@ impl Receiving {
             state.failed += 1;
             if self.manner.report {
                 let path = path.to_string();
-                state.events.push(FileEvent { path, bytes: 0, digest: None, what: Became::Failed(reason) });
+                let what = Became::Unfinished(reason);
+                state.events.push(FileEvent { path, bytes: 0, digest: None, what });
             }
         }
         let (bytes, last, buffer) = (state.bytes, state.last, state.buffer);
@@ -325,7 +326,8 @@ impl Shared for Receiving {
 
 impl State {
     fn give_up(&mut self, report: bool, number: u32, entry: &Entry, error: &TargetError) {
-        if !self.arrivals.on_closed(number) {
+        // What is given up because all ends has not failed.
+        if self.over || !self.arrivals.on_closed(number) {
             return;
         }
         let reason = chain(error);

@@ -4,7 +4,8 @@
 //! sent during it. Forgetting (another user, a home that cannot be written) costs no more than that.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::state;
 
@@ -31,6 +32,7 @@ impl Mark {
         {
             // Where this cannot be written, the next attempt sends a round trip's worth again.
             let _ = fs::create_dir_all(directory).and_then(|()| fs::write(path, ""));
+            forget_old(directory);
         }
     }
 
@@ -39,5 +41,39 @@ impl Mark {
         if let Some(path) = &self.0 {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// Forgets what nobody has taken up for a long time, and hardly will.
+fn forget_old(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let begun = entry.metadata().and_then(|found| found.modified()).ok();
+        if begun.and_then(|begun| begun.elapsed().ok()).is_some_and(|age| age > LONG_AGO) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Longer than any copy takes, and than most disks keep a partial file.
+const LONG_AGO: Duration = Duration::from_secs(90 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_took_up_in_a_season_is_forgotten() {
+        let directory = std::env::temp_dir().join(format!("farlink-unfinished-{}", std::process::id()));
+        let mark = |name: &str| Mark(Some(directory.join(name)));
+        mark("old").set();
+        let old = fs::File::options().write(true).open(directory.join("old")).unwrap();
+        old.set_modified(SystemTime::now() - LONG_AGO * 2).unwrap();
+        mark("recent").set();
+        mark("new").set();
+        let is_set = ["old", "recent", "new"].map(|name| mark(name).is_set());
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(is_set, [false, true, true]);
     }
 }

@@ -165,7 +165,7 @@ impl State {
                         path,
                         bytes: 0,
                         digest: None,
-                        what: Became::Failed(reason),
+                        what: Became::Unfinished(reason),
                     });
                 }
             }

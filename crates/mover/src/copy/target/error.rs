@@ -35,6 +35,12 @@ pub enum TargetError {
         /// What both write.
         path: String,
     },
+    /// Somebody took away the name of what was written.
+    #[error("the partial file of {path} was removed or replaced while it was written: copy it again")]
+    Replaced {
+        /// The final name.
+        path: String,
+    },
     /// A file or link would have to take the place of a directory.
     #[error("a directory is in the way at {path}: move it away, or copy to another name")]
     DirectoryInTheWay {

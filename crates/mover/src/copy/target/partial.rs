@@ -353,7 +353,7 @@ impl Partial {
         }
         // Whoever may write to the directory may have put another file in its place.
         if !is_still(directory, &self.name, &self.file).map_err(|error| self.failed("look at", error))? {
-            return Err(TargetError::Busy { path: self.place.shown.clone() });
+            return Err(TargetError::Replaced { path: self.place.shown.clone() });
         }
         if let Err(error) = directory.rename(&self.name, directory, &self.place.name) {
             // So that the next run may open it.

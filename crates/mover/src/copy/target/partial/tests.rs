@@ -113,7 +113,7 @@ fn what_somebody_else_put_in_place_of_a_partial_file_gets_no_name() {
     let part = hidden(&scratch, ".part");
     fs::remove_file(&part).unwrap();
     fs::write(&part, vec![0; content.len()]).unwrap();
-    assert!(matches!(partial.finish(&of(&content)), Err(TargetError::Busy { .. })));
+    assert!(matches!(partial.finish(&of(&content)), Err(TargetError::Replaced { .. })));
     assert!(!scratch.0.join("big").exists());
 }
 
