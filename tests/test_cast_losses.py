@@ -164,7 +164,7 @@ def test_a_session_that_is_ended_says_no_more_than_what_was_sent(star: Emulation
             pass
         tell(star, str(source), signal.SIGINT)
         said, complaints = sending.communicate(timeout=START_LIMIT_S)
-    assert re.match(r"1 products, [\d.]+[KM]iB of 19\.07\d*MiB to 0 of 1 receivers .*interrupted", said), said
+    assert re.match(r"1 product, [\d.]+[KM]iB of 19\.07\d*MiB to 0 of 1 receivers .*interrupted", said), said
     assert "does not have everything" in complaints
     record = json.loads((tmp_path / "record").read_text())
     assert record["outcome"] == "interrupted"

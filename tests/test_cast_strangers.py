@@ -136,8 +136,8 @@ def test_what_strangers_send_is_counted_and_everything_arrives(
         assert (tmp_path / host / source.name).read_bytes() == source.read_bytes()
     assert leftovers(tmp_path) == []
     for _, end in ends:
-        # A packet or two may have been under way when it was let in: they are none of those that it may have.
-        assert 0 <= end["cast"]["refused"] - len(strange) < 5
+        # Some of the session's own were sent before it was let in: they are none of those that it may have.
+        assert 0 <= len(strange) - end["cast"]["refused"] <= len(own)
         assert (end["cast"]["lost"], end["cast"]["duplicates"]) == (0, 0)
 
 

@@ -38,6 +38,11 @@ impl Cast {
     }
 }
 
+/// So many products, in words.
+fn products(count: u32) -> String {
+    if count == 1 { "1 product".to_owned() } else { format!("{count} products") }
+}
+
 /// Somebody lacks something.
 const SOME: u8 = 1;
 

@@ -221,7 +221,8 @@ impl Attendance {
                 return Ok(Departure::Complete);
             }
             if filled == Filled::Ended {
-                return Err(talk(std::io::ErrorKind::UnexpectedEof.into()));
+                let closed = "it closed the connection";
+                return Err(talk(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, closed)));
             }
             line.flush().map_err(talk)?;
             if now.since(heard_at) > plan.patience {

@@ -14,12 +14,12 @@ use farlink_host::signal;
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::Credentials;
 use farlink_wire::message::Buffer;
-use farlink_wire::quantity::Bytes;
+use farlink_wire::quantity::{Bytes, Nanos};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::end::End;
-use super::{BROKEN, INTERRUPTED, SOME};
+use super::{BROKEN, INTERRUPTED, SOME, products};
 use crate::memory::buffer;
 use crate::output::{print, tell};
 
@@ -62,7 +62,14 @@ impl Receive {
             let style = ProgressStyle::with_template("{msg}");
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        let mut telling = Telling { json: self.end.json, quiet: self.end.quiet, bar, file, unkept: None };
+        let mut telling = Telling {
+            json: self.end.json,
+            quiet: self.end.quiet,
+            patience: plan.patience,
+            bar,
+            file,
+            unkept: None,
+        };
         let finished = receive::run(&plan, &stop, &mut |notice| telling.on(notice));
         telling.keep(&finished);
         if let Some(error) = telling.unkept.take() {
@@ -111,6 +118,8 @@ impl Receive {
 struct Telling {
     json: bool,
     quiet: bool,
+    /// How long a sender that was lost is waited for.
+    patience: Nanos,
     bar: Option<ProgressBar>,
     file: Option<RecordFile>,
     /// Why a record could not be kept.
@@ -151,7 +160,9 @@ impl Telling {
                      there may be no sender yet, or another interface leads to it"
                 ));
             }
-            Notice::Lost { at, reason } => self.say(&format!("farlink: {at} was lost: {reason}")),
+            Notice::Lost { at, reason } => {
+                self.say(&format!("farlink: {at} was lost: {reason}; waiting {} for it", self.patience));
+            }
             Notice::Stored { lacks: Some(lacks), .. } => self.say(&format!("farlink: {lacks}")),
             Notice::NotStored { path, reason } => self.say(&format!("farlink: {path}: not stored, {reason}")),
             Notice::Progress(progress) => {
@@ -261,7 +272,7 @@ fn line(progress: &Progress) -> String {
 /// What came of a session.
 fn summary(finished: &Finished) -> String {
     let (progress, tally) = (&finished.progress, finished.progress.tally);
-    let mut text = format!("{} products, {}", tally.stored, Bytes(progress.stored_bytes));
+    let mut text = format!("{}, {}", products(tally.stored), Bytes(progress.stored_bytes));
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
         let rate = progress.stored_bytes as f64 * 8.0 / seconds / 1e6;
         text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
@@ -270,7 +281,8 @@ fn summary(finished: &Finished) -> String {
         text += &format!(", {} of {} packets lost", progress.report.lost, progress.report.packets);
     }
     if tally.failed > 0 {
-        text += &format!("; {} products are not stored", tally.failed);
+        let are = if tally.failed == 1 { "is" } else { "are" };
+        text += &format!("; {} {are} not stored", products(tally.failed));
     }
     if finished.lacks {
         text += "; products of a session before it are not stored";

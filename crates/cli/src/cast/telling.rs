@@ -7,6 +7,7 @@ use farlink_host::scheduling::Scheduling;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
 
+use super::products;
 use super::table::{Table, name};
 use crate::output::print;
 
@@ -140,7 +141,7 @@ pub(super) fn summary(finished: &Finished) -> String {
         Bytes(progress.bytes).to_string()
     };
     let mut text =
-        format!("{} products, {of} to {whole} of {} receivers", progress.products, known + gone.receivers);
+        format!("{}, {of} to {whole} of {} receivers", products(progress.products), known + gone.receivers);
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
         let rate = sent as f64 * 8.0 / seconds / 1e6;
         text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");

@@ -108,7 +108,8 @@ impl Opener {
     pub fn open(&mut self, datagram: &mut [u8]) -> Result<(Header, Range<usize>), Drop> {
         let opened = self.try_open(datagram);
         match &opened {
-            Ok(_) => {}
+            // What was on its way, or waited to be read, when this end had not joined is nobody's fault.
+            Ok(_) | Err(Drop::Early { .. }) => {}
             Err(Drop::OfAnother { .. }) => self.refused.of_others += 1,
             Err(Drop::Replayed { .. }) => self.refused.replayed += 1,
             Err(Drop::Forged { .. }) => self.refused.forged += 1,
@@ -133,6 +134,9 @@ impl Opener {
         let clear = Clear::decode(datagram)?;
         if clear.session != self.session {
             return Err(Drop::OfAnother { session: clear.session });
+        }
+        if self.window.is_before(clear.number) {
+            return Err(Drop::Early { number: clear.number });
         }
         if !self.window.is_new(clear.number) {
             return Err(Drop::Replayed { number: clear.number });
@@ -197,6 +201,12 @@ pub enum Drop {
     OfAnother {
         /// As it says in clear.
         session: SessionId,
+    },
+    /// It was sent before this end had joined: what it carries is asked for.
+    #[error("the packet {number} was sent before this end had joined")]
+    Early {
+        /// As it says in clear.
+        number: u64,
     },
     /// It came before, or very late.
     #[error("the packet {number} came before")]
@@ -279,6 +289,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_sent_before_this_end_joined_is_left_out_and_no_refusal() {
+        let (mut sealer, _) = both(Protect::Encrypt);
+        let mut opener = Opener::new(SESSION, &KEY, Protect::Encrypt, 2).unwrap();
+        let mut packets: Vec<_> = (0..3).map(|_| sealed(&mut sealer)).collect();
+        for (number, packet) in (0..2).zip(&mut packets) {
+            assert_eq!(opener.open(packet), Err(Drop::Early { number }));
+        }
+        assert!(opener.open(&mut packets[2]).is_ok());
+        assert_eq!(
+            (opener.counts(), opener.refused()),
+            (Counts { sent: 1, received: 1 }, Refused::default())
+        );
+    }
+
+    #[test]
     fn packets_of_other_keys_and_sessions_are_dropped() {
         let (mut sealer, _) = both(Protect::Encrypt);
         let packet = sealed(&mut sealer);
@@ -291,7 +316,7 @@ mod tests {
         assert_eq!(opener.open(&mut packet.clone()), Err(Drop::Forged { number: 0 }));
         // One that joins later takes nothing from before.
         let mut opener = Opener::new(SESSION, &KEY, Protect::Encrypt, 1).unwrap();
-        assert_eq!(opener.open(&mut packet.clone()), Err(Drop::Replayed { number: 0 }));
+        assert_eq!(opener.open(&mut packet.clone()), Err(Drop::Early { number: 0 }));
     }
 
     #[test]

@@ -36,6 +36,12 @@ impl Window {
         Self { first, next: first, received: 0, bits: Box::new([0; WORDS]) }
     }
 
+    /// Whether a packet of this number was sent before any that are awaited.
+    #[must_use]
+    pub const fn is_before(&self, number: u64) -> bool {
+        number < self.first
+    }
+
     /// Whether a packet of this number may be one that did not come before. Those that are too old to tell are taken for replays: what
     /// they carry is asked for again.
     #[must_use]

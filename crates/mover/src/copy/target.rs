@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::beneath::{Directory, Node, status_of};
-use farlink_host::{process, signal};
+use farlink_host::{namespace, process, signal};
 use farlink_wire::entry::Entry;
 use farlink_wire::path::RelativePath;
 
@@ -113,28 +113,34 @@ impl Target {
         self.placing.begin()
     }
 
-    /// Checks that something may be put in the destination, a directory. One that is full may have room later.
+    /// Checks that something may be put in the destination, a directory, or perhaps in one that is in it. What is full may have room later.
     ///
     /// # Errors
     /// [`TargetError`].
     pub fn check_right(&self) -> Result<(), TargetError> {
         let directory = self.placing.become_directory()?.top();
         let name = self.temporary_name();
-        match directory.create_new(&name) {
+        let error = match directory.create_new(&name) {
             Ok(_) => {
                 let _ = directory.unlink(&name);
-                Ok(())
+                return Ok(());
             }
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                Err(TargetError::of("write in", self.placing.shown(), error))
+            Err(error) => error,
+        };
+        let is_later_ours = match error.kind() {
+            // What is for reading only is opened up where it is ours.
+            io::ErrorKind::PermissionDenied => {
+                directory.own_status().is_ok_and(|status| status.owner == namespace::user())
             }
-            Err(_) => Ok(()),
+            io::ErrorKind::ReadOnlyFilesystem => false,
+            _ => true,
+        };
+        let is_directory =
+            |name: &[u8]| directory.status(name).is_ok_and(|each| each.node == Node::Directory);
+        if is_later_ours || directory.list().is_ok_and(|names| names.iter().any(is_directory)) {
+            return Ok(());
         }
+        Err(TargetError::of("write in", self.placing.shown(), error))
     }
 
     /// Nothing more comes: where nothing ever did, a destination that was made for it goes again.
