@@ -140,6 +140,23 @@ def test_of_what_may_not_be_put_anywhere_nothing_is_said_to_be_copied(ordinary: 
         assert said in ended.stdout, ended
 
 
+def test_a_directory_that_is_not_known_to_be_on_the_disk_is_one_failure(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "to-a-drop-box", ordinary / "drop-box"
+    for directory in (source, there):
+        directory.mkdir()
+    (source / "file").write_bytes(b"file")
+    given_away(source, source / "file")
+    there.chmod(0o733)
+    # Of the second the destination is one of the names, and the file is put in it.
+    cases = ((str(source), SOME_FAILED, "1 of 3"), (f"{source}/", NONE, "2 of 2"))
+    for named, status, said in cases:
+        copied = understood(as_nobody(ordinary, "copy", "--fsync", named, str(there), "--json"))
+        assert copied.status == status, copied
+        assert copied.record["error"] == f"{said} names were not copied"
+
+
 @pytest.mark.parametrize("options", [(), ("--resume",)], ids=["anew", "resumed"])
 def test_what_is_in_a_directory_for_reading_only_is_copied_again(
     ordinary: Path, options: tuple[str, ...]

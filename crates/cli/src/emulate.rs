@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
+use farlink_emulator::client::Client;
 use farlink_emulator::state::State;
 use farlink_emulator::{Emulation, Plan};
 use farlink_host::contain::{self, Event, Events, Rights};
@@ -58,6 +59,9 @@ impl Emulate {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let plan = self.plan();
         plan.check()?;
+        if Client::here().is_ok() {
+            bail!("this is an emulated host: emulate outside of it, or on more hosts (--hosts)");
+        }
         // Before the user namespace, in which every user is root.
         let socket = socket();
         let code = contain::run(|events, rights| match self.stand(plan, &socket, &events, rights) {

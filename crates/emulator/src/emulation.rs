@@ -18,7 +18,6 @@ use farlink_wire::quantity::Bytes;
 
 use crate::arena::{self, Arena, Spare};
 use crate::change::Target;
-use crate::client::Client;
 use crate::control::{self, ControlError};
 use crate::engine::{Command, Engine, Shown};
 use crate::hosts::{self, Host, HostError};
@@ -75,9 +74,6 @@ struct Controls {
 /// Why an emulation does not stand.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulationError {
-    /// The hosts of one have no room for those of another.
-    #[error("this is an emulated host: emulate outside of it, or on more hosts (--hosts)")]
-    Nested,
     /// It cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -105,9 +101,6 @@ impl Emulation {
     /// [`EmulationError`]; nothing is left of what was made.
     pub fn start(plan: Plan, socket: &str, rights: Rights) -> Result<Self, EmulationError> {
         plan.check()?;
-        if Client::here().is_ok() {
-            return Err(EmulationError::Nested);
-        }
         // First, so that a taken name costs nothing.
         let listener = control::listen(socket, &plan.name)?;
         let loaded = plan.congestion.as_deref().map(congestion::ensure).transpose()?.flatten();

@@ -224,6 +224,7 @@ fn is_blocked(error: &DialError) -> bool {
             DialError::Connect { .. }
                 | DialError::Unanswered { .. }
                 | DialError::Nowhere
+                | DialError::Otherwise { .. }
                 | DialError::Talk { .. }
         )
 }

@@ -294,8 +294,8 @@ pub enum ControlError {
     /// The far side closed it before it had shown a key.
     #[error(
         "the far side closed the connection before it had shown a key: it may not be farlink, or have no keys \
-         (run `farlink keygen` there and list this key in its authorized_keys; to a `farlink serve --no-auth` write \
-         --no-auth here, too)"
+         (run `farlink keygen` there and list this key in its authorized_keys; a `farlink serve --no-auth` \
+         takes who shows no key: copy with --no-auth, measure without --identity)"
     )]
     EndedUnshaken,
     /// No word for too long.

@@ -35,7 +35,7 @@ mod late;
 
 use dialling::Dialling;
 pub use error::DialError;
-use error::foreign;
+pub(crate) use error::foreign;
 pub(crate) use late::Late;
 
 /// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
@@ -161,10 +161,11 @@ impl Dial {
                 other => return other,
             }
         }
+        let any = !matches!(&self.route, Route::Tcp(addresses) if addresses.is_empty());
         Err(match (last, self.bind) {
             (Some(error), _) => error,
-            (None, Some(from)) => DialError::Otherwise { from },
-            (None, None) => DialError::Nowhere,
+            (None, Some(from)) if any => DialError::Otherwise { from },
+            (None, _) => DialError::Nowhere,
         })
     }
 

@@ -317,7 +317,7 @@ impl Server {
                         .to_owned()
                 }
                 Some(ChannelError::Unshaken) => "the client left before it had shown a key".to_owned(),
-                _ => format!("no key was shown: {error}"),
+                _ => format!("not let in: {error}"),
             };
             (reception.observe)(Event::Failed { from, reason });
         };

@@ -260,7 +260,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
         // Holes do not leave, nor does what an earlier copy brought of a file.
         Outcome::Ok if record.bytes < new => text += &format!(" ({} sent)", Bytes(record.bytes)),
         // What failed was sent, or some of it.
-        Outcome::Failed if record.bytes != new => text += &format!(" ({} sent)", Bytes(record.bytes)),
+        Outcome::Failed if record.bytes > new => text += &format!(" ({} sent)", Bytes(record.bytes)),
         _ => {}
     }
     if seconds > 0.0 {

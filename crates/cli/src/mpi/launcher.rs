@@ -1,6 +1,8 @@
 //! What starts the ranks, and how it is told what to give them.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,9 +25,9 @@ impl Launcher {
         let own = is_own(program);
         match said {
             Some(said) => {
-                find(program)?;
-                // One that says nothing of itself is what its user says.
-                match own.then(|| family(program)).and_then(Result::ok) {
+                let path = find(program)?;
+                // One that says nothing of itself is what its user says, and so is a script, which might begin its work.
+                match Some(path).filter(|path| own && !is_script(path)).and_then(|_| family(program).ok()) {
                     Some(found) if found != said => bail!(
                         "{program:?} is {found}'s, and its ranks would not find each other over Farlink: leave out --mpi, or \
                          name the launcher of {said}"
@@ -104,6 +106,13 @@ fn is_own(program: &OsStr) -> bool {
     // Debian's have the library's name behind the dot.
     let name = name.split('.').next().unwrap_or_default();
     ["mpirun", "mpiexec", "orterun", "prterun"].contains(&name)
+}
+
+/// Whether a shell or the like would run it.
+fn is_script(path: &Path) -> bool {
+    let mut first = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_err() || first == *b"#!"
 }
 
 /// The file that is started by the name of `program`.

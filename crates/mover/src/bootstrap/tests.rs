@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -302,4 +302,16 @@ fn a_stop_ends_the_wait_for_an_answer() {
     let stop = Wake::new().unwrap();
     stop.raise();
     assert!(FarEnd::start(&sshd.remote("far"), &stop, &mut |_| {}).unwrap().is_none());
+}
+
+#[test]
+fn another_way_is_tried_where_no_address_is_of_the_kind_of_this_end_and_not_from_an_address_of_nobody() {
+    use crate::dial::foreign;
+    let from = Ipv6Addr::LOCALHOST.into();
+    assert!(is_blocked(&DialError::Otherwise { from }));
+    let connect = |source| DialError::Connect { at: "b".to_owned(), source };
+    let unavailable = || io::Error::from(io::ErrorKind::AddrNotAvailable);
+    // As where all ports are taken.
+    assert!(is_blocked(&connect(unavailable())));
+    assert!(!is_blocked(&connect(foreign(from, unavailable()))));
 }

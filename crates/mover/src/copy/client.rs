@@ -235,12 +235,12 @@ impl Attempt<'_> {
             let _ = control.send(&farlink_wire::message::Message::Failed(reason.into()));
         }
         let interval = plan.interval.get();
+        end.abort();
+        end.wait();
         let samples = match &end {
             End::Receiver(receiving) => receiving.take_samples(),
             End::Sender(_) => record::columns(&samples),
         };
-        end.abort();
-        end.wait();
         // What was under way is there by now, or is not.
         ledger.on_events(end.take_events());
         let tally = tally(&end);

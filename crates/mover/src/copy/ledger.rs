@@ -1,5 +1,7 @@
 //! What is known of a file transfer over all its attempts.
 
+use std::collections::HashSet;
+
 use farlink_host::clock::rfc3339_before;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Record;
@@ -24,7 +26,9 @@ pub(super) struct Ledger<'a> {
     pub(super) farthest: u64,
     pub(super) again: Again,
     /// Directories that were said, or will be, to be copied and are not as they should be.
-    unfinished: u64,
+    unfinished: HashSet<String>,
+    /// Whether the destination itself was copied as one: otherwise it is only where things were put.
+    has_root: bool,
 }
 
 impl<'a> Ledger<'a> {
@@ -41,7 +45,8 @@ impl<'a> Ledger<'a> {
             went_on: false,
             farthest: 0,
             again: Again::default(),
-            unfinished: 0,
+            unfinished: HashSet::new(),
+            has_root: false,
         }
     }
 
@@ -50,7 +55,8 @@ impl<'a> Ledger<'a> {
         self.listener.hear(Notice::Again);
         self.summary = Summary::default();
         self.again = Again::default();
-        self.unfinished = 0;
+        self.unfinished.clear();
+        self.has_root = false;
     }
 
     /// The names that failed for good.
@@ -58,8 +64,11 @@ impl<'a> Ledger<'a> {
         for event in self.again.end() {
             self.on_event(event);
         }
-        let unfinished = std::mem::take(&mut self.unfinished);
-        self.summary.entries = self.summary.entries.saturating_sub(unfinished);
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        if !self.has_root {
+            unfinished.remove(ROOT);
+        }
+        self.summary.entries = self.summary.entries.saturating_sub(unfinished.len() as u64);
     }
 
     pub(super) fn warn(&mut self, text: String) {
@@ -89,13 +98,16 @@ impl<'a> Ledger<'a> {
                 self.summary.failed += 1;
                 false
             }
+            // One that is on no disk, and has not its mode, has failed once.
+            Became::Unfinished(_) if self.unfinished.contains(&event.path) => false,
             Became::Unfinished(_) => {
                 self.summary.failed += 1;
-                self.unfinished += 1;
+                self.unfinished.insert(event.path.clone());
                 false
             }
         };
         if well {
+            self.has_root |= event.path == ROOT;
             self.summary.entries += 1;
             self.summary.bytes += event.bytes;
         }
@@ -104,3 +116,6 @@ impl<'a> Ledger<'a> {
         }
     }
 }
+
+/// The destination, as names beneath it are written.
+const ROOT: &str = ".";

@@ -1,7 +1,8 @@
 //! What a client remembers of copies that have not ended well: that they were begun.
 //!
 //! A copy that was never begun sends at once. One that was asks first what is there, which costs a round trip and saves what would be
-//! sent during it. Forgetting (another user, a home that cannot be written) costs no more than that.
+//! sent during it. Where that is forgotten (another user, a home that cannot be written, a season later) what is whole there is sent again, and
+//! of a file that was begun only what is missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};

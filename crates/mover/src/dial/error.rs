@@ -98,7 +98,7 @@ impl DialError {
 struct Foreign(IpAddr);
 
 /// What the kernel's refusal to let a connection come from `address` means.
-pub(super) fn foreign(address: IpAddr, error: io::Error) -> io::Error {
+pub(crate) fn foreign(address: IpAddr, error: io::Error) -> io::Error {
     match error.kind() {
         kind @ io::ErrorKind::AddrNotAvailable => io::Error::new(kind, Foreign(address)),
         _ => error,

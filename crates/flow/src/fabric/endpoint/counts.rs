@@ -10,7 +10,7 @@ pub(super) struct Counts {
     pub(super) nonsense: u64,
     pub(super) forwarded: u64,
     pub(super) failed_peers: u64,
-    /// Those of them that said so.
+    /// Those of them whose end was told or seen at once, where the others were silent.
     pub(super) ended_peers: u64,
 }
 
