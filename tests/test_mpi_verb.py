@@ -181,6 +181,7 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run",): ("COMMAND",),
     ("env", "--transport", "tcp"): ("tcp", "rc, xrc, ud, dc"),
     ("env", "--rate", "10"): ('"10"', "no unit", "10gbit"),
+    ("env", "--rate", "1kbit"): ("--rate 1kbit", "1mbit or more"),
     ("env", "--rate", "-1gbit"): ("below zero", "10gbit"),
     ("env", "--dcis", "0"): ('"0"', "1 to"),
     ("env", "--transport", "rc", "--dcis", "4"): ("--dcis", "--transport is rc", "leave one out"),

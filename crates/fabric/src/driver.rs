@@ -84,7 +84,7 @@ impl Driver {
         let now = monotonic();
         let machine = Endpoint::new(now, settings.of_endpoint(datagrams.payload(), seed), me);
         Ok(Arc::new(Self {
-            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby)),
+            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby, settings.speaker())),
             address,
             settings,
             watched,

@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     nearby: Option<Nearby>,
     /// Messages that wait for who knows the context.
     claims: HashMap<Context, Claim>,
+    /// Who this is, to people.
+    speaker: String,
     /// Peers whose failure was said.
     mourned: HashSet<PeerId>,
     incoming: Vec<u8>,
@@ -63,7 +65,13 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(now: Nanos, endpoint: Endpoint, datagrams: Datagrams, nearby: Option<Nearby>) -> Self {
+    pub(crate) fn new(
+        now: Nanos,
+        endpoint: Endpoint,
+        datagrams: Datagrams,
+        nearby: Option<Nearby>,
+        speaker: String,
+    ) -> Self {
         Self {
             endpoint,
             operations: Operations::default(),
@@ -72,6 +80,7 @@ impl Engine {
             datagrams,
             nearby,
             claims: HashMap::new(),
+            speaker,
             mourned: HashSet::new(),
             incoming: vec![0; MOST_AT_ONCE],
             outgoing: vec![0; MOST_AT_ONCE],
@@ -496,10 +505,16 @@ impl Engine {
     /// Says that a peer failed, once.
     fn mourn(&mut self, peer: PeerId, why: Failure) {
         if self.mourned.insert(peer) {
-            complain(format_args!("{}: {why}", self.peers.description(peer, &self.endpoint)));
+            let peer_there = self.peers.description(peer, &self.endpoint);
+            let is_loopback = self.endpoint.identity(peer).address.ip().is_loopback();
+            let mend = if why == Failure::Unreachable && is_loopback { LOOPBACK } else { "" };
+            complain(format_args!("{} has lost {peer_there}: {why}{mend}", self.speaker));
         }
     }
 }
+
+/// Of a peer that cannot be where it says.
+const LOOPBACK: &str = " Each host has that address for itself: have all ranks use the interface between the hosts (FARLINK_INTERFACE)";
 
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);

@@ -45,7 +45,7 @@ impl From<Failure> for Code {
             Failure::Silent => Self::TIMED_OUT,
             Failure::Ended => Self::ENDED,
             Failure::Lost => Self::BROKEN,
-            Failure::Unreachable => Self::UNREACHABLE,
+            Failure::Unreachable | Failure::Stranger => Self::UNREACHABLE,
         }
     }
 }

@@ -85,13 +85,13 @@ impl Peers {
         place.unwrap_or(NOWHERE)
     }
 
-    /// What people find a peer by.
+    /// What people find a peer by. Its number here is no rank.
     pub(crate) fn description(&mut self, peer: PeerId, endpoint: &Endpoint) -> String {
         let identity = endpoint.identity(peer);
         let place = self.place(peer, endpoint);
         match self.addresses.as_ref().map(|addresses| addresses.at(place)) {
-            Some(Ok(address)) => format!("peer {place} (process {} at {})", address.process, address.at),
-            _ => format!("a peer at {}", identity.address),
+            Some(Ok(address)) => format!("the process {} at {}", address.process, address.at),
+            _ => format!("a process at {}", identity.address),
         }
     }
 }

@@ -9,6 +9,7 @@ use farlink_flow::fabric::endpoint;
 use farlink_flow::fabric::transport::Kind;
 use farlink_flow::fabric::transport::dc::policy::{PolicyKind, UnknownPolicy};
 use farlink_flow::fabric::transport::dc::{Initiators, Settings as Dc};
+use farlink_host::process;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos, QuantityError};
 
 use crate::offer::LONGEST_MESSAGE;
@@ -126,6 +127,15 @@ impl Settings {
             ranks_here,
             proof: variable("FARLINK_PROOF")?.filter(|name| !name.is_empty()).map(PathBuf::from),
         })
+    }
+
+    /// What people know this process by.
+    pub(crate) fn speaker(&self) -> String {
+        let host = process::host_name();
+        match self.rank {
+            Some(rank) => format!("rank {rank} on {host}"),
+            None => format!("process {} on {host}", std::process::id()),
+        }
     }
 
     /// As variables say that are not in the environment, of a job with a key of its own.

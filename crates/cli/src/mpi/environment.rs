@@ -140,6 +140,11 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
             _ => {}
         }
     }
+    if let Some(rate) = settings.rate.filter(|rate| rate.get() < LEAST_RATE) {
+        bail!(
+            "--rate {rate} is no rate of a path between hosts: write 1mbit or more, as in 10gbit, or leave it out"
+        );
+    }
     let stats = settings.stats.as_deref().map(std::path::absolute).transpose();
     let stats = stats.context("--stats: the name of this directory")?;
     let all = [
@@ -155,6 +160,9 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     let named = |(name, value): (&'static str, Option<OsString>)| Some(Variable { name, value: value? });
     Ok(all.into_iter().filter_map(named).collect())
 }
+
+/// Bits per second below which a job would seem to hang.
+const LEAST_RATE: u64 = 1_000_000;
 
 /// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself: those of `ours`, and what else is
 /// said to Farlink in the environment.

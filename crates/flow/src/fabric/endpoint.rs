@@ -316,6 +316,10 @@ impl Endpoint {
         if self.messages.failure(peer).is_some() {
             return;
         }
+        let why = match why {
+            Failure::Unreachable if self.peers.is_strange(peer) => Failure::Stranger,
+            other => other,
+        };
         self.counts.failed_peers += 1;
         self.counts.ended_peers += u64::from(why == Failure::Ended);
         self.messages.on_failed(peer, why);

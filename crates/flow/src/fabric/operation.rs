@@ -200,6 +200,11 @@ pub enum Failure {
     /// What the peer said came with something missing: a defect, its or of who handed it on.
     #[error("a part of what the peer said was lost on this host: have the same Farlink in all processes")]
     Lost,
+    /// No datagram was ever answered, and such as cannot be opened came from where the peer is.
+    #[error(
+        "the peer never answered, and what comes from there is of another job: is FARLINK_JOB_KEY the same on all hosts?"
+    )]
+    Stranger,
     /// No datagram was ever answered.
     #[error("the peer never answered: is UDP open between the hosts, and is it of this job?")]
     Unreachable,

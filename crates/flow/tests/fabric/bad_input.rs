@@ -382,6 +382,22 @@ fn jobs_do_not_hear_each_other() {
 }
 
 #[test]
+fn a_peer_whose_datagrams_are_of_another_job_is_known_for_that() {
+    for transport in transports() {
+        let of_job = |at: usize| Settings { key: [at as u8; 32], ..settings(transport) };
+        let mut simulation = Simulation::with(2, 1, path(11_800, 0.0), of_job);
+        for (from, to) in [(0, 1), (1, 0)] {
+            simulation.send(from, to, 9000);
+            simulation.receive(from, to, 8);
+        }
+        simulation.finish(SILENCE);
+        let failures = &simulation.failures;
+        assert!(failures.len() >= 2, "{transport:?} {failures:?}");
+        assert!(failures.iter().all(|each| each.why == Failure::Stranger), "{transport:?} {failures:?}");
+    }
+}
+
+#[test]
 fn who_speaks_another_version_is_named_once() {
     let mut simulation = five(&settings(dynamic(2, "lru")));
     let (from, to, mut datagram) = simulation.overheard.pop_back().unwrap();

@@ -44,6 +44,9 @@ impl Endpoint {
         }
         let Some(opened) = self.responders.open(now, clear, datagram) else {
             self.counts.refused += 1;
+            if self.counts.refused <= LOOKED_AT {
+                self.peers.on_strange(from);
+            }
             return;
         };
         let identity =
@@ -129,3 +132,6 @@ impl Endpoint {
         self.responders.on_end();
     }
 }
+
+/// Datagrams that cannot be opened of which it is looked at where they come from: whoever sends many is to cost little.
+const LOOKED_AT: u64 = 1_000;

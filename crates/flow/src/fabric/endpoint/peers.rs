@@ -27,6 +27,8 @@ struct Peer {
     heard: Option<Nanos>,
     /// When it was last told that it was given up.
     dismissed: Option<Nanos>,
+    /// Whether something that cannot be opened came from its address.
+    strange: bool,
 }
 
 /// Where a peer is.
@@ -69,6 +71,7 @@ impl Peers {
             spoken_to: false,
             heard: None,
             dismissed: None,
+            strange: false,
         });
         (peer, true)
     }
@@ -90,6 +93,17 @@ impl Peers {
     /// Whether one is there.
     pub(super) fn has_address(&self, address: SocketAddr) -> bool {
         self.known.iter().any(|each| each.identity.address == address)
+    }
+
+    /// Something that cannot be opened came from there.
+    pub(super) fn on_strange(&mut self, address: SocketAddr) {
+        let there = self.known.iter_mut().filter(|each| each.identity.address == address);
+        there.for_each(|each| each.strange = true);
+    }
+
+    /// Whether something that cannot be opened came from where the peer is.
+    pub(super) fn is_strange(&self, peer: PeerId) -> bool {
+        self.known[peer.0 as usize].strange
     }
 
     pub(super) fn identity(&self, peer: PeerId) -> &Identity {
