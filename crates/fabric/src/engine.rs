@@ -506,8 +506,10 @@ impl Engine {
     fn mourn(&mut self, peer: PeerId, why: Failure) {
         if self.mourned.insert(peer) {
             let peer_there = self.peers.description(peer, &self.endpoint);
-            let is_loopback = self.endpoint.identity(peer).address.ip().is_loopback();
-            let mend = if why == Failure::Unreachable && is_loopback { LOOPBACK } else { "" };
+            let address = self.endpoint.identity(peer).address;
+            let is_loopback = address.ip().is_loopback() && !self.endpoint.is_of_this_host(peer);
+            let is_never = matches!(why, Failure::Unreachable | Failure::Stranger);
+            let mend = if is_never && is_loopback { LOOPBACK } else { "" };
             complain(format_args!("{} has lost {peer_there}: {why}{mend}", self.speaker));
         }
     }

@@ -185,7 +185,8 @@ impl<'a> Reception<'a> {
                 Some("products of a session before it are not stored, as far as is known".to_owned())
             }
             None if outcome == Outcome::Failed => {
-                Some(format!("{} products are not stored", progress.tally.failed))
+                let products = if progress.tally.failed == 1 { "product is" } else { "products are" };
+                Some(format!("{} {products} not stored", progress.tally.failed))
             }
             None => None,
         };

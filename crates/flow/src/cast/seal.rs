@@ -135,16 +135,17 @@ impl Opener {
         if clear.session != self.session {
             return Err(Drop::OfAnother { session: clear.session });
         }
-        if self.window.is_before(clear.number) {
-            return Err(Drop::Early { number: clear.number });
-        }
-        if !self.window.is_new(clear.number) {
+        let is_early = self.window.is_before(clear.number);
+        if !is_early && !self.window.is_new(clear.number) {
             return Err(Drop::Replayed { number: clear.number });
         }
         let payload = FRONT..datagram.len() - TAG;
         let (aad, sealed) = datagram.split_at_mut(self.cipher.authenticated(payload.end));
         let opened = self.cipher.key.open(nonce(clear.number), aad, sealed);
         opened.ok_or(Drop::Forged { number: clear.number })?;
+        if is_early {
+            return Err(Drop::Early { number: clear.number });
+        }
         self.window.mark(clear.number);
         let Some(header) = datagram[Clear::LEN..].first_chunk() else {
             return Err(PacketError::Short.into());
@@ -296,10 +297,13 @@ mod tests {
         for (number, packet) in (0..2).zip(&mut packets) {
             assert_eq!(opener.open(packet), Err(Drop::Early { number }));
         }
+        let mut forged = packets[2].clone();
+        forged[..Clear::LEN].copy_from_slice(&sealed(&mut both(Protect::Encrypt).0)[..Clear::LEN]);
+        assert_eq!(opener.open(&mut forged), Err(Drop::Forged { number: 0 }));
         assert!(opener.open(&mut packets[2]).is_ok());
         assert_eq!(
             (opener.counts(), opener.refused()),
-            (Counts { sent: 1, received: 1 }, Refused::default())
+            (Counts { sent: 1, received: 1 }, Refused { forged: 1, ..Refused::default() })
         );
     }
 

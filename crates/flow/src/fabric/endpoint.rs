@@ -129,6 +129,12 @@ impl Endpoint {
         *self.peers.identity(peer)
     }
 
+    /// Whether a peer is said to be of this process's host.
+    #[must_use]
+    pub fn is_of_this_host(&self, peer: PeerId) -> bool {
+        self.peers.identity(peer).host == self.me.host
+    }
+
     /// Whether a peer is this process.
     #[must_use]
     pub fn is_itself(&self, peer: PeerId) -> bool {
@@ -316,10 +322,6 @@ impl Endpoint {
         if self.messages.failure(peer).is_some() {
             return;
         }
-        let why = match why {
-            Failure::Unreachable if self.peers.is_strange(peer) => Failure::Stranger,
-            other => other,
-        };
         self.counts.failed_peers += 1;
         self.counts.ended_peers += u64::from(why == Failure::Ended);
         self.messages.on_failed(peer, why);
@@ -349,7 +351,14 @@ impl Endpoint {
             self.send_again(peer);
         }
         for (context, why) in self.contexts.on_time(now, silence) {
-            for peer in self.contexts.fail(context) {
+            let peers = self.contexts.fail(context);
+            // Over XRC they are all of one host, and of one job.
+            let is_strange = peers.iter().any(|peer| self.peers.is_strange(*peer));
+            let why = match why {
+                Failure::Unreachable if is_strange => Failure::Stranger,
+                other => other,
+            };
+            for peer in peers {
                 // A peer that was heard of may have this context for its first that nothing was heard of.
                 let why = if self.peers.was_heard(peer) { Failure::Silent } else { why };
                 self.fail(now, peer, why);

@@ -384,9 +384,9 @@ fn jobs_do_not_hear_each_other() {
 #[test]
 fn a_peer_whose_datagrams_are_of_another_job_is_known_for_that() {
     for transport in transports() {
-        let of_job = |at: usize| Settings { key: [at as u8; 32], ..settings(transport) };
-        let mut simulation = Simulation::with(2, 1, path(11_800, 0.0), of_job);
-        for (from, to) in [(0, 1), (1, 0)] {
+        let of_job = |at: usize| Settings { key: [at as u8 / 2; 32], ..settings(transport) };
+        let mut simulation = Simulation::with(2, 2, path(11_800, 0.0), of_job);
+        for (from, to) in [(0, 2), (2, 0)] {
             simulation.send(from, to, 9000);
             simulation.receive(from, to, 8);
         }

@@ -129,15 +129,16 @@ impl Target {
         };
         let is_later_ours = match error.kind() {
             // What is for reading only is opened up where it is ours.
-            io::ErrorKind::PermissionDenied => {
-                directory.own_status().is_ok_and(|status| status.owner == namespace::user())
-            }
+            io::ErrorKind::PermissionDenied => directory.own_status().is_ok_and(|status| {
+                status.owner == namespace::user() && status.mode & directories::OWNERS != directories::OWNERS
+            }),
             io::ErrorKind::ReadOnlyFilesystem => false,
             _ => true,
         };
         let is_directory =
             |name: &[u8]| directory.status(name).is_ok_and(|each| each.node == Node::Directory);
-        if is_later_ours || directory.list().is_ok_and(|names| names.iter().any(is_directory)) {
+        let has_none = directory.list().is_ok_and(|names| !names.iter().any(is_directory));
+        if is_later_ours || !has_none {
             return Ok(());
         }
         Err(TargetError::of("write in", self.placing.shown(), error))

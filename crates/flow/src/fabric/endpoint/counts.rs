@@ -6,6 +6,8 @@ pub(super) struct Counts {
     pub(super) datagrams_sent: u64,
     pub(super) datagrams_received: u64,
     pub(super) refused: u64,
+    /// Those of them of which it was looked at where they come from.
+    pub(super) looked_at: u64,
     pub(super) other_versions: u64,
     pub(super) nonsense: u64,
     pub(super) forwarded: u64,

@@ -44,7 +44,8 @@ impl Endpoint {
         }
         let Some(opened) = self.responders.open(now, clear, datagram) else {
             self.counts.refused += 1;
-            if self.counts.refused <= LOOKED_AT {
+            if self.counts.looked_at < LOOKED_AT {
+                self.counts.looked_at += 1;
                 self.peers.on_strange(from);
             }
             return;
