@@ -219,7 +219,7 @@ impl Copy {
                 Ok(match record.outcome {
                     Outcome::Interrupted => ExitCode::from(INTERRUPTED),
                     _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(UNWRITTEN),
-                    _ => of_names(summary.failed, summary.entries),
+                    _ => of_names(summary.failed, summary.entries + summary.bare),
                 })
             }
         }

@@ -10,6 +10,7 @@ use super::again::Again;
 use super::file_event::{Became, FileEvent};
 use super::plan::{Listener, Notice, Plan, Summary};
 use super::record;
+use super::target::WAS_COPIED;
 
 /// What is known of a transfer over all its attempts.
 pub(super) struct Ledger<'a> {
@@ -94,8 +95,9 @@ impl<'a> Ledger<'a> {
                 self.summary.skipped += 1;
                 false
             }
-            Became::Failed(_) | Became::Abandoned(_) => {
+            Became::Failed(ref reason) | Became::Abandoned(ref reason) => {
                 self.summary.failed += 1;
+                self.summary.bare += u64::from(reason.contains(WAS_COPIED));
                 false
             }
             // One that is on no disk, and has not its mode, has failed once.

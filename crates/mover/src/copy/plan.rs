@@ -127,6 +127,8 @@ pub struct Summary {
     pub entries: u64,
     /// Names that should be and are not.
     pub failed: u64,
+    /// Those of them whose content is there, without the mode or the time that the file system does not keep.
+    pub bare: u64,
     /// Names that are nothing that can be copied.
     pub skipped: u64,
     /// Bytes of content of all names.

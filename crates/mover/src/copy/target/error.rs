@@ -20,7 +20,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// All of it is there, under its final name; the file system does not keep what belongs to it.
-    #[error("{path} was copied, but the file system there does not let its {what} be set")]
+    #[error("{path} {WAS_COPIED} the file system there does not let its {what} be set")]
     Refused {
         /// What is not as it is at the source.
         what: &'static str,
@@ -153,3 +153,6 @@ impl TargetError {
         }
     }
 }
+
+/// What is said of a name whose content is there: whoever hears a far end's words knows it by them.
+pub(in crate::copy) const WAS_COPIED: &str = "was copied, but";
