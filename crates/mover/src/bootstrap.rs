@@ -186,8 +186,8 @@ impl FarEnd {
             None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
         };
         dial.route = Route::Tcp(addresses);
-        let soon = || monotonic().after(SHORT_WHILE).min(until);
-        let error = match dial.open(first, soon(), stop) {
+        let soon = monotonic().after(SHORT_WHILE).min(until);
+        let error = match dial.open(first, soon, stop) {
             Err(error) if is_blocked(&error) => error,
             other => return other,
         };
@@ -201,7 +201,7 @@ impl FarEnd {
         if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line) {
             let here = callback.port();
             dial.route = Route::Tunnel(Arc::new(callback));
-            match dial.open(first, soon(), stop) {
+            match dial.open(first, monotonic().after(CALLED_AND_HEARD).min(until), stop) {
                 Err(error) if is_blocked(&error) => {}
                 Ok(None) => return Ok(None),
                 other => {
@@ -354,6 +354,13 @@ fn hear(mut stdout: ChildStdout, stop: &Wake) -> Result<Heard, AnswerError> {
 /// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with
 /// one loss.
 const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
+
+/// How long this end waits for whom it called to connect: to the time that they may take comes the call's way through ssh, and what busy
+/// hosts take. Nothing is lost by the wait but where that way is blocked, too, and much where it is left for the slower one through ssh.
+const CALLED: Nanos = Nanos(2 * SHORT_WHILE.0);
+
+/// Likewise, and for their first words.
+const CALLED_AND_HEARD: Nanos = Nanos(2 * CALLED.0);
 
 /// How long ssh may take to end once the far end has nobody to talk to.
 const FAREWELL: Nanos = Nanos(2_000_000_000);

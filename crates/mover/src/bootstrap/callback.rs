@@ -13,7 +13,7 @@ use farlink_host::socket;
 use farlink_wire::bootstrap::{Call, Ports};
 use farlink_wire::message::Token;
 
-use super::SHORT_WHILE;
+use super::CALLED;
 use super::callers::Callers;
 use crate::channel::Channel;
 use crate::dial::Tunnel;
@@ -90,7 +90,7 @@ impl Tunnel for Callback {
 
     fn open(&self, stop: &Wake) -> io::Result<Channel> {
         // From here on, and not from when others have what they wait for.
-        let until = monotonic().after(SHORT_WHILE);
+        let until = monotonic().after(CALLED);
         // Several open at a time: each takes one that was asked for, or asks for its own.
         let one_less = |asked: u16| asked.checked_sub(1);
         if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
