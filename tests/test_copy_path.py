@@ -185,6 +185,8 @@ def test_a_long_path_has_more_streams_than_a_short_one(
     assert there.read_bytes() == source.read_bytes()
 
 
+# As above.
+@pytest.mark.alone
 def test_small_buffers_are_made_up_for_by_more_streams(far: Ends, source: Path, tmp_path: Path) -> None:
     assert 60 <= fewest(far, source, far.far(tmp_path / "copy"), "--buffer", "2MiB") <= 63
 
