@@ -250,7 +250,7 @@ impl<'f> Products<'f> {
             Found::Entry(entry, handle) => (entry, handle),
             Found::Skipped { path, what } => return Some(not_sent(path, what.to_string(), false)),
             Found::LeftOut { path, why } => return Some(not_sent(path, why.to_owned(), false)),
-            Found::Failed { path, error } => return Some(not_sent(path, chain(&error), true)),
+            Found::Failed { path, error, .. } => return Some(not_sent(path, chain(&error), true)),
         };
         Some(match entry.kind {
             Kind::Directory => Step::Passed,

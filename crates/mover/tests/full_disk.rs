@@ -97,7 +97,7 @@ fn a_disk_that_may_not_be_written_is_told() {
         said(&target.put(&file("new/x", 1), b"x").unwrap_err());
         // A directory that is there is there, only its time cannot be set.
         target.directory(&entry("there", Kind::Directory)).unwrap();
-        said(&target.finish_directories().remove(0).1);
+        said(&target.finish_directories().remove(0).2);
     });
 }
 

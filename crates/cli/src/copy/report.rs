@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use farlink_mover::copy::file_event::{Became, FileEvent};
 use farlink_mover::copy::{Notice, Progress, Summary};
+use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Bytes;
 use farlink_wire::record::{Outcome, Record};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -99,18 +100,18 @@ impl Report {
             print(&(line(event).to_string() + "\n"));
         }
         match &event.what {
-            Became::Failed(_) if self.follows_another(&event.path) => self.beneath += 1,
-            Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason)
+            Became::Lacking(Lack::Failed, _) if self.follows_another(&event.path) => self.beneath += 1,
+            Became::Lacking(Lack::Skipped, what) => {
+                let path = if event.path.is_empty() { "." } else { &event.path };
+                self.say(&format!("farlink: {path}: skipped, {what}"));
+            }
+            Became::Lacking(_, reason)
                 if reason.starts_with(&event.path) || matches!(event.path.as_str(), "" | ".") =>
             {
                 self.say(&format!("farlink: {reason}"));
             }
-            Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason) => {
+            Became::Lacking(_, reason) => {
                 self.say(&format!("farlink: {}: {reason}", event.path));
-            }
-            Became::Skipped(what) => {
-                let path = if event.path.is_empty() { "." } else { &event.path };
-                self.say(&format!("farlink: {path}: skipped, {what}"));
             }
             Became::Copied | Became::Same if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
@@ -217,10 +218,8 @@ fn line(event: &FileEvent) -> serde_json::Value {
     let (outcome, reason) = match &event.what {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
-        Became::Skipped(reason) => ("skipped", Some(reason)),
-        Became::Failed(reason) | Became::Abandoned(reason) | Became::Unfinished(reason) => {
-            ("failed", Some(reason))
-        }
+        Became::Lacking(Lack::Skipped, reason) => ("skipped", Some(reason)),
+        Became::Lacking(_, reason) => ("failed", Some(reason)),
     };
     let mut object = json!({"path": event.path, "bytes": event.bytes, "outcome": outcome});
     if let Some(digest) = event.digest {
@@ -236,12 +235,7 @@ fn remark(event: &FileEvent) -> String {
     match &event.what {
         Became::Copied => String::new(),
         Became::Same => " (was there)".to_owned(),
-        Became::Skipped(reason)
-        | Became::Failed(reason)
-        | Became::Abandoned(reason)
-        | Became::Unfinished(reason) => {
-            format!(" ({reason})")
-        }
+        Became::Lacking(_, reason) => format!(" ({reason})"),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use farlink_wire::message::copy::Rule;
+use farlink_wire::message::copy::{Lack, Rule};
 use farlink_wire::path::bytes_of;
 
 use super::file_event::{Became, FileEvent};
@@ -22,7 +22,7 @@ impl Again {
     /// Takes what became of a name, where that is not the last word on it or is none at all; gives it back otherwise.
     pub(super) fn take(&mut self, event: FileEvent) -> Option<FileEvent> {
         // An earlier source's is what was asked for, and to be tried again.
-        if matches!(event.what, Became::Skipped(_)) && self.failed.contains_key(&event.path) {
+        if matches!(event.what, Became::Lacking(Lack::Skipped, _)) && self.failed.contains_key(&event.path) {
             return Some(event).filter(|_| !self.trying);
         }
         if self.trying {
@@ -33,7 +33,7 @@ impl Again {
         }
         // An attempt before, which the connection did not survive, may have told of it.
         self.failed.remove(&event.path);
-        if matches!(event.what, Became::Abandoned(_))
+        if matches!(event.what, Became::Lacking(Lack::Abandoned, _))
             && can_be_named(&event)
             && self.failed.len() < MOST_NAMES
         {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn failed(path: &str) -> FileEvent {
-        event(path, Became::Abandoned("it was changed while it was read".to_owned()))
+        event(path, Became::Lacking(Lack::Abandoned, "it was changed while it was read".to_owned()))
     }
 
     #[test]
@@ -136,7 +136,8 @@ mod tests {
         let mut again = Again::default();
         let copied = event("x", Became::Copied);
         assert_eq!(again.take(copied.clone()), Some(copied));
-        let missing = event("m", Became::Failed("open m: No such file or directory".to_owned()));
+        let missing =
+            event("m", Became::Lacking(Lack::Failed, "open m: No such file or directory".to_owned()));
         assert_eq!(again.take(missing.clone()), Some(missing), "what is not there is not tried again");
         assert_eq!(again.take(failed("d/y")), None);
         assert_eq!(again.take(failed("d/z")), None);
@@ -152,7 +153,10 @@ mod tests {
     #[test]
     fn a_later_source_of_the_same_name_is_not_what_became_of_it() {
         let mut again = Again::default();
-        let skipped = event("x", Became::Skipped("an earlier source has something of this name".to_owned()));
+        let skipped = event(
+            "x",
+            Became::Lacking(Lack::Skipped, "an earlier source has something of this name".to_owned()),
+        );
         assert_eq!(again.take(failed("x")), None);
         assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));
         assert_eq!(again.begin().map(|(names, _)| names), Some(1));

@@ -2,7 +2,7 @@
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
-use farlink_wire::message::copy::{Copy, Request};
+use farlink_wire::message::copy::{Copy, Lack, Request};
 use farlink_wire::message::{Message, Way};
 use farlink_wire::quantity::Nanos;
 
@@ -47,8 +47,12 @@ impl Counting<'_> {
         if let Notice::File(event) = &notice {
             match event.what {
                 Became::Copied | Became::Same => self.foretold.entries += 1,
-                Became::Skipped(_) => {}
-                Became::Failed(_) | Became::Abandoned(_) | Became::Unfinished(_) => self.foretold.failed += 1,
+                Became::Lacking(Lack::Skipped, _) => {}
+                Became::Lacking(lack, _) => {
+                    self.foretold.failed += 1;
+                    // It was said to be copied.
+                    self.foretold.entries -= u64::from(lack == Lack::Unfinished).min(self.foretold.entries);
+                }
             }
         }
         self.listener.hear(notice);
@@ -114,8 +118,8 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
                 let (path, what) = (path.to_string(), Became::Copied);
                 counting.hear(Notice::File(FileEvent { path, bytes, digest: None, what }));
             }
-            Some(Message::Copy(Copy::Skipped { path, reason, failed, again })) => {
-                let what = Became::not_sent(reason.to_string(), failed, again);
+            Some(Message::Copy(Copy::Skipped { path, lack, reason })) => {
+                let what = Became::Lacking(lack, reason.to_string());
                 counting.hear(Notice::File(FileEvent {
                     path: path.to_string(),
                     bytes: 0,

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use farlink_host::clock::rfc3339_before;
+use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Record;
 
@@ -10,7 +11,6 @@ use super::again::Again;
 use super::file_event::{Became, FileEvent};
 use super::plan::{Listener, Notice, Plan, Summary};
 use super::record;
-use super::target::WAS_COPIED;
 
 /// What is known of a transfer over all its attempts.
 pub(super) struct Ledger<'a> {
@@ -26,10 +26,8 @@ pub(super) struct Ledger<'a> {
     pub(super) went_on: bool,
     pub(super) farthest: u64,
     pub(super) again: Again,
-    /// Directories that were said, or will be, to be copied and are not as they should be.
+    /// Directories that were said, or will be, to be copied and are not as they should be: for both ends one may be so.
     unfinished: HashSet<String>,
-    /// Whether the destination itself was copied as one: otherwise it is only where things were put.
-    has_root: bool,
 }
 
 impl<'a> Ledger<'a> {
@@ -47,7 +45,6 @@ impl<'a> Ledger<'a> {
             farthest: 0,
             again: Again::default(),
             unfinished: HashSet::new(),
-            has_root: false,
         }
     }
 
@@ -57,7 +54,6 @@ impl<'a> Ledger<'a> {
         self.summary = Summary::default();
         self.again = Again::default();
         self.unfinished.clear();
-        self.has_root = false;
     }
 
     /// The names that failed for good.
@@ -65,10 +61,7 @@ impl<'a> Ledger<'a> {
         for event in self.again.end() {
             self.on_event(event);
         }
-        let mut unfinished = std::mem::take(&mut self.unfinished);
-        if !self.has_root {
-            unfinished.remove(ROOT);
-        }
+        let unfinished = std::mem::take(&mut self.unfinished);
         self.summary.entries = self.summary.entries.saturating_sub(unfinished.len() as u64);
     }
 
@@ -91,25 +84,23 @@ impl<'a> Ledger<'a> {
                 self.summary.same += event.bytes;
                 true
             }
-            Became::Skipped(_) => {
-                self.summary.skipped += 1;
-                false
-            }
-            Became::Failed(ref reason) | Became::Abandoned(ref reason) => {
-                self.summary.failed += 1;
-                self.summary.bare += u64::from(reason.contains(WAS_COPIED));
-                false
-            }
-            // One that is on no disk, and has not its mode, has failed once.
-            Became::Unfinished(_) if self.unfinished.contains(&event.path) => false,
-            Became::Unfinished(_) => {
-                self.summary.failed += 1;
-                self.unfinished.insert(event.path.clone());
+            Became::Lacking(lack, _) => {
+                match lack {
+                    Lack::Skipped => self.summary.skipped += 1,
+                    Lack::Failed | Lack::Abandoned => self.summary.failed += 1,
+                    Lack::Bare => {
+                        self.summary.failed += 1;
+                        self.summary.bare += 1;
+                    }
+                    Lack::Unfinished => {
+                        let is_news = self.unfinished.insert(event.path.clone());
+                        self.summary.failed += u64::from(is_news);
+                    }
+                }
                 false
             }
         };
         if well {
-            self.has_root |= event.path == ROOT;
             self.summary.entries += 1;
             self.summary.bytes += event.bytes;
         }
@@ -118,6 +109,3 @@ impl<'a> Ledger<'a> {
         }
     }
 }
-
-/// The destination, as names beneath it are written.
-const ROOT: &str = ".";

@@ -10,6 +10,7 @@ use farlink_host::page_cache::has_pages;
 use farlink_host::sparse;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{File, block_bytes};
+use farlink_wire::message::copy::Lack;
 
 use super::file_event::{Became, FileEvent};
 use super::source::{Handle, SourceError, SourceFile};
@@ -103,14 +104,13 @@ impl Outgoing {
             Origin::File { handle, open } => source(handle, open)
                 .and_then(|source| source.read_at(offset, piece))
                 .map_err(|error| Became::unread(&error))?,
-            Origin::Endless(device) => {
-                sparse::read_at(device, 0, piece).map_err(|error| Became::Failed(error.to_string()))?
-            }
+            Origin::Endless(device) => sparse::read_at(device, 0, piece)
+                .map_err(|error| Became::Lacking(Lack::Failed, error.to_string()))?,
         };
         if read == piece.len() {
             Ok(())
         } else {
-            Err(Became::Abandoned("it became shorter while it was read".to_owned()))
+            Err(Became::Lacking(Lack::Abandoned, "it became shorter while it was read".to_owned()))
         }
     }
 
@@ -138,7 +138,7 @@ impl Outgoing {
         let unchanged = match &self.origin {
             Origin::File { handle, open } => {
                 let source = source(handle, open).map_err(|error| Became::unread(&error))?;
-                source.is_unchanged().map_err(|error| Became::Abandoned(error.to_string()))?
+                source.is_unchanged().map_err(|error| Became::Lacking(Lack::Abandoned, error.to_string()))?
             }
             Origin::Endless(_) => true,
         };

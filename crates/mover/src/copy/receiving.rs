@@ -261,16 +261,16 @@ impl Receiving {
             self.manner.target.finish_directories()
         });
         let mut state = self.state();
-        for (path, error) in failed {
+        for (path, lack, error) in failed {
             let reason = chain(&error);
             if let Ok(place) = Place::new(if path.is_root() { b"." } else { path.as_bytes() }) {
                 let of = Rejected::Directory(place);
-                state.outbox.rejected.push(Rejection { of, reason: reason.as_str().to_owned().into() });
+                state.outbox.rejected.push(Rejection { of, lack, reason: reason.clone().into() });
             }
             state.failed += 1;
             if self.manner.report {
                 let path = path.to_string();
-                let what = Became::Unfinished(reason);
+                let what = Became::Lacking(lack, reason);
                 state.events.push(FileEvent { path, bytes: 0, digest: None, what });
             }
         }
@@ -330,9 +330,9 @@ impl State {
         if self.over || !self.arrivals.on_closed(number) {
             return;
         }
-        let reason = chain(error);
-        self.outbox.rejected.push(Rejection { of: Rejected::File(number), reason: reason.clone().into() });
-        self.close_name(report, entry, super::outgoing::size(entry), None, Became::Failed(reason));
+        let (of, lack, reason) = (Rejected::File(number), error.lack(), chain(error));
+        self.outbox.rejected.push(Rejection { of, lack, reason: reason.clone().into() });
+        self.close_name(report, entry, super::outgoing::size(entry), None, Became::Lacking(lack, reason));
     }
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {

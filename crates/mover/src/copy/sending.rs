@@ -15,7 +15,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::BLOCK_BYTES;
 use farlink_wire::message::MAX_ENTRIES;
-use farlink_wire::message::copy::{Copy, Unit};
+use farlink_wire::message::copy::{Copy, Lack, Unit};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
@@ -159,7 +159,7 @@ impl Sending {
         if !file.charge(&self.manner.budget) {
             drop(state);
             let reason = "there is no memory left for it: copy it later, or give `farlink serve` there more (--memory)";
-            self.supply_lacks(file.event(None, Became::Failed(reason.to_owned())));
+            self.supply_lacks(file.event(None, Became::Lacking(Lack::Failed, reason.to_owned())));
             return;
         }
         state.supply.files += 1;

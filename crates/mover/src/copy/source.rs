@@ -11,6 +11,7 @@ use farlink_host::beneath::{
 };
 use farlink_host::sparse::{self, Extents};
 use farlink_wire::entry::{Entry, Kind, Metadata};
+use farlink_wire::message::copy::Lack;
 use farlink_wire::path::{RelativePath, readable};
 
 use super::filter::Filter;
@@ -55,6 +56,8 @@ pub enum Found {
     Failed {
         /// Its name, as the receiver would have it; of what has none, of what it is in.
         path: RelativePath,
+        /// In what way.
+        lack: Lack,
         /// Why.
         error: SourceError,
     },
@@ -121,6 +124,7 @@ impl<'f> Walk<'f> {
         self.shown = source.to_string();
         let failed = |error| Found::Failed {
             path: name.and_then(|name| RelativePath::new(name).ok()).unwrap_or_default(),
+            lack: Lack::Failed,
             error: SourceError::new("open", source.to_string(), error),
         };
         let last = self.last.take().filter(|(its, path, _)| Arc::ptr_eq(its, base) && path == directory);
@@ -155,7 +159,7 @@ impl<'f> Walk<'f> {
         };
         match tree.top().status(name) {
             Ok(status) if status.node == Node::Directory && self.filter.is_destination(&status) => {
-                Some(self.failed("copy", path, io::Error::other(ITSELF)))
+                Some(self.failed("copy", path, Lack::Failed, io::Error::other(ITSELF)))
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
                 self.claim(&tree, path.clone(), status.node == Node::Directory);
@@ -222,7 +226,9 @@ impl<'f> Walk<'f> {
                 // What is beneath it fails, and says why.
                 (_, Next::Above(_)) => {}
                 (Ok(status), Next::Name(_)) => return self.found(tree, path.clone(), status),
-                (Err(error), Next::Name(_)) => return Some(self.failed("look at", path.clone(), error)),
+                (Err(error), Next::Name(_)) => {
+                    return Some(self.failed("look at", path.clone(), Lack::Failed, error));
+                }
             }
         }
     }
@@ -234,14 +240,14 @@ impl<'f> Walk<'f> {
             Err(error) => {
                 let source = io::Error::new(io::ErrorKind::InvalidFilename, error);
                 let error = SourceError::new("copy", readable(name), source);
-                return Some(Found::Failed { path: within.clone(), error });
+                return Some(Found::Failed { path: within.clone(), lack: Lack::Failed, error });
             }
         };
         let status = tree.directory(within).and_then(|directory| directory.status(name));
         match status {
             Ok(status) if !self.filter.admits(&path, status.node == Node::Directory) => None,
             Ok(status) => self.found(tree, path, status),
-            Err(error) => Some(self.failed("look at", path, error)),
+            Err(error) => Some(self.failed("look at", path, Lack::Failed, error)),
         }
     }
 
@@ -264,7 +270,7 @@ impl<'f> Walk<'f> {
             }
             Node::Symlink => match read_link(tree, &path) {
                 Ok(target) => Kind::Symlink { target },
-                Err(error) => return Some(self.failed("read the symbolic link", path, error)),
+                Err(error) => return Some(self.failed("read the symbolic link", path, Lack::Failed, error)),
             },
             what @ (Node::Fifo | Node::Socket | Node::Device) => {
                 return Some(Found::Skipped { path, what });
@@ -276,10 +282,10 @@ impl<'f> Walk<'f> {
         (turn == Turn::First).then(|| Found::Entry(Entry { path, kind, metadata }, handle))
     }
 
-    fn failed(&self, attempt: &'static str, path: RelativePath, source: io::Error) -> Found {
+    fn failed(&self, attempt: &'static str, path: RelativePath, lack: Lack, source: io::Error) -> Found {
         // What is in a directory that was asked for has no name for that.
         let shown = if path.is_root() { self.shown.clone() } else { path.to_string() };
-        Found::Failed { path, error: SourceError::new(attempt, shown, source) }
+        Found::Failed { path, lack, error: SourceError::new(attempt, shown, source) }
     }
 }
 
@@ -315,7 +321,8 @@ impl Iterator for Walk<'_> {
                     Err(error) => {
                         let path = std::mem::take(&mut level.path);
                         self.levels.pop();
-                        return Some(self.failed("list", path, error));
+                        // It was found itself before.
+                        return Some(self.failed("list", path, Lack::Unfinished, error));
                     }
                 }
             }

@@ -10,6 +10,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
+use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Nanos;
 
 use super::file_event::Became;
@@ -320,7 +321,7 @@ impl StreamOut {
             match source.is_unchanged() {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Became::changed()),
-                Err(error) => Err(Became::Abandoned(error.to_string())),
+                Err(error) => Err(Became::Lacking(Lack::Abandoned, error.to_string())),
             }
         })?;
         if !self.sending.manner.verify && !self.sending.manner.resume {
@@ -354,7 +355,7 @@ impl Drop for StreamOut {
 fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<Became> {
     match source.read_at(offset, piece) {
         Ok(read) if read == piece.len() => None,
-        Ok(_) => Some(Became::Abandoned("it became shorter while it was read".to_owned())),
+        Ok(_) => Some(Became::Lacking(Lack::Abandoned, "it became shorter while it was read".to_owned())),
         Err(error) => Some(Became::unread(&error)),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use farlink_host::beneath::Directory;
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::frame::{File, MOST_ENTRIES, MOST_FILE, MOST_PACKED, PACK_BYTES};
+use farlink_wire::message::copy::Lack;
 use farlink_wire::path::{RelativePath, bytes_of};
 use farlink_wire::quantity::Bytes;
 
@@ -29,7 +30,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                     let frame = |file| File { file, entry, sparse: false };
                     sending.supply_file(|file| Outgoing::endless(frame(file), device));
                 }
-                Err(reason) => lack(sending, source.to_string(), Became::Failed(reason)),
+                Err(reason) => lack(sending, source.to_string(), Became::Lacking(Lack::Failed, reason)),
             }
         }
         sending.supply_ends();
@@ -45,7 +46,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
             Found::Entry(entry, handle) => match entry.kind {
                 Kind::File { size } if size > MOST_FILE => {
                     let reason = format!("larger than {}, the most that a file may have", Bytes(MOST_FILE));
-                    lack(sending, entry.path.to_string(), Became::Failed(reason));
+                    lack(sending, entry.path.to_string(), Became::Lacking(Lack::Failed, reason));
                 }
                 Kind::File { size } if size > MOST_PACKED => {
                     // The directory that it is in has its mode by then.
@@ -62,11 +63,13 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                 }
             },
             Found::Skipped { path, what } => {
-                lack(sending, path.to_string(), Became::Skipped(what.to_string()));
+                lack(sending, path.to_string(), Became::Lacking(Lack::Skipped, what.to_string()));
             }
-            Found::LeftOut { path, why } => lack(sending, path.to_string(), Became::Skipped(why.to_owned())),
-            Found::Failed { path, error } => {
-                lack(sending, path.to_string(), Became::Failed(chain(&error)));
+            Found::LeftOut { path, why } => {
+                lack(sending, path.to_string(), Became::Lacking(Lack::Skipped, why.to_owned()));
+            }
+            Found::Failed { path, lack: how, error } => {
+                lack(sending, path.to_string(), Became::Lacking(how, chain(&error)));
             }
         }
     }
@@ -90,12 +93,12 @@ pub(super) fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {
     let opened = handle.open().map_err(|error| Became::unread(&error));
     let opened = opened.and_then(|source| {
         let holes = holes_of(&source, size(&entry))
-            .map_err(|error| Became::Failed(format!("find the holes: {error}")))?;
+            .map_err(|error| Became::Lacking(Lack::Failed, format!("find the holes: {error}")))?;
         // What was cut since the walk found it looks like a hole, and nothing of a hole is read that would tell.
         match source.is_unchanged() {
             Ok(true) => Ok((holes, source)),
             Ok(false) => Err(Became::changed()),
-            Err(error) => Err(Became::Abandoned(error.to_string())),
+            Err(error) => Err(Became::Lacking(Lack::Abandoned, error.to_string())),
         }
     });
     match opened {

@@ -15,7 +15,6 @@ use placing::{Place, Placing};
 
 pub use asked::Asked;
 pub use error::TargetError;
-pub(super) use error::WAS_COPIED;
 pub use held::Held;
 pub use partial::Partial;
 pub use placing::Destination;

@@ -11,7 +11,7 @@ use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::message::Message;
-use farlink_wire::message::copy::{Copy, Place};
+use farlink_wire::message::copy::{Copy, Lack, Place};
 use farlink_wire::path::bytes_of;
 use farlink_wire::quantity::{Bytes, Nanos};
 
@@ -105,7 +105,7 @@ pub(super) fn walk(
         sources.iter().all(|(base, source)| {
             let (path, bytes, what) = match supply::endless(base, source, length) {
                 Ok((entry, _)) => (entry.path.to_string(), size(&entry), Became::Copied),
-                Err(reason) => (source.to_string(), 0, Became::Failed(reason)),
+                Err(reason) => (source.to_string(), 0, Became::Lacking(Lack::Failed, reason)),
             };
             tell(FileEvent { path, bytes, digest: None, what }) && !over()
         });
@@ -114,9 +114,15 @@ pub(super) fn walk(
     Walk::new(sources, filter).until(over).all(|found| {
         let (path, bytes, what) = match found {
             Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
-            Found::Skipped { path, what } => (path.to_string(), 0, Became::Skipped(what.to_string())),
-            Found::LeftOut { path, why } => (path.to_string(), 0, Became::Skipped(why.to_owned())),
-            Found::Failed { path, error } => (path.to_string(), 0, Became::Failed(chain(&error))),
+            Found::Skipped { path, what } => {
+                (path.to_string(), 0, Became::Lacking(Lack::Skipped, what.to_string()))
+            }
+            Found::LeftOut { path, why } => {
+                (path.to_string(), 0, Became::Lacking(Lack::Skipped, why.to_owned()))
+            }
+            Found::Failed { path, lack, error } => {
+                (path.to_string(), 0, Became::Lacking(lack, chain(&error)))
+            }
         };
         tell(FileEvent { path, bytes, digest: None, what })
     });

@@ -233,11 +233,29 @@ pub struct ProvenBlock {
     pub digest: Digest,
 }
 
+/// In what way a name is not there as it is at the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lack {
+    /// It is nothing that can be copied, such as a FIFO, or an earlier source has its name.
+    Skipped,
+    /// It was not copied, though it should have been.
+    Failed,
+    /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.
+    Abandoned,
+    /// Its content is there, without the mode or the time that it should have.
+    Bare,
+    /// A directory that was said to be copied is there, without its mode or its time, or without what should be in it.
+    Unfinished,
+}
+
 /// Why one name was not copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejection {
     /// Which: a file's number, or a pack's number and the place in it.
     pub of: Rejected,
+    /// In what way.
+    pub lack: Lack,
     /// Why, with the path.
     pub reason: Text,
 }
@@ -380,13 +398,10 @@ pub enum Copy {
     Skipped {
         /// The name.
         path: Place,
+        /// In what way.
+        lack: Lack,
         /// Why.
         reason: Text,
-        /// Whether that is a failure, rather than what cannot be copied.
-        failed: bool,
-        /// Whether it failed in a way that another time it may not.
-        #[serde(default)]
-        again: bool,
     },
     /// Sender, where nothing is copied: this would be, with so many bytes.
     Foretold {

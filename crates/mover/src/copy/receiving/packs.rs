@@ -58,10 +58,10 @@ impl Receiving {
                 }
                 Err(error) if error.is_final() => return Err(error.into()),
                 Err(error) => {
-                    rejected.push((item, chain(&error)));
+                    let (lack, reason) = (error.lack(), chain(&error));
+                    rejected.push((item, Became::Lacking(lack, reason.clone())));
                     let of = Rejected::Item(number, at as u32);
-                    let reason = chain(&error).into();
-                    self.state().outbox.rejected.push(Rejection { of, reason });
+                    self.state().outbox.rejected.push(Rejection { of, lack, reason: reason.into() });
                 }
             }
         }
@@ -84,14 +84,8 @@ impl Receiving {
                 Became::Copied,
             );
         }
-        for (item, reason) in rejected {
-            state.close_name(
-                self.manner.report,
-                &item.entry,
-                item.content.len() as u64,
-                None,
-                Became::Failed(reason),
-            );
+        for (item, what) in rejected {
+            state.close_name(self.manner.report, &item.entry, item.content.len() as u64, None, what);
         }
         state.outbox.acknowledged.push(Unit::Pack(number));
         Ok(true)

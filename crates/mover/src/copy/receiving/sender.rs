@@ -20,10 +20,10 @@ impl Receiving {
                     self.on_same(unit)?;
                 }
             }
-            Copy::Skipped { path, reason, failed, again } => {
-                let what = Became::not_sent(reason.to_string(), failed, again);
+            Copy::Skipped { path, lack, reason } => {
+                let what = Became::Lacking(lack, reason.to_string());
                 let mut state = self.state();
-                state.failed += u64::from(failed);
+                state.failed += u64::from(what.failure().is_some());
                 if self.manner.report {
                     let path = path.to_string();
                     state.events.push(FileEvent { path, bytes: 0, digest: None, what });

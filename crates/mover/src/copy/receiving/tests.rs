@@ -7,7 +7,7 @@ use std::time::Duration;
 use farlink_flow::digest;
 use farlink_wire::entry::Kind;
 use farlink_wire::frame::{Holes, Item, Pack};
-use farlink_wire::message::copy::Unit;
+use farlink_wire::message::copy::{Lack, Unit};
 
 use super::super::target::TargetOptions;
 use super::super::target::tests::{Scratch, file};
@@ -179,7 +179,10 @@ fn a_disk_that_spoils_again_and_again_is_named_and_what_is_well_stays() {
     spoiled.comes(last);
     assert_eq!(spoiled.said(), (vec![], false, true));
     let [event] = &spoiled.receiving.take_events()[..] else { panic!("one file") };
-    assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("block 0")), "{event:?}");
+    assert!(
+        matches!(&event.what, Became::Lacking(Lack::Failed, reason) if reason.contains("block 0")),
+        "{event:?}"
+    );
     assert!(spoiled.partial().exists() && !spoiled.scratch.0.join("big").exists());
 }
 
@@ -236,12 +239,12 @@ fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
     let early = Spoiled::new("early");
     let path = Place::new(b"late".to_vec()).unwrap();
     let reason = || "it was changed while it was read".to_owned().into();
-    early.receiving.on_message(Copy::Skipped { path, reason: reason(), failed: true, again: true }).unwrap();
+    early.receiving.on_message(Copy::Skipped { path, lack: Lack::Abandoned, reason: reason() }).unwrap();
     early.receiving.on_message(Copy::Abandon { file: 1, reason: reason(), keep: false }).unwrap();
     let frame = File { file: 1, entry: file("late", SIZE), sparse: false };
     assert!(early.receiving.open(frame).unwrap().is_none());
     let [event] = &early.receiving.take_events()[..] else { panic!("one name") };
-    assert!(event.path == "late" && matches!(event.what, Became::Abandoned(_)), "{event:?}");
+    assert!(event.path == "late" && matches!(event.what, Became::Lacking(Lack::Abandoned, _)), "{event:?}");
     assert_eq!(early.receiving.state().failed, 1);
 }
 
@@ -366,7 +369,10 @@ fn a_file_for_whose_digests_there_is_no_memory_is_refused_and_another_that_takes
     let (_, _, refused) = first.said();
     assert!(refused);
     let [event] = &first.receiving.take_events()[..] else { panic!("one name") };
-    assert!(matches!(&event.what, Became::Failed(reason) if reason.contains("--memory")), "{event:?}");
+    assert!(
+        matches!(&event.what, Became::Lacking(Lack::Failed, reason) if reason.contains("--memory")),
+        "{event:?}"
+    );
     assert!(first.receiving.open(frame(2, 1 << 20)).unwrap().is_some());
 }
 

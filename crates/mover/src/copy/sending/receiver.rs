@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
-use farlink_wire::message::copy::{Copy, Rejected, Unit};
+use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
 
 use super::{Ending, Sending, State};
 use crate::copy::CopyError;
@@ -44,7 +44,7 @@ impl Sending {
             }
             Copy::Rejected(rejections) => {
                 for rejection in rejections {
-                    state.on_rejected(rejection.of, rejection.reason.to_string(), self.manner.report);
+                    state.on_rejected(rejection, self.manner.report);
                 }
             }
             Copy::Lost(stream) => {
@@ -140,33 +140,26 @@ impl State {
         Ok(())
     }
 
-    fn on_rejected(&mut self, of: Rejected, reason: String, report: bool) {
-        match of {
+    fn on_rejected(&mut self, rejection: Rejection, report: bool) {
+        let what = Became::Lacking(rejection.lack, rejection.reason.to_string());
+        match rejection.of {
             Rejected::File(number) => {
                 self.schedule.on_closed(number);
                 if let Some(file) = self.files.remove(&number) {
-                    self.close_name(report, file.event(None, Became::Failed(reason)));
+                    self.close_name(report, file.event(None, what));
                 }
             }
             Rejected::Item(number, item) => {
                 let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
                 if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
-                    self.close_name(
-                        report,
-                        FileEvent { what: Became::Failed(reason), digest: None, ..event },
-                    );
+                    self.close_name(report, FileEvent { what, digest: None, ..event });
                 }
             }
             Rejected::Directory(path) => {
                 self.tally.failed += 1;
                 if report {
                     let path = path.to_string();
-                    self.events.push(FileEvent {
-                        path,
-                        bytes: 0,
-                        digest: None,
-                        what: Became::Unfinished(reason),
-                    });
+                    self.events.push(FileEvent { path, bytes: 0, digest: None, what });
                 }
             }
         }

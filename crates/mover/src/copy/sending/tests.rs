@@ -3,6 +3,7 @@ use std::path::Path;
 
 use farlink_host::beneath::Directory;
 use farlink_wire::frame::File;
+use farlink_wire::message::copy::Lack;
 
 use super::super::filter::Filter;
 use super::super::source::{Found, SourcePath, Walk};
@@ -162,7 +163,7 @@ fn that_all_was_sent_is_said_behind_all_that_lacks() {
         path: "small".to_owned(),
         bytes: 5,
         digest: None,
-        what: Became::Failed("gone".to_owned()),
+        what: Became::Lacking(Lack::Failed, "gone".to_owned()),
     };
     sending.supply_lacks(event);
     planned.on_read(vec![None]);
@@ -193,7 +194,7 @@ fn what_is_wanted_of_an_offer_is_of_it_and_in_order() {
 fn a_walk_waits_until_somebody_hears_what_it_says() {
     let sending = sending(manner(None));
     let lacks = |number: usize| {
-        let what = Became::Failed("gone".to_owned());
+        let what = Became::Lacking(Lack::Failed, "gone".to_owned());
         sending.supply_lacks(FileEvent { path: number.to_string(), bytes: 0, digest: None, what });
     };
     (0..=MOST_UNHEARD).for_each(lacks);

@@ -51,7 +51,7 @@ fn line(found: &Found) -> String {
         },
         Found::Skipped { path, what } => format!("{path} is {what}"),
         Found::LeftOut { path, .. } => format!("{path} is later"),
-        Found::Failed { path, error } => format!("{path} failed: {}", chain(error)),
+        Found::Failed { path, lack, error } => format!("{path} {lack:?}: {}", chain(error)),
     }
 }
 
@@ -155,7 +155,7 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
     fs::rename(scratch.0.join("tree/b"), scratch.0.join("moved")).unwrap();
     symlink("/etc", scratch.0.join("tree/b")).unwrap();
     let next = line(&walk.next().unwrap());
-    assert_eq!(next, "tree/b failed: list tree/b: a symbolic link has taken its place, or is in the way");
+    assert_eq!(next, "tree/b Unfinished: list tree/b: a symbolic link has taken its place, or is in the way");
     assert_eq!(line(&walk.next().unwrap()), "tree/c%FF 0");
 }
 
@@ -226,8 +226,8 @@ fn listed_names_are_found_with_the_directories_above_them_and_all_that_is_in_the
     let no_b = no_b.only(Some(&[name("a/b/c/three"), name("four")])).unwrap();
     assert_eq!(lines(&root(), &[scratch.source("/")], &no_b), ["./", "a/", "four 4"]);
     let [_, four, gone, through] = &found(&["gone/x", "link/one", "four"])[..] else { panic!("four things") };
-    assert!(gone.starts_with("gone/x failed: ") && gone.contains("No such file"), "{gone}");
-    assert!(through.starts_with("link/one failed: "), "{through}");
+    assert!(gone.starts_with("gone/x Failed: ") && gone.contains("No such file"), "{gone}");
+    assert!(through.starts_with("link/one Failed: "), "{through}");
     assert_eq!(four, "four 4");
     let outside = Filter::default().only(Some(&[name("../x")])).unwrap_err();
     assert!(chain(&outside).contains("\"..\""), "{outside}");

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use farlink_host::beneath::{Directory, Links};
 use farlink_host::namespace;
 use farlink_wire::entry::{Entry, Metadata};
+use farlink_wire::message::copy::Lack;
 use farlink_wire::path::RelativePath;
 
 use super::{Target, TargetError};
@@ -27,6 +28,13 @@ struct Row {
     mtime_ns: u32,
     length: u16,
     mode: u16,
+}
+
+impl Row {
+    /// In what way it is not as it should be, where it could not be finished.
+    const fn lack(&self) -> Lack {
+        if self.mtime_ns == AS_IT_IS { Lack::Failed } else { Lack::Unfinished }
+    }
 }
 
 impl Directories {
@@ -138,16 +146,19 @@ impl Target {
     }
 
     /// Gives the directories of the transfer their modes and times, the deepest first: nothing may be put in them after this. Returns
-    /// those that it could not be done with.
-    pub fn finish_directories(&self) -> Vec<(RelativePath, TargetError)> {
+    /// those that it could not be done with, in what way and why: each once, whether it was said or opened for what is beneath it.
+    pub fn finish_directories(&self) -> Vec<(RelativePath, Lack, TargetError)> {
         let mut directories =
             std::mem::take(&mut *self.directories.lock().unwrap_or_else(PoisonError::into_inner));
+        directories.compact();
+        // The deepest come first.
+        let root = directories.rows.last().filter(|row| row.length == 0).map_or(Lack::Failed, Row::lack);
         let mut failed = Vec::new();
         if self.options.fsync
             && let Err(error) = self.placing.sync()
         {
             let shown = self.placing.shown();
-            failed.push((RelativePath::root(), TargetError::of("write to the disk", shown, error)));
+            failed.push((RelativePath::root(), root, TargetError::of("write to the disk", shown, error)));
         }
         if directories.rows.is_empty() {
             self.placing.withdraw();
@@ -157,9 +168,8 @@ impl Target {
         self.placing.forget();
         let tree = match self.placing.become_directory() {
             Ok(tree) => tree,
-            Err(error) => return vec![(RelativePath::root(), error)],
+            Err(error) => return vec![(RelativePath::root(), root, error)],
         };
-        directories.compact();
         for row in &directories.rows {
             let path = directories.path(row);
             let finished = || {
@@ -172,9 +182,12 @@ impl Target {
                 directory.set_mode(row.mode)?;
                 syncing.map_or(Ok(()), |syncing| syncing.sync_all())
             };
-            if let Err(error) = finished() {
+            // Its destination has failed once where it is on no disk, too.
+            if let Err(error) = finished()
+                && !(path.is_root() && failed.first().is_some_and(|(its, ..)| its.is_root()))
+            {
                 let shown = self.placing.show(&path);
-                failed.push((path, TargetError::of("set the mode and time of", shown, error)));
+                failed.push((path, row.lack(), TargetError::of("set the mode and time of", shown, error)));
             }
         }
         failed

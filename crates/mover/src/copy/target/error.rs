@@ -5,6 +5,7 @@ use std::io;
 use farlink_host::beneath::{is_link_in_the_way, leads_out};
 use farlink_wire::entry::Entry;
 use farlink_wire::journal::JournalError;
+use farlink_wire::message::copy::Lack;
 
 /// Why something is not at its place.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +21,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// All of it is there, under its final name; the file system does not keep what belongs to it.
-    #[error("{path} {WAS_COPIED} the file system there does not let its {what} be set")]
+    #[error("{path} was copied, but the file system there does not let its {what} be set")]
     Refused {
         /// What is not as it is at the source.
         what: &'static str,
@@ -131,6 +132,14 @@ impl TargetError {
         matches!(self, Self::Unexpected { .. } | Self::Destination(_))
     }
 
+    /// In what way a name is not there that was to be stored.
+    pub(in crate::copy) const fn lack(&self) -> Lack {
+        match self {
+            Self::Refused { .. } => Lack::Bare,
+            _ => Lack::Failed,
+        }
+    }
+
     /// A device that keeps nothing took nothing.
     pub(in crate::copy) fn sink(source: io::Error) -> Self {
         Self::of("write to", "the device", source)
@@ -153,6 +162,3 @@ impl TargetError {
         }
     }
 }
-
-/// What is said of a name whose content is there: whoever hears a far end's words knows it by them.
-pub(in crate::copy) const WAS_COPIED: &str = "was copied, but";
