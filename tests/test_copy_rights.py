@@ -89,6 +89,28 @@ def test_an_unreadable_file_is_named_and_the_others_are_copied(ordinary: Path) -
     assert copied.record["error"] == "3 of 9 names were not copied"
 
 
+def test_a_directory_that_cannot_be_listed_is_one_name(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "unlisted", ordinary / "unlisted-there"
+    for directory in (source, source / "closed", there, there / "one", there / "other"):
+        directory.mkdir()
+    (there / "other" / "closed").write_bytes(b"in the way")
+    given_away(there, *there.rglob("*"), source, *source.rglob("*"))
+    (source / "closed").chmod(0)
+    # Of the first it is made, of the second it is not even that; alone it is all that there was.
+    cases = (
+        (f"{source}/", there / "one", SOME_FAILED, "1 of 2"),
+        (f"{source}/", there / "other", SOME_FAILED, "1 of 2"),
+        (f"{source / 'closed'}", there / "one", NONE, "1 of 1"),
+    )
+    for named, destination, status, said in cases:
+        copied = understood(as_nobody(ordinary, "copy", named, str(destination), "--json"))
+        assert copied.status == status, copied
+        assert copied.record["error"] == f"{said} names were not copied"
+        assert as_nobody(ordinary, "copy", named, str(destination), "--dry-run").status == status
+
+
 def test_more_unreadable_files_than_may_be_open_are_each_named(ordinary: Path) -> None:
     source, there = ordinary / "many-unreadable", ordinary / "many-unreadable-there"
     for directory in (source, there):

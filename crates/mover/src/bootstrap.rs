@@ -198,10 +198,12 @@ impl FarEnd {
         };
         let host = self.ssh.host().to_owned();
         let line = Arc::clone(&self.process.stdin);
-        if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line) {
+        // The way through ssh is to have its time, too.
+        let called = CALLED.min(Nanos(until.since(monotonic()).0 / 2));
+        if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line, called) {
             let here = callback.port();
             dial.route = Route::Tunnel(Arc::new(callback));
-            match dial.open(first, monotonic().after(CALLED_AND_HEARD).min(until), stop) {
+            match dial.open(first, monotonic().after(Nanos(called.0 * 3 / 2)), stop) {
                 Err(error) if is_blocked(&error) => {}
                 Ok(None) => return Ok(None),
                 other => {
@@ -358,9 +360,6 @@ const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
 /// How long this end waits for whom it called to connect: to the time that they may take comes the call's way through ssh, and what busy
 /// hosts take. Nothing is lost by the wait but where that way is blocked, too, and much where it is left for the slower one through ssh.
 const CALLED: Nanos = Nanos(2 * SHORT_WHILE.0);
-
-/// Likewise, and for their first words.
-const CALLED_AND_HEARD: Nanos = Nanos(2 * CALLED.0);
 
 /// How long ssh may take to end once the far end has nobody to talk to.
 const FAREWELL: Nanos = Nanos(2_000_000_000);

@@ -12,8 +12,8 @@ use farlink_host::readiness::Wake;
 use farlink_host::socket;
 use farlink_wire::bootstrap::{Call, Ports};
 use farlink_wire::message::Token;
+use farlink_wire::quantity::Nanos;
 
-use super::CALLED;
 use super::callers::Callers;
 use crate::channel::Channel;
 use crate::dial::Tunnel;
@@ -32,17 +32,20 @@ pub(super) struct Callback {
     bind: Option<IpAddr>,
     host: String,
     line: Line,
+    /// How long it is waited for.
+    patience: Nanos,
     /// Connections that were asked for and not taken.
     asked: AtomicU16,
 }
 
 impl Callback {
-    /// Listens at one of `ports`, at `bind`, for the far end on `host`, which hears of it by `line`.
+    /// Listens at one of `ports`, at `bind`, for the far end on `host`, which hears of it by `line` and is waited for with `patience`.
     pub(super) fn listen(
         host: String,
         ports: Option<Ports>,
         bind: Option<IpAddr>,
         line: Line,
+        patience: Nanos,
     ) -> io::Result<Self> {
         let listener = match bind {
             Some(address) => free(address, ports)?,
@@ -56,7 +59,7 @@ impl Callback {
         let port = listener.local_addr()?.port();
         let secret = Token(process::random()?);
         let callers = Mutex::new(Callers::of(listener, secret)?);
-        Ok(Self { callers, secret, port, bind, host, line, asked: AtomicU16::new(0) })
+        Ok(Self { callers, secret, port, bind, host, line, patience, asked: AtomicU16::new(0) })
     }
 
     /// Where it listens.
@@ -90,7 +93,7 @@ impl Tunnel for Callback {
 
     fn open(&self, stop: &Wake) -> io::Result<Channel> {
         // From here on, and not from when others have what they wait for.
-        let until = monotonic().after(CALLED);
+        let until = monotonic().after(self.patience);
         // Several open at a time: each takes one that was asked for, or asks for its own.
         let one_less = |asked: u16| asked.checked_sub(1);
         if self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
@@ -119,6 +122,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::thread;
 
+    use super::super::CALLED;
     use super::*;
 
     #[test]
@@ -126,7 +130,7 @@ mod tests {
         let mut deaf =
             Command::new("sh").args(["-c", "cat >/dev/null"]).stdin(Stdio::piped()).spawn().unwrap();
         let line: Line = Arc::new(Mutex::new(deaf.stdin.take()));
-        let callback = Callback::listen("far".to_owned(), None, None, Arc::clone(&line)).unwrap();
+        let callback = Callback::listen("far".to_owned(), None, None, Arc::clone(&line), CALLED).unwrap();
         let stop = Wake::new().unwrap();
         let open = || callback.open(&stop).unwrap_err().kind();
         thread::scope(|scope| {
@@ -147,7 +151,7 @@ mod tests {
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat is there");
         let line: Line = Arc::new(Mutex::new(echo.stdin.take()));
         let (stop, bind) = (Wake::new().unwrap(), Some(Ipv4Addr::LOCALHOST.into()));
-        let callback = Callback::listen("far".to_owned(), None, bind, Arc::clone(&line)).unwrap();
+        let callback = Callback::listen("far".to_owned(), None, bind, Arc::clone(&line), CALLED).unwrap();
         let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, callback.port())).unwrap();
         let silent = connect();
         let (mut wrong, mut short) = (connect(), connect());

@@ -9,6 +9,7 @@ use farlink_wire::quantity::Nanos;
 use super::CopyError;
 use super::client::{Attempt, Prepared, random};
 use super::file_event::{Became, FileEvent};
+use super::ledger::Halves;
 use super::names::Names;
 use super::plan::{Listener, Notice, Plan};
 use super::telling::{self, SIGN};
@@ -31,7 +32,7 @@ pub struct Foretold {
 /// # Errors
 /// Where the far end cannot be asked.
 pub fn foretell(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Result<Foretold, CopyError> {
-    let mut counting = Counting { foretold: Foretold::default(), listener };
+    let mut counting = Counting { foretold: Foretold::default(), halves: Halves::default(), listener };
     let whole = ask(plan, stop, &mut counting)?;
     Ok(Foretold { interrupted: !whole, ..counting.foretold })
 }
@@ -39,6 +40,7 @@ pub fn foretell(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Result
 /// Who counts what is told, and has it told.
 struct Counting<'a> {
     foretold: Foretold,
+    halves: Halves,
     listener: &'a mut dyn Listener,
 }
 
@@ -48,11 +50,13 @@ impl Counting<'_> {
             match event.what {
                 Became::Copied | Became::Same => self.foretold.entries += 1,
                 Became::Lacking(Lack::Skipped, _) => {}
-                Became::Lacking(lack, _) => {
-                    self.foretold.failed += 1;
+                Became::Lacking(Lack::Unfinished, _) => {
+                    let is_news = u64::from(self.halves.add(&event.path));
+                    self.foretold.failed += is_news;
                     // It was said to be copied.
-                    self.foretold.entries -= u64::from(lack == Lack::Unfinished).min(self.foretold.entries);
+                    self.foretold.entries = self.foretold.entries.saturating_sub(is_news);
                 }
+                Became::Lacking(..) => self.foretold.failed += 1,
             }
         }
         self.listener.hear(notice);

@@ -26,8 +26,7 @@ pub(super) struct Ledger<'a> {
     pub(super) went_on: bool,
     pub(super) farthest: u64,
     pub(super) again: Again,
-    /// Directories that were said, or will be, to be copied and are not as they should be: for both ends one may be so.
-    unfinished: HashSet<String>,
+    halves: Halves,
 }
 
 impl<'a> Ledger<'a> {
@@ -44,7 +43,7 @@ impl<'a> Ledger<'a> {
             went_on: false,
             farthest: 0,
             again: Again::default(),
-            unfinished: HashSet::new(),
+            halves: Halves::default(),
         }
     }
 
@@ -53,7 +52,7 @@ impl<'a> Ledger<'a> {
         self.listener.hear(Notice::Again);
         self.summary = Summary::default();
         self.again = Again::default();
-        self.unfinished.clear();
+        self.halves = Halves::default();
     }
 
     /// The names that failed for good.
@@ -61,8 +60,7 @@ impl<'a> Ledger<'a> {
         for event in self.again.end() {
             self.on_event(event);
         }
-        let unfinished = std::mem::take(&mut self.unfinished);
-        self.summary.entries = self.summary.entries.saturating_sub(unfinished.len() as u64);
+        self.summary.entries = self.summary.entries.saturating_sub(std::mem::take(&mut self.halves).count());
     }
 
     pub(super) fn warn(&mut self, text: String) {
@@ -87,15 +85,14 @@ impl<'a> Ledger<'a> {
             Became::Lacking(lack, _) => {
                 match lack {
                     Lack::Skipped => self.summary.skipped += 1,
+                    // It is not even there: one failure, and none that was said to be copied.
+                    Lack::Failed if self.halves.forget(&event.path) => {}
                     Lack::Failed | Lack::Abandoned => self.summary.failed += 1,
                     Lack::Bare => {
                         self.summary.failed += 1;
                         self.summary.bare += 1;
                     }
-                    Lack::Unfinished => {
-                        let is_news = self.unfinished.insert(event.path.clone());
-                        self.summary.failed += u64::from(is_news);
-                    }
+                    Lack::Unfinished => self.summary.failed += u64::from(self.halves.add(&event.path)),
                 }
                 false
             }
@@ -109,3 +106,38 @@ impl<'a> Ledger<'a> {
         }
     }
 }
+
+/// Directories that were said to be copied, or will be, and are not as they should be: both ends may find that of one, and it fails once.
+#[derive(Debug, Default)]
+pub(super) struct Halves {
+    paths: HashSet<String>,
+    /// Those beyond [`MOST_KEPT`].
+    more: u64,
+}
+
+impl Halves {
+    /// Whether it was not among them.
+    pub(super) fn add(&mut self, path: &str) -> bool {
+        if self.paths.contains(path) {
+            return false;
+        }
+        if self.paths.len() < MOST_KEPT {
+            self.paths.insert(path.to_owned());
+        } else {
+            self.more += 1;
+        }
+        true
+    }
+
+    /// Whether it was among them, as far as is known.
+    fn forget(&mut self, path: &str) -> bool {
+        self.paths.remove(path)
+    }
+
+    fn count(&self) -> u64 {
+        self.paths.len() as u64 + self.more
+    }
+}
+
+/// So many a far end can have kept here: 40 MB, where their paths are the longest.
+const MOST_KEPT: usize = 10_000;

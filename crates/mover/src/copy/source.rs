@@ -98,6 +98,8 @@ impl std::fmt::Debug for Over<'_> {
 #[derive(Debug)]
 struct Level {
     path: RelativePath,
+    /// Whether it was found itself, rather than merged with one of an earlier source.
+    is_news: bool,
     names: Names,
     next: usize,
 }
@@ -203,7 +205,12 @@ impl<'f> Walk<'f> {
             let (Next::Above(path) | Next::Name(path)) = &next;
             if path.is_root() {
                 // It was found before.
-                self.levels.push(Level { path: path.clone(), names: Names::default(), next: UNREAD });
+                self.levels.push(Level {
+                    path: path.clone(),
+                    is_news: true,
+                    names: Names::default(),
+                    next: UNREAD,
+                });
                 return None;
             }
             let status = tree.parent(path).and_then(|found| match found {
@@ -264,7 +271,8 @@ impl<'f> Walk<'f> {
         let kind = match status.node {
             Node::File => Kind::File { size: status.size },
             Node::Directory => {
-                let level = Level { path: path.clone(), names: Names::default(), next: UNREAD };
+                let is_news = turn == Turn::First;
+                let level = Level { path: path.clone(), is_news, names: Names::default(), next: UNREAD };
                 self.levels.push(level);
                 Kind::Directory
             }
@@ -320,9 +328,9 @@ impl Iterator for Walk<'_> {
                     Ok(names) => level.names = names,
                     Err(error) => {
                         let path = std::mem::take(&mut level.path);
+                        let lack = if level.is_news { Lack::Unfinished } else { Lack::Failed };
                         self.levels.pop();
-                        // It was found itself before.
-                        return Some(self.failed("list", path, Lack::Unfinished, error));
+                        return Some(self.failed("list", path, lack, error));
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
-use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
+use farlink_wire::message::copy::{Copy, Lack, Rejected, Rejection, Unit};
 
 use super::{Ending, Sending, State};
 use crate::copy::CopyError;
@@ -141,7 +141,13 @@ impl State {
     }
 
     fn on_rejected(&mut self, rejection: Rejection, report: bool) {
-        let what = Became::Lacking(rejection.lack, rejection.reason.to_string());
+        // What a peer says that does not fit is a failure as any other.
+        let lack = match (&rejection.of, rejection.lack) {
+            (Rejected::File(_) | Rejected::Item(..), Lack::Bare) => Lack::Bare,
+            (Rejected::Directory(_), Lack::Unfinished) => Lack::Unfinished,
+            _ => Lack::Failed,
+        };
+        let what = Became::Lacking(lack, rejection.reason.to_string());
         match rejection.of {
             Rejected::File(number) => {
                 self.schedule.on_closed(number);
