@@ -103,8 +103,7 @@ impl Emulation {
         plan.check()?;
         // First, so that a taken name costs nothing.
         let listener = control::listen(socket, &plan.name)?;
-        let loaded = plan.congestion.as_deref().map(congestion::ensure).transpose()?.flatten();
-        let made = hosts::make(&plan)?;
+        let (made, loaded) = make(&plan)?;
         let tuns: Vec<Arc<Tun>> = made.iter().map(|host| host.tun.clone()).collect();
         let reads: Vec<Vec<usize>> =
             if plan.is_star() { vec![(0..tuns.len()).collect()] } else { vec![vec![0], vec![1]] };
@@ -168,6 +167,24 @@ impl Drop for Emulation {
         }
     }
 }
+
+/// The hosts of `plan`, and their congestion control where this process has loaded it.
+fn make(plan: &Plan) -> Result<(Vec<Host>, Option<Loaded>), EmulationError> {
+    let Some(name) = plan.congestion.as_deref() else { return Ok((hosts::make(plan)?, None)) };
+    for _ in 1..ATTEMPTS {
+        let loaded = congestion::ensure(name)?;
+        let made = hosts::make(plan);
+        if loaded.is_some() || congestion::is_available(name) {
+            return Ok((made?, loaded));
+        }
+        // Another process had loaded it, and has ended meanwhile: now it is this one's to load.
+    }
+    let loaded = congestion::ensure(name)?;
+    Ok((hosts::make(plan)?, loaded))
+}
+
+/// How often it is looked for a congestion control that comes and goes.
+const ATTEMPTS: usize = 4;
 
 /// Touches `wanted` of the kernel's memory, or as much as is sensible and allowed, which goes to the notes.
 fn touch(wanted: Bytes, notes: &mut Vec<String>) -> Option<KernelMemory> {
