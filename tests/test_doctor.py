@@ -139,6 +139,7 @@ WRONG = {
     "net.ipv4.tcp_window_scaling": ("0", 1_000_000_000 - 65_535 * 80),
     "net.ipv4.tcp_sack": ("0", None),
     "net.ipv4.tcp_timestamps": ("0", None),
+    "net.ipv4.tcp_fastopen": ("1", None),
     "net.ipv4.tcp_slow_start_after_idle": ("1", None),
     "net.ipv4.tcp_congestion_control": ("reno", None),
 }

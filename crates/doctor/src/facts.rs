@@ -99,7 +99,7 @@ impl Facts {
 }
 
 /// The settings that are judged (Documentation/networking/ip-sysctl.rst and admin-guide/sysctl/net.rst of the kernel).
-const SETTINGS: [&str; 20] = [
+const SETTINGS: [&str; 21] = [
     "net.core.netdev_max_backlog",
     "net.core.rmem_max",
     "net.core.wmem_max",
@@ -108,6 +108,7 @@ const SETTINGS: [&str; 20] = [
     "net.ipv4.tcp_allowed_congestion_control",
     "net.ipv4.tcp_available_congestion_control",
     "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_fastopen",
     "net.ipv4.tcp_mem",
     "net.ipv4.tcp_moderate_rcvbuf",
     "net.ipv4.tcp_mtu_probing",

@@ -118,11 +118,13 @@ pub(crate) const SOCKET: &str = "farlink";
 ///
 /// The maxima let automatic buffers fill 10 Gb/s at 366 ms: 457 MB in flight, and twice that in buffers,
 /// which hold the kernel's own structures too.
-const SYSCTLS: [(&str, &str); 5] = [
+const SYSCTLS: [(&str, &str); 6] = [
     ("net.ipv4.tcp_rmem", "4096 131072 1073741824"),
     ("net.ipv4.tcp_wmem", "4096 16384 1073741824"),
     // One transfer must not teach the next its window: each is measured from the same start.
     ("net.ipv4.tcp_no_metrics_save", "1"),
+    // Both ways, as hosts for data are told to: who has been there before sends its first bytes with the first segment.
+    ("net.ipv4.tcp_fastopen", "3"),
     // A host has one interface and no router: nothing is to be solicited or configured over it.
     ("net.ipv6.conf.default.accept_ra", "0"),
     ("net.ipv6.conf.default.addr_gen_mode", "1"),

@@ -11,6 +11,7 @@ pub mod datagram;
 pub mod delegate;
 pub mod disk;
 pub mod ethtool;
+pub mod fast_open;
 pub mod kernel_files;
 pub mod kernel_memory;
 pub mod kernel_version;

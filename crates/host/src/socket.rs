@@ -16,6 +16,7 @@ use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::fast_open;
 use crate::process::page_bytes;
 
 /// Which of a socket's two buffers.
@@ -204,16 +205,20 @@ pub fn pace(socket: impl AsFd) -> io::Result<()> {
 /// The kernel's.
 pub fn set_greatest_rate(socket: impl AsFd, bytes: u64) -> io::Result<()> {
     let rate = libc::c_ulong::try_from(bytes).unwrap_or(libc::c_ulong::MAX - 1);
-    set_option(socket, libc::SO_MAX_PACING_RATE, &rate)
+    set_option(socket, (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE), &rate)
 }
 
-/// Sets the option `name` of sockets, whatever their protocol, that neither `nix` nor `socket2` knows.
-fn set_option<T>(socket: impl AsFd, name: libc::c_int, value: &T) -> io::Result<()> {
+/// Sets the option `name` of a protocol, or of all sockets, that neither `nix` nor `socket2` knows.
+pub(crate) fn set_option<T>(
+    socket: impl AsFd,
+    (level, name): (libc::c_int, libc::c_int),
+    value: &T,
+) -> io::Result<()> {
     // SAFETY: the descriptor and the value are borrowed for the whole call, and the kernel reads no more than the value's size.
     let status = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
+            level,
             name,
             core::ptr::from_ref(value).cast(),
             size_of_val(value) as libc::socklen_t,
@@ -236,7 +241,7 @@ pub fn set_unsent_limit(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn tune_buffers(socket: impl AsFd) -> io::Result<()> {
-    set_option(socket, libc::SO_BUF_LOCK, &libc::c_int::from(0u8))
+    set_option(socket, (libc::SOL_SOCKET, libc::SO_BUF_LOCK), &libc::c_int::from(0u8))
 }
 
 /// Has connections that `socket` opens, or takes, offer a window of `bytes` from their first segment that may say so, or as much as this
@@ -261,7 +266,7 @@ pub fn begin_with_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's.
 pub fn offer_window(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    let wake_at = |bytes: libc::c_int| set_option(&socket, libc::SO_RCVLOWAT, &bytes);
+    let wake_at = |bytes: libc::c_int| set_option(&socket, (libc::SOL_SOCKET, libc::SO_RCVLOWAT), &bytes);
     wake_at(libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))?;
     wake_at(1)
 }
@@ -320,9 +325,15 @@ pub fn bind(stream: &TcpStream, address: IpAddr) -> io::Result<()> {
 /// What is known at once: no route, no permission.
 pub fn start_connecting(stream: &TcpStream, address: SocketAddr) -> io::Result<()> {
     match SockRef::from(stream).connect(&address.into()) {
-        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
+        Err(error) if is_connecting(&error) => Ok(()),
         other => other,
     }
+}
+
+/// Whether a connection is only on its way.
+#[must_use]
+pub fn is_connecting(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EINPROGRESS)
 }
 
 /// How connecting went.
@@ -334,7 +345,8 @@ pub fn connected(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Listens on `address` alone: an IPv6 address takes no IPv4 connections. With `receive`, connections that come have that much
-/// receive buffer from the start, or as much as this process may ask for; their first window is then as large.
+/// receive buffer from the start, or as much as this process may ask for; their first window is then as large. Some may be
+/// [opened fast](fast_open).
 ///
 /// # Errors
 /// The kernel's: in use, not an address of this host, no permission.
@@ -350,6 +362,7 @@ pub fn listen(address: SocketAddr, backlog: u16, receive: Option<u32>) -> io::Re
     }
     socket.bind(&address.into())?;
     socket.listen(backlog.into())?;
+    fast_open::admit(&socket);
     Ok(socket.into())
 }
 

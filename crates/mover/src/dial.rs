@@ -8,6 +8,8 @@
 //!                                               ◄──  ServerHello … Finished
 //!   Finished, hello and request within TLS      ──►            (data: Finished, and payload at once)
 //! ```
+//!
+//! Where the far kernel has given this one a cookie ([`fast_open`](farlink_host::fast_open)), the second line leaves with the first.
 
 use std::fmt;
 use std::io;
@@ -32,11 +34,13 @@ use crate::tuning::{self, Origin, Role, TuneError, Tuning, arrange, insist, tune
 mod dialling;
 mod error;
 mod late;
+mod opening;
 
 use dialling::Dialling;
 pub use error::DialError;
 pub(crate) use error::foreign;
 pub(crate) use late::Late;
+use opening::{Opening, Words};
 
 /// Another way than to connect by which connections are opened: through a program that has one already, or by being connected to.
 pub(crate) trait Tunnel: fmt::Debug + Send + Sync {
@@ -180,7 +184,8 @@ impl Dial {
         let poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
         at.prepare(1 + self.tuning.streams.get()).map_err(failed)?;
-        let control = Opening::start(self.socket_to(at, stop).map_err(failed)?, at, CONTROL, &poller)?;
+        let words = Words { preamble: None, sealed: self.trust.as_ref().map(Trust::config) };
+        let control = Opening::start(self.socket_to(at, stop).map_err(failed)?, at, words, CONTROL, &poller)?;
         let mut data = Vec::new();
         let mut loaded = None;
         let began = monotonic();
@@ -188,7 +193,7 @@ impl Dial {
         let later = is_tcp && tuning::is_to_be_loaded(self.role, &self.tuning);
         for key in 0..self.tuning.streams.get() {
             let loaded = if later { None } else { Some(&mut loaded) };
-            data.push(self.start(at, key.into(), (&poller, stop), loaded)?);
+            data.push(self.start(at, (key.into(), key), (&poller, stop), loaded)?);
         }
         // Meanwhile the first round trip passes. What is not allowed was said before.
         if later {
@@ -197,30 +202,33 @@ impl Dial {
         Dialling::new((self, at, stop), poller, control, data, (began, loaded)).run(first, until)
     }
 
-    /// Starts to connect for data; a congestion control that was asked for by name is chosen when the connection stands, where there is no
+    /// Starts to connect for the data of `stream`; a congestion control that was asked for by name is chosen when the connection stands, where there is no
     /// room for what is `loaded`.
     fn start(
         &self,
         at: &Place,
-        key: u64,
+        (key, stream): (u64, u16),
         (poller, stop): (&Poller, &Wake),
         loaded: Option<&mut Option<Loaded>>,
     ) -> Result<Opening, DialError> {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let channel = self.socket_to(at, stop).map_err(failed)?;
-        if let Some(stream) = channel.tcp() {
+        if let Some(tcp) = channel.tcp() {
             // Before connecting: the window that is offered, and its scale, depend on the buffer.
             let tuned = match loaded {
-                Some(loaded) => tune(stream, self.role, &self.tuning, Origin::Fresh, loaded),
+                Some(loaded) => tune(tcp, self.role, &self.tuning, Origin::Fresh, loaded),
                 None => {
                     // One that began with BBR would be paced for good.
-                    automatic::begin(stream);
-                    arrange(stream, self.role, &self.tuning, Origin::Fresh)
+                    automatic::begin(tcp);
+                    arrange(tcp, self.role, &self.tuning, Origin::Fresh)
                 }
             };
             tuned.map_err(DialError::tune)?;
         }
-        Opening::start(channel, &self.data_place(at).map_err(failed)?, key, poller)
+        let trust = self.trust.as_ref().filter(|_| self.protect_data);
+        let preamble = Preamble { token: self.token, stream, sealed: trust.is_some(), answered: false };
+        let words = Words { preamble: Some(preamble), sealed: trust.map(Trust::config) };
+        Opening::start(channel, &self.data_place(at).map_err(failed)?, words, key, poller)
     }
 
     /// One more data connection to the far end that `at` is, the one of `stream`; `None` where `stop` was raised first.
@@ -237,7 +245,7 @@ impl Dial {
         let failed = |source| DialError::Connect { at: at.to_string(), source };
         let mut poller = Poller::new().map_err(failed)?;
         poller.add(stop, STOP, Interest::Read).map_err(failed)?;
-        let mut opening = match self.start(at, 0, (&poller, stop), Some(&mut None)) {
+        let mut opening = match self.start(at, (0, stream), (&poller, stop), Some(&mut None)) {
             Err(DialError::Connect { .. }) if stop.is_raised() => return Ok(None),
             other => other?,
         };
@@ -251,9 +259,7 @@ impl Dial {
             if ready.contains(&STOP) {
                 return Ok(None);
             }
-            if ready.contains(&0)
-                && self.introduce(&mut opening, stream, &poller).map_err(|e| self.told(at, e))?
-            {
+            if ready.contains(&0) && self.introduce(&mut opening, &poller).map_err(|e| self.told(at, e))? {
                 return Ok(Some(opening.channel));
             }
         }
@@ -286,21 +292,15 @@ impl Dial {
     }
 
     /// Goes on with a data connection about which there is news, and says whether it is ready.
-    fn introduce(&self, opening: &mut Opening, stream: u16, poller: &Poller) -> io::Result<bool> {
+    fn introduce(&self, opening: &mut Opening, poller: &Poller) -> io::Result<bool> {
         if !opening.is_connected {
             opening.connected(poller)?;
             if let Some(stream) = opening.channel.tcp() {
                 insist(stream, self.role, &self.tuning).map_err(io::Error::other)?;
             }
-            let trust = self.trust.as_ref().filter(|_| self.protect_data);
-            let preamble = Preamble { token: self.token, stream, sealed: trust.is_some() }.encode();
-            match trust {
-                Some(trust) => opening.channel.seal_as_client(trust.config(), &preamble)?,
-                // A fresh socket's buffer takes so little whole.
-                None => io::Write::write_all(&mut opening.channel, &preamble)?,
-            }
+            opening.speak()?;
         }
-        opening.channel.shake_hands()
+        opening.is_heard()
     }
 
     /// What a failure of a connection that was there means.
@@ -325,41 +325,6 @@ impl Dial {
             }
             _ => DialError::Talk { at, source },
         }
-    }
-}
-
-/// A connection that is being opened.
-#[derive(Debug)]
-struct Opening {
-    channel: Channel,
-    key: u64,
-    is_connected: bool,
-    is_ready: bool,
-}
-
-impl Opening {
-    /// Which stream a data connection is to be.
-    const fn stream(&self) -> u16 {
-        self.key as u16
-    }
-
-    fn start(channel: Channel, to: &Place, key: u64, poller: &Poller) -> Result<Self, DialError> {
-        let failed = |source| DialError::Connect { at: to.to_string(), source };
-        if let (Some(stream), Place::Address(address)) = (channel.tcp(), to) {
-            socket::start_connecting(stream, *address).map_err(failed)?;
-        }
-        poller.add(&channel, key, Interest::Write).map_err(failed)?;
-        Ok(Self { channel, key, is_connected: false, is_ready: false })
-    }
-
-    /// It can be written: how did connecting go? From now on it is waited for to be read.
-    fn connected(&mut self, poller: &Poller) -> io::Result<()> {
-        if let Some(stream) = self.channel.tcp() {
-            socket::connected(stream)?;
-        }
-        self.is_connected = true;
-        poller.remove(&self.channel)?;
-        poller.add(&self.channel, self.key, Interest::Read)
     }
 }
 

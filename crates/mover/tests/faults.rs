@@ -256,7 +256,7 @@ fn a_hostile_client_is_shown_out_and_the_next_is_served() {
     assert!(answer(&brief, b"farl").is_empty());
     assert!(failure(&answer(&brief, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
     // A data connection that belongs to nobody.
-    let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false };
+    let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false, answered: false };
     assert!(answer(&far, &stranger.encode()).is_empty());
     let cases: [(Vec<u8>, &str); 4] = [
         (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
@@ -277,11 +277,27 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
     let mut strangers = Vec::new();
     for stream in 0..4 {
         let mut data = TcpStream::connect(far.address()).unwrap();
-        data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false }.encode()).unwrap();
+        data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false, answered: false }.encode())
+            .unwrap();
         strangers.push(data);
     }
     let refusal = failure(&answer(&far, &request(Token([7; 16]), 4, 5, SHORT)));
     assert!(refusal.contains("only 0 of 4 data connections arrived within 300ms"), "{refusal}");
+}
+
+#[test]
+fn who_asks_is_answered_once_before_the_last_byte_of_its_preamble() {
+    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let preamble = Preamble { token: Token([6; 16]), stream: 0, sealed: false, answered: true }.encode();
+    let mut data = TcpStream::connect(far.address()).unwrap();
+    let (most, last) = preamble.split_at(Preamble::LEN - 1);
+    data.write_all(most).unwrap();
+    let mut said = [0; Preamble::ANSWER.len()];
+    data.read_exact(&mut said).unwrap();
+    assert_eq!(said, Preamble::ANSWER);
+    data.write_all(last).unwrap();
+    // Nobody wants it, and it is closed without another word.
+    assert_eq!(data.read(&mut said).unwrap(), 0);
 }
 
 /// What a client says that wants to send so many bytes.
@@ -305,7 +321,7 @@ fn who_talks_all_the_time_keeps_a_server_from_nothing_and_more_connections_than_
     control.write_all(&request(token, 1, 1 << 49, PATIENCE)).unwrap();
     let data = || {
         let mut data = TcpStream::connect(far.address()).unwrap();
-        data.write_all(&Preamble { token, stream: 0, sealed: false }.encode()).unwrap();
+        data.write_all(&Preamble { token, stream: 0, sealed: false, answered: false }.encode()).unwrap();
         data
     };
     let _first = data();

@@ -124,10 +124,13 @@ impl<'de> Deserialize<'de> for Token {
 pub struct Preamble {
     /// The session that it belongs to.
     pub token: Token,
-    /// Which stream of it, from 0, below 32768.
+    /// Which stream of it, from 0, below 16384.
     pub stream: u16,
     /// Whether TLS follows, and the payload within it.
     pub sealed: bool,
+    /// Whether the server is to say [`ANSWER`](Self::ANSWER) before all else: where this leaves with the connection's first segment, nothing else
+    /// tells the client in the first round trip how much the server has room for (RFC 7323, 2.2: the first answer's window is 64 KiB at most).
+    pub answered: bool,
 }
 
 impl Preamble {
@@ -135,6 +138,8 @@ impl Preamble {
     pub const LEN: usize = 26;
     /// What opens a data connection.
     pub const MAGIC: [u8; 8] = *b"fardata\n";
+    /// What a server says to who asks to be answered.
+    pub const ANSWER: [u8; 1] = *b"\n";
 
     /// As bytes.
     #[must_use]
@@ -142,7 +147,8 @@ impl Preamble {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&Self::MAGIC);
         bytes[8..24].copy_from_slice(&self.token.0);
-        let stream = (self.stream & !SEALED) | if self.sealed { SEALED } else { 0 };
+        let flag = |is_set, bit| if is_set { bit } else { 0 };
+        let stream = (self.stream & STREAM) | flag(self.sealed, SEALED) | flag(self.answered, ANSWERED);
         bytes[24..].copy_from_slice(&stream.to_be_bytes());
         bytes
     }
@@ -160,12 +166,26 @@ impl Preamble {
         let mut secret = [0; 16];
         secret.copy_from_slice(token);
         let stream = u16::from_be_bytes([stream[0], stream[1]]);
-        Ok(Self { token: Token(secret), stream: stream & !SEALED, sealed: stream & SEALED != 0 })
+        let (sealed, answered) = (stream & SEALED != 0, stream & ANSWERED != 0);
+        Ok(Self { token: Token(secret), stream: stream & STREAM, sealed, answered })
+    }
+
+    /// Whether what begins with `said`, all but the last byte of it or more, asks to be answered.
+    #[must_use]
+    pub fn asks(said: &[u8]) -> bool {
+        said.starts_with(&Self::MAGIC)
+            && said.get(24).is_some_and(|high| u16::from(*high) << 8 & ANSWERED != 0)
     }
 }
 
 /// The bit of a preamble's stream that says that TLS follows.
 const SEALED: u16 = 1 << 15;
+
+/// The bit that says that the server is to answer.
+const ANSWERED: u16 = 1 << 14;
+
+/// The bits that say which stream.
+const STREAM: u16 = ANSWERED - 1;
 
 /// The eight bytes before the payload of every stream: when the first byte might leave, on the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@ pub(super) fn findings(facts: &Facts, path: NetworkPath) -> Vec<Finding> {
         selective_acknowledgement(facts),
         timestamps(facts, path),
         pauses(facts, path),
+        fast_open(facts, path),
         pieces(facts, path),
         saved_metrics(facts),
         mtu_probing(facts, path),
@@ -83,6 +84,28 @@ fn pauses(facts: &Facts, path: NetworkPath) -> Option<Finding> {
             format!(
                 "after a pause longer than the retransmission timeout TCP starts again from ten segments (RFC 5681, \
              4.1), and takes {doublings} round trips, {time}, to fill the path again: the cost depends on the pauses"
+            )
+        },
+    )
+}
+
+/// The bit of 1 lets this host's programs open connections so, that of 2 lets others open them to this host's (`net.ipv4.tcp_fastopen` in the
+/// kernel's Documentation/networking/ip-sysctl.rst); other bits stay.
+fn fast_open(facts: &Facts, path: NetworkPath) -> Option<Finding> {
+    if path.rtt() < FELT {
+        return None;
+    }
+    let name = "net.ipv4.tcp_fastopen";
+    let both = facts.settings.number(name)? | 3;
+    switch(
+        facts,
+        name,
+        |is| is == both,
+        both,
+        || {
+            format!(
+                "without TCP Fast Open both ways (RFC 7413) nothing is said in the first round trip, {}, of a connection between hosts that                  have met: a transfer begins that much later",
+                path.rtt()
             )
         },
     )
@@ -179,6 +202,9 @@ fn switch(
     let finding = Finding::new(name, Value::Number(is), Value::Number(should_be), why());
     Some(set(finding, &facts.settings, name, &should_be.to_string()))
 }
+
+/// Round trips from which somebody who waits notices one more or less.
+const FELT: Nanos = Nanos(5_000_000);
 
 /// Streams of a transfer over a long path: as many as `farlink copy` opens there.
 const MANY_STREAMS: u64 = 32;

@@ -23,6 +23,7 @@ fn sound() -> Facts {
         .with("net.ipv4.tcp_allowed_congestion_control", "reno cubic")
         .with("net.ipv4.tcp_available_congestion_control", "reno cubic htcp")
         .with("net.ipv4.tcp_congestion_control", "cubic")
+        .with("net.ipv4.tcp_fastopen", "3")
         .with("net.ipv4.tcp_mem", "1000000 2000000 3000000")
         .with("net.ipv4.tcp_moderate_rcvbuf", "1")
         .with("net.ipv4.tcp_mtu_probing", "1")
@@ -194,6 +195,8 @@ fn what_depends_on_loss_or_pauses_has_no_figure() {
         ("net.ipv4.tcp_sack", "0", "1"),
         ("net.ipv4.tcp_timestamps", "0", "1"),
         ("net.ipv4.tcp_slow_start_after_idle", "1", "0"),
+        ("net.ipv4.tcp_fastopen", "1", "3"),
+        ("net.ipv4.tcp_fastopen", "1025", "1027"),
         ("net.ipv4.tcp_tso_rtt_log", "9", "17"),
         ("net.ipv4.tcp_no_metrics_save", "0", "1"),
         ("net.ipv4.tcp_mtu_probing", "0", "1"),
@@ -203,7 +206,9 @@ fn what_depends_on_loss_or_pauses_has_no_figure() {
         assert_eq!((found.name.as_str(), found.costs_bps), (name, None));
         assert_eq!(found.command.unwrap(), format!("sysctl -w {name}={right}"));
     }
-    assert_eq!(examine(&with("net.ipv4.tcp_timestamps", "2"), path()), []);
+    for (name, right) in [("net.ipv4.tcp_timestamps", "2"), ("net.ipv4.tcp_fastopen", "1027")] {
+        assert_eq!(examine(&with(name, right), path()), []);
+    }
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl<'a> Dialling<'a> {
         DialError::Connect { at: self.at.to_string(), source }
     }
 
-    /// Once a connection stands, as `first` may: opens as many as its round trip asks for. What is too many was not introduced yet.
+    /// Once a connection stands, as `first` may: opens as many as its round trip asks for. What is too many was not introduced yet, or no further than to be closed.
     fn count(&mut self, first: impl Fn(&Self) -> Option<&Opening>) -> Result<(), DialError> {
         let Some(path) = self.path else { return Ok(()) };
         let tcp = first(self).and_then(|opening| opening.channel.tcp());
@@ -130,9 +130,9 @@ impl<'a> Dialling<'a> {
             self.at.prepare(more).map_err(|source| self.failed(source))?;
         }
         while self.data.len() < usize::from(streams.get()) {
-            let key = self.data.len() as u64;
+            let key = self.data.len() as u16;
             let by = (&self.poller, self.stop);
-            self.data.push(self.dial.start(self.at, key, by, Some(&mut self.loaded))?);
+            self.data.push(self.dial.start(self.at, (key.into(), key), by, Some(&mut self.loaded))?);
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl<'a> Dialling<'a> {
     fn introduce(&mut self, index: usize) -> io::Result<()> {
         // One that was too many may have been ready as well.
         let Some(opening) = self.data.get_mut(index) else { return Ok(()) };
-        if self.dial.introduce(opening, index as u16, &self.poller)? {
+        if self.dial.introduce(opening, &self.poller)? {
             opening.is_ready = true;
             self.poller.remove(&opening.channel)?;
         }
@@ -207,9 +207,7 @@ impl<'a> Dialling<'a> {
 
     fn begin(&self, mut opening: Opening) -> io::Result<Control> {
         opening.connected(&self.poller)?;
-        if let Some(trust) = &self.dial.trust {
-            opening.channel.seal_as_client(trust.config(), &[])?;
-        }
+        opening.speak()?;
         Ok(Control::new(opening.channel, Vec::new()))
     }
 

@@ -69,7 +69,7 @@ impl Late {
                 }
                 let Some(at) = self.data.iter().position(|opening| opening.key == key) else { continue };
                 let stream = self.data[at].stream();
-                let outcome = self.dial.introduce(&mut self.data[at], stream, &self.poller);
+                let outcome = self.dial.introduce(&mut self.data[at], &self.poller);
                 if matches!(outcome, Ok(false)) {
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! Where connections come in: whoever knocks is a stranger until its first bytes say what it is.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -31,6 +31,8 @@ struct Stranger {
     stream: TcpStream,
     from: SocketAddr,
     said: Vec<u8>,
+    /// Whether it was told that it was heard.
+    is_answered: bool,
     until: Nanos,
 }
 
@@ -145,7 +147,8 @@ impl<'a> Door<'a> {
         if known.is_ok() {
             self.next_key += 1;
             let until = monotonic().after(self.server.limits.patience);
-            self.strangers.insert(key, Stranger { stream, from, said: Vec::new(), until });
+            self.strangers
+                .insert(key, Stranger { stream, from, said: Vec::new(), is_answered: false, until });
         }
     }
 
@@ -202,6 +205,13 @@ impl Stranger {
         }
         if self.said.first() == Some(&HANDSHAKE) {
             return Kind::Sealed;
+        }
+        if Preamble::asks(&self.said) && !self.is_answered {
+            // A fresh socket's buffer has room.
+            if self.stream.write_all(&Preamble::ANSWER).is_err() {
+                return Kind::Nobody;
+            }
+            self.is_answered = true;
         }
         let known = self.said.len().min(8);
         if self.said[..known] == Hello::MAGIC[..known] && known == 8 {

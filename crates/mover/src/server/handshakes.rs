@@ -3,7 +3,7 @@
 //! Until its handshake is over, a connection costs some ten kilobytes and its place in a bounded crowd; it has no thread.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use farlink_wire::quantity::{Bytes, Nanos};
 use rustls::ServerConfig;
 
 use super::burden;
-use crate::channel::Channel;
+use crate::channel::{Channel, ChannelError};
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,15 @@ pub(super) struct Newcomer {
     pub(super) channel: Channel,
     pub(super) from: SocketAddr,
     pub(super) purpose: Purpose,
+}
+
+impl Newcomer {
+    /// Whether it is a data connection that its client wants no more: one of those that it opened before it knew how many it needs.
+    fn has_only_left(&self, error: &io::Error) -> bool {
+        let left = matches!(ChannelError::within(error), Some(ChannelError::Unshaken))
+            || matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        left && matches!(self.purpose, Purpose::Data(_))
+    }
 }
 
 /// Where handshakes are done.
@@ -129,6 +138,7 @@ impl Handshakes {
                 match guest.step() {
                     Step::Wait => {}
                     Step::Gone => drop(guests.remove(key)),
+                    Step::Refused(error) if guest.newcomer.has_only_left(&error) => {}
                     Step::Refused(error) => refused(guest.newcomer.from, &error),
                     Step::Through => {
                         if let Some(guest) = guests.remove(key)
@@ -196,7 +206,7 @@ fn drained(channel: &Channel) -> bool {
     for _ in 0..64 {
         match channel.beneath().read(&mut bytes) {
             Ok(1..) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             _ => return true,
         }
     }
@@ -378,7 +388,8 @@ mod tests {
             let silent: Vec<_> = (0..count)
                 .map(|stream| {
                     let silent = TcpStream::connect(address).unwrap();
-                    let preamble = Preamble { token: TOKEN, stream: stream as u16, sealed: true };
+                    let preamble =
+                        Preamble { token: TOKEN, stream: stream as u16, sealed: true, answered: false };
                     io::Write::write_all(&mut &silent, &preamble.encode()).unwrap();
                     silent
                 })

@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn arrive(lobby: &Lobby, token: Token, index: u16) {
-        lobby.arrive(Preamble { token, stream: index, sealed: false }, stream(), Nanos(100));
+        lobby.arrive(Preamble { token, stream: index, sealed: false, answered: false }, stream(), Nanos(100));
     }
 
     #[test]
@@ -281,7 +281,11 @@ mod tests {
         for stream in 0..2 {
             peers.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let channel = Channel::over_tcp(listener.accept().unwrap().0).unwrap();
-            lobby.arrive(Preamble { token: TOKEN, stream, sealed: false }, channel, Nanos::MAX);
+            lobby.arrive(
+                Preamble { token: TOKEN, stream, sealed: false, answered: false },
+                channel,
+                Nanos::MAX,
+            );
         }
         peers[1].write_all(&[0; 50_000]).unwrap();
         // It has arrived when the kernel has acknowledged it.

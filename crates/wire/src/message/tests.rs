@@ -112,8 +112,13 @@ fn another_version_is_named_with_ours() {
 #[test]
 fn greetings_read_back() {
     assert_eq!(Hello::decode(&Hello::ours().encode()), Ok(Hello::ours()));
-    let preamble = Preamble { token: Token([9; 16]), stream: 511, sealed: false };
-    assert_eq!(Preamble::decode(&preamble.encode()), Ok(preamble));
+    for (sealed, answered) in [(false, false), (false, true), (true, false), (true, true)] {
+        let preamble = Preamble { token: Token([9; 16]), stream: 511, sealed, answered };
+        let bytes = preamble.encode();
+        assert_eq!(Preamble::decode(&bytes), Ok(preamble));
+        assert_eq!(Preamble::asks(&bytes[..Preamble::LEN - 1]), answered);
+        assert!(!Preamble::asks(&bytes[..Preamble::LEN - 2]));
+    }
     assert_eq!(Stamp::decode(Stamp(Nanos(5)).encode()), Stamp(Nanos(5)));
 }
 
