@@ -198,6 +198,17 @@ def all_rows() -> list[Row]:
             for rtt, peers in zip(RTTS, (GRIDFTP, GRIDFTP, GRIDFTP[1::2]), strict=True)
         ),
         *(
+            # Most of it is what is said before and after. The first run is a first visit: there is no cookie.
+            file_row(
+                f"short-{rtt}",
+                f"16 MiB file, {rtt}",
+                GIB >> 6,
+                *(*OURS_BOTH, *PROTECTED, gridftp(1, buffer=None), gridftp(4, buffer=None), rsync()),
+                options=("--rtt", rtt),
+            )
+            for rtt in RTTS[1:]
+        ),
+        *(
             file_row(
                 f"again-{rtt}-{size >> 20}MiB",
                 f"{size >> 20} MiB file, {rtt}, where copies were made before",

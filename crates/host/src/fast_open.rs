@@ -29,23 +29,23 @@ pub fn start_connecting(stream: &TcpStream, address: SocketAddr) -> io::Result<b
     }
 }
 
-/// Writes the first bytes of a connection that [waits for them](start_connecting), and returns how many the kernel took: 0 where it
-/// only connects.
+/// What came of writing the first bytes of a connection that [waits for them](start_connecting): nothing where the kernel only connects.
 ///
 /// # Errors
 /// What is known at once.
-pub fn taken(written: io::Result<usize>) -> io::Result<usize> {
+pub fn taken<T>(written: io::Result<T>) -> io::Result<Option<T>> {
     match written {
-        Err(error) if is_connecting(&error) || error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-        other => other,
+        Err(error) if is_connecting(&error) || error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        other => other.map(Some),
     }
 }
 
 /// Has a listener give cookies, and take the first bytes of those who show one, where its host does.
-pub(crate) fn admit(listener: impl AsFd) {
+pub fn admit(listener: impl AsFd) {
     let option = (libc::IPPROTO_TCP, libc::TCP_FASTOPEN);
     let _ = set_option::<libc::c_int>(listener, option, &MOST);
 }
 
-/// Connections of a listener that may have spoken and not yet answered: those of two clients of the most streams.
-const MOST: libc::c_int = 256;
+/// Connections of a listener whose handshakes may be under way so. Those that were closed before they had answered count for another minute
+/// (`reqsk_fastopen_remove` of the kernel's net/core/request_sock.c); who comes beyond that connects as ever.
+const MOST: libc::c_int = 1024;

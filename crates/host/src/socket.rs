@@ -16,7 +16,6 @@ use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::fast_open;
 use crate::process::page_bytes;
 
 /// Which of a socket's two buffers.
@@ -345,8 +344,7 @@ pub fn connected(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Listens on `address` alone: an IPv6 address takes no IPv4 connections. With `receive`, connections that come have that much
-/// receive buffer from the start, or as much as this process may ask for; their first window is then as large. Some may be
-/// [opened fast](fast_open).
+/// receive buffer from the start, or as much as this process may ask for; their first window is then as large.
 ///
 /// # Errors
 /// The kernel's: in use, not an address of this host, no permission.
@@ -362,7 +360,6 @@ pub fn listen(address: SocketAddr, backlog: u16, receive: Option<u32>) -> io::Re
     }
     socket.bind(&address.into())?;
     socket.listen(backlog.into())?;
-    fast_open::admit(&socket);
     Ok(socket.into())
 }
 

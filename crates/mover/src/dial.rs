@@ -9,7 +9,8 @@
 //!   Finished, hello and request within TLS      ──►            (data: Finished, and payload at once)
 //! ```
 //!
-//! Where the far kernel has given this one a cookie ([`fast_open`](farlink_host::fast_open)), the second line leaves with the first.
+//! Where the far kernel has given this one a cookie ([`fast_open`](farlink_host::fast_open)), the second line leaves with the first, but for what
+//! is in clear: of a preamble the last byte waits, and hello and request do.
 
 use std::fmt;
 use std::io;
@@ -226,7 +227,7 @@ impl Dial {
             tuned.map_err(DialError::tune)?;
         }
         let trust = self.trust.as_ref().filter(|_| self.protect_data);
-        let preamble = Preamble { token: self.token, stream, sealed: trust.is_some(), answered: false };
+        let preamble = Preamble { token: self.token, stream, sealed: trust.is_some(), wants_answer: false };
         let words = Words { preamble: Some(preamble), sealed: trust.map(Trust::config) };
         Opening::start(channel, &self.data_place(at).map_err(failed)?, words, key, poller)
     }

@@ -11,6 +11,7 @@ use std::thread::{self, Scope};
 
 use farlink_host::circuit::MOST_BUFFER;
 use farlink_host::clock::monotonic;
+use farlink_host::fast_open;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::socket;
@@ -156,6 +157,7 @@ impl Server {
             };
             let Some(listener) = listen(address, None)? else { continue };
             automatic::begin_all(&listener);
+            fast_open::admit(&listener);
             // It is a matter of time alone.
             let _ = socket::begin_with_window(&listener, first_window());
             let bound = listener.local_addr().map_err(|source| ServeError::Listen { address, source })?;
@@ -164,7 +166,9 @@ impl Server {
             }
             let next = for_circuits(bound).ok_or(ServeError::LastPort)?;
             usual.push(listener);
-            ample.extend(listen(next, Some(MOST_BUFFER.0 as u32))?);
+            let wide = listen(next, Some(MOST_BUFFER.0 as u32))?;
+            wide.iter().for_each(fast_open::admit);
+            ample.extend(wide);
         }
         let count = usual.len();
         usual.append(&mut ample);

@@ -63,12 +63,12 @@ fn a_name_that_nobody_knows_is_named() {
 #[test]
 fn another_version_is_named_with_ours() {
     let mut hello = Hello::ours().encode().to_vec();
-    hello[9] = 2;
+    hello[9] = 1;
     let address = saying(hello);
     assert_eq!(
         error_of(&plan(address)),
         format!(
-            "{address}: the far side speaks version 2, this is version 1: install the same release at both ends"
+            "{address}: the far side speaks version 1, this is version 2: install the same release at both ends"
         )
     );
 }
@@ -256,13 +256,13 @@ fn a_hostile_client_is_shown_out_and_the_next_is_served() {
     assert!(answer(&brief, b"farl").is_empty());
     assert!(failure(&answer(&brief, &with(b"\x00\x00\x01\x00{"))).contains("silent for"));
     // A data connection that belongs to nobody.
-    let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false, answered: false };
+    let stranger = Preamble { token: Token([3; 16]), stream: 0, sealed: false, wants_answer: false };
     assert!(answer(&far, &stranger.encode()).is_empty());
     let cases: [(Vec<u8>, &str); 4] = [
         (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
         (with(b"\x00\x00\x00\x02{}"), "a malformed message"),
         (with(&Message::Stop.encode()), "what has no place here: a request to stop"),
-        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 1"),
+        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 2"),
     ];
     for (bytes, said) in cases {
         let failure = failure(&answer(&far, &bytes));
@@ -277,8 +277,10 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
     let mut strangers = Vec::new();
     for stream in 0..4 {
         let mut data = TcpStream::connect(far.address()).unwrap();
-        data.write_all(&Preamble { token: Token([8; 16]), stream, sealed: false, answered: false }.encode())
-            .unwrap();
+        data.write_all(
+            &Preamble { token: Token([8; 16]), stream, sealed: false, wants_answer: false }.encode(),
+        )
+        .unwrap();
         strangers.push(data);
     }
     let refusal = failure(&answer(&far, &request(Token([7; 16]), 4, 5, SHORT)));
@@ -288,7 +290,7 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
 #[test]
 fn who_asks_is_answered_once_before_the_last_byte_of_its_preamble() {
     let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
-    let preamble = Preamble { token: Token([6; 16]), stream: 0, sealed: false, answered: true }.encode();
+    let preamble = Preamble { token: Token([6; 16]), stream: 0, sealed: false, wants_answer: true }.encode();
     let mut data = TcpStream::connect(far.address()).unwrap();
     let (most, last) = preamble.split_at(Preamble::LEN - 1);
     data.write_all(most).unwrap();
@@ -321,7 +323,7 @@ fn who_talks_all_the_time_keeps_a_server_from_nothing_and_more_connections_than_
     control.write_all(&request(token, 1, 1 << 49, PATIENCE)).unwrap();
     let data = || {
         let mut data = TcpStream::connect(far.address()).unwrap();
-        data.write_all(&Preamble { token, stream: 0, sealed: false, answered: false }.encode()).unwrap();
+        data.write_all(&Preamble { token, stream: 0, sealed: false, wants_answer: false }.encode()).unwrap();
         data
     };
     let _first = data();

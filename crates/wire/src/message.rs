@@ -3,7 +3,8 @@
 //! Every connection goes to one TCP port. A *control* connection opens with a [`Hello`] from either end and
 //! then carries [`Message`]s: a length of four bytes (big endian, at most [`MAX_MESSAGE`]) and that much JSON.
 //! A *data* connection opens with a [`Preamble`] that names the session and the stream; when the transfer
-//! starts, a [`Stamp`] and then nothing but payload follow in the direction of the transfer.
+//! starts, a [`Stamp`] and then nothing but payload follow in the direction of the transfer. Before that the server says
+//! [`Preamble::ANSWER`] where the preamble asks for it.
 //!
 //! Where the two ends are not on one machine or one emulated connection, the control connection is TLS 1.3 from its first
 //! byte, and all of the above is within it. A data connection says in its preamble, in clear, whether TLS follows it.
@@ -33,7 +34,7 @@ pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams,
 pub use goal::Goal;
 
 /// The version of this protocol. Both ends must speak the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
 pub const STOPPED: &str = "the server was stopped";
@@ -130,7 +131,7 @@ pub struct Preamble {
     pub sealed: bool,
     /// Whether the server is to say [`ANSWER`](Self::ANSWER) before all else: where this leaves with the connection's first segment, nothing else
     /// tells the client in the first round trip how much the server has room for (RFC 7323, 2.2: the first answer's window is 64 KiB at most).
-    pub answered: bool,
+    pub wants_answer: bool,
 }
 
 impl Preamble {
@@ -148,7 +149,7 @@ impl Preamble {
         bytes[..8].copy_from_slice(&Self::MAGIC);
         bytes[8..24].copy_from_slice(&self.token.0);
         let flag = |is_set, bit| if is_set { bit } else { 0 };
-        let stream = (self.stream & STREAM) | flag(self.sealed, SEALED) | flag(self.answered, ANSWERED);
+        let stream = (self.stream & STREAM) | flag(self.sealed, SEALED) | flag(self.wants_answer, ANSWERED);
         bytes[24..].copy_from_slice(&stream.to_be_bytes());
         bytes
     }
@@ -166,8 +167,8 @@ impl Preamble {
         let mut secret = [0; 16];
         secret.copy_from_slice(token);
         let stream = u16::from_be_bytes([stream[0], stream[1]]);
-        let (sealed, answered) = (stream & SEALED != 0, stream & ANSWERED != 0);
-        Ok(Self { token: Token(secret), stream: stream & STREAM, sealed, answered })
+        let (sealed, wants_answer) = (stream & SEALED != 0, stream & ANSWERED != 0);
+        Ok(Self { token: Token(secret), stream: stream & STREAM, sealed, wants_answer })
     }
 
     /// Whether what begins with `said`, all but the last byte of it or more, asks to be answered.

@@ -104,7 +104,8 @@ fn fast_open(facts: &Facts, path: NetworkPath) -> Option<Finding> {
         both,
         || {
             format!(
-                "without TCP Fast Open both ways (RFC 7413) nothing is said in the first round trip, {}, of a connection between hosts that                  have met: a transfer begins that much later",
+                "without TCP Fast Open both ways (RFC 7413) nothing is said in the first round trip, {}, of a connection between hosts that \
+                 have met: a transfer begins that much later",
                 path.rtt()
             )
         },

@@ -106,7 +106,7 @@ impl<'a> Dialling<'a> {
         DialError::Connect { at: self.at.to_string(), source }
     }
 
-    /// Once a connection stands, as `first` may: opens as many as its round trip asks for. What is too many was not introduced yet, or no further than to be closed.
+    /// Once a connection stands, as `first` may: opens as many as its round trip asks for. What is too many was not introduced yet, or is closed before its handshake ends.
     fn count(&mut self, first: impl Fn(&Self) -> Option<&Opening>) -> Result<(), DialError> {
         let Some(path) = self.path else { return Ok(()) };
         let tcp = first(self).and_then(|opening| opening.channel.tcp());
@@ -246,7 +246,12 @@ impl<'a> Dialling<'a> {
                 Ok(Some(_)) if monotonic() < until => {}
                 Ok(Some(_)) => return Err(failure),
                 Ok(None) => return Ok(None),
-                Err(source @ ControlError::Channel(_)) => {
+                Err(
+                    source @ (ControlError::Channel(_)
+                    | ControlError::Greeting(_)
+                    | ControlError::EndedUngreeted
+                    | ControlError::EndedUnshaken),
+                ) => {
                     return Err(self.dial.explained(self.at.to_string(), source));
                 }
                 Err(_) => return Err(failure),

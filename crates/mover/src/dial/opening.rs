@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use farlink_host::readiness::{Interest, Poller};
 use farlink_host::{fast_open, socket};
-use farlink_wire::message::Preamble;
+use farlink_wire::message::{GreetingError, Preamble};
 use rustls::ClientConfig;
 
 use super::{DialError, Place};
-use crate::channel::Channel;
+use crate::channel::{Channel, ChannelError};
 
 /// What a connection says first.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Opening {
     /// What is still to be begun behind that.
     sealed: Option<Arc<ClientConfig>>,
     /// Whether the far end is to answer what was said in clear.
-    is_asking: bool,
+    wants_answer: bool,
 }
 
 impl Opening {
@@ -56,11 +56,11 @@ impl Opening {
             _ => Ok(false),
         };
         let is_fast = is_fast.map_err(failed)?;
-        let is_asking = is_fast && sealed.is_none();
-        let clear = preamble.map(|preamble| Preamble { answered: is_asking, ..preamble }.encode().to_vec());
+        let wants_answer = is_fast && sealed.is_none();
+        let clear = preamble.map(|preamble| Preamble { wants_answer, ..preamble }.encode().to_vec());
         let clear = clear.unwrap_or_default();
         let mut opening =
-            Self { channel, key, is_connected: false, is_ready: false, clear, sealed, is_asking };
+            Self { channel, key, is_connected: false, is_ready: false, clear, sealed, wants_answer };
         if is_fast {
             opening.speak_early().map_err(failed)?;
         }
@@ -86,11 +86,12 @@ impl Opening {
     fn speak_early(&mut self) -> io::Result<()> {
         if self.sealed.is_some() {
             self.speak()?;
-            return fast_open::taken(self.channel.shake_hands().map(usize::from)).map(drop);
+            return fast_open::taken(self.channel.shake_hands()).map(drop);
         }
         let most = self.clear.len().saturating_sub(1);
-        let taken = fast_open::taken(self.channel.write(&self.clear[..most]))?;
-        self.clear.drain(..taken);
+        if let Some(taken) = fast_open::taken(self.channel.write(&self.clear[..most]))? {
+            self.clear.drain(..taken);
+        }
         Ok(())
     }
 
@@ -106,14 +107,17 @@ impl Opening {
 
     /// Whether the far end has heard it, where that is to be waited for.
     pub(super) fn is_heard(&mut self) -> io::Result<bool> {
-        if !self.is_asking {
+        if !self.wants_answer {
             return self.channel.shake_hands();
         }
-        match self.channel.read_exact(&mut [0; Preamble::ANSWER.len()]) {
-            Ok(()) => self.is_asking = false,
+        let mut answer = [0; Preamble::ANSWER.len()];
+        match self.channel.read_exact(&mut answer) {
+            Ok(()) if answer == Preamble::ANSWER => self.wants_answer = false,
+            Ok(()) => return Err(io::Error::other(GreetingError::NotFarlink)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Err(ChannelError::Cut.into()),
             Err(error) => return Err(error),
         }
-        Ok(!self.is_asking)
+        Ok(!self.wants_answer)
     }
 }

@@ -1,4 +1,4 @@
-//! From nothing to consent: in two round trips in clear, in three where keys are shown.
+//! From nothing to consent: in two round trips in clear, in three where keys are shown, or in two by TCP Fast Open.
 
 use std::io;
 use std::net::{IpAddr, TcpStream};

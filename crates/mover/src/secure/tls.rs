@@ -129,7 +129,8 @@ fn serving(
 
 /// The cryptography that both ends use. AES-128-GCM first, which processors do fastest that have instructions for it; they
 /// agree on a secret by X25519 with ML-KEM-768 beside it, so that who records a transfer today cannot read it with a quantum
-/// computer later (as OpenSSH does since 9.9). Records are sealed by the faster library, and all else is done by aws-lc.
+/// computer later (as OpenSSH does since 9.9). X25519 alone is not offered beside that: whoever speaks this has both, and what a client says
+/// first would not fit its first segment in packets of 1,500 bytes. Records are sealed by the faster library, and all else is done by aws-lc.
 pub(super) fn provider() -> CryptoProvider {
     let cipher_suites = if aead::prefers_ring() {
         vec![
@@ -146,7 +147,7 @@ pub(super) fn provider() -> CryptoProvider {
     };
     CryptoProvider {
         cipher_suites,
-        kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519],
+        kx_groups: vec![kx_group::X25519MLKEM768],
         ..aws_lc_rs::default_provider()
     }
 }
@@ -293,6 +294,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use farlink_host::readiness::Wake;
+    use farlink_wire::message::Preamble;
     use farlink_wire::quantity::Nanos;
     use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 
@@ -343,6 +345,22 @@ mod tests {
             assert!(!is_convinced(&own, &friends, trusted, false), "it claims nothing");
         }
         assert!(!is_convinced(&own, &friends, &stranger, true));
+    }
+
+    /// Bytes of payload that leave with a SYN in packets of 1,500 bytes over IPv4: 40 are kept for options (`tcp_send_syn_data` of the kernel's
+    /// net/ipv4/tcp_output.c).
+    const FIRST_SEGMENT: usize = 1500 - 20 - 20 - 40;
+
+    #[test]
+    fn what_a_data_connection_says_first_fits_its_first_segment() {
+        let (ours, theirs) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let mut near = Channel::over_unix(near).unwrap();
+        let trust = Trust::new(&ours, Some(theirs.public())).unwrap();
+        near.seal_as_client(trust.config(), &[0; Preamble::LEN]).unwrap();
+        assert!(!near.shake_hands().unwrap());
+        let said = far.read(&mut [0; 4096]).unwrap();
+        assert!(said <= FIRST_SEGMENT, "{said} bytes");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Until its handshake is over, a connection costs some ten kilobytes and its place in a bounded crowd; it has no thread.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,8 +38,7 @@ pub(super) struct Newcomer {
 impl Newcomer {
     /// Whether it is a data connection that its client wants no more: one of those that it opened before it knew how many it needs.
     fn has_only_left(&self, error: &io::Error) -> bool {
-        let left = matches!(ChannelError::within(error), Some(ChannelError::Unshaken))
-            || matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe);
+        let left = matches!(ChannelError::within(error), Some(ChannelError::Unshaken));
         left && matches!(self.purpose, Purpose::Data(_))
     }
 }
@@ -206,7 +205,7 @@ fn drained(channel: &Channel) -> bool {
     for _ in 0..64 {
         match channel.beneath().read(&mut bytes) {
             Ok(1..) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             _ => return true,
         }
     }
@@ -389,7 +388,7 @@ mod tests {
                 .map(|stream| {
                     let silent = TcpStream::connect(address).unwrap();
                     let preamble =
-                        Preamble { token: TOKEN, stream: stream as u16, sealed: true, answered: false };
+                        Preamble { token: TOKEN, stream: stream as u16, sealed: true, wants_answer: false };
                     io::Write::write_all(&mut &silent, &preamble.encode()).unwrap();
                     silent
                 })

@@ -231,7 +231,11 @@ mod tests {
     }
 
     fn arrive(lobby: &Lobby, token: Token, index: u16) {
-        lobby.arrive(Preamble { token, stream: index, sealed: false, answered: false }, stream(), Nanos(100));
+        lobby.arrive(
+            Preamble { token, stream: index, sealed: false, wants_answer: false },
+            stream(),
+            Nanos(100),
+        );
     }
 
     #[test]
@@ -282,7 +286,7 @@ mod tests {
             peers.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             let channel = Channel::over_tcp(listener.accept().unwrap().0).unwrap();
             lobby.arrive(
-                Preamble { token: TOKEN, stream, sealed: false, answered: false },
+                Preamble { token: TOKEN, stream, sealed: false, wants_answer: false },
                 channel,
                 Nanos::MAX,
             );

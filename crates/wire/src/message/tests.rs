@@ -101,10 +101,10 @@ fn the_longest_lists_fit() {
 #[test]
 fn another_version_is_named_with_ours() {
     let mut bytes = Hello::ours().encode();
-    bytes[9] = 2;
+    bytes[9] = 1;
     assert_eq!(
         Hello::decode(&bytes).unwrap_err().to_string(),
-        "the far side speaks version 2, this is version 1: install the same release at both ends"
+        "the far side speaks version 1, this is version 2: install the same release at both ends"
     );
     assert_eq!(Hello::decode(b"HTTP/1.1 4"), Err(GreetingError::NotFarlink));
 }
@@ -112,11 +112,11 @@ fn another_version_is_named_with_ours() {
 #[test]
 fn greetings_read_back() {
     assert_eq!(Hello::decode(&Hello::ours().encode()), Ok(Hello::ours()));
-    for (sealed, answered) in [(false, false), (false, true), (true, false), (true, true)] {
-        let preamble = Preamble { token: Token([9; 16]), stream: 511, sealed, answered };
+    for (sealed, wants_answer) in [(false, false), (false, true), (true, false), (true, true)] {
+        let preamble = Preamble { token: Token([9; 16]), stream: 511, sealed, wants_answer };
         let bytes = preamble.encode();
         assert_eq!(Preamble::decode(&bytes), Ok(preamble));
-        assert_eq!(Preamble::asks(&bytes[..Preamble::LEN - 1]), answered);
+        assert_eq!(Preamble::asks(&bytes[..Preamble::LEN - 1]), wants_answer);
         assert!(!Preamble::asks(&bytes[..Preamble::LEN - 2]));
     }
     assert_eq!(Stamp::decode(Stamp(Nanos(5)).encode()), Stamp(Nanos(5)));
