@@ -209,11 +209,16 @@ fn choose(
 /// Keeps the queue of a sender's connection short, and its bursts from the path's queue where nothing else bounds them:
 /// [`Tuning::may_pace`].
 pub(crate) fn steady(stream: &TcpStream, may_pace: bool) -> io::Result<()> {
-    socket::set_unsent_limit(stream, UNSENT_LIMIT)?;
+    widen(stream)?;
     if may_pace && TcpInfo::of(stream)?.srtt >= PACED_FROM {
         socket::pace(stream)?;
     }
     Ok(())
+}
+
+/// Has a sender's connection take as much as it may hold unsent.
+pub(crate) fn widen(stream: &TcpStream) -> io::Result<()> {
+    socket::set_unsent_limit(stream, UNSENT_LIMIT)
 }
 
 /// Bytes that a stream may hold unsent: 3 ms at 10 Gb/s, for which a busy host's scheduler may keep a sender waiting. The

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use farlink_flow::digest::{self, BlockHasher};
 use farlink_host::clock::monotonic;
+use farlink_host::readiness::{Interest, wait_for};
+use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::frame::{Block, Holes, Pack, What, encode_end};
@@ -24,7 +26,7 @@ use super::timing::Stage;
 use super::worker;
 use crate::automatic::{self, Start};
 use crate::channel::{Channel, Wait};
-use crate::tuning::{OFTEN, steady};
+use crate::tuning::{OFTEN, steady, widen};
 
 /// A data connection of the sending end.
 pub(crate) struct StreamOut {
@@ -38,6 +40,8 @@ pub(crate) struct StreamOut {
     buffer: Vec<u8>,
     /// When it was last looked at what TCP says.
     looked: Nanos,
+    /// Whether it takes no more than leaves at once.
+    is_narrow: bool,
 }
 
 impl StreamOut {
@@ -46,9 +50,13 @@ impl StreamOut {
         let seal = sending.manner.seal.map(|secret| Seal::new(&secret, number));
         let mut channel = channel;
         channel.set_wait(Some(Wait { patience: STALL, stop: sending.halt.clone(), while_full: true }));
-        let mut reason = None;
+        let (mut reason, mut is_narrow) = (None, false);
         if let Some(tcp) = channel.tcp() {
             steady(tcp, sending.manner.may_pace)?;
+            is_narrow = sending.manner.circuit.is_none();
+            if is_narrow {
+                socket::set_unsent_limit(tcp, NARROW)?;
+            }
             if sending.manner.automatic {
                 reason = Some(automatic::choose(std::slice::from_ref(tcp), sending.manner.is_buffer_fixed)?);
             } else if sending.manner.follows_path {
@@ -73,6 +81,7 @@ impl StreamOut {
             emptied: HashSet::new(),
             buffer: Vec::new(),
             looked: Nanos::ZERO,
+            is_narrow,
         };
         let shared = Arc::clone(&stream.sending);
         worker::start(&shared, "farlink-send", move || stream.run()).inspect_err(|_| shared.on_lost(number))
@@ -85,6 +94,7 @@ impl StreamOut {
     }
 
     fn work(&mut self) -> io::Result<()> {
+        self.await_window();
         while let Some(job) = self.sending.next_task(self.number) {
             // The receiver hears of no file that nothing can be sent of: very many of these may follow on each other.
             if let Some(file) = job.file()
@@ -112,11 +122,22 @@ impl StreamOut {
                 }
                 Job::Pack { number, planned } => self.send_pack(number, &planned)?,
             }
+            self.await_window();
         }
         let mut end = Vec::new();
         encode_end(&mut end);
         self.write_frame(&mut end)?;
         self.channel.flush()
+    }
+
+    /// While nothing of it has arrived: waits until what it has taken has left, so that what is beyond its first window goes to other connections'.
+    fn await_window(&mut self) {
+        let Some(tcp) = self.channel.tcp().filter(|_| self.is_narrow) else { return };
+        // Where it has broken, writing says so.
+        let _ = wait_for(tcp, Interest::Write, &self.sending.halt, STALL);
+        if TcpInfo::of(tcp).is_ok_and(|info| info.acknowledged > NARROW.into()) {
+            self.is_narrow = widen(tcp).is_err();
+        }
     }
 
     /// Says what file this is, where that was not said here. What only asks says nothing of holes.
@@ -369,6 +390,9 @@ fn absent(entry: &Entry) -> Entry {
 /// dead sooner, so that there is room for another. One that has no room, as it has a large file to read or to copy first, says that it
 /// lives on the control connection.
 const STALL: Nanos = Nanos(60_000_000_000);
+
+/// Bytes that a connection may hold unsent while nothing of it has arrived.
+const NARROW: u32 = 16 << 10;
 
 /// Files that a connection remembers to have said.
 const MOST_SAID: usize = 10_000;

@@ -22,7 +22,7 @@ use crate::chain;
 
 /// Walks to the end, or until the transfer is over.
 fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &Filter, length: Option<u64>) {
-    let mut pack = Pack::default();
+    let mut pack = Pack::of(FIRST_PACK);
     if let Some(length) = length {
         for (base, source) in sources {
             match endless(base, source, length) {
@@ -135,18 +135,26 @@ fn holes_of(source: &SourceFile, size: u64) -> std::io::Result<Vec<(u32, u32)>> 
 }
 
 /// A pack that is being filled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pack {
     entries: Vec<(Entry, Option<Handle>)>,
     bytes: u64,
     has_directories: bool,
+    /// Bytes that it is filled to, and how many left before it.
+    most: u64,
+    before: u32,
 }
 
 impl Pack {
+    /// The first, filled to `most` bytes.
+    fn of(most: u64) -> Self {
+        Self { entries: Vec::new(), bytes: 0, has_directories: false, most, before: 0 }
+    }
+
     /// Whether `entry` belongs into the next.
     fn is_full(&self, entry: &Entry) -> bool {
         self.entries.len() == MOST_ENTRIES
-            || !self.entries.is_empty() && self.bytes + weight(entry) > PACK_BYTES as u64
+            || !self.entries.is_empty() && self.bytes + weight(entry) > self.most
     }
 
     fn add(&mut self, entry: Entry, handle: Handle) {
@@ -158,7 +166,9 @@ impl Pack {
 
     /// Hands over what is in it; false where the transfer is over.
     fn leave(&mut self, sending: &Sending) -> bool {
-        let Self { entries, .. } = std::mem::take(self);
+        let before = self.before + u32::from(!self.entries.is_empty());
+        let most = if before < FIRST_PACKS { FIRST_PACK } else { PACK_BYTES as u64 };
+        let Self { entries, .. } = std::mem::replace(self, Self { before, ..Self::of(most) });
         if !sending.wait_for_room() {
             return false;
         }
@@ -168,6 +178,11 @@ impl Pack {
         true
     }
 }
+
+/// Bytes that the first packs are filled to, and how many those are: a connection sends as much in its first round trip, and there may be as many
+/// connections ([`farlink_flow::streams`]). A few small files so leave by all of them at once, and not by one in three round trips.
+const FIRST_PACK: u64 = 64 << 10;
+const FIRST_PACKS: u32 = 32;
 
 /// Bytes of `entry` in a pack: 27 of numbers, its digest, its name, its target, its content.
 fn weight(entry: &Entry) -> u64 {
