@@ -133,8 +133,8 @@ impl StreamOut {
     /// While nothing of it has arrived: waits until what it has taken has left, so that what is beyond its first window goes to other connections'.
     fn await_window(&mut self) {
         let Some(tcp) = self.channel.tcp().filter(|_| self.is_narrow) else { return };
-        // Where it has broken, writing says so.
-        let _ = wait_for(tcp, Interest::Write, &self.sending.halt, STALL);
+        // Where it has broken, or takes nothing for long, writing says so.
+        let _ = wait_for(tcp, Interest::Write, &self.sending.halt, FIRST_ROUND);
         if TcpInfo::of(tcp).is_ok_and(|info| info.acknowledged > NARROW.into()) {
             self.is_narrow = widen(tcp).is_err();
         }
@@ -393,6 +393,9 @@ const STALL: Nanos = Nanos(60_000_000_000);
 
 /// Bytes that a connection may hold unsent while nothing of it has arrived.
 const NARROW: u32 = 16 << 10;
+
+/// How long it waits for what it has taken to leave: longer than any round trip.
+const FIRST_ROUND: Nanos = Nanos(2_000_000_000);
 
 /// Files that a connection remembers to have said.
 const MOST_SAID: usize = 10_000;
