@@ -331,7 +331,7 @@ pub fn start_connecting(stream: &TcpStream, address: SocketAddr) -> io::Result<(
 
 /// Whether a connection is only on its way.
 #[must_use]
-pub fn is_connecting(error: &io::Error) -> bool {
+pub(crate) fn is_connecting(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINPROGRESS)
 }
 
