@@ -126,7 +126,7 @@ class Emulation:
 
     def on(self, host: str, *command: str, stdin: str = "") -> Ended:
         """`command` run to its end on `host`."""
-        return run(self.command(host, *command), stdin=stdin)
+        return run(self.command(host, *command), stdin=stdin, env={MARK: self.mark})
 
     def output(self, host: str, *command: str) -> str:
         """What `command` writes on `host`; it must succeed."""

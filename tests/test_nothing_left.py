@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from casting import kill, receiver, sender
-from emulation import FARLINK, MARK, Emulation, farlink, marked, next_line, wait_for_end
+from emulation import FARLINK, MARK, Emulation, farlink, marked, next_line, wait_for_end, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -108,6 +108,11 @@ def handles_of(processes: Iterable[int]) -> list[int]:
     return handles
 
 
+def wait_for_sleepers(mark: str, count: int) -> None:
+    """Wait until `count` processes of `mark` sleep: between two programs nothing tells whose one is."""
+    wait_until(lambda: sum(said.startswith("sleep 1000") for said in marked(mark).values()) == count)
+
+
 def end_and_look(mark: str, end: Callable[[], object]) -> None:
     """Take note of what runs under `mark`, let `end` end it, and look for what is left."""
     running = marked(mark)
@@ -133,6 +138,7 @@ def test_nothing_is_left_of_an_emulation_that_a_signal_ended(how: str) -> None:
         next_line(still_there.stdout, still_there)
         daemon = emulation.on("c", "sh", "-c", "setsid sleep 1000 <&- >&- 2>&- &")
         assert daemon.status == 0
+        wait_for_sleepers(emulation.mark, 2)
 
         def end() -> None:
             emulation.process.send_signal(signal.Signals[how])
