@@ -89,6 +89,16 @@ def test_a_host_that_does_not_let_it_is_reached_as_ever(both: Ends, tmp_path: Pa
     assert counted(path, "a", "TCPFastOpenActive") == 0
 
 
+def test_a_host_that_lets_it_no_longer_is_reached_as_ever(both: Ends, tmp_path: Path) -> None:
+    path = both.emulation
+    there_and_back(both, tmp_path / "first")
+    path.output("b", "sysctl", "--write", "net.ipv4.tcp_fastopen=1")
+    spoken = counted(path, "b", "TCPFastOpenPassive")
+    for turn in ("second", "third"):
+        there_and_back(both, tmp_path / turn)
+    assert counted(path, "b", "TCPFastOpenPassive") == spoken
+
+
 def test_a_cookie_of_another_key_is_replaced(both: Ends, tmp_path: Path) -> None:
     path = both.emulation
     there_and_back(both, tmp_path / "first")

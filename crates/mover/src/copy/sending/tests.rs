@@ -7,7 +7,7 @@ use farlink_wire::message::copy::Lack;
 
 use super::super::filter::Filter;
 use super::super::source::{Found, SourcePath, Walk};
-use super::super::supply::supply_file;
+use super::super::supply::{self, supply_file};
 use super::super::target::tests::{Scratch, file};
 use super::*;
 use crate::budget::{self, Budget};
@@ -60,6 +60,26 @@ fn a_file_with_holes_that_is_cut_before_these_are_looked_for_is_not_taken_for_on
     assert_eq!(found(None), []);
     let [event] = &found(Some(0))[..] else { panic!("nothing became of it") };
     assert_eq!(event.what, Became::changed());
+}
+
+#[test]
+fn the_first_packs_are_many_and_small_so_that_all_connections_have_one() {
+    let sending = sending(manner(None));
+    sending.on_stream(0, SocketFacts::of(None), None);
+    let scratch = Scratch::new("packs");
+    for name in 0..100 {
+        fs::write(scratch.0.join(name.to_string()), [1; 30_000]).unwrap();
+    }
+    let root = Arc::new(Directory::open(Path::new("/")).unwrap());
+    let source = SourcePath::new(scratch.0.as_os_str().as_encoded_bytes()).unwrap();
+    supply::start(&sending, vec![(root, source)], Filter::default(), None).unwrap();
+    let next = || match sending.next_task(0) {
+        Some(Job::Pack { planned, .. }) => planned.bytes() / 30_000,
+        other => panic!("{other:?}"),
+    };
+    // 64 KiB each as long as there may be connections without, then 1 MiB.
+    let files: Vec<_> = (0..34).map(|_| next()).collect();
+    assert_eq!(files, [[2; 32].as_slice(), &[34, 2]].concat());
 }
 
 #[test]

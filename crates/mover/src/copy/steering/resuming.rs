@@ -11,6 +11,8 @@ use farlink_host::socket::{self, Buffer};
 use farlink_wire::message::copy::{CarefulResumeAccount, CarefulResumeOutcome, SavedPath};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
+use crate::tuning::widen;
+
 /// One, and what it needs.
 #[derive(Debug)]
 pub(super) struct Resuming {
@@ -98,6 +100,8 @@ impl Resuming {
         let whole = Share::of(self.saved.rate, streams).map_err(io::Error::other)?.buffer(self.saved.rtt);
         socket::set_buffer(tcp, Buffer::Send, u32::try_from(whole.0).unwrap_or(u32::MAX))?;
         socket::tune_buffers(tcp)?;
+        // What it may hold unsent before anything of it has arrived is too little at such a rate.
+        widen(tcp)?;
         let share = (jump.get() / 8 / u64::from(streams.max(1))).max(1);
         // Before the congestion control is chosen, which looks at it.
         socket::set_greatest_rate(tcp, share)?;
