@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import signal
@@ -124,6 +125,27 @@ def test_a_file_for_which_there_is_no_descriptor_waits_for_one(star: Emulation, 
         assert receiving.until("outcome") == {"path": "b", "outcome": "stored", "bytes": 5_000}
         assert (receiving.end()[0], sending.end()[0]) == (0, 0)
     assert files(tmp_path / "b") == files(top)
+
+
+def test_a_directory_that_cannot_be_listed_is_named_at_both_ends(star: Emulation, tmp_path: Path) -> None:
+    top = tmp_path / "source"
+    file_of(top / "a", 5_000)
+    # So deep that what is beneath has no name.
+    directory = os.open(top, os.O_DIRECTORY)
+    for _ in range(21):
+        os.mkdir("d" * 200, dir_fd=directory)
+        inner = os.open("d" * 200, os.O_DIRECTORY, dir_fd=directory)
+        os.close(directory)
+        directory = inner
+    os.close(directory)
+    with receiver(star, "b", tmp_path / "b") as receiving, sender(star, top, options=wait_for(1)) as sending:
+        code, there = receiving.end()
+        status, here = sending.end()
+        said = [receiving.complaints(), sending.complaints()]
+    assert (code, status, there["cast"]["failed"]) == (1, 1, 1)
+    assert all(f"source/{'d' * 200}" in each for each in said), said
+    assert "longer than 4095 bytes" in said[1]
+    assert (tmp_path / "b" / "source" / "a").exists()
 
 
 def test_a_sender_that_is_started_again_with_something_else_leaves_its_receiver_short(

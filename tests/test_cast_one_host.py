@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.alone
 
 HOST = "b"
+# Whoever ends there is not heard to.
+WITHOUT_ENDS = """
+table inet endless {
+  chain outbound {
+    type filter hook output priority 0;
+    meta l4proto tcp tcp flags & (fin | rst) != 0 drop
+  }
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +127,25 @@ def test_one_that_is_started_again_before_the_session_begins_counts_once(
                 codes = [again.end()[0], second.end()[0]]
         status, record = sending.end()
     assert (status, codes, whole(record)) == (0, [0, 0], [True, True])
+
+
+def test_one_that_was_killed_and_whose_end_is_not_seen_counts_once(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    into = tmp_path / "one"
+    with sender(star, large, options=(*wait_for(1), "--timeout", "10s"), rate=SLOW) as sending:
+        assert star.on(HOST, "nft", "--file", "-", stdin=WITHOUT_ENDS).status == 0
+        try:
+            with receiver(star, HOST, into) as first:
+                while first.until("progress")["progress"]["bytes"] < 1_000_000:
+                    pass
+                killed(star, first, into)
+            with receiver(star, HOST, into) as again:
+                code, _ = again.end()
+            status, record = sending.end()
+        finally:
+            star.output(HOST, "nft", "delete", "table", "inet", "endless")
+    assert (status, code, whole(record)) == (0, 0, [True])
 
 
 def test_one_that_leaves_before_the_session_begins_is_not_counted(

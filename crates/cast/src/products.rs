@@ -250,7 +250,8 @@ impl<'f> Products<'f> {
             Found::Entry(entry, handle) => (entry, handle),
             Found::Skipped { path, what } => return Some(not_sent(path, what.to_string(), false)),
             Found::LeftOut { path, why } => return Some(not_sent(path, why.to_owned(), false)),
-            Found::Failed { path, error, .. } => return Some(not_sent(path, chain(&error), true)),
+            // What is beneath has no names here; that something lacks is told to receivers, too.
+            Found::Failed { path, error, .. } => return Some(Step::lacking(path, chain(&error))),
         };
         Some(match entry.kind {
             Kind::Directory => Step::Passed,
@@ -422,6 +423,12 @@ impl Step {
             None => Self::NotSent(NotSent::too_large(shown)),
         }
     }
+
+    /// What should have been sent and cannot be: receivers are told that it is lost.
+    fn lacking(path: RelativePath, reason: String) -> Self {
+        let metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
+        Self::product(path, metadata, 0, Source::Nothing(reason), None)
+    }
 }
 
 impl From<Seen> for Step {
@@ -432,10 +439,7 @@ impl From<Seen> for Step {
                 let open = Some(Opened::Appeared(file, status));
                 Self::product(name, metadata(&status), status.size, source, open)
             }
-            Seen::Lacking { name, reason } => {
-                let metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
-                Self::product(name, metadata, 0, Source::Nothing(reason), None)
-            }
+            Seen::Lacking { name, reason } => Self::lacking(name, reason),
             Seen::NotSent(not_sent) => Self::NotSent(not_sent),
             Seen::Nothing => Self::Passed,
         }

@@ -69,8 +69,12 @@ impl Session<'_> {
 
     /// Whether as many are there as it waits for, or were.
     pub(super) fn may_begin(&self) -> bool {
-        let there = self.progress.peers.values().filter(|peer| peer.is_there);
-        self.has_begun || there.count() as u64 >= u64::from(self.plan.receivers)
+        let progress = &self.progress;
+        let there = || progress.peers.iter().filter(|(_, peer)| peer.is_there).map(|(number, _)| *number);
+        let are = |count: usize| count as u64 >= u64::from(self.plan.receivers);
+        // That none is counted twice is looked at last: there may be thousands.
+        self.has_begun
+            || are(there().count()) && are(there().filter(|number| !progress.is_succeeded(*number)).count())
     }
 
     fn admit(
@@ -147,6 +151,10 @@ impl Session<'_> {
 
     /// A receiver is there no longer.
     fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
+        if leave.is_none() && self.progress.is_succeeded(receiver) {
+            self.forget(now, receiver);
+            return;
+        }
         self.look_at(receiver);
         self.drop_out(now, receiver);
         // One that was given up is heard of again when its connection has ended.
@@ -219,6 +227,15 @@ impl Peer {
 }
 
 impl Progress {
+    /// Whether another came after a receiver to the same directory: it was killed and started again before its connection was seen to end.
+    fn is_succeeded(&self, receiver: u32) -> bool {
+        let Some(peer) = self.peers.get(&receiver).filter(|peer| peer.place.is_some()) else { return false };
+        let is_its = |other: &Peer| {
+            (other.place, &other.host.name, other.at.ip()) == (peer.place, &peer.host.name, peer.at.ip())
+        };
+        self.peers.range(receiver..).skip(1).any(|(_, later)| is_its(later))
+    }
+
     /// Of receivers that have left only so many are known by name: those of a feed come and go for months.
     fn count_long_gone(&mut self) {
         while self.peers.values().filter(|peer| !peer.is_there).count() > MOST_GONE {
@@ -290,6 +307,21 @@ mod tests {
         assert!(!is_again(&peer(join(1, None)), false, &join(2, None), AT), "nothing was kept");
         assert!(!is_again(&lost, true, &join(2, Some(7)), AT), "the first is still there");
         assert!(!is_again(&lost, false, &join(2, Some(7)), ELSEWHERE), "the same path on another host");
+    }
+
+    #[test]
+    fn one_that_another_came_after_to_the_same_directory_is_no_other() {
+        let mut progress = Progress::default();
+        for (number, place) in [(1, Some(7)), (2, Some(8)), (4, Some(7)), (5, None), (6, None)] {
+            progress.peers.insert(number, peer(join(number.into(), place)));
+        }
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6].map(|number| progress.is_succeeded(number)),
+            [true, false, false, false, false, false]
+        );
+        let elsewhere = Peer::new(join(7, Some(8)), SocketAddr::new(ELSEWHERE, 40_000), 0);
+        progress.peers.insert(7, elsewhere);
+        assert!(!progress.is_succeeded(2));
     }
 
     #[test]
