@@ -188,6 +188,7 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("env", "--transport", "ud", "--dci-policy", "lru"): ("--dci-policy", "--transport is ud"),
     ("env", "--dci-policy", "hash"): ("hash", "dcs_quota"),
     ("env", "--eager", "much"): ("much", "unit"),
+    ("env", "--eager", "99TiB"): ("--eager 99TiB", "64MiB or less"),
     ("env", "--mpi", "intel"): ("intel", "open-mpi", "mpich"),
     ("env", "--stats", ""): ("--stats",),
     ("run", "--mpi", "mpich", "--stats", "/no/such/place", "--", "true"): ("--stats /no/such/place",),

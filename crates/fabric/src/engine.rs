@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farlink_flow::fabric::endpoint::{Endpoint, Foreign, Transmit};
 use farlink_flow::fabric::operation::{
-    Claim, Completion as Ended, Ends, Failure, Operation, PeerId, Receive, Region, Send, Wanted,
+    Claim, Completion as Ended, Ends, Failure, Operation, PeerId, Receive, Refused, Region, Send, Wanted,
 };
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::{Datagrams, MOST_AT_ONCE};
@@ -143,6 +143,10 @@ impl Engine {
                 self.queues.sent(&pending);
             }
         }
+        // Of one that nobody waits for nothing else tells why its peer is lost.
+        if let Err(Refused::Failed(why)) = &sent {
+            self.mourn(to, *why);
+        }
         Ok(sent?)
     }
 
@@ -213,7 +217,11 @@ impl Engine {
                 Some(from) => self.endpoint.failure(from),
                 None => self.nobody_left(),
             };
-            let why = self.look_behind(now, from, why).map_or(Code::NO_MESSAGE, Code::from);
+            let why = self.look_behind(now, from, why);
+            if let (Some(from), Some(why)) = (from, why) {
+                self.mourn(from, why);
+            }
+            let why = why.map_or(Code::NO_MESSAGE, Code::from);
             self.queues.answered(Completion { tag, ..answer }.failed(why));
             return Ok(());
         };

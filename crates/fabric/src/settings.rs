@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use farlink_flow::fabric::endpoint;
+use farlink_flow::fabric::messages::MOST_WINDOW;
 use farlink_flow::fabric::transport::Kind;
 use farlink_flow::fabric::transport::dc::policy::{PolicyKind, UnknownPolicy};
 use farlink_flow::fabric::transport::dc::{Initiators, Settings as Dc};
@@ -74,6 +75,12 @@ pub(crate) enum SettingError {
     NotText { name: &'static str },
 }
 
+impl SettingError {
+    fn range(name: &'static str, value: impl ToString, wanted: &'static str) -> Self {
+        Self::Range { name, value: value.to_string(), wanted }
+    }
+}
+
 impl Settings {
     /// As the environment of this process says.
     pub(crate) fn from_environment() -> Result<Self, SettingError> {
@@ -95,12 +102,16 @@ impl Settings {
         }
         .max(1);
         let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
-        let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.map_or(EAGER, |bytes| bytes.0);
+        if let Some(rate) = rate.filter(|rate| rate.get() < LEAST_RATE) {
+            return Err(SettingError::range("FARLINK_RATE", rate, "1mbit or more"));
+        }
+        let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.unwrap_or(Bytes(EAGER));
+        if eager.0 > MOST_WINDOW {
+            return Err(SettingError::range("FARLINK_EAGER", eager, "64MiB or less"));
+        }
         let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
         if silence < LEAST_SILENCE {
-            let value = silence.to_string();
-            let wanted = "1s or longer";
-            return Err(SettingError::Range { name: "FARLINK_PEER_TIMEOUT", value, wanted });
+            return Err(SettingError::range("FARLINK_PEER_TIMEOUT", silence, "1s or longer"));
         }
         let shared_memory = match variable("FARLINK_SHM")?.as_deref() {
             None | Some("1") => true,
@@ -117,7 +128,7 @@ impl Settings {
             rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / sharers).max(1))),
             sharers,
             interface: variable("FARLINK_INTERFACE")?.filter(|name| !name.is_empty()),
-            eager: usize::try_from(eager).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
+            eager: usize::try_from(eager.0).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
             silence,
             shared_memory,
             statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
@@ -299,6 +310,9 @@ const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
 /// than what it loses where it must be copied once more, on connections as long as those that this is for.
 const EAGER: u64 = 4 << 20;
 
+/// Bits per second below which a job would seem to hang.
+const LEAST_RATE: u64 = 1_000_000;
+
 /// How long a peer may owe an answer: links that are cut for five seconds, and a few attempts after that.
 const SILENCE: Nanos = Nanos(20_000_000_000);
 
@@ -373,7 +387,9 @@ mod tests {
         let wrong = [
             ("FARLINK_TRANSPORT", "tcp", "rc, xrc, ud, dc"),
             ("FARLINK_RATE", "10", "unit"),
+            ("FARLINK_RATE", "10kbit", "1mbit or more"),
             ("FARLINK_EAGER", "much", "write a number and its unit"),
+            ("FARLINK_EAGER", "99TiB", "64MiB or less"),
             ("FARLINK_SHM", "yes", "0, 1"),
             ("FARLINK_DCIS", "0", "from 1 to 1024"),
             ("FARLINK_DCI_POLICY", "mru", "lru"),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use farlink_flow::fabric::messages::MOST_WINDOW;
 use farlink_flow::fabric::transport::dc::Initiators;
 use farlink_flow::fabric::transport::dc::policy::PolicyKind;
 use farlink_host::process;
@@ -143,6 +144,11 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     if let Some(rate) = settings.rate.filter(|rate| rate.get() < LEAST_RATE) {
         bail!(
             "--rate {rate} is no rate of a path between hosts: write 1mbit or more, as in 10gbit, or leave it out"
+        );
+    }
+    if let Some(eager) = settings.eager.filter(|eager| eager.0 > MOST_WINDOW) {
+        bail!(
+            "--eager {eager} is more than a receiver ever has room for: write 64MiB or less, as in 4MiB, or leave it out"
         );
     }
     let stats = settings.stats.as_deref().map(std::path::absolute).transpose();

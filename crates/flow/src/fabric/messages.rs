@@ -16,7 +16,7 @@ use farlink_wire::fabric::frame::{Envelope, Frame, FrameError, cost};
 use self::inbox::{Arriving, Inbox, To};
 use self::matching::{Body, Cancelled, Landing, Matching};
 use self::outbox::{Control, Outbox, Source};
-pub use self::pool::Pool;
+pub use self::pool::{MOST_WINDOW, Pool};
 use super::operation::{
     Claim, Completion, Ends, Failure, Kind, Memory, Operation, PeerId, Receive, Received, Refused, Send,
     Waiting, Wanted,

@@ -218,8 +218,10 @@ impl Path {
         self.loss.lost = self.loss.lost * kept + lost;
     }
 
-    /// A datagram's way there and back took so long.
+    /// A datagram's way there and back took so long. Where either process stood still meanwhile, be it that their job was suspended, that says nothing of
+    /// the path: it would be asked what arrived only after as long again.
     pub fn on_rtt(&mut self, now: Nanos, rtt: Nanos) {
+        let rtt = rtt.min(LONGEST_RTT);
         self.round.rtt = self.round.rtt.min(rtt);
         match self.smoothed {
             None => (self.smoothed, self.variation) = (Some(rtt), Nanos(rtt.0 / 8)),
@@ -243,6 +245,9 @@ impl Path {
 
 const NO_ROUND: Round =
     Round { now: Nanos::ZERO, arrived: 0, known: 0, lost: 0, rtt: Nanos::MAX, limited: false, paced: false };
+
+/// More than twice what a way around the earth and back takes.
+const LONGEST_RTT: Nanos = Nanos(1_000_000_000);
 
 /// What may leave at once: a process is not always there in time.
 const BURST: Nanos = Nanos(2_000_000);
@@ -322,6 +327,17 @@ mod tests {
         assert_eq!(parities(400_000, 50), [1, 2, 4]);
         assert_eq!(parities(20_000_000, 300), [1, 1, 2]);
         assert_eq!(parities(366_000_000, 10_000), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_job_that_was_suspended_for_an_hour_asks_within_seconds() {
+        let mut path = Path::new(None, 1, Nanos::ZERO);
+        let mut now = Nanos::ZERO;
+        for rtt in [20_000_000, 3_600_000_000_000] {
+            now = now.after(Nanos(rtt));
+            path.on_rtt(now, Nanos(rtt));
+        }
+        assert!(path.timeout() < Nanos(2_000_000_000), "{}", path.timeout());
     }
 
     #[test]

@@ -135,6 +135,11 @@ impl Peers {
     }
 
     /// Peers far away that have heard of this process, or it of them.
+    pub(super) fn near(&self) -> impl Iterator<Item = PeerId> {
+        let all = (0..).map(PeerId).zip(&self.known);
+        all.filter(|(_, each)| each.place == Place::Near).map(|(peer, _)| peer)
+    }
+
     pub(super) fn acquaintances(&self) -> impl Iterator<Item = (PeerId, &Identity)> {
         let met = |each: &Peer| each.place == Place::Far && each.met();
         (0..)

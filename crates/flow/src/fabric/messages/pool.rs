@@ -61,8 +61,8 @@ impl Pool {
 /// Bytes of messages that may wait unwanted, of all peers together.
 const POOL: u64 = 256 << 20;
 
-/// Of one peer, at most: what is under way on 10 Gb/s in 50 ms.
-const MOST_WINDOW: u64 = 64 << 20;
+/// Of one peer, at most: what is under way on 10 Gb/s in 50 ms. No longer message ever goes at once.
+pub const MOST_WINDOW: u64 = 64 << 20;
 
 /// For each byte that a peer sent it may send so many more: a few messages like the first are enough for a window.
 const GROWTH: u64 = 4;
