@@ -260,7 +260,8 @@ def test_what_is_not_there_is_refused_with_the_far_ends_words(clear: Ends, tmp_p
     ended = run([*clear.on_client, str(FARLINK), "copy", *places, *clear.copy_options])
     # A source that is not there is a name that was not copied; a destination without a place is refused.
     assert ended.status == (REFUSED if way == "push" else NONE), ended
-    assert ("mkdir -p" if way == "push" else "No such file") in ended.complaint
+    missing = tmp_path / "no" / "such"
+    assert (f"make it with `mkdir -p {missing}`" if way == "push" else "No such file") in ended.complaint
     assert not (tmp_path / "new").exists()
 
 

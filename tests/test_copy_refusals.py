@@ -50,6 +50,7 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--streams", "0"): ("0", "512"),
     ("{here}/file", "{here}/new", "--streams", "513"): ("513", "512"),
     ("{here}/file", "{here}/new", "--length", "3"): ('"3"', "no unit"),
+    ("/dev/zero", "{here}/new", "--length", "0B"): ("--length 0B", "10GiB"),
     ("{here}/file", "{here}/new", "--buffer", "64"): ('"64"', "no unit"),
     ("{here}/file", "{here}/new", "--protect", "secretly"): ("secretly", "encrypt, integrity or clear"),
     ("{here}/file", "{here}/new", "--circuit", "10gbit"): ("--circuit", "both sides are here"),

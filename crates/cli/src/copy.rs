@@ -274,6 +274,9 @@ impl Copy {
         if protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
+        if let Some(length @ Bytes(0)) = self.length {
+            bail!("--length {length}: there is nothing to read: write how much, as in 10GiB");
+        }
         let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
         if let Some(names) = &names {
             if sources.len() != 1 || self.length.is_some() {
@@ -375,7 +378,7 @@ fn rules(matches: &clap::ArgMatches) -> Vec<Rule> {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-pub(crate) fn protect(text: &str) -> anyhow::Result<Protect> {
+fn protect(text: &str) -> anyhow::Result<Protect> {
     match text {
         "encrypt" => Ok(Protect::Encrypt),
         "integrity" => Ok(Protect::Integrity),

@@ -76,7 +76,7 @@ pub(crate) enum SettingError {
 }
 
 impl SettingError {
-    fn range(name: &'static str, value: impl ToString, wanted: &'static str) -> Self {
+    fn range(name: &'static str, value: &impl ToString, wanted: &'static str) -> Self {
         Self::Range { name, value: value.to_string(), wanted }
     }
 }
@@ -103,15 +103,15 @@ impl Settings {
         .max(1);
         let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
         if let Some(rate) = rate.filter(|rate| rate.get() < LEAST_RATE) {
-            return Err(SettingError::range("FARLINK_RATE", rate, "1mbit or more"));
+            return Err(SettingError::range("FARLINK_RATE", &rate, "1mbit or more"));
         }
         let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.unwrap_or(Bytes(EAGER));
         if eager.0 > MOST_WINDOW {
-            return Err(SettingError::range("FARLINK_EAGER", eager, "64MiB or less"));
+            return Err(SettingError::range("FARLINK_EAGER", &eager, "64MiB or less"));
         }
         let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
         if silence < LEAST_SILENCE {
-            return Err(SettingError::range("FARLINK_PEER_TIMEOUT", silence, "1s or longer"));
+            return Err(SettingError::range("FARLINK_PEER_TIMEOUT", &silence, "1s or longer"));
         }
         let shared_memory = match variable("FARLINK_SHM")?.as_deref() {
             None | Some("1") => true,

@@ -29,7 +29,6 @@ use super::end::End;
 use super::table::{Table, name};
 use super::telling::{Telling, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
-use crate::copy::protect;
 use crate::output::{print, tell};
 
 /// Send files and trees to the receivers of a group.
@@ -70,7 +69,7 @@ pub(super) struct Send {
     #[arg(long, value_name = "FACTOR", default_value_t = 10.0, value_parser = factor)]
     hold_factor: f64,
     /// How packets are protected: encrypt, or integrity (authenticated, not encrypted)
-    #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = protect)]
+    #[arg(long, value_name = "HOW", default_value = "encrypt", value_parser = group_protect)]
     protect: Protect,
     /// The name of what comes by standard input, a source that is -; stdin where nothing is said
     #[arg(long, value_name = "NAME")]
@@ -174,11 +173,6 @@ impl Send {
     }
 
     fn plans(&self, classes: &[Class]) -> anyhow::Result<Vec<Plan>> {
-        if self.protect == Protect::Clear {
-            bail!(
-                "--protect clear: packets of a group are authenticated at least: write encrypt or integrity"
-            );
-        }
         let watch = self.watch.as_deref().map(source).transpose()?;
         let (sources, piped) = self.sources(watch.as_ref())?;
         let plan = |class: &Class| {
@@ -289,6 +283,14 @@ fn factor(text: &str) -> anyhow::Result<f64> {
 }
 
 /// A file or directory as it is named on this host.
+fn group_protect(text: &str) -> anyhow::Result<Protect> {
+    match text {
+        "encrypt" => Ok(Protect::Encrypt),
+        "integrity" => Ok(Protect::Integrity),
+        _ => bail!("packets of a group are authenticated at least: write encrypt or integrity"),
+    }
+}
+
 fn source(named: &OsStr) -> anyhow::Result<SourcePath> {
     let path = std::path::absolute(named).with_context(|| format!("the source {named:?}"))?;
     if let Err(error) = path.metadata() {

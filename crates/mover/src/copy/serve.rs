@@ -14,6 +14,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::key::Grant;
 use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
 use farlink_wire::message::{Arrival, Message, Way};
+use farlink_wire::path::readable;
 
 use super::conversation::{End, Party, talk};
 use super::filter::Filter;
@@ -162,13 +163,17 @@ fn receiving_end(
         .as_ref()
         .ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
     let (base, beneath) = within(destination, &allowed.write, allowed.relative, "write")?;
+    // What the client named begins with what it was granted.
+    let mut granted = if allowed.relative { Vec::new() } else { plain(destination.as_bytes()) };
+    granted.truncate(granted.len().saturating_sub(beneath.len()));
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.relative { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, .. } = *request;
     let options = TargetOptions { fsync, read_back, mode_mask, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several };
     let sink = base.open_sink(&destination.path).ok();
-    let target = Target::open(&base, &destination, request.key.0, options)?;
+    let target = Target::open(&base, &destination, request.key.0, options)
+        .map_err(|error| error.beneath(&readable(&granted)))?;
     let interval = request.interval.get();
     let manner = receiving::Manner {
         target,
@@ -233,10 +238,10 @@ fn within(
     to: &'static str,
 ) -> Result<(Arc<Directory>, Vec<u8>), CopyError> {
     let refused = || CopyError::NotAllowed { to, place: place.to_string() };
-    let bytes = place.as_bytes();
     if relative {
-        return Ok((open(b"/")?, absolute(bytes).map_err(CopyError::working_directory)?));
+        return Ok((open(b"/")?, absolute(place.as_bytes()).map_err(CopyError::working_directory)?));
     }
+    let bytes = plain(place.as_bytes());
     // Beneath what is granted nothing leads up.
     if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
         return Err(refused());
@@ -251,6 +256,19 @@ fn within(
         return Ok((open(root)?, beneath));
     }
     Err(refused())
+}
+
+/// A path without what changes nothing in it: components that are empty or `.`, but for the last.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
+    let last = components.len() - 1;
+    let counts = |at: usize, component: &[u8]| at == 0 || at == last || !matches!(component, b"" | b".");
+    let kept: Vec<_> = (0..)
+        .zip(components)
+        .filter(|(at, component)| counts(*at, component))
+        .map(|(_, component)| component)
+        .collect();
+    kept.join(&b'/')
 }
 
 /// Data connections of one session, those that took the place of others included: twice the most that a request may ask for.
@@ -298,6 +316,20 @@ mod tests {
             budget: Budget::unbounded(),
         };
         End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))
+    }
+
+    #[test]
+    fn a_path_is_within_what_is_granted_however_it_is_written() {
+        for (given, want) in [
+            ("//data/in/x", "/data/in/x"),
+            ("/data//in/./x/", "/data/in/x/"),
+            ("/./data/in/.", "/data/in/."),
+            ("/data/in/.x/..y", "/data/in/.x/..y"),
+            ("/", "/"),
+            ("x", "x"),
+        ] {
+            assert_eq!(String::from_utf8(plain(given.as_bytes())).unwrap(), want);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From the walk over the sources to what there is to send.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -117,9 +118,12 @@ pub(super) fn endless(
     length: u64,
 ) -> Result<(Entry, fs::File), String> {
     let path = bytes_of(&source.to_string());
-    let device = base
-        .open_endless(&path)
-        .map_err(|error| format!("it has an end, or is not there ({error}): leave out --length"))?;
+    let device = base.open_endless(&path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => {
+            "it is not /dev/zero, /dev/random or /dev/urandom: leave out --length".to_owned()
+        }
+        _ => error.to_string(),
+    })?;
     let name = source.base_name().ok_or("it has no name")?;
     let path = RelativePath::new(name).map_err(|error| error.to_string())?;
     let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
