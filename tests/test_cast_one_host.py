@@ -148,6 +148,18 @@ def test_one_that_was_killed_and_whose_end_is_not_seen_counts_once(
     assert (status, code, whole(record)) == (0, 0, [True])
 
 
+def test_two_that_have_one_directory_by_mistake_are_two(star: Emulation, large: Path, tmp_path: Path) -> None:
+    into = tmp_path / "one"
+    with (
+        sender(star, large, options=wait_for(2), rate=SLOW) as sending,
+        receiver(star, HOST, into) as first,
+    ):
+        sending.until("joined")
+        with receiver(star, HOST, into):
+            # Both say that they are there.
+            under_way(first)
+
+
 def test_one_that_leaves_before_the_session_begins_is_not_counted(
     star: Emulation, large: Path, tmp_path: Path
 ) -> None:

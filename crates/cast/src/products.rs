@@ -50,6 +50,8 @@ pub(crate) struct Products<'f> {
 enum Step {
     /// And its file, where that is open already.
     Product(Box<Product>, Option<Opened>),
+    /// It is named, as what is beneath it has no names here, and lost at once: so receivers hear that something lacks.
+    Lacking(Box<Product>),
     NotSent(NotSent),
     /// It needs no word.
     Passed,
@@ -232,6 +234,7 @@ impl<'f> Products<'f> {
         loop {
             match self.found()? {
                 Step::Product(product, open) => return Some(self.add(*product, open)),
+                Step::Lacking(product) => return Some(self.push(*product)),
                 Step::NotSent(not_sent) => tell(not_sent),
                 Step::Passed => {}
             }
@@ -250,7 +253,6 @@ impl<'f> Products<'f> {
             Found::Entry(entry, handle) => (entry, handle),
             Found::Skipped { path, what } => return Some(not_sent(path, what.to_string(), false)),
             Found::LeftOut { path, why } => return Some(not_sent(path, why.to_owned(), false)),
-            // What is beneath has no names here; that something lacks is told to receivers, too.
             Found::Failed { path, error, .. } => return Some(Step::lacking(path, chain(&error))),
         };
         Some(match entry.kind {
@@ -266,8 +268,12 @@ impl<'f> Products<'f> {
         if let Some(file) = open {
             self.open.keep(self.count(), file);
         }
-        let shape = product.shape;
         self.names.insert(product.name, self.count());
+        self.push(product)
+    }
+
+    fn push(&mut self, product: Product) -> Shape {
+        let shape = product.shape;
         self.bytes += shape.content();
         self.known.push_back(product);
         shape
@@ -424,10 +430,13 @@ impl Step {
         }
     }
 
-    /// What should have been sent and cannot be: receivers are told that it is lost.
+    /// What a walk cannot look at; several may have one name. Of one without a name receivers do not hear.
     fn lacking(path: RelativePath, reason: String) -> Self {
-        let metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
-        Self::product(path, metadata, 0, Source::Nothing(reason), None)
+        let shown = path.to_string();
+        match Product::new(path, NO_METADATA, 0, Source::Nothing(reason.clone())) {
+            Some(product) => Self::Lacking(Box::new(product)),
+            None => Self::NotSent(NotSent { path: shown, reason, failed: true }),
+        }
     }
 }
 
@@ -439,7 +448,9 @@ impl From<Seen> for Step {
                 let open = Some(Opened::Appeared(file, status));
                 Self::product(name, metadata(&status), status.size, source, open)
             }
-            Seen::Lacking { name, reason } => Self::lacking(name, reason),
+            Seen::Lacking { name, reason } => {
+                Self::product(name, NO_METADATA, 0, Source::Nothing(reason), None)
+            }
             Seen::NotSent(not_sent) => Self::NotSent(not_sent),
             Seen::Nothing => Self::Passed,
         }
@@ -450,6 +461,9 @@ impl From<Seen> for Step {
 fn metadata(status: &Status) -> Metadata {
     Metadata { mode: status.mode_of_a_copy(), mtime_s: status.mtime_s, mtime_ns: status.mtime_ns }
 }
+
+/// Of what is no file.
+const NO_METADATA: Metadata = Metadata { mode: 0, mtime_s: 0, mtime_ns: 0 };
 
 /// Bytes that are read at a time for a digest alone.
 const READ: u64 = 256 * 1024;

@@ -21,7 +21,8 @@ pub(super) enum Source {
     Appeared(Place, Status),
     /// In one of our own, which has what came through a pipe.
     Piped(Arc<File>),
-    /// Nowhere, and why: what was to take the place of another product is no file any more. Receivers learn by it that they lack both.
+    /// Nowhere, and why: what was to take the place of another product is no file any more, or a walk cannot look at it. Receivers learn by it that
+    /// they lack it.
     Nothing(String),
 }
 

@@ -192,3 +192,12 @@ fn that_very_many_cannot_be_read_holds_nothing_up() {
     let taken = cpu_of_thread().since(begun);
     assert!(taken < Nanos(500_000_000), "{taken}");
 }
+
+#[test]
+fn what_has_no_name_and_cannot_be_listed_is_told_with_its_reason() {
+    let Step::NotSent(told) = Step::lacking(RelativePath::root(), "list /x: Permission denied".to_owned())
+    else {
+        panic!("nobody could name it")
+    };
+    assert!(told.failed && told.reason.contains("Permission denied"), "{told:?}");
+}

@@ -282,7 +282,6 @@ fn factor(text: &str) -> anyhow::Result<f64> {
     }
 }
 
-/// A file or directory as it is named on this host.
 fn group_protect(text: &str) -> anyhow::Result<Protect> {
     match text {
         "encrypt" => Ok(Protect::Encrypt),
@@ -291,6 +290,7 @@ fn group_protect(text: &str) -> anyhow::Result<Protect> {
     }
 }
 
+/// A file or directory as it is named on this host.
 fn source(named: &OsStr) -> anyhow::Result<SourcePath> {
     let path = std::path::absolute(named).with_context(|| format!("the source {named:?}"))?;
     if let Err(error) = path.metadata() {

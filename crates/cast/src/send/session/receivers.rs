@@ -30,6 +30,7 @@ impl Session<'_> {
         }
         if !matches!(heard, Heard::Refused(..)) {
             self.heard_at.insert(receiver, now);
+            self.succeeded.remove(&receiver);
         }
         match heard {
             Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
@@ -69,12 +70,9 @@ impl Session<'_> {
 
     /// Whether as many are there as it waits for, or were.
     pub(super) fn may_begin(&self) -> bool {
-        let progress = &self.progress;
-        let there = || progress.peers.iter().filter(|(_, peer)| peer.is_there).map(|(number, _)| *number);
-        let are = |count: usize| count as u64 >= u64::from(self.plan.receivers);
-        // That none is counted twice is looked at last: there may be thousands.
-        self.has_begun
-            || are(there().count()) && are(there().filter(|number| !progress.is_succeeded(*number)).count())
+        let there = self.progress.peers.values().filter(|peer| peer.is_there).count();
+        // None is counted twice.
+        self.has_begun || (there - self.succeeded.len()) as u64 >= u64::from(self.plan.receivers)
     }
 
     fn admit(
@@ -93,6 +91,10 @@ impl Session<'_> {
         if let Some(before) = before.map(|(before, _)| *before) {
             self.forget(now, before);
         }
+        // One that was heard just now may have been killed since, or another may have the same directory by mistake: that one speaks again.
+        let are_there = self.progress.peers.iter().filter(|(_, peer)| peer.is_there);
+        let same = are_there.filter(|(_, peer)| is_again(peer, false, &join, at.ip()));
+        self.succeeded.extend(same.map(|(number, _)| *number));
         let first = self.machine.first();
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();
@@ -146,12 +148,13 @@ impl Session<'_> {
         self.machine.on_leave(now, receiver);
         self.tempo.on_leave(receiver);
         self.heard_at.remove(&receiver);
+        self.succeeded.remove(&receiver);
         self.keep_pace();
     }
 
     /// A receiver is there no longer.
     fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
-        if leave.is_none() && self.progress.is_succeeded(receiver) {
+        if self.succeeded.contains(&receiver) && leave.is_none() {
             self.forget(now, receiver);
             return;
         }
@@ -227,15 +230,6 @@ impl Peer {
 }
 
 impl Progress {
-    /// Whether another came after a receiver to the same directory: it was killed and started again before its connection was seen to end.
-    fn is_succeeded(&self, receiver: u32) -> bool {
-        let Some(peer) = self.peers.get(&receiver).filter(|peer| peer.place.is_some()) else { return false };
-        let is_its = |other: &Peer| {
-            (other.place, &other.host.name, other.at.ip()) == (peer.place, &peer.host.name, peer.at.ip())
-        };
-        self.peers.range(receiver..).skip(1).any(|(_, later)| is_its(later))
-    }
-
     /// Of receivers that have left only so many are known by name: those of a feed come and go for months.
     fn count_long_gone(&mut self) {
         while self.peers.values().filter(|peer| !peer.is_there).count() > MOST_GONE {
@@ -307,21 +301,6 @@ mod tests {
         assert!(!is_again(&peer(join(1, None)), false, &join(2, None), AT), "nothing was kept");
         assert!(!is_again(&lost, true, &join(2, Some(7)), AT), "the first is still there");
         assert!(!is_again(&lost, false, &join(2, Some(7)), ELSEWHERE), "the same path on another host");
-    }
-
-    #[test]
-    fn one_that_another_came_after_to_the_same_directory_is_no_other() {
-        let mut progress = Progress::default();
-        for (number, place) in [(1, Some(7)), (2, Some(8)), (4, Some(7)), (5, None), (6, None)] {
-            progress.peers.insert(number, peer(join(number.into(), place)));
-        }
-        assert_eq!(
-            [1, 2, 3, 4, 5, 6].map(|number| progress.is_succeeded(number)),
-            [true, false, false, false, false, false]
-        );
-        let elsewhere = Peer::new(join(7, Some(8)), SocketAddr::new(ELSEWHERE, 40_000), 0);
-        progress.peers.insert(7, elsewhere);
-        assert!(!progress.is_succeeded(2));
     }
 
     #[test]

@@ -134,12 +134,13 @@ impl Peers {
         self.known[peer.0 as usize].heard = Some(now);
     }
 
-    /// Peers far away that have heard of this process, or it of them.
+    /// Peers of this host.
     pub(super) fn near(&self) -> impl Iterator<Item = PeerId> {
         let all = (0..).map(PeerId).zip(&self.known);
         all.filter(|(_, each)| each.place == Place::Near).map(|(peer, _)| peer)
     }
 
+    /// Peers far away that have heard of this process, or it of them.
     pub(super) fn acquaintances(&self) -> impl Iterator<Item = (PeerId, &Identity)> {
         let met = |each: &Peer| each.place == Place::Far && each.met();
         (0..)
