@@ -87,7 +87,7 @@ def nested() -> bytes:
 
 def skipped(path: str, reason: str) -> bytes:
     """A name that the sender says it did not copy."""
-    return message({"copy": {"skipped": {"path": path, "reason": reason, "failed": True}}})
+    return message({"copy": {"skipped": {"path": path, "lack": "failed", "reason": reason}}})
 
 
 # What each sends, made of the name of a directory outside the target.
