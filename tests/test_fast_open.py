@@ -97,6 +97,8 @@ def test_a_host_that_lets_it_no_longer_is_reached_as_ever(both: Ends, tmp_path: 
     for turn in ("second", "third"):
         there_and_back(both, tmp_path / turn)
     assert counted(path, "b", "TCPFastOpenPassive") == spoken
+    # They were tried with the cookie of before.
+    assert counted(path, "a", "TCPFastOpenActiveFail") > 0
 
 
 def test_a_cookie_of_another_key_is_replaced(both: Ends, tmp_path: Path) -> None:
