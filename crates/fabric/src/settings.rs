@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use farlink_flow::fabric::endpoint;
 use farlink_flow::fabric::messages::MOST_WINDOW;
+use farlink_flow::fabric::path::LEAST_RATE;
 use farlink_flow::fabric::transport::Kind;
 use farlink_flow::fabric::transport::dc::policy::{PolicyKind, UnknownPolicy};
 use farlink_flow::fabric::transport::dc::{Initiators, Settings as Dc};
@@ -309,9 +310,6 @@ const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
 /// Messages up to so many bytes go at once, where nothing else is said: what a message gains by not asking first, a round trip, is more
 /// than what it loses where it must be copied once more, on connections as long as those that this is for.
 const EAGER: u64 = 4 << 20;
-
-/// Bits per second below which a job would seem to hang.
-const LEAST_RATE: u64 = 1_000_000;
 
 /// How long a peer may owe an answer: links that are cut for five seconds, and a few attempts after that.
 const SILENCE: Nanos = Nanos(20_000_000_000);

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use farlink_flow::fabric::messages::MOST_WINDOW;
+use farlink_flow::fabric::path::LEAST_RATE;
 use farlink_flow::fabric::transport::dc::Initiators;
 use farlink_flow::fabric::transport::dc::policy::PolicyKind;
 use farlink_host::process;
@@ -166,9 +167,6 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     let named = |(name, value): (&'static str, Option<OsString>)| Some(Variable { name, value: value? });
     Ok(all.into_iter().filter_map(named).collect())
 }
-
-/// Bits per second below which a job would seem to hang.
-const LEAST_RATE: u64 = 1_000_000;
 
 /// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself: those of `ours`, and what else is
 /// said to Farlink in the environment.

@@ -246,6 +246,9 @@ impl Path {
 const NO_ROUND: Round =
     Round { now: Nanos::ZERO, arrived: 0, known: 0, lost: 0, rtt: Nanos::MAX, limited: false, paced: false };
 
+/// Bits per second below which a job would seem to hang.
+pub const LEAST_RATE: u64 = 1_000_000;
+
 /// More than twice what a way around the earth and back takes; where a queue holds more, what is under way is asked after, and repaired, too soon.
 const LONGEST_RTT: Nanos = Nanos(1_000_000_000);
 
