@@ -330,7 +330,7 @@ def test_scalable_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None
 
 def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
     needs_loading("htcp")
-    shares, ratios = [], []
+    shares, growths = [], []
     # A loss leaves RTTmin/RTTmax within bounds: near the upper one over a queue that stays empty, or the
     # lower one where the throughput had changed by a fifth: always at first. A busy machine may change
     # it in each cycle of one copy, so there are up to three until two cycles were alike.
@@ -345,16 +345,18 @@ def test_h_tcp_grows_and_shrinks_as_the_kernels(lossy: Emulation) -> None:
             shares.append(cycle.share)
             beta = round(128 * min(max(cycle.share, BETA_MIN), BETA_MAX))
             expected = kernels_htcp(cycle.samples, beta=beta, rtt=record["rtt_s"], per_ack=per_ack)
-            ratios.append(cycle.growth / expected)
+            growths.append((cycle.growth, expected))
         if max(shares) > 0.9 * BETA_MAX:
             break
     assert all(0.9 * BETA_MIN < share < 1.1 * BETA_MAX for share in shares), shares
     assert min(shares) == pytest.approx(BETA_MIN, rel=0.1)
     assert max(shares) == pytest.approx(BETA_MAX, rel=0.1)
     # Whatever disturbs the machine makes acknowledgements come together, which this arithmetic counts for
-    # less: the cycles that were not disturbed say what it does.
-    assert max(ratios) == pytest.approx(1, abs=0.1), ratios
-    assert median(ratios) > 0.8, ratios
+    # less: the cycles that were not disturbed say what it does. Segments are whole, so a short cycle's
+    # ratio is coarse: none may grow by more than this, to a segment, and a long one has to reach it.
+    assert all(growth <= 1.1 * expected + 1 for growth, expected in growths), growths
+    assert any(growth >= 0.9 * expected for growth, expected in growths if expected >= 20), growths
+    assert median(growth / expected for growth, expected in growths) > 0.8, growths
 
 
 def packets(emulation: Emulation) -> dict[str, int]:
