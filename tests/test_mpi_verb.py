@@ -211,6 +211,16 @@ def test_an_option_of_another_transport_than_the_environments_is_refused(install
     assert installed("env", "--dcis", "4", "--transport", "dc", FARLINK_TRANSPORT="ud").status == 0
 
 
+@pytest.mark.parametrize("arguments", [("env", "--mpi", "open-mpi"), ("run", "--", "mpirun", "true")])
+def test_what_every_rank_would_refuse_of_the_environment_is_refused_once(
+    installed: Installed, arguments: tuple[str, ...]
+) -> None:
+    assert "FARLINK_RATE" in installed.complaint(*arguments, FARLINK_RATE="10")
+    complaint = installed.complaint(*arguments, FARLINK_SHM="maybe")
+    assert 'FARLINK_SHM="maybe"' in complaint
+    assert "0, 1" in complaint
+
+
 def test_what_open_mpi_would_refuse_is_refused_before_it_starts(
     installed: Installed, launcher: Callable[..., str]
 ) -> None:

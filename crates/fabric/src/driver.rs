@@ -1,5 +1,6 @@
 //! Who drives an endpoint: the application's threads whenever they call, and the progress thread when they do not.
 
+use std::env;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,10 +8,12 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use farlink_flow::fabric::endpoint::Endpoint;
 use farlink_flow::fabric::operation::HostId;
+use farlink_flow::fabric::settings::{SettingError, Settings};
 use farlink_host::alarm::Alarm;
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::Datagrams;
 use farlink_host::precise::wait_readable;
+use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::fabric::address::Address;
 use farlink_wire::quantity::Nanos;
@@ -22,7 +25,6 @@ use crate::entry::{Code, lock};
 use crate::nearby::Nearby;
 use crate::peers::identity;
 use crate::proof;
-use crate::settings::{SettingError, Settings};
 use crate::statistics;
 
 /// An endpoint's driver.
@@ -49,7 +51,7 @@ pub(crate) struct Driver {
 impl Driver {
     /// One of a new endpoint, as the environment says.
     pub(crate) fn open() -> Result<Arc<Self>, Code> {
-        let settings = Settings::from_environment().map_err(|error| {
+        let settings = Settings::from_variables(env::var_os).map_err(|error| {
             complain_of(&error);
             if matches!(error, SettingError::NoKey) { Code::NO_KEY } else { Code::INVALID }
         })?;
@@ -84,7 +86,7 @@ impl Driver {
         let now = monotonic();
         let machine = Endpoint::new(now, settings.of_endpoint(datagrams.payload(), seed), me);
         Ok(Arc::new(Self {
-            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby, settings.speaker())),
+            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby, speaker(settings.rank))),
             address,
             settings,
             watched,
@@ -335,9 +337,18 @@ pub(crate) enum OpenError {
 
 /// Two numbers that nobody else has.
 fn random() -> std::io::Result<[u64; 2]> {
-    let bytes = farlink_host::process::random()?;
+    let bytes = process::random()?;
     let number = u128::from_be_bytes(bytes);
     Ok([(number >> 64) as u64, number as u64])
+}
+
+/// What people know this process by.
+fn speaker(rank: Option<u64>) -> String {
+    let host = process::host_name();
+    match rank {
+        Some(rank) => format!("rank {rank} on {host}"),
+        None => format!("process {} on {host}", std::process::id()),
+    }
 }
 
 /// This host's number: the same in every process of its network namespace, and in no other.
@@ -368,4 +379,4 @@ const LINGER: Nanos = Nanos(10_000_000_000);
 const SOCKET_BUFFER: u32 = 8 << 20;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr;
 
+use farlink_flow::fabric::settings::LONGEST_MESSAGE;
+
 use crate::bindings as fi;
 use crate::entry::Code;
 use crate::memory::MOST_PARTS;
 use crate::offer::{
-    ADDRESS_FORMAT, AT_ONCE, DATA_BYTES, DOMAIN_CAPABILITIES, INJECTED, LONGEST_MESSAGE, NAME, ORDER, Offer,
-    PROTOCOL,
+    ADDRESS_FORMAT, AT_ONCE, DATA_BYTES, DOMAIN_CAPABILITIES, INJECTED, NAME, ORDER, Offer, PROTOCOL,
 };
 use crate::version::VERSION;
 

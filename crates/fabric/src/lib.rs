@@ -32,7 +32,6 @@ mod proof;
 mod provider;
 mod queues;
 mod registration;
-mod settings;
 mod statistics;
 mod tagged;
 mod version;

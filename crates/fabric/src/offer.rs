@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_char};
 
+use farlink_flow::fabric::settings::LONGEST_MESSAGE;
+
 use crate::bindings as fi;
 
 /// What an application asks for; where it leaves something open, zero.
@@ -172,9 +174,6 @@ pub(crate) const ADDRESS_FORMAT: u32 = fi::FI_PROV_SPECIFIC as u32 | 0x4641;
 
 /// Of what endpoints say to each other: likewise.
 pub(crate) const PROTOCOL: u32 = fi::FI_PROV_SPECIFIC as u32 | 0x4641;
-
-/// Bytes of the longest message: more than any process has, since a longer one is an error of MPI's.
-pub(crate) const LONGEST_MESSAGE: usize = 1 << 40;
 
 /// Bytes of the number that comes with a message. Open MPI puts the sender's rank there, and needs 4.
 pub(crate) const DATA_BYTES: usize = 8;

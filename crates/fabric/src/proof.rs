@@ -4,10 +4,9 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
+use farlink_flow::fabric::settings::Settings;
 use farlink_host::process;
 use serde_json::json;
-
-use crate::settings::Settings;
 
 /// Leaves the line of an endpoint. A host that does not share the launcher's files has no such directory, and nothing is left there.
 pub(crate) fn leave(directory: &Path, endpoint: u64, settings: &Settings) -> io::Result<()> {

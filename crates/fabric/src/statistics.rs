@@ -4,10 +4,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
+use farlink_flow::fabric::settings::Settings;
 use serde_json::{Map, Value};
 
 use crate::complaint::complain;
-use crate::settings::Settings;
 
 /// What the driver did.
 #[derive(Debug, Default)]

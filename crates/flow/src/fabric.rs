@@ -21,4 +21,5 @@ pub mod outgoing;
 pub mod parity;
 pub mod path;
 pub mod seal;
+pub mod settings;
 pub mod transport;

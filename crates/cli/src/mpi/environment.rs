@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use farlink_flow::fabric;
 use farlink_flow::fabric::messages::MOST_WINDOW;
 use farlink_flow::fabric::path::LEAST_RATE;
+use farlink_flow::fabric::settings::SettingError;
 use farlink_flow::fabric::transport::dc::Initiators;
 use farlink_flow::fabric::transport::dc::policy::PolicyKind;
 use farlink_host::process;
@@ -109,7 +111,17 @@ pub(crate) fn variables(mpi: Mpi, library: &Path, settings: &Settings) -> anyhow
     let mut all = of_mpi(mpi, library);
     all.push(Variable::new("FARLINK_JOB_KEY", hexadecimal(&[first, second].concat())));
     all.extend(of_settings(settings)?);
+    check(&all, std::env::var_os)?;
     Ok(all)
+}
+
+/// Reads what a rank will: these variables, and what is `inherited` beside them. Each rank would refuse it, and say so for itself.
+fn check(
+    variables: &[Variable],
+    inherited: impl Fn(&'static str) -> Option<OsString>,
+) -> Result<(), SettingError> {
+    let ours = |name| variables.iter().find(|each| each.name == name).map(|each| each.value.clone());
+    fabric::settings::Settings::from_variables(|name| ours(name).or_else(|| inherited(name))).map(drop)
 }
 
 /// Those that make the library use Farlink, and nothing else.
@@ -307,6 +319,19 @@ mod tests {
         );
         let relative = Settings { stats: Some("stats.jsonl".into()), ..Settings::default() };
         assert!(Path::new(&of_settings(&relative).unwrap()[0].value).is_absolute());
+    }
+
+    #[test]
+    fn what_is_inherited_must_be_as_ranks_will_read_it() {
+        let settings = Settings { eager: Some("1MiB".parse().unwrap()), ..Settings::default() };
+        let ours = variables(Mpi::OpenMpi, Path::new("/f"), &settings).unwrap();
+        let beside = |name, value| check(&ours, |asked| (asked == name).then(|| OsString::from(value)));
+        assert_eq!(beside("FARLINK_RATE", "10gbit"), Ok(()));
+        let error = beside("FARLINK_RATE", "10").unwrap_err().to_string();
+        assert!(error.contains("FARLINK_RATE") && error.contains("10"), "{error}");
+        assert!(beside("FARLINK_SHM", "maybe").is_err());
+        // What is named stands before it.
+        assert_eq!(beside("FARLINK_EAGER", "much"), Ok(()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::*;
 use crate::bindings::{fi_cq_tagged_entry, fid_av, fid_cq};
-use crate::settings::Settings;
+use crate::driver::tests::settings;
 use crate::{message, tagged};
 
 mod operations;
@@ -52,7 +52,7 @@ fn context(thread: usize, nth: usize, sends: bool) -> usize {
 impl Side {
     fn open(variables: &[(&str, &str)], flags: u64) -> Self {
         let none = Context(ptr::null_mut());
-        let driver = Driver::with(Settings::of(variables).unwrap()).unwrap();
+        let driver = Driver::with(settings(variables)).unwrap();
         let (mut endpoint, mut vector, mut queue) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let flags = fi::FI_COMPLETION | flags;
         Endpoint::over(driver, &CALLS, fi::FI_TAGGED, flags, flags, none)

@@ -1,57 +1,55 @@
-//! What the environment says: the variables that `farlink mpi env` prints, and a few of the launchers'.
+//! What the environment says to a process of a job: the variables that `farlink mpi env` prints, and a few of the launchers'.
 
-use std::env;
+use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use farlink_flow::fabric::endpoint;
-use farlink_flow::fabric::messages::MOST_WINDOW;
-use farlink_flow::fabric::path::LEAST_RATE;
-use farlink_flow::fabric::transport::Kind;
-use farlink_flow::fabric::transport::dc::policy::{PolicyKind, UnknownPolicy};
-use farlink_flow::fabric::transport::dc::{Initiators, Settings as Dc};
-use farlink_host::process;
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos, QuantityError};
 
-use crate::offer::LONGEST_MESSAGE;
+use super::endpoint;
+use super::messages::MOST_WINDOW;
+use super::path::LEAST_RATE;
+use super::transport::Kind;
+use super::transport::dc::policy::PolicyKind;
+use super::transport::dc::{Initiators, Settings as Dc};
 
-/// What an endpoint is to do.
+/// What a process of a job and its endpoint are to do.
 #[derive(Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// `FARLINK_JOB_KEY`.
-    pub(crate) key: [u8; 32],
+    pub key: [u8; 32],
     /// `FARLINK_TRANSPORT`, and what goes with it.
     transport: Kind,
     /// As it is written.
-    pub(crate) transport_name: String,
+    pub transport_name: String,
     /// `FARLINK_RATE`, this process's share of it.
     rate: Option<BitsPerSec>,
     /// Ranks of this host, of which each has its share of a rate, known or not.
-    pub(crate) sharers: u64,
+    pub sharers: u64,
     /// `FARLINK_INTERFACE`.
-    pub(crate) interface: Option<String>,
+    pub interface: Option<String>,
     /// `FARLINK_EAGER`.
     eager: usize,
     /// `FARLINK_PEER_TIMEOUT`.
-    pub(crate) silence: Nanos,
+    pub silence: Nanos,
     /// `FARLINK_SHM`.
-    pub(crate) shared_memory: bool,
+    pub shared_memory: bool,
     /// `FARLINK_STATS`.
-    pub(crate) statistics: Option<PathBuf>,
+    pub statistics: Option<PathBuf>,
     /// This process's place among those of the job, as its launcher says.
-    pub(crate) rank: Option<u64>,
+    pub rank: Option<u64>,
     /// How many of them there are, as its launcher says.
     ranks: Option<u64>,
     /// How many of them this host has, as its launcher says.
-    pub(crate) ranks_here: Option<u64>,
+    pub ranks_here: Option<u64>,
     /// `FARLINK_PROOF`.
-    pub(crate) proof: Option<PathBuf>,
+    pub proof: Option<PathBuf>,
 }
 
-/// Why it cannot be done.
+/// Why they cannot: a variable that says what cannot be.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub(crate) enum SettingError {
+pub enum SettingError {
     /// Nothing is derived in its place: a key that others could derive, too, is none.
     #[error(
         "FARLINK_JOB_KEY is not set: start the program with 'farlink mpi run' or set what 'farlink mpi env' prints"
@@ -61,34 +59,46 @@ pub(crate) enum SettingError {
     #[error(
         "FARLINK_JOB_KEY has {len} characters and must be 64 hexadecimal digits: set what 'farlink mpi env' prints"
     )]
-    Key { len: usize },
-    #[error("{name}={value:?} is not one of {choices}: set one of these, or leave it out")]
-    Choice { name: &'static str, value: String, choices: &'static str },
-    #[error("{name}={value:?} is not a number from {least} to {most}: set one, or leave it out")]
-    Number { name: &'static str, value: String, least: u64, most: u64 },
-    #[error("{name}: {reason}")]
-    Quantity { name: &'static str, reason: QuantityError },
-    #[error("{name}: {reason}")]
-    Policy { name: &'static str, reason: UnknownPolicy },
-    #[error("{name}={value:?} must be {wanted}: set that, or leave it out")]
-    Range { name: &'static str, value: String, wanted: &'static str },
-    #[error("{name} is not UTF-8: set it again, or leave it out")]
-    NotText { name: &'static str },
+    Key {
+        /// Characters that it has.
+        len: usize,
+    },
+    /// Any other.
+    #[error("{name}{wrong}")]
+    Value {
+        /// The variable.
+        name: &'static str,
+        /// Its value where it is short, what is wrong with it, and what mends that.
+        wrong: String,
+    },
 }
 
 impl SettingError {
-    fn range(name: &'static str, value: &impl ToString, wanted: &'static str) -> Self {
-        Self::Range { name, value: value.to_string(), wanted }
+    fn choice(name: &'static str, value: &str, choices: &str) -> Self {
+        let wrong = format!("={value:?} is not one of {choices}: set one of these, or leave it out");
+        Self::Value { name, wrong }
+    }
+
+    fn range(name: &'static str, value: &impl ToString, wanted: &str) -> Self {
+        let wrong = format!("={:?} must be {wanted}: set that, or leave it out", value.to_string());
+        Self::Value { name, wrong }
+    }
+
+    /// What could not be read says so itself.
+    fn unread(name: &'static str, reason: &impl ToString) -> Self {
+        Self::Value { name, wrong: format!(": {}", reason.to_string()) }
     }
 }
 
 impl Settings {
-    /// As the environment of this process says.
-    pub(crate) fn from_environment() -> Result<Self, SettingError> {
-        Self::read(&|name| match env::var(name) {
-            Ok(value) => Ok(Some(value)),
-            Err(env::VarError::NotPresent) => Ok(None),
-            Err(env::VarError::NotUnicode(_)) => Err(SettingError::NotText { name }),
+    /// As an environment says in which a variable has the value that `lookup` gives.
+    ///
+    /// # Errors
+    /// The first variable that says what cannot be, or no key.
+    pub fn from_variables(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<Self, SettingError> {
+        Self::read(&|name| {
+            let not_text = |_| SettingError::unread(name, &"not UTF-8: set it again, or leave it out");
+            lookup(name).map(|value| value.into_string().map_err(not_text)).transpose()
         })
     }
 
@@ -117,10 +127,7 @@ impl Settings {
         let shared_memory = match variable("FARLINK_SHM")?.as_deref() {
             None | Some("1") => true,
             Some("0") => false,
-            Some(value) => {
-                let value = value.to_owned();
-                return Err(SettingError::Choice { name: "FARLINK_SHM", value, choices: "0, 1" });
-            }
+            Some(value) => return Err(SettingError::choice("FARLINK_SHM", value, "0, 1")),
         };
         Ok(Self {
             key,
@@ -129,7 +136,7 @@ impl Settings {
             rate: rate.and_then(|rate| BitsPerSec::new((rate.get() / sharers).max(1))),
             sharers,
             interface: variable("FARLINK_INTERFACE")?.filter(|name| !name.is_empty()),
-            eager: usize::try_from(eager.0).unwrap_or(usize::MAX).min(LONGEST_MESSAGE),
+            eager: usize::try_from(eager.0).unwrap_or(usize::MAX),
             silence,
             shared_memory,
             statistics: variable("FARLINK_STATS")?.filter(|name| !name.is_empty()).map(PathBuf::from),
@@ -141,27 +148,8 @@ impl Settings {
         })
     }
 
-    /// What people know this process by.
-    pub(crate) fn speaker(&self) -> String {
-        let host = process::host_name();
-        match self.rank {
-            Some(rank) => format!("rank {rank} on {host}"),
-            None => format!("process {} on {host}", std::process::id()),
-        }
-    }
-
-    /// As variables say that are not in the environment, of a job with a key of its own.
-    #[cfg(test)]
-    pub(crate) fn of(set: &[(&str, &str)]) -> Result<Self, SettingError> {
-        let key = "00ff00000000000000000000000000000000000000000000000000000000000a";
-        let all = [&[("FARLINK_JOB_KEY", key)], set].concat();
-        Self::read(&|name| {
-            Ok(all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).to_owned()))
-        })
-    }
-
-    /// Those of the machine, with datagrams of `payload` bytes.
-    pub(crate) fn of_endpoint(&self, payload: usize, seed: u64) -> endpoint::Settings {
+    /// Those of the endpoint, with datagrams of `payload` bytes at most.
+    pub fn of_endpoint(&self, payload: usize, seed: u64) -> endpoint::Settings {
         endpoint::Settings {
             transport: self.transport,
             key: self.key,
@@ -194,27 +182,20 @@ fn transport(name: &str, variable: Variables<'_>) -> Result<Kind, SettingError> 
         "xrc" => Ok(Kind::Xrc),
         "ud" => Ok(Kind::Ud),
         "dc" => dynamic(variable).map(Kind::Dc),
-        _ => {
-            let value = name.to_owned();
-            Err(SettingError::Choice { name: TRANSPORT, value, choices: "rc, xrc, ud, dc" })
-        }
+        _ => Err(SettingError::choice(TRANSPORT, name, "rc, xrc, ud, dc")),
     }
 }
 
 /// What may be chosen of dynamic connections.
 fn dynamic(variable: Variables<'_>) -> Result<Dc, SettingError> {
     let usual = Dc::default();
-    let policy = |text: String| {
-        text.parse::<PolicyKind>().map_err(|reason| SettingError::Policy { name: POLICY, reason })
-    };
+    let policy =
+        |text: String| text.parse::<PolicyKind>().map_err(|reason| SettingError::unread(POLICY, &reason));
     let full_handshake = match variable(HANDSHAKE)?.as_deref() {
         None => usual.full_handshake,
         Some("half") => false,
         Some("full") => true,
-        Some(value) => {
-            let value = value.to_owned();
-            return Err(SettingError::Choice { name: HANDSHAKE, value, choices: "half, full" });
-        }
+        Some(value) => return Err(SettingError::choice(HANDSHAKE, value, "half, full")),
     };
     let initiators = number(variable, "FARLINK_DCIS", 1, Initiators::MOST.into())?;
     let quota = number(variable, "FARLINK_DCI_QUOTA", 1, u32::MAX.into())?;
@@ -241,7 +222,8 @@ fn quantity<T: FromStr<Err = QuantityError>>(
     variable: Variables<'_>,
     name: &'static str,
 ) -> Result<Option<T>, SettingError> {
-    let parse = |text: String| text.parse().map_err(|reason| SettingError::Quantity { name, reason });
+    let parse =
+        |text: String| text.parse().map_err(|reason: QuantityError| SettingError::unread(name, &reason));
     variable(name)?.map(parse).transpose()
 }
 
@@ -254,7 +236,7 @@ fn number(
     let Some(value) = variable(name)? else { return Ok(None) };
     match value.parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
-        _ => Err(SettingError::Number { name, value, least, most }),
+        _ => Err(SettingError::range(name, &value, &format!("a number from {least} to {most}"))),
     }
 }
 
@@ -317,6 +299,9 @@ const SILENCE: Nanos = Nanos(20_000_000_000);
 /// Less would be shorter than a few round trips of the longest connection.
 const LEAST_SILENCE: Nanos = Nanos(1_000_000_000);
 
+/// Bytes of the longest message: more than any process has, since a longer one is an error of MPI's.
+pub const LONGEST_MESSAGE: usize = 1 << 40;
+
 /// Bytes of a datagram at most: in packets of 9,000 bytes. The loopback interface would carry more.
 const LONGEST_DATAGRAM: usize = 8_972;
 
@@ -325,6 +310,16 @@ mod tests {
     use super::*;
 
     const KEY: &str = "00ff00000000000000000000000000000000000000000000000000000000000a";
+
+    impl Settings {
+        /// As these variables say, in a job with a key.
+        fn of(set: &[(&str, &str)]) -> Result<Self, SettingError> {
+            let all = [&[("FARLINK_JOB_KEY", KEY)], set].concat();
+            let value =
+                |name| all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).into());
+            Self::from_variables(value)
+        }
+    }
 
     #[test]
     fn a_key_is_enough() {
@@ -336,7 +331,7 @@ mod tests {
 
     #[test]
     fn without_a_key_the_way_to_one_is_told() {
-        let error = Settings::read(&|_| Ok(None)).unwrap_err();
+        let error = Settings::from_variables(|_| None).unwrap_err();
         assert_eq!(error, SettingError::NoKey);
         assert!(error.to_string().contains("farlink mpi run"), "{error}");
         for wrong in ["", "abc", &KEY[1..], &format!("{}g", &KEY[1..])] {
