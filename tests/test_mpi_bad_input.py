@@ -86,6 +86,22 @@ def test_who_waits_for_a_dead_peer_is_told_and_others_go_on(
     assert set(re.findall(r"rank (\d): went on", said)) == {"0", "1"}, said
 
 
+@pytest.mark.parametrize("verb", ["send", "probe"])
+def test_who_only_sends_or_probes_is_told_of_the_dead_too(star: Site, programs: Path, verb: str) -> None:
+    command = ("--enable-recovery", str(programs / "mpi_survivors"), "kill", verb)
+    ended = star.run("a:1,b:1,c:1", *command, FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s")
+    (lost,) = re.findall(r"lost (\d+)", ended.stdout)
+    told = set(re.findall(rf"farlink: rank (\d) on [ab] has lost the process {lost} at ", ended.stderr))
+    if verb == "send":
+        assert told == {"0", "1"}, ended
+        assert set(re.findall(r"rank (\d): error after", ended.stdout)) == told, ended
+        assert set(re.findall(r"rank (\d): went on", ended.stdout)) == told, ended
+    else:
+        # Open MPI ends a program that probes for who is lost, and the other perhaps before it is told.
+        assert told, ended
+        assert "aborting the MPI job" in ended.stderr, ended
+
+
 def test_a_dead_rank_takes_no_other_of_its_host_along(star: Site, programs: Path) -> None:
     command = ("--enable-recovery", str(programs / "mpi_survivors"), "kill")
     options = ("--transport", "xrc")

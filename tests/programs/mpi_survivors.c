@@ -2,9 +2,11 @@
  *
  *     mpi_survivors kill          it kills itself
  *     mpi_survivors wait          it waits until whoever started it does something to it or its host
+ *     mpi_survivors kill send     nobody receives from it: they send to it
+ *     mpi_survivors kill probe    they probe for a message from it, after which Open MPI ends them
  *
- * Rank 2 prints `lost PID` when all have spoken with all. Ranks 0 and 1 print `rank R: error after S s: TEXT` for a receive from it,
- * and `rank R: went on` when they have exchanged messages after that.
+ * Rank 2 prints `lost PID` when all have spoken with all. Ranks 0 and 1 print `rank R: error after S s: TEXT` for a receive from it (or
+ * what else they do), and `rank R: went on` when they have exchanged messages after that.
  */
 #include <mpi.h>
 #include <signal.h>
@@ -34,33 +36,61 @@ static void exchange(int rounds)
 	}
 }
 
+/* What ranks 0 and 1 do with the lost one until it fails: `begin` once, and `go_on` again and again, which return MPI's error. */
+static const char *verb = "receive";
+static char byte;
+static MPI_Request request;
+
+static int begin(void)
+{
+	if (strcmp(verb, "receive") == 0)
+		return MPI_Irecv(&byte, 1, MPI_BYTE, 2, 2, MPI_COMM_WORLD, &request);
+	return MPI_SUCCESS;
+}
+
+static int go_on(void)
+{
+	int is_there;
+
+	if (strcmp(verb, "send") == 0)
+		return MPI_Send(&byte, 1, MPI_BYTE, 2, 2, MPI_COMM_WORLD);
+	if (strcmp(verb, "probe") == 0)
+		return MPI_Iprobe(2, 2, MPI_COMM_WORLD, &is_there, MPI_STATUS_IGNORE);
+	return MPI_Test(&request, &is_there, MPI_STATUS_IGNORE);
+}
+
 int main(int count, char **words)
 {
 	char text[MPI_MAX_ERROR_STRING];
 	int error, length, is_done = 0, is_over = 0;
-	MPI_Request request;
 	double began;
 
 	MPI_Init(&count, &words);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (count < 2) {
+		fprintf(stderr, "mpi_survivors: say kill or wait\n");
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	if (count > 2)
+		verb = words[2];
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, (int[3]){0}, 1, MPI_INT, MPI_COMM_WORLD);
 	if (rank == 2) {
 		printf("lost %d\n", (int)getpid());
 		fflush(stdout);
-		if (count == 2 && strcmp(words[1], "kill") == 0)
+		if (strcmp(words[1], "kill") == 0)
 			raise(SIGKILL);
 		for (;;)
 			pause();
 	}
 	began = MPI_Wtime();
-	error = MPI_Irecv(text, 1, MPI_BYTE, 2, 2, MPI_COMM_WORLD, &request);
+	error = begin();
 	/* Neither goes on before both were told. */
 	while (!is_over) {
 		if (!is_done) {
 			if (error == MPI_SUCCESS)
-				error = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+				error = go_on();
 			if (error != MPI_SUCCESS) {
 				is_done = 1;
 				MPI_Error_string(error, text, &length);
