@@ -91,7 +91,7 @@ def test_who_only_sends_or_probes_is_told_of_the_dead_too(star: Site, programs: 
     command = ("--enable-recovery", str(programs / "mpi_survivors"), "kill", verb)
     ended = star.run("a:1,b:1,c:1", *command, FARLINK_PEER_TIMEOUT=f"{TIMEOUT_S}s")
     (lost,) = re.findall(r"lost (\d+)", ended.stdout)
-    told = set(re.findall(rf"farlink: rank (\d) on [ab] has lost the process {lost} at ", ended.stderr))
+    told = set(re.findall(rf"farlink: rank (\d) on [ab] has lost rank 2 \(process {lost} at ", ended.stderr))
     if verb == "send":
         assert told == {"0", "1"}, ended
         assert set(re.findall(r"rank (\d): error after", ended.stdout)) == told, ended

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """`farlink` with a library beside it that only lies there."""
     root = tmp_path_factory.mktemp("installed")
     (root / "fabric").mkdir()
-    (root / "fabric" / "libfarlink-fi.so").touch()
+    (root / "fabric" / "libfarlink-fi.so").write_bytes(b"\x7fELF")
     (root / "tmp").mkdir()
     shutil.copy(FARLINK, root / "farlink")
     return Installed(root / "farlink", root / "tmp")
@@ -128,8 +129,8 @@ def test_ranks_get_the_variables_and_nobody_sees_the_key(
     [
         ("true", 1, "no rank"),
         (HALF_PROVEN, 1, "1 of 2 ranks on a"),
-        # The launcher has said why.
-        ("exit 3", 3, ""),
+        # The launcher has said why, or MPI has, in words of its own.
+        ("exit 3", 3, "no rank of this host began with Farlink"),
         (f"{HALF_PROVEN}\nexit 3", 3, "1 of 2 ranks on a"),
         ('rm -r "$FARLINK_PROOF"', 0, "is not known"),
         (f"{PROVEN}\nexit 3", 3, ""),
@@ -173,6 +174,41 @@ def test_signals_are_passed_on(
     assert not list(installed.temporary.iterdir())
 
 
+# Says which signals it has had, until there is nothing more to read.
+COUNTS_SIGNALS = """
+import signal, sys
+for number in (signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+sys.exit(7 if sys.stdin.read() == "" else 1)
+"""
+
+
+def test_what_the_whole_group_is_sent_is_not_passed_on_again(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    what = f"exec {sys.executable} -c {shlex.quote(COUNTS_SIGNALS)}"
+    with subprocess.Popen(
+        [installed.farlink, "mpi", "run", "--unproven", "--", launcher(what)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(3):
+            os.killpg(process.pid, signal.SIGHUP)
+            assert process.stdout.readline() == "SIGHUP\n"
+            # Of two that wait it hears the lower number first: what it did about the group's is done.
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.stdout.readline() == "SIGTERM\n"
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(COMMAND_LIMIT_S) == 7
+
+
 REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run", "--", "no-such-mpirun"): ("no-such-mpirun", "PATH"),
     ("run", "--mpi", "mpich", "--", "/no/such/program"): ("/no/such/program",),
@@ -192,6 +228,9 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("env", "--mpi", "intel"): ("intel", "open-mpi", "mpich"),
     ("env", "--stats", ""): ("--stats",),
     ("run", "--mpi", "mpich", "--stats", "/no/such/place", "--", "true"): ("--stats /no/such/place",),
+    ("run", "--mpi", "mpich", "--interface", "no-such", "--", "true"): ("--interface", '"no-such"', "lo ("),
+    ("run", "--", "mpirun.openmpi", "--host", "a,b", "--app", "file"): ("--app", ": between them"),
+    ("run", "mpirun"): ("'mpirun'", "write -- before the command"),
     ("env", "--mpi", "mpich", "--interface", ""): ("--interface",),
 }
 

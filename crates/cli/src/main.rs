@@ -23,7 +23,7 @@ mod serve;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Move memory, files, messages and feeds over long dedicated connections, and learn what such a connection can do.
@@ -134,7 +134,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let reason: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
     let reason = reason.join(" ");
     let reason = reason.split("For more information").next().unwrap_or_default();
-    let reason = reason.trim().trim_start_matches("error: ").replace("  ", "; ");
+    let mut reason = reason.trim().trim_start_matches("error: ").replace("  ", "; ");
+    let is_option = |value: &ContextValue| value.to_string().starts_with('-');
+    let is_word = error.get(ContextKind::InvalidArg).is_some_and(|value| !is_option(value));
+    // Of those that take a command, where its first word is taken for one of theirs.
+    if is_word && text.contains("-- <COMMAND>") {
+        reason.push_str(": write -- before the command");
+    }
     output::tell(&format!("farlink: {reason} (see farlink --help)"));
     ExitCode::from(BAD_INPUT)
 }

@@ -1,7 +1,6 @@
 //! `farlink mpi env` and `farlink mpi run`: MPI programs over Farlink, as they are.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -89,7 +88,7 @@ impl Env {
             None => launcher::family("mpirun".as_ref())
                 .context("there is nothing to tell by whose MPI it is: say --mpi open-mpi or --mpi mpich")?,
         };
-        let variables = environment::variables(family, &library, &self.options.settings)?;
+        let (variables, _) = environment::variables(family, &library, &self.options.settings)?;
         let lines: Vec<_> = variables.iter().flat_map(Variable::export).collect();
         print(&lines);
         Ok(ExitCode::SUCCESS)
@@ -101,12 +100,10 @@ impl Run {
         let library = library::directory()?;
         let Some((program, arguments)) = self.command.split_first() else { bail!("there is no command") };
         let launcher = Launcher::of(program, self.options.mpi)?;
-        launcher.accepts()?;
-        let variables = environment::variables(launcher.family(), &library, &self.options.settings)?;
-        if let Some(stats) = self.options.settings.stats.as_ref().filter(|_| !self.unproven) {
-            // Ranks append to it, of this host too: that they cannot is found before they start.
-            let opened = OpenOptions::new().append(true).create(true).open(stats);
-            opened.with_context(|| format!("--stats {}", stats.display()))?;
+        launcher.accepts(arguments)?;
+        let (variables, read) = environment::variables(launcher.family(), &library, &self.options.settings)?;
+        if !self.unproven {
+            self.options.settings.suits_this_host(&read)?;
         }
         let proof = if self.unproven { None } else { Some(Proof::expect()?) };
         let proof_variable = proof.as_ref().map(|proof| Variable::new(proof::VARIABLE, proof.directory()));
@@ -125,6 +122,13 @@ impl Run {
             Some(Err(error)) => {
                 tell(&format!("farlink: {error}"));
                 return Ok(ExitCode::from(if code == 0 { UNPROVEN } else { code }));
+            }
+            Some(Ok(Judged::NoneBegan)) if launcher.is_own() => {
+                let library = library.display();
+                tell(&format!(
+                    "farlink: no rank of this host began with Farlink; where MPI says that no component (\"PML cm\") could be \
+                     opened, see that every host of the job has {library}/libfarlink-fi.so, and may read it"
+                ));
             }
             Some(Ok(Judged::Unknown)) if code == 0 => {
                 tell(

@@ -281,7 +281,7 @@ mod tests {
 
     fn address(endpoint: u64) -> Address {
         let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 4711);
-        Address { endpoint, host: 1, at, process: 1 }
+        Address { endpoint, host: 1, at, process: 1, rank: None }
     }
 
     fn opened() -> Box<AddressVector> {

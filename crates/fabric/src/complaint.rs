@@ -13,6 +13,11 @@ pub(crate) fn complain(what: impl Display) {
 
 /// Says one line, and all causes of the error behind it.
 pub(crate) fn complain_of(error: &dyn std::error::Error) {
+    complain(chain(error));
+}
+
+/// An error, and all its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -20,5 +25,5 @@ pub(crate) fn complain_of(error: &dyn std::error::Error) {
         line.push_str(&next.to_string());
         cause = next.source();
     }
-    complain(line);
+    line
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -18,7 +19,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::fabric::address::Address;
 use farlink_wire::quantity::Nanos;
 
-use crate::complaint::{complain, complain_of};
+use crate::complaint::{chain, complain, complain_of};
 use crate::drivers::Drive;
 use crate::engine::Engine;
 use crate::entry::{Code, lock};
@@ -55,8 +56,9 @@ impl Driver {
             complain_of(&error);
             if matches!(error, SettingError::NoKey) { Code::NO_KEY } else { Code::INVALID }
         })?;
+        let speaker = speaker(settings.rank);
         Self::with(settings).map_err(|error| {
-            complain_of(&error);
+            complain(format_args!("{speaker}: {}", chain(&error)));
             Code::OTHER
         })
     }
@@ -72,6 +74,7 @@ impl Driver {
             host: host().map_err(OpenError::System)?.0,
             at: datagrams.address(),
             process: std::process::id(),
+            rank: settings.rank.and_then(|rank| u32::try_from(rank).ok()),
         };
         let me = identity(&address);
         let nearby = if settings.shared_memory {
@@ -111,6 +114,12 @@ impl Driver {
             && let Err(error) = proof::leave(directory, self.address.endpoint, &self.settings)
         {
             complain(format_args!("write to FARLINK_PROOF {}: {error}", directory.display()));
+        }
+        // At the end it would be too late to mend.
+        if let Some(file) = &self.settings.statistics
+            && let Err(error) = statistics::append(file, "")
+        {
+            self.lament(file, &error);
         }
         self.enabled.store(true, Ordering::Relaxed);
         Ok(())
@@ -222,10 +231,19 @@ impl Driver {
                 statistics::line(&self.settings, engine.bytes_of_rings(), of_endpoint, &engine.counts)
             };
             if let Err(error) = statistics::append(file, &line) {
-                complain(format_args!("write FARLINK_STATS {}: {error}", file.display()));
+                self.lament(file, &error);
             }
         }
         Ok(())
+    }
+
+    /// Says that the statistics cannot be written.
+    fn lament(&self, file: &Path, error: &std::io::Error) {
+        let speaker = speaker(self.settings.rank);
+        complain(format_args!(
+            "{speaker} cannot write its line to FARLINK_STATS {}: {error}",
+            file.display()
+        ));
     }
 
     /// Goes on until everything has arrived, or those say nothing more to whom something is under way.

@@ -515,9 +515,15 @@ impl Engine {
         if self.mourned.insert(peer) {
             let peer_there = self.peers.description(peer, &self.endpoint);
             let address = self.endpoint.identity(peer).address;
-            let is_loopback = address.ip().is_loopback() && !self.endpoint.is_of_this_host(peer);
-            let is_never = matches!(why, Failure::Unreachable | Failure::Stranger);
-            let mend = if is_never && is_loopback { LOOPBACK } else { "" };
+            let is_here = self.endpoint.is_of_this_host(peer);
+            let is_unheard = self.nearby.as_ref().is_none_or(|nearby| !nearby.has_heard(peer));
+            let mend = match why {
+                Failure::Unreachable | Failure::Stranger if address.ip().is_loopback() && !is_here => {
+                    LOOPBACK
+                }
+                Failure::Ended if is_here && is_unheard => OF_ANOTHER_MIND,
+                _ => "",
+            };
             complain(format_args!("{} has lost {peer_there}: {why}{mend}", self.speaker));
         }
     }
@@ -525,6 +531,10 @@ impl Engine {
 
 /// Of a peer that cannot be where it says.
 const LOOPBACK: &str = " Each host has that address for itself: have all ranks use the interface between the hosts (FARLINK_INTERFACE)";
+
+/// Of a peer of this host that never said anything.
+const OF_ANOTHER_MIND: &str =
+    " It never spoke: where it lives on, have FARLINK_JOB_KEY and FARLINK_SHM the same for all ranks";
 
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);

@@ -1,6 +1,6 @@
 //! Peers of this host, through shared memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -23,6 +23,8 @@ pub(crate) struct Nearby {
     capacity: usize,
     writers: HashMap<PeerId, Writer>,
     readers: HashMap<u64, PeerId>,
+    /// Who has spoken.
+    heard: HashSet<PeerId>,
     /// When it was looked who came and who went.
     attended: Nanos,
     /// Peers that ended, or cannot be spoken to: what they said before is heard first.
@@ -47,6 +49,7 @@ impl Nearby {
             capacity: capacity(processes),
             writers: HashMap::new(),
             readers: HashMap::new(),
+            heard: HashSet::new(),
             attended: Nanos::ZERO,
             gone: BTreeSet::new(),
             is_full: false,
@@ -80,6 +83,7 @@ impl Nearby {
             }
             if let Some(from) = peer {
                 came = true;
+                self.heard.insert(from);
                 reader.release();
                 // It was given up, and lives: it is to know.
                 if endpoint.failure(from).is_some() {
@@ -167,6 +171,11 @@ impl Nearby {
         self.attended = Nanos::ZERO;
     }
 
+    /// Whether a peer has ever said anything.
+    pub(crate) fn has_heard(&self, peer: PeerId) -> bool {
+        self.heard.contains(&peer)
+    }
+
     /// Bytes of memory that it wrote to neighbours through; what they write through is theirs.
     pub(crate) fn bytes(&self) -> usize {
         self.writers.len() * self.capacity
@@ -203,7 +212,7 @@ impl Nearby {
                 }
             }
             // It listens from before others know it until it ends.
-            ErrorKind::ConnectionRefused => drop(self.gone.insert(peer)),
+            ErrorKind::ConnectionRefused | ErrorKind::BrokenPipe => drop(self.gone.insert(peer)),
             _ => {
                 complain(format_args!("connect to a process of this host: {error}"));
                 self.gone.insert(peer);

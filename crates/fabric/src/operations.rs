@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn an_endpoint_is_where_the_program_was_told_that_it_is() {
         let (mut operations, addresses) = (Operations::default(), Arc::<Addresses>::default());
-        let address = Address { endpoint: 2, host: 3, at: ([10, 0, 0, 1], 7).into(), process: 1 };
+        let address = Address { endpoint: 2, host: 3, at: ([10, 0, 0, 1], 7).into(), process: 1, rank: None };
         operations.bind(Arc::clone(&addresses));
         assert_eq!(operations.identity(EndpointId(2)), None);
         let place = addresses.insert(address).unwrap();

@@ -85,12 +85,15 @@ impl Peers {
         place.unwrap_or(NOWHERE)
     }
 
-    /// What people find a peer by. Its number here is no rank.
+    /// What people find a peer by. Its number here is no rank; what its launcher said is.
     pub(crate) fn description(&mut self, peer: PeerId, endpoint: &Endpoint) -> String {
         let identity = endpoint.identity(peer);
         let place = self.place(peer, endpoint);
         match self.addresses.as_ref().map(|addresses| addresses.at(place)) {
-            Some(Ok(address)) => format!("the process {} at {}", address.process, address.at),
+            Some(Ok(Address { process, at, rank: Some(rank), .. })) => {
+                format!("rank {rank} (process {process} at {at})")
+            }
+            Some(Ok(Address { process, at, .. })) => format!("the process {process} at {at}"),
             _ => format!("a process at {}", identity.address),
         }
     }
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     fn address(endpoint: u64) -> Address {
-        Address { endpoint, host: endpoint, at: ([127, 0, 0, 1], 7).into(), process: 1 }
+        Address { endpoint, host: endpoint, at: ([127, 0, 0, 1], 7).into(), process: 1, rank: None }
     }
 
     fn endpoint() -> Endpoint {

@@ -1,8 +1,10 @@
-//! A program that does this process's work: it gets the signals that this one is sent, and its exit code is this one's.
+//! A program that does this process's work: it gets the signals that this one is sent and not their whole group, and its exit code is this one's.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -10,6 +12,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+
+use crate::witness::Witness;
 
 /// The signals of this process, kept for a program.
 #[derive(Debug)]
@@ -44,6 +48,8 @@ impl Delegate {
         };
         // SAFETY: `prepare` runs between fork and exec: it makes system calls alone, allocates nothing and takes no lock.
         unsafe { command.pre_exec(prepare) };
+        let mut witness = Witness::start()?;
+        let mut of_group: Option<(Signal, Instant)> = None;
         let child = Pid::from_raw(command.spawn()?.id() as i32);
         loop {
             if let Some(code) = ended(child)? {
@@ -53,13 +59,26 @@ impl Delegate {
             match Signal::try_from(signal.ssi_signo as i32) {
                 // From the terminal every process in the foreground has had it.
                 Ok(signal_kind) if signal_kind != Signal::SIGCHLD && signal.ssi_code <= 0 => {
-                    let _ = kill(child, signal_kind);
+                    // Told twice, launchers of MPI programs end at once, and leave behind what they have.
+                    if of_group.is_some_and(|(its, when)| its == signal_kind && when.elapsed() < AGAIN) {
+                        continue;
+                    }
+                    thread::sleep(AGAIN);
+                    if witness.had(signal_kind)? {
+                        witness = Witness::start()?;
+                        of_group = Some((signal_kind, Instant::now()));
+                    } else {
+                        let _ = kill(child, signal_kind);
+                    }
                 }
                 _ => {}
             }
         }
     }
 }
+
+/// In which whoever signals this process, and then its group, as timeout(1) does, has done both.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// The exit code of `child`, once it has ended.
 fn ended(child: Pid) -> io::Result<Option<u8>> {

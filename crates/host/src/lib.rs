@@ -37,5 +37,6 @@ pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;
 pub mod watch;
+mod witness;
 
 mod icmp;

@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::OpenOptions;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use farlink_flow::fabric;
 use farlink_flow::fabric::messages::MOST_WINDOW;
 use farlink_flow::fabric::path::LEAST_RATE;
-use farlink_flow::fabric::settings::SettingError;
+use farlink_flow::fabric::settings::{SettingError, Settings as OfRank};
 use farlink_flow::fabric::transport::dc::Initiators;
 use farlink_flow::fabric::transport::dc::policy::PolicyKind;
-use farlink_host::process;
+use farlink_host::{network, process};
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 
 /// Whose MPI it is.
@@ -86,6 +87,25 @@ pub(crate) struct Settings {
     pub(crate) stats: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Refuses what ranks of this host would find that they cannot use: an interface, a file for statistics.
+    pub(crate) fn suits_this_host(&self, read: &OfRank) -> anyhow::Result<()> {
+        if let Some(interface) = &read.interface {
+            let said = if self.interface.is_some() { "--interface" } else { "FARLINK_INTERFACE" };
+            network::address(Some(interface)).with_context(|| said.to_owned())?;
+        }
+        if let Some(stats) = &read.statistics {
+            let said = if self.stats.is_some() { "--stats" } else { "FARLINK_STATS" };
+            if stats.metadata().is_ok_and(|status| status.file_type().is_fifo()) {
+                bail!("{said} {} is a pipe, for which ranks would wait: name a file", stats.display());
+            }
+            let opened = OpenOptions::new().append(true).create(true).open(stats);
+            opened.with_context(|| format!("{said} {}", stats.display()))?;
+        }
+        Ok(())
+    }
+}
+
 /// A variable of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
@@ -104,24 +124,28 @@ impl Variable {
     }
 }
 
-/// All of them, with a new key.
-pub(crate) fn variables(mpi: Mpi, library: &Path, settings: &Settings) -> anyhow::Result<Vec<Variable>> {
+/// All of them, with a new key, and what ranks will read in them and in what is inherited beside them.
+pub(crate) fn variables(
+    mpi: Mpi,
+    library: &Path,
+    settings: &Settings,
+) -> anyhow::Result<(Vec<Variable>, OfRank)> {
     let key = [process::random(), process::random()];
     let [Ok(first), Ok(second)] = key else { bail!("the system has no random numbers for a key") };
     let mut all = of_mpi(mpi, library);
     all.push(Variable::new("FARLINK_JOB_KEY", hexadecimal(&[first, second].concat())));
     all.extend(of_settings(settings)?);
-    check(&all, std::env::var_os)?;
-    Ok(all)
+    let read = read(&all, std::env::var_os)?;
+    Ok((all, read))
 }
 
 /// Reads what a rank will: these variables, and what is `inherited` beside them. Each rank would refuse it, and say so for itself.
-fn check(
+fn read(
     variables: &[Variable],
     inherited: impl Fn(&'static str) -> Option<OsString>,
-) -> Result<(), SettingError> {
+) -> Result<OfRank, SettingError> {
     let ours = |name| variables.iter().find(|each| each.name == name).map(|each| each.value.clone());
-    fabric::settings::Settings::from_variables(|name| ours(name).or_else(|| inherited(name))).map(drop)
+    OfRank::from_variables(|name| ours(name).or_else(|| inherited(name)))
 }
 
 /// Those that make the library use Farlink, and nothing else.
@@ -324,20 +348,20 @@ mod tests {
     #[test]
     fn what_is_inherited_must_be_as_ranks_will_read_it() {
         let settings = Settings { eager: Some("1MiB".parse().unwrap()), ..Settings::default() };
-        let ours = variables(Mpi::OpenMpi, Path::new("/f"), &settings).unwrap();
-        let beside = |name, value| check(&ours, |asked| (asked == name).then(|| OsString::from(value)));
-        assert_eq!(beside("FARLINK_RATE", "10gbit"), Ok(()));
+        let (ours, _) = variables(Mpi::OpenMpi, Path::new("/f"), &settings).unwrap();
+        let beside = |name, value| read(&ours, |asked| (asked == name).then(|| OsString::from(value)));
+        assert!(beside("FARLINK_RATE", "10gbit").is_ok());
         let error = beside("FARLINK_RATE", "10").unwrap_err().to_string();
         assert!(error.contains("FARLINK_RATE") && error.contains("10"), "{error}");
         assert!(beside("FARLINK_SHM", "maybe").is_err());
         // What is named stands before it.
-        assert_eq!(beside("FARLINK_EAGER", "much"), Ok(()));
+        assert!(beside("FARLINK_EAGER", "much").is_ok());
     }
 
     #[test]
     fn every_key_is_another() {
         let key = || {
-            let all = variables(Mpi::OpenMpi, Path::new("/f"), &Settings::default()).unwrap();
+            let (all, _) = variables(Mpi::OpenMpi, Path::new("/f"), &Settings::default()).unwrap();
             all.into_iter().find(|each| each.name == "FARLINK_JOB_KEY").unwrap().value
         };
         let (one, other) = (key(), key());

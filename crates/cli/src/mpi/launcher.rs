@@ -49,9 +49,27 @@ impl Launcher {
         self.family
     }
 
-    /// Whether it takes the arguments that [`arguments`](Self::arguments) adds.
-    pub(crate) fn accepts(self) -> anyhow::Result<()> {
-        if self.family == Mpi::OpenMpi && self.own && std::env::var_os(ENV_LIST).is_some() {
+    /// Whether it is an MPI's own.
+    pub(crate) const fn is_own(self) -> bool {
+        self.own
+    }
+
+    /// Whether it takes what [`arguments`](Self::arguments) adds to these.
+    pub(crate) fn accepts(self, arguments: &[OsString]) -> anyhow::Result<()> {
+        if self.family != Mpi::OpenMpi || !self.own {
+            return Ok(());
+        }
+        // Behind the program its arguments are its own.
+        let is_program = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-") && find(word).is_ok();
+        let mut options = arguments.iter().take_while(|word| !is_program(word));
+        if let Some(option) = options.find(|word| APP_FILE.iter().any(|name| word == name)) {
+            let option = option.to_string_lossy();
+            bail!(
+                "{option} makes mpirun ignore what is named beside it, and ranks of other hosts would not find Farlink: write the \
+                 file's lines behind mpirun, with : between them"
+            );
+        }
+        if std::env::var_os(ENV_LIST).is_some() {
             bail!(
                 "{ENV_LIST} is set, beside which mpirun takes no -x: unset it, and write -x NAME behind mpirun for each of its variables"
             );
@@ -73,6 +91,9 @@ impl Launcher {
         programs.collect::<Vec<_>>().join(&OsString::from(":"))
     }
 }
+
+/// Open MPI's options that name a file with programs.
+const APP_FILE: [&str; 2] = ["--app", "-app"];
 
 /// Open MPI's own way to name variables for ranks, which must be the only one.
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
@@ -164,6 +185,15 @@ mod tests {
         let launcher = Launcher { family: Mpi::OpenMpi, own: true };
         let told = launcher.arguments(&words("-n 1 ./a : -n 2 ./b x"), &words("KEY PATH"));
         assert_eq!(told, words("-x KEY -x PATH -n 1 ./a : -x KEY -x PATH -n 2 ./b x"));
+    }
+
+    #[test]
+    fn a_file_of_programs_is_refused_and_a_program_s_own_argument_is_not() {
+        let launcher = Launcher { family: Mpi::OpenMpi, own: true };
+        let error = launcher.accepts(&words("--host a,b --app file")).unwrap_err().to_string();
+        assert!(error.contains("--app") && error.contains(": between them"), "{error}");
+        launcher.accepts(&words("-n 2 /bin/true --app file")).unwrap();
+        Launcher { family: Mpi::Mpich, own: true }.accepts(&words("--app file")).unwrap();
     }
 
     #[test]

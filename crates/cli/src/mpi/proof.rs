@@ -39,6 +39,8 @@ struct Line {
 pub(crate) enum Judged {
     /// They used Farlink.
     Proven,
+    /// None was so far when the job failed.
+    NoneBegan,
     /// Nothing.
     Unknown,
 }
@@ -63,12 +65,12 @@ impl Proof {
         &self.directory
     }
 
-    /// Reads what ranks left, of a job that has `failed` or not. Of one that failed before any began nothing is said.
+    /// Reads what ranks left, of a job that has `failed` or not. Of one that failed before any began no more is known.
     pub(crate) fn judge(self, failed: bool) -> anyhow::Result<Judged> {
         match read(&self.directory) {
             // Temporary directories are cleaned of what is old.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Judged::Unknown),
-            Ok(lines) if lines.is_empty() && failed => Ok(Judged::Unknown),
+            Ok(lines) if lines.is_empty() && failed => Ok(Judged::NoneBegan),
             read => judge(&read.context("read what ranks left")?).map(|()| Judged::Proven),
         }
     }
@@ -210,7 +212,7 @@ mod tests {
     #[test]
     fn nothing_is_said_of_ranks_of_which_nothing_is_known() {
         // The launcher refused.
-        assert_eq!(Proof::expect().unwrap().judge(true).unwrap(), Judged::Unknown);
+        assert_eq!(Proof::expect().unwrap().judge(true).unwrap(), Judged::NoneBegan);
         assert!(Proof::expect().unwrap().judge(false).is_err());
         // Somebody cleaned up behind a long job.
         let proof = Proof::expect().unwrap();

@@ -166,7 +166,7 @@ fn told_of<const N: usize>(
     engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
     engine.bind_addresses(Arc::clone(&addresses)).unwrap();
     let places = endpoints.map(|number| {
-        let address = Address { endpoint: number, host: number, at: there.address(), process: 1 };
+        let address = Address { endpoint: number, host: number, at: there.address(), process: 1, rank: None };
         addresses.insert(address).unwrap()
     });
     (queue, places)
@@ -248,7 +248,8 @@ fn a_receive_of_who_failed_is_refused_once_all_that_came_was_taken() {
     let [here, there] = [&engine, &other].map(|each| each.datagrams.address());
     let addresses = Arc::<Addresses>::default();
     engine.bind_addresses(Arc::clone(&addresses)).unwrap();
-    let place = addresses.insert(Address { endpoint: 2, host: 2, at: there, process: 1 }).unwrap();
+    let place =
+        addresses.insert(Address { endpoint: 2, host: 2, at: there, process: 1, rank: None }).unwrap();
     send(&mut other, identity(0, here), &bytes);
     while engine.counts.datagrams_in == 0 {
         other.progress(monotonic());
@@ -328,7 +329,9 @@ fn answers_go_where_the_program_says_that_a_peer_is_wherever_its_words_came_from
     let mut other = engine_of(1, there);
     let meddler = Datagrams::open(HERE, 1 << 20).unwrap();
     let addresses = Arc::<Addresses>::default();
-    addresses.insert(Address { endpoint: 2, host: 2, at: other.datagrams.address(), process: 1 }).unwrap();
+    addresses
+        .insert(Address { endpoint: 2, host: 2, at: other.datagrams.address(), process: 1, rank: None })
+        .unwrap();
     engine.bind_addresses(addresses).unwrap();
     send(&mut other, identity(0, meddler.address()), &bytes);
     other.put_out(monotonic());

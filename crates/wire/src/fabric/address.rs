@@ -3,8 +3,8 @@
 //! ```text
 //!  0        8       9      10     12          16            24        32        48     52     56
 //!  ┌────────┬───────┬──────┬──────┬───────────┬─────────────┬─────────┬─────────┬──────┬──────┐
-//!  │"FARLINK│version│family│ port │     0     │endpoint (64)│host (64)│   IP    │ pid  │  0   │
-//!  │      0"│       │ 4, 6 │      │           │             │         │  (128)  │      │      │
+//!  │"FARLINK│version│family│ port │     0     │endpoint (64)│host (64)│   IP    │ pid  │rank+1│
+//!  │      0"│       │ 4, 6 │      │           │             │         │  (128)  │      │ or 0 │
 //!  └────────┴───────┴──────┴──────┴───────────┴─────────────┴─────────┴─────────┴──────┴──────┘
 //! ```
 //!
@@ -26,6 +26,8 @@ pub struct Address {
     pub at: SocketAddr,
     /// Its process, for people to find.
     pub process: u32,
+    /// Its place in the job, where its launcher says one: for people, too.
+    pub rank: Option<u32>,
 }
 
 impl Address {
@@ -52,6 +54,8 @@ impl Address {
             }
         }
         bytes[48..52].copy_from_slice(&self.process.to_be_bytes());
+        let rank = self.rank.map_or(0, |rank| rank.saturating_add(1));
+        bytes[52..].copy_from_slice(&rank.to_be_bytes());
         bytes
     }
 
@@ -79,8 +83,8 @@ impl Address {
             family => return Err(AddressError::Family { family }),
         };
         let process = rest.u32()?;
-        rest.u32()?;
-        Ok(Self { endpoint, host, at: SocketAddr::new(ip, port), process })
+        let rank = rest.u32()?.checked_sub(1);
+        Ok(Self { endpoint, host, at: SocketAddr::new(ip, port), process, rank })
     }
 }
 
@@ -124,7 +128,7 @@ mod tests {
     use super::*;
 
     fn address(ip: IpAddr) -> Address {
-        Address { endpoint: 1 << 63, host: 7, at: SocketAddr::new(ip, 4711), process: 99 }
+        Address { endpoint: 1 << 63, host: 7, at: SocketAddr::new(ip, 4711), process: 99, rank: Some(0) }
     }
 
     #[test]
@@ -134,6 +138,8 @@ mod tests {
             let bytes = address.encode();
             assert_eq!(Address::decode(&bytes), Ok(address));
             assert_eq!(Address::decode(&bytes[..Address::LEN - 1]), Err(AddressError::Short));
+            let unranked = Address { rank: None, ..address };
+            assert_eq!(Address::decode(&unranked.encode()), Ok(unranked));
         }
     }
 

@@ -55,7 +55,7 @@ impl Neighbours {
             return Some(0);
         }
         let Identity { endpoint: EndpointId(endpoint), host: HostId(host), address: at } = *origin;
-        let origin = Address { endpoint, host, at, process: 0 };
+        let origin = Address { endpoint, host, at, process: 0, rank: None };
         room[..Address::LEN].copy_from_slice(&origin.encode());
         room[Address::LEN..len].copy_from_slice(frames);
         self.bytes -= frames.len();
