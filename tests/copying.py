@@ -135,6 +135,7 @@ class Ends:
     # One of its own: servers of several tests may be on one host.
     port: int = field(default_factory=lambda: next(_PORTS))
     server: subprocess.Popen[str] | None = field(default=None)
+    server_pid: int = field(default=0)
 
     @property
     def on_client(self) -> list[str]:
@@ -166,6 +167,8 @@ class Ends:
         )
         assert self.server.stdout is not None
         assert next_line(self.server.stdout, self.server).startswith("listening on ")
+        # Found now: when it is to be ended, what goes on is not to end meanwhile.
+        self.server_pid = self.server_process()
 
     def server_process(self) -> int:
         """The server's own process, which another started."""
@@ -174,7 +177,7 @@ class Ends:
 
     def restart_server(self) -> None:
         """End it as a failing machine would, and start it again."""
-        os.kill(self.server_process(), signal.SIGKILL)
+        os.kill(self.server_pid, signal.SIGKILL)
         assert self.server is not None
         self.server.wait(timeout=START_LIMIT_S)
         self.start_server()
@@ -256,6 +259,8 @@ class Running:
     acknowledged: int = 0
     said: bytes = b""
     seen: int = 0
+    # The processes of the copy on emulated hosts, once it has said something.
+    victims: list[int] = field(default_factory=list)
 
     def wait_for(self, count: int) -> None:
         """Wait until the receiver has acknowledged `count` bytes."""
@@ -274,12 +279,17 @@ class Running:
             self.said += more
         line = self.said[self.seen : end]
         self.seen = end + 1
+        # It is itself by now, and goes on: when it is to be signalled there may be little time.
+        if self.emulation is not None and not self.victims:
+            self.victims = processes(self.emulation, "copy")
         return line
 
     def send(self, what: signal.Signals) -> None:
         """Signal the copy itself, not what started it."""
-        victims = [self.process.pid]
-        if self.emulation is not None:
+        victims = self.victims
+        if self.emulation is None:
+            victims = [self.process.pid]
+        elif not victims:
             victims = processes(self.emulation, "copy")
         assert victims
         for each in victims:

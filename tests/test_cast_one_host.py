@@ -91,7 +91,7 @@ def test_another_on_the_same_host_does_not_take_the_place_of_one_that_was_killed
 ) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with (
-        sender(star, large, options=("--timeout", "2s"), rate=SLOW) as sending,
+        sender(star, large, options=("--timeout", "6s"), rate=SLOW) as sending,
         receiver(star, "c", "null:") as elsewhere,
         receiver(star, HOST, one) as first,
     ):

@@ -122,7 +122,7 @@ def test_a_copy_is_told_why_its_circuit_is_refused(program: str, reverse: bool) 
 def test_one_window_that_is_too_small_for_the_path_is_refused_with_the_streams_that_it_takes() -> None:
     options = ["--rate", "100mbit", "--rtt", "400ms"]
     with Emulation(options=options) as emulation, serving(emulation):
-        ended = emulation.on("a", str(FARLINK), "memory", "b", "--bytes", "1MiB", "--circuit", "40gbit")
+        ended = emulation.on("a", str(FARLINK), "memory", "b", "--bytes", "1MiB", "--circuit", "32gbit")
     assert ended.status == 2
-    assert "no window is large enough for 40gbit" in ended.complaint
+    assert "no window is large enough for 32gbit" in ended.complaint
     assert "--streams 2" in ended.complaint

@@ -72,7 +72,7 @@ class Pulled:
     most_memory: int
 
 
-def pull(place: Place, case: hostile.Case) -> Pulled:
+def pull(place: Place, case: hostile.Case, *, patience: str = "1s") -> Pulled:
     """`farlink copy` of `wanted` from a server that says `case`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(START_LIMIT_S)
@@ -82,7 +82,8 @@ def pull(place: Place, case: hostile.Case) -> Pulled:
         )
         server.start()
         source = f"farlink://127.0.0.1:{listener.getsockname()[1]}/data/wanted"
-        options = ["--protect", "clear", "--no-auth", "--streams", "1", "--retries", "0", "--timeout", "1s"]
+        options = ["--protect", "clear", "--no-auth", "--streams", "1", "--retries", "0", "--timeout"]
+        options.append(patience)
         errors = place.root.parent / "stderr"
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
@@ -106,7 +107,7 @@ def pull(place: Place, case: hostile.Case) -> Pulled:
 
 def test_an_honest_server_that_speaks_by_hand_is_understood(place: Place) -> None:
     before = place.around()
-    pulled = pull(place, hostile.honest())
+    pulled = pull(place, hostile.honest(), patience="30s")
     assert (pulled.status, pulled.stderr) == (0, "")
     assert (place.target / "wanted" / "large").read_bytes() == hostile.CONTENT
     assert (place.target / "wanted" / "small").read_bytes() == b"small"

@@ -108,7 +108,7 @@ def test_a_server_that_ends_in_order_and_comes_back_later_is_waited_for(
     options = ("--limit", "80mbit", "--streams", str(STREAMS), "--retries", "20")
     with both.copying(*places(both, way, source, there), *options) as copying:
         copying.wait_for(SIZE // 5)
-        os.kill(both.server_process(), signal.SIGTERM)
+        os.kill(both.server_pid, signal.SIGTERM)
         assert both.server is not None
         both.server.wait(timeout=START_LIMIT_S)
         # It says that the server ended, and then, again and again, that there is none.
@@ -132,7 +132,7 @@ def test_attempts_are_counted_anew_once_more_was_copied(both: Ends, source: Path
         # More often than that it breaks, and each time something was copied.
         for times in range(1, 6):
             copying.wait_for(times * SIZE // 8)
-            os.kill(both.server_process(), signal.SIGKILL)
+            os.kill(both.server_pid, signal.SIGKILL)
             assert both.server is not None
             both.server.wait(timeout=START_LIMIT_S)
             both.start_server()
@@ -270,7 +270,10 @@ def test_one_stream_of_eight_that_is_killed_is_replaced(both: Ends, tmp_path: Pa
     words = (source, both.far(there)) if way == "push" else (both.far(source), there)
     with both.copying(*words, "--limit", "100mbit", "--streams", "8") as copying:
         copying.wait_for(SIZE // 4)
+        # It is not to end before one of its connections does.
+        copying.send(signal.SIGSTOP)
         killed = kill_a_data_connection(both)
+        copying.send(signal.SIGCONT)
         ended = copying.ended()
     assert ended.status == 0, ended
     assert there.read_bytes() == source.read_bytes()

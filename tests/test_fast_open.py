@@ -67,9 +67,12 @@ def there_and_back(both: Ends, directory: Path, *options: str) -> None:
     assert there.read_bytes() == source.read_bytes() == back.read_bytes()
 
 
-@pytest.mark.parametrize("options", [(), ("--streams", "3"), ("--circuit", "500mbit")], ids=" ".join)
+# And how many connections begin each copy, however late answers come: more may be opened where they do.
+@pytest.mark.parametrize(
+    ("options", "begun"), [((), 8), (("--streams", "3"), 3), (("--circuit", "500mbit"), 2)]
+)
 def test_who_has_been_there_speaks_with_the_first_segment(
-    both: Ends, tmp_path: Path, options: tuple[str, ...]
+    both: Ends, tmp_path: Path, options: tuple[str, ...], begun: int
 ) -> None:
     path = both.emulation
     there_and_back(both, tmp_path / "first", *options)
@@ -77,8 +80,8 @@ def test_who_has_been_there_speaks_with_the_first_segment(
     spoken = counted(path, "a", "TCPFastOpenActive")
     assert spoken > 0
     there_and_back(both, tmp_path / "second", *options)
-    assert counted(path, "a", "TCPFastOpenActive") > 2 * spoken
-    assert counted(path, "b", "TCPFastOpenPassive") > 2 * spoken
+    assert counted(path, "a", "TCPFastOpenActive") >= spoken + 2 * begun
+    assert counted(path, "b", "TCPFastOpenPassive") >= spoken + 2 * begun
 
 
 def test_a_host_that_does_not_let_it_is_reached_as_ever(both: Ends, tmp_path: Path) -> None:
@@ -150,8 +153,11 @@ def test_memory_moves_so_too(path: Emulation, way: tuple[str, ...]) -> None:
     with path.background("b", str(FARLINK), "serve") as server:
         assert server.stdout is not None
         assert next_line(server.stdout, server).startswith("listening on ")
-        for _ in range(3):
+        before = 0
+        for turn in range(3):
+            # Of the first, some may be late enough to have the cookie of the others.
+            before = counted(path, "a", "TCPFastOpenActive") if turn == 1 else before
             command = (str(FARLINK), "memory", address, "--bytes", "10MB", "--streams", "4", "--json", *way)
             ended = path.on("a", *command)
             assert ended.status == 0, ended
-    assert counted(path, "a", "TCPFastOpenActive") == 8
+    assert counted(path, "a", "TCPFastOpenActive") - before == 8

@@ -145,12 +145,12 @@ def test_records_are_appended_one_a_line(served: Emulation, tmp_path: Path) -> N
 
 
 @contextlib.contextmanager
-def long_transfer(emulation: Emulation, path: Path) -> Iterator[subprocess.Popen[str]]:
+def long_transfer(emulation: Emulation, path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A transfer that would last a minute, once it has lasted for several intervals."""
     before = arrived(emulation)
     process = subprocess.Popen(
         emulation.command(
-            "a", str(FARLINK), "memory", "b", "--seconds", "60", "--record", str(path), "--timeout", "2s"
+            "a", str(FARLINK), "memory", "b", "--seconds", "60", "--record", str(path), *options
         ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -213,7 +213,7 @@ def test_a_far_side_that_dies_midway_is_one_line_and_a_record(tmp_path: Path) ->
 def test_a_connection_that_is_cut_midway_is_an_error_within_the_timeout(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     with Emulation(options=["--rate", "1gbit", "--rtt", "10ms"]) as emulation, serving(emulation):
-        with long_transfer(emulation, path) as process:
+        with long_transfer(emulation, path, "--timeout", "2s") as process:
             emulation.change("--cut")
             process.communicate(timeout=START_LIMIT_S)
             assert process.returncode == 2

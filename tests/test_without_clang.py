@@ -14,8 +14,8 @@ from emulation import ROOT, Emulation, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-# It builds for minutes.
-pytestmark = pytest.mark.alone
+# It builds for minutes, which no limit of a test is to cut short.
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(300, func_only=True)]
 
 NO_CLANG = "/nonexistent/clang"
 OURS = ("bbr_tso", "circuit", "htcp", "scalable", "suss")

@@ -289,7 +289,7 @@ fn data_connections_with_another_token_are_not_taken_for_the_sessions() {
 
 #[test]
 fn who_asks_is_answered_once_before_the_last_byte_of_its_preamble() {
-    let far = Far::with("127.0.0.1", Limits { patience: SHORT, ..Limits::default() });
+    let far = Far::with("127.0.0.1", Limits { patience: Nanos(3_000_000_000), ..Limits::default() });
     let preamble = Preamble { token: Token([6; 16]), stream: 0, sealed: false, wants_answer: true }.encode();
     let mut data = TcpStream::connect(far.address()).unwrap();
     let (most, last) = preamble.split_at(Preamble::LEN - 1);

@@ -174,9 +174,13 @@ fn an_interrupted_transfer_keeps_what_was_measured() {
 fn progress_says_how_it_goes() {
     let far = Far::start("127.0.0.1");
     let mut plan = plan(far.address());
-    plan.goal = Goal::duration(Nanos(1_300_000_000)).unwrap();
+    plan.goal = seconds(600);
     let (told, heard) = channel();
-    let finished = memory::run(&plan, &Wake::new().unwrap(), &mut |progress| told.send(progress).unwrap());
+    let stop = Wake::new().unwrap();
+    let finished = memory::run(&plan, &stop, &mut |progress| {
+        told.send(progress).unwrap();
+        stop.raise();
+    });
     assert!(finished.error.is_none());
     let progress = heard.try_iter().next().unwrap();
     assert!(progress.at >= Nanos(1_000_000_000) && progress.bytes > 0 && progress.cwnd_bytes > 0);

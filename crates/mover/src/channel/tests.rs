@@ -344,7 +344,8 @@ fn a_far_end_that_lives_and_has_no_room_is_waited_for() {
         let (sent, far) = thread::scope(|scope| {
             let writer = scope.spawn(|| near.write_all(&bytes));
             // Longer than it would wait.
-            let waits = || TcpInfo::of(&socket).unwrap().receiver_limited < Nanos(2 * patience.0);
+            let waits =
+                || !while_full || TcpInfo::of(&socket).unwrap().receiver_limited < Nanos(2 * patience.0);
             while !writer.is_finished() && waits() {
                 thread::yield_now();
             }
