@@ -61,6 +61,7 @@ def source(tmp_path: Path) -> Path:
         (("--rate", "0mbit"), ("0mbit", "zero")),
         (("--ttl", "0"), ("0", "--ttl", "1..=255")),
         (("--receivers", "0"), ("0", "--receivers")),
+        (("--receivers", "x"), ('"x"', "write 1 or more")),
         (("--interface", "nosuch0", "--no-auth"), ("nosuch0", "no interface")),
         (("--identity", "/no/such/key"), ("/no/such/key", "farlink keygen")),
         (("--name", "out.nc"), ("--name", "standard input", "leave it out")),
@@ -73,6 +74,15 @@ def test_what_a_sender_cannot_do_is_refused(
     usual = [word for name, value in given.items() if name not in asked for word in (name, value)]
     said = refused("cast", "send", *usual, *asked, str(source))
     assert all(word in said for word in words), said
+
+
+def test_a_source_that_nothing_is_sent_of_is_refused(source: Path, tmp_path: Path) -> None:
+    link = tmp_path / "latest"
+    link.symlink_to(source)
+    said = refused(*SEND, "--no-auth", str(source), str(link))
+    assert all(word in said for word in (str(link), "symbolic link", "name what it leads to")), said
+    said = refused(*SEND, "--no-auth", "/dev/null")
+    assert "no file and no directory" in said, said
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -426,7 +426,13 @@ impl<'a> Session<'a> {
                 if self.plan.watch.is_none() || !self.has_begun {
                     // What has appeared by now is counted, too.
                     self.cease(tell);
-                    self.interrupted = !self.tell_unsent(tell);
+                    let is_lacking = self.tell_unsent(tell);
+                    // Ctrl-C is how a directory is watched no longer: where nothing appeared in it nobody lacks anything.
+                    if self.plan.watch.is_some() && self.products.count() == 0 && !is_lacking {
+                        self.end_of_nothing();
+                    } else {
+                        self.interrupted = !is_lacking;
+                    }
                     return Ok(());
                 }
                 self.cease(tell);
@@ -500,10 +506,11 @@ impl<'a> Session<'a> {
             return false;
         }
         self.lacks = true;
-        let (path, failed) = (directory.to_string(), true);
+        let (path, failed) = (directory.to_string().trim_end_matches('/').to_owned(), true);
         let why =
             if self.has_begun { "no receiver is there" } else { "fewer receivers came than are waited for" };
-        let reason = format!("{count} files that wait for their turn: {why}");
+        let files = if count == 1 { "file" } else { "files" };
+        let reason = format!("{count} {files} whose turn had not come: {why}");
         tell(Notice::NotSent(NotSent { path, reason, failed }));
         true
     }

@@ -157,7 +157,8 @@ impl Telling {
                 let interface = interface.unwrap_or("that the routes say");
                 self.say(&format!(
                     "farlink: nothing was heard of the group {group} on the interface {interface} for {quiet}: \
-                     there may be no sender yet, or another interface leads to it"
+                     there may be no sender yet, or another interface leads to it (--interface), or it is on this host, whose \
+                     own packets are not heard here (--from)"
                 ));
             }
             Notice::Lost { at, reason } => {

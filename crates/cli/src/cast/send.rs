@@ -6,7 +6,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -75,7 +75,7 @@ pub(super) struct Send {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Begin when so many receivers are there; those that have left again do not count
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = receivers)]
     receivers: u32,
     /// Routers that packets may cross, and one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
@@ -139,16 +139,16 @@ impl Send {
 
     /// Says what came of a session.
     fn conclude(&self, plan: &Plan, finished: &Finished, several: bool) {
-        if finished.error.is_some() || self.end.quiet {
+        if finished.error.is_some() {
             return;
         }
-        if !self.end.json {
+        if !self.end.json && !self.end.quiet {
             let of = if several { format!("{}: ", plan.group) } else { String::new() };
             print(&(of + &summary(finished)));
         }
-        let what =
-            if finished.interrupted { "does not have everything" } else { "left before it had everything" };
         for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
+            let is_left = finished.interrupted || peer.is_there;
+            let what = if is_left { "does not have everything" } else { "left before it had everything" };
             tell(&format!("farlink: {} {what}", name(peer)));
         }
     }
@@ -203,7 +203,7 @@ impl Send {
 
     fn sources(&self, watch: Option<&SourcePath>) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
         let named = self.sources.iter().filter(|each| *each != "-");
-        let sources = named.map(|each| source(each)).collect::<anyhow::Result<Vec<_>>>()?;
+        let sources = named.map(|each| sent(each)).collect::<anyhow::Result<Vec<_>>>()?;
         let is_piped = self.sources.iter().any(|each| each == "-");
         if !is_piped && self.name.is_some() {
             bail!(
@@ -275,6 +275,13 @@ fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finishe
     })
 }
 
+fn receivers(text: &str) -> anyhow::Result<u32> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => bail!("{text:?} is not a number of receivers: write 1 or more"),
+    }
+}
+
 fn factor(text: &str) -> anyhow::Result<f64> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
@@ -288,6 +295,27 @@ fn group_protect(text: &str) -> anyhow::Result<Protect> {
         "integrity" => Ok(Protect::Integrity),
         _ => bail!("packets of a group are authenticated at least: write encrypt or integrity"),
     }
+}
+
+/// A source: what it is itself must be something that is sent.
+fn sent(named: &OsStr) -> anyhow::Result<SourcePath> {
+    let path = source(named)?;
+    // With a slash behind it, what it leads to is looked at.
+    let kind = std::fs::symlink_metadata(Path::new(named))
+        .with_context(|| format!("the source {path}"))?
+        .file_type();
+    if kind.is_symlink() {
+        bail!(
+            "the source {path} is a symbolic link, which is not sent: name what it leads to, or write a slash behind one that \
+             leads to a directory"
+        );
+    }
+    if !kind.is_file() && !kind.is_dir() {
+        bail!(
+            "the source {path} is no file and no directory, and nothing else is sent: leave it out, or pipe it in as -"
+        );
+    }
+    Ok(path)
 }
 
 /// A file or directory as it is named on this host.

@@ -31,7 +31,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// Two copies of the same at once.
-    #[error("another farlink copy is writing {path}: wait for it to end, or end it")]
+    #[error("another farlink is writing {path}: wait for it to end, or end it")]
     Busy {
         /// What both write.
         path: String,

@@ -164,7 +164,7 @@ fn a_second_copy_of_the_same_is_refused_until_the_first_ends() {
     let partial = first.partial(&of(&content), BLOCK, false).unwrap();
     write(&partial, &content, 0);
     let said = second.partial(&of(&content), BLOCK, false).unwrap_err().to_string();
-    assert_eq!(said, "another farlink copy is writing big: wait for it to end, or end it");
+    assert_eq!(said, "another farlink is writing big: wait for it to end, or end it");
     drop(partial);
     assert_eq!(proven(&second.partial(&of(&content), BLOCK, false).unwrap()), [0]);
     // Another process's lock counts as well.
