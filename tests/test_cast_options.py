@@ -134,10 +134,10 @@ def test_a_rate_is_found(star: Emulation, tmp_path: Path) -> None:
         ]
         paces = [
             8 * (bytes_then - bytes_before) / (then - before) / rate
-            for (before, bytes_before, rate), (then, bytes_then, _) in pairwise(sent)
-            if then > before
+            for (before, bytes_before, rate), (then, bytes_then, at_last) in pairwise(sent)
+            if then > before and bytes_then > bytes_before and at_last == rate
         ]
-        assert min(paces) < 0.93, rates
+        assert median(paces) < 0.93, (rates, paces)
         pytest.skip(f"the machine did not keep up with what was sent: {paces}")
 
 

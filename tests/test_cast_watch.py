@@ -104,6 +104,21 @@ def test_who_watches_and_has_not_begun_is_ended_at_once(star: Emulation, tmp_pat
     assert (status, record["outcome"]) == (0, "ok")
 
 
+def test_a_source_beside_a_watch_that_was_not_sent_is_lacking(star: Emulation, tmp_path: Path) -> None:
+    (tmp_path / "feed").mkdir()
+    source = file_of(tmp_path / "source.bin", 1_000)
+    with (
+        sender(star, source, options=(*wait_for(2), "--watch", str(tmp_path / "feed"))) as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        tell(star, "--watch", signal.SIGINT)
+        status, record = sending.end()
+        # The receiver waits for it to be started again.
+        assert receiving.until("lost")
+    assert (status, record["outcome"]) == (130, "interrupted")
+
+
 def test_a_watch_in_which_nothing_appeared_and_to_which_nobody_came_ends_well(
     star: Emulation, tmp_path: Path
 ) -> None:

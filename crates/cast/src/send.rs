@@ -65,6 +65,13 @@ pub struct Plan {
     pub patience: Nanos,
 }
 
+impl Plan {
+    /// Whether nothing is sent but what appears in a directory.
+    pub(crate) const fn watches_alone(&self) -> bool {
+        self.watch.is_some() && self.sources.is_empty() && self.piped.is_none()
+    }
+}
+
 /// How fast a session sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {

@@ -516,7 +516,7 @@ impl Engine {
             let peer_there = self.peers.description(peer, &self.endpoint);
             let address = self.endpoint.identity(peer).address;
             let is_here = self.endpoint.is_of_this_host(peer);
-            let is_unheard = self.nearby.as_ref().is_none_or(|nearby| !nearby.has_heard(peer));
+            let is_unheard = self.nearby.as_ref().is_some_and(|nearby| !nearby.has_heard(peer));
             let mend = match why {
                 Failure::Unreachable | Failure::Stranger if address.ip().is_loopback() && !is_here => {
                     LOOPBACK

@@ -11,9 +11,9 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid, getpgrp};
 
-use crate::witness::Witness;
+use crate::witness::{Kept, Witness};
 
 /// The signals of this process, kept for a program.
 #[derive(Debug)]
@@ -48,30 +48,34 @@ impl Delegate {
         };
         // SAFETY: `prepare` runs between fork and exec: it makes system calls alone, allocates nothing and takes no lock.
         unsafe { command.pre_exec(prepare) };
-        let mut witness = Witness::start()?;
-        let mut of_group: Option<(Signal, Instant)> = None;
         let child = Pid::from_raw(command.spawn()?.id() as i32);
+        // What the group is sent before it is there is sent twice; where there is none, as where nobody may start a process, all is.
+        let mut witness = Witness::start().ok();
+        let mut had = (Kept::default(), Instant::now());
         loop {
             if let Some(code) = ended(child)? {
                 return Ok(code);
             }
             let Ok(Some(signal)) = self.signals.read_signal() else { continue };
-            match Signal::try_from(signal.ssi_signo as i32) {
-                // From the terminal every process in the foreground has had it.
-                Ok(signal_kind) if signal_kind != Signal::SIGCHLD && signal.ssi_code <= 0 => {
-                    // Told twice, launchers of MPI programs end at once, and leave behind what they have.
-                    if of_group.is_some_and(|(its, when)| its == signal_kind && when.elapsed() < AGAIN) {
-                        continue;
-                    }
-                    thread::sleep(AGAIN);
-                    if witness.had(signal_kind)? {
-                        witness = Witness::start()?;
-                        of_group = Some((signal_kind, Instant::now()));
-                    } else {
-                        let _ = kill(child, signal_kind);
-                    }
-                }
-                _ => {}
+            let kind = match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(kind) if kind != Signal::SIGCHLD => kind,
+                _ => continue,
+            };
+            if had.0.has(kind) && had.1.elapsed() < AGAIN {
+                continue;
+            }
+            thread::sleep(AGAIN);
+            let kept = witness.as_ref().and_then(Witness::kept).unwrap_or_default();
+            // From the terminal every process in the foreground has had it.
+            let is_of_group = signal.ssi_code > 0 || kept.has(kind);
+            if is_of_group {
+                witness = Witness::start().ok();
+            }
+            // Told twice, launchers of MPI programs end at once, and leave behind what they have.
+            if is_of_group && getpgid(Some(child)) == Ok(getpgrp()) {
+                had = (kept, Instant::now());
+            } else {
+                let _ = kill(child, kind);
             }
         }
     }

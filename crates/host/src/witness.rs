@@ -1,12 +1,14 @@
 //! Whether a signal was sent to this process alone, or to its whole process group: the kernel does not say.
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 
+use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork, getpgrp, getppid, pause, setpgid};
+use nix::unistd::{ForkResult, Pid, execvp, fork, getpgrp, getppid, pause, setpgid};
 
 /// A process of this one's group that does nothing but keep the signals that the group is sent, and ends with this one.
 #[derive(Debug)]
@@ -28,17 +30,13 @@ impl Witness {
         }
     }
 
-    /// Whether the whole group was sent `signal`, which this process was sent, since this began.
-    ///
-    /// # Errors
-    /// The kernel's, where `/proc` is not there.
-    pub(crate) fn had(&self, signal: Signal) -> io::Result<bool> {
-        // Whoever signals a group has the kernel's list of processes locked; this waits for it (kernel/sys.c), and changes nothing.
+    /// What the group was sent since this began, where that is known.
+    pub(crate) fn kept(&self) -> Option<Kept> {
+        // Whoever signals a group has the kernel's list of processes locked; this waits for it (kernel/sys.c), and is refused then.
         let _ = setpgid(self.process, getpgrp());
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process))?;
-        let kept = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        let kept = kept.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or(0);
-        Ok(kept >> (signal as u32 - 1) & 1 == 1)
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process)).ok()?;
+        let kept = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(kept.trim(), 16).ok().map(Kept)
     }
 }
 
@@ -49,26 +47,45 @@ impl Drop for Witness {
     }
 }
 
-/// What the process does.
+/// Signals, as the kernel shows them: a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept(u64);
+
+impl Kept {
+    /// Whether `signal` is among them.
+    pub(crate) const fn has(self, signal: Signal) -> bool {
+        self.0 >> (signal as u32 - 1) & 1 == 1
+    }
+}
+
+/// What the process does: it becomes a program of another name, so that who signals this one by its name does not mean it.
 fn witness(parent: Pid) -> ! {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     // SAFETY: nothing of this process uses a descriptor any more. Who reads what this program writes is to see its end.
-    unsafe { nix::libc::close_range(0, u32::MAX, 0) };
+    unsafe { libc::close_range(0, u32::MAX, 0) };
+    if getppid() == parent {
+        let _ = execvp(SLEEP[0], &SLEEP);
+    }
     while getppid() == parent {
         pause();
     }
     // SAFETY: it ends this process, and runs nothing of the other's.
-    unsafe { nix::libc::_exit(0) }
+    unsafe { libc::_exit(0) }
 }
+
+/// Signals that are blocked stay so.
+const SLEEP: [&CStr; 2] = [c"sleep", c"infinity"];
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
+    use nix::sys::signal::{SigSet, killpg, raise};
+
     use super::*;
 
-    // The processes of a test are threads' and share the group of whoever started it: one that has its own must be asked.
+    // The processes of a test share the group of whoever started it: one that has its own must be asked.
     #[test]
     fn it_tells_a_signal_of_the_group_from_one_of_a_process() {
         if std::env::var_os(INNER).is_none() {
@@ -79,15 +96,15 @@ mod tests {
             assert!(inner.status().unwrap().success());
             return;
         }
-        let blocked = nix::sys::signal::SigSet::all();
-        blocked.thread_block().unwrap();
+        SigSet::all().thread_block().unwrap();
         let witness = Witness::start().unwrap();
-        assert!(!witness.had(Signal::SIGUSR2).unwrap());
-        // To this thread alone: the process has others, which do not block it.
-        nix::sys::signal::raise(Signal::SIGUSR2).unwrap();
-        assert!(!witness.had(Signal::SIGUSR2).unwrap());
-        kill(witness.process, Signal::SIGUSR1).unwrap();
-        assert!(witness.had(Signal::SIGUSR1).unwrap() && !witness.had(Signal::SIGUSR2).unwrap());
+        assert_eq!(witness.kept(), Some(Kept(0)));
+        raise(Signal::SIGURG).unwrap();
+        assert_eq!(witness.kept(), Some(Kept(0)));
+        // The threads of this process that do not block them ignore these.
+        killpg(getpgrp(), Signal::SIGWINCH).unwrap();
+        let kept = witness.kept().unwrap();
+        assert!(kept.has(Signal::SIGWINCH) && !kept.has(Signal::SIGURG) && !kept.has(Signal::SIGTERM));
     }
 
     const INNER: &str = "FARLINK_TEST_WITNESS";

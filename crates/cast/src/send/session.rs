@@ -428,7 +428,7 @@ impl<'a> Session<'a> {
                     self.cease(tell);
                     let is_lacking = self.tell_unsent(tell);
                     // Ctrl-C is how a directory is watched no longer: where nothing appeared in it nobody lacks anything.
-                    if self.plan.watch.is_some() && self.products.count() == 0 && !is_lacking {
+                    if self.plan.watches_alone() && self.products.count() == 0 && !is_lacking {
                         self.end_of_nothing();
                     } else {
                         self.interrupted = !is_lacking;

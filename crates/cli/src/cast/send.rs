@@ -147,8 +147,9 @@ impl Send {
             print(&(of + &summary(finished)));
         }
         for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
-            let is_left = finished.interrupted || peer.is_there;
-            let what = if is_left { "does not have everything" } else { "left before it had everything" };
+            let is_cut_short = finished.interrupted || peer.is_there;
+            let what =
+                if is_cut_short { "does not have everything" } else { "left before it had everything" };
             tell(&format!("farlink: {} {what}", name(peer)));
         }
     }
@@ -203,12 +204,21 @@ impl Send {
 
     fn sources(&self, watch: Option<&SourcePath>) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
         let named = self.sources.iter().filter(|each| *each != "-");
-        let sources = named.map(|each| sent(each)).collect::<anyhow::Result<Vec<_>>>()?;
+        let sources = named.map(|each| source(each)).collect::<anyhow::Result<Vec<_>>>()?;
         let is_piped = self.sources.iter().any(|each| each == "-");
         if !is_piped && self.name.is_some() {
             bail!(
                 "--name is of standard input, and no source is -: leave it out, files have their own names"
             );
+        }
+        // Among others they are named, and are no failure.
+        let reasons: Vec<_> = self.sources.iter().map(|each| unsent(each)).collect();
+        if !is_piped
+            && watch.is_none()
+            && let Some(Some(reason)) = reasons.first()
+            && reasons.iter().all(Option::is_some)
+        {
+            bail!("the source {} is {reason}", sources[0]);
         }
         let piped = is_piped.then(|| self.piped(sources.iter().chain(watch))).transpose()?;
         Ok((sources, piped))
@@ -297,25 +307,16 @@ fn group_protect(text: &str) -> anyhow::Result<Protect> {
     }
 }
 
-/// A source: what it is itself must be something that is sent.
-fn sent(named: &OsStr) -> anyhow::Result<SourcePath> {
-    let path = source(named)?;
-    // With a slash behind it, what it leads to is looked at.
-    let kind = std::fs::symlink_metadata(Path::new(named))
-        .with_context(|| format!("the source {path}"))?
-        .file_type();
-    if kind.is_symlink() {
-        bail!(
-            "the source {path} is a symbolic link, which is not sent: name what it leads to, or write a slash behind one that \
-             leads to a directory"
-        );
+/// Why nothing is sent of a source by what it is itself. With a slash behind its name, what it leads to is looked at.
+fn unsent(named: &OsStr) -> Option<&'static str> {
+    let kind = std::fs::symlink_metadata(Path::new(named)).ok()?.file_type();
+    match kind {
+        _ if kind.is_symlink() => Some(
+            "a symbolic link, which is not sent: name what it leads to, or write a slash behind one that leads to a directory",
+        ),
+        _ if kind.is_file() || kind.is_dir() => None,
+        _ => Some("no file and no directory, and nothing else is sent: name others, or pipe it in as -"),
     }
-    if !kind.is_file() && !kind.is_dir() {
-        bail!(
-            "the source {path} is no file and no directory, and nothing else is sent: leave it out, or pipe it in as -"
-        );
-    }
-    Ok(path)
 }
 
 /// A file or directory as it is named on this host.

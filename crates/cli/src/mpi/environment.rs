@@ -96,8 +96,9 @@ impl Settings {
         }
         if let Some(stats) = &read.statistics {
             let said = if self.stats.is_some() { "--stats" } else { "FARLINK_STATS" };
-            if stats.metadata().is_ok_and(|status| status.file_type().is_fifo()) {
-                bail!("{said} {} is a pipe, for which ranks would wait: name a file", stats.display());
+            // One that a shell made has a reader, and another name.
+            if stats.symlink_metadata().is_ok_and(|status| status.file_type().is_fifo()) {
+                bail!("{said} {} is a pipe, whose reader ranks would wait for: name a file", stats.display());
             }
             let opened = OpenOptions::new().append(true).create(true).open(stats);
             opened.with_context(|| format!("{said} {}", stats.display()))?;

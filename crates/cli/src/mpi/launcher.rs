@@ -59,10 +59,7 @@ impl Launcher {
         if self.family != Mpi::OpenMpi || !self.own {
             return Ok(());
         }
-        // Behind the program its arguments are its own.
-        let is_program = |word: &&OsString| !word.as_encoded_bytes().starts_with(b"-") && find(word).is_ok();
-        let mut options = arguments.iter().take_while(|word| !is_program(word));
-        if let Some(option) = options.find(|word| APP_FILE.iter().any(|name| word == name)) {
+        if let Some(option) = options(arguments).find(|word| APP_FILE.iter().any(|name| word == name)) {
             let option = option.to_string_lossy();
             bail!(
                 "{option} makes mpirun ignore what is named beside it, and ranks of other hosts would not find Farlink: write the \
@@ -90,6 +87,18 @@ impl Launcher {
         let programs = arguments.split(|word| word == ":").map(|program| [&words, program].concat());
         programs.collect::<Vec<_>>().join(&OsString::from(":"))
     }
+}
+
+/// What stands before the program in `arguments`, and is not its own: what is called like a program here, or does not follow an option.
+fn options(arguments: &[OsString]) -> impl Iterator<Item = &OsString> {
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let is_program = move |at: usize| {
+        let word = &arguments[at];
+        let follows_option = at.checked_sub(1).is_some_and(|before| is_option(&arguments[before]));
+        !is_option(word) && (!follows_option || find(word).is_ok_and(|path| is_program(&path)))
+    };
+    let count = (0..arguments.len()).position(is_program).unwrap_or(arguments.len());
+    arguments[..count].iter()
 }
 
 /// Open MPI's options that name a file with programs.
@@ -192,7 +201,12 @@ mod tests {
         let launcher = Launcher { family: Mpi::OpenMpi, own: true };
         let error = launcher.accepts(&words("--host a,b --app file")).unwrap_err().to_string();
         assert!(error.contains("--app") && error.contains(": between them"), "{error}");
-        launcher.accepts(&words("-n 2 /bin/true --app file")).unwrap();
+        assert!(launcher.accepts(&words("--hostfile /etc/passwd --app file")).is_err());
+        for its_own in
+            ["-n 2 /bin/true --app file", "-wdir /work ./not-here --app file", "./not-here --app file"]
+        {
+            launcher.accepts(&words(its_own)).unwrap();
+        }
         Launcher { family: Mpi::Mpich, own: true }.accepts(&words("--app file")).unwrap();
     }
 

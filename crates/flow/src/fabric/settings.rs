@@ -11,7 +11,7 @@ use super::endpoint;
 use super::messages::MOST_WINDOW;
 use super::path::LEAST_RATE;
 use super::transport::Kind;
-use super::transport::dc::policy::PolicyKind;
+use super::transport::dc::policy::{PolicyKind, UnknownPolicy};
 use super::transport::dc::{Initiators, Settings as Dc};
 
 /// What a process of a job and its endpoint are to do.
@@ -63,31 +63,24 @@ pub enum SettingError {
         /// Characters that it has.
         len: usize,
     },
-    /// Any other.
-    #[error("{name}{wrong}")]
-    Value {
-        /// The variable.
-        name: &'static str,
-        /// Its value where it is short, what is wrong with it, and what mends that.
-        wrong: String,
-    },
-}
-
-impl SettingError {
-    fn choice(name: &'static str, value: &str, choices: &str) -> Self {
-        let wrong = format!("={value:?} is not one of {choices}: set one of these, or leave it out");
-        Self::Value { name, wrong }
-    }
-
-    fn range(name: &'static str, value: &impl ToString, wanted: &str) -> Self {
-        let wrong = format!("={:?} must be {wanted}: set that, or leave it out", value.to_string());
-        Self::Value { name, wrong }
-    }
-
-    /// What could not be read says so itself.
-    fn unread(name: &'static str, reason: &impl ToString) -> Self {
-        Self::Value { name, wrong: format!(": {}", reason.to_string()) }
-    }
+    /// A variable, its value, and the words of which it is none.
+    #[error("{0}={1:?} is not one of {2}: set one of these, or leave it out")]
+    Choice(&'static str, String, &'static str),
+    /// A variable, its value, and the least and the most of the numbers of which it is none.
+    #[error("{0}={1:?} is not a number from {2} to {3}: set one, or leave it out")]
+    Number(&'static str, String, u64, u64),
+    /// A variable, its value, and what that must be.
+    #[error("{0}={1:?} must be {2}: set that, or leave it out")]
+    Range(&'static str, String, &'static str),
+    /// A variable, and why its value is no quantity.
+    #[error("{0}: {1}")]
+    Quantity(&'static str, QuantityError),
+    /// A variable, and why its value is no policy.
+    #[error("{0}: {1}")]
+    Policy(&'static str, UnknownPolicy),
+    /// A variable.
+    #[error("{0} is not UTF-8: set it again, or leave it out")]
+    NotText(&'static str),
 }
 
 impl Settings {
@@ -97,8 +90,7 @@ impl Settings {
     /// The first variable that says what cannot be, or no key.
     pub fn from_variables(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<Self, SettingError> {
         Self::read(&|name| {
-            let not_text = |_| SettingError::unread(name, &"not UTF-8: set it again, or leave it out");
-            lookup(name).map(|value| value.into_string().map_err(not_text)).transpose()
+            lookup(name).map(|value| value.into_string().map_err(|_| SettingError::NotText(name))).transpose()
         })
     }
 
@@ -114,20 +106,20 @@ impl Settings {
         .max(1);
         let rate = quantity::<BitsPerSec>(variable, "FARLINK_RATE")?;
         if let Some(rate) = rate.filter(|rate| rate.get() < LEAST_RATE) {
-            return Err(SettingError::range("FARLINK_RATE", &rate, "1mbit or more"));
+            return Err(SettingError::Range("FARLINK_RATE", rate.to_string(), "1mbit or more"));
         }
         let eager = quantity::<Bytes>(variable, "FARLINK_EAGER")?.unwrap_or(Bytes(EAGER));
         if eager.0 > MOST_WINDOW {
-            return Err(SettingError::range("FARLINK_EAGER", &eager, "64MiB or less"));
+            return Err(SettingError::Range("FARLINK_EAGER", eager.to_string(), "64MiB or less"));
         }
         let silence = quantity::<Nanos>(variable, "FARLINK_PEER_TIMEOUT")?.unwrap_or(SILENCE);
         if silence < LEAST_SILENCE {
-            return Err(SettingError::range("FARLINK_PEER_TIMEOUT", &silence, "1s or longer"));
+            return Err(SettingError::Range("FARLINK_PEER_TIMEOUT", silence.to_string(), "1s or longer"));
         }
         let shared_memory = match variable("FARLINK_SHM")?.as_deref() {
             None | Some("1") => true,
             Some("0") => false,
-            Some(value) => return Err(SettingError::choice("FARLINK_SHM", value, "0, 1")),
+            Some(value) => return Err(SettingError::Choice("FARLINK_SHM", value.to_owned(), "0, 1")),
         };
         Ok(Self {
             key,
@@ -182,7 +174,7 @@ fn transport(name: &str, variable: Variables<'_>) -> Result<Kind, SettingError> 
         "xrc" => Ok(Kind::Xrc),
         "ud" => Ok(Kind::Ud),
         "dc" => dynamic(variable).map(Kind::Dc),
-        _ => Err(SettingError::choice(TRANSPORT, name, "rc, xrc, ud, dc")),
+        _ => Err(SettingError::Choice(TRANSPORT, name.to_owned(), "rc, xrc, ud, dc")),
     }
 }
 
@@ -190,12 +182,12 @@ fn transport(name: &str, variable: Variables<'_>) -> Result<Kind, SettingError> 
 fn dynamic(variable: Variables<'_>) -> Result<Dc, SettingError> {
     let usual = Dc::default();
     let policy =
-        |text: String| text.parse::<PolicyKind>().map_err(|reason| SettingError::unread(POLICY, &reason));
+        |text: String| text.parse::<PolicyKind>().map_err(|reason| SettingError::Policy(POLICY, reason));
     let full_handshake = match variable(HANDSHAKE)?.as_deref() {
         None => usual.full_handshake,
         Some("half") => false,
         Some("full") => true,
-        Some(value) => return Err(SettingError::choice(HANDSHAKE, value, "half, full")),
+        Some(value) => return Err(SettingError::Choice(HANDSHAKE, value.to_owned(), "half, full")),
     };
     let initiators = number(variable, "FARLINK_DCIS", 1, Initiators::MOST.into())?;
     let quota = number(variable, "FARLINK_DCI_QUOTA", 1, u32::MAX.into())?;
@@ -222,8 +214,7 @@ fn quantity<T: FromStr<Err = QuantityError>>(
     variable: Variables<'_>,
     name: &'static str,
 ) -> Result<Option<T>, SettingError> {
-    let parse =
-        |text: String| text.parse().map_err(|reason: QuantityError| SettingError::unread(name, &reason));
+    let parse = |text: String| text.parse().map_err(|reason| SettingError::Quantity(name, reason));
     variable(name)?.map(parse).transpose()
 }
 
@@ -236,7 +227,7 @@ fn number(
     let Some(value) = variable(name)? else { return Ok(None) };
     match value.parse() {
         Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
-        _ => Err(SettingError::range(name, &value, &format!("a number from {least} to {most}"))),
+        _ => Err(SettingError::Number(name, value, least, most)),
     }
 }
 
