@@ -77,13 +77,16 @@ impl Nearby {
             for _ in 0..RECORDS_AT_ONCE {
                 let Some(frames) = reader.read() else { break };
                 let from = *peer.get_or_insert_with(|| {
-                    *self.readers.entry(id).or_insert_with(|| endpoint.neighbour(EndpointId(id)))
+                    *self.readers.entry(id).or_insert_with(|| {
+                        let peer = endpoint.neighbour(EndpointId(id));
+                        self.heard.insert(peer);
+                        peer
+                    })
                 });
                 endpoint.on_frames(now, from, frames, memory);
             }
             if let Some(from) = peer {
                 came = true;
-                self.heard.insert(from);
                 reader.release();
                 // It was given up, and lives: it is to know.
                 if endpoint.failure(from).is_some() {
