@@ -82,8 +82,17 @@ def pull(place: Place, case: hostile.Case, *, patience: str = "1s") -> Pulled:
         )
         server.start()
         source = f"farlink://127.0.0.1:{listener.getsockname()[1]}/data/wanted"
-        options = ["--protect", "clear", "--no-auth", "--streams", "1", "--retries", "0", "--timeout"]
-        options.append(patience)
+        options = [
+            "--protect",
+            "clear",
+            "--no-auth",
+            "--streams",
+            "1",
+            "--retries",
+            "0",
+            "--timeout",
+            patience,
+        ]
         errors = place.root.parent / "stderr"
         with errors.open("wb") as stderr:
             process = subprocess.Popen(

@@ -534,7 +534,7 @@ const LOOPBACK: &str = " Each host has that address for itself: have all ranks u
 
 /// Of a peer of this host that never said anything.
 const OF_ANOTHER_MIND: &str =
-    " It never spoke: where it lives on, have FARLINK_JOB_KEY and FARLINK_SHM the same for all ranks";
+    "; it never spoke: where it lives on, have FARLINK_JOB_KEY and FARLINK_SHM the same for all ranks";
 
 /// How often an idle socket is looked at while the application polls: the call takes some 0.3 microseconds.
 const LOOK_EVERY: Nanos = Nanos(2_000);

@@ -23,7 +23,7 @@ impl Witness {
     /// As fork(2).
     pub(crate) fn start() -> io::Result<Self> {
         let parent = Pid::this();
-        // SAFETY: this thread is the only one, and what the child does is system calls.
+        // SAFETY: this thread is the only one, so that nobody else holds what the child may want.
         match unsafe { fork() }? {
             ForkResult::Parent { child } => Ok(Self { process: child }),
             ForkResult::Child => witness(parent),
