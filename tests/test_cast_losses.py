@@ -188,11 +188,41 @@ def test_a_session_that_is_ended_says_no_more_than_what_was_sent(star: Emulation
             pass
         tell(star, str(source), signal.SIGINT)
         said, complaints = sending.communicate(timeout=START_LIMIT_S)
+        code, received = receiving.end()
+        why = receiving.complaints()
     assert re.match(r"1 product, [\d.]+[KM]iB of 19\.07\d*MiB to 0 of 1 receivers .*interrupted", said), said
     assert "does not have everything" in complaints
     record = json.loads((tmp_path / "record").read_text())
     assert record["outcome"] == "interrupted"
     assert 0 < record["bytes"] < 20_000_000
+    # It waits for nobody who said that nothing more comes.
+    assert (code, received["outcome"]) == (3, "failed")
+    assert f"the sender at {star.address(SENDER)}:7000 broke its session off: it was interrupted there" in why
+
+
+def test_a_receiver_of_all_sessions_says_what_came_of_one_that_was_broken_off_and_takes_the_next(
+    star: Emulation, tmp_path: Path
+) -> None:
+    small = file_of(tmp_path / "small", 5_000)
+    large = file_of(tmp_path / "large", 20_000_000)
+    words = ("cast", "receive", "--group", GROUP, "--into", str(tmp_path / "b"), "--no-auth")
+    records = tmp_path / "records"
+    with star.background("b", str(FARLINK), *words, "--record", str(records)) as process:
+        with sender(star, small, large, rate=SLOW, options=wait_for(1)) as sending:
+            while all(each["products"] == 0 for each in sending.until("progress")["progress"]["receivers"]):
+                pass
+            tell(star, str(large), signal.SIGINT)
+            assert sending.end()[0] == 130
+        with sender(star, small, large, options=wait_for(1)) as sending:
+            assert sending.end()[0] == 0
+        tell(star, "receive", signal.SIGINT)
+        said, complaints = process.communicate(timeout=START_LIMIT_S)
+    outcomes = [json.loads(line)["outcome"] for line in records.read_text().splitlines()]
+    assert outcomes == ["failed", "ok", "interrupted"]
+    assert said.startswith("1 product of 2, 4.88"), said
+    assert "broke its session off" in complaints
+    assert "was lost" not in complaints
+    assert (tmp_path / "b" / "large").read_bytes() == large.read_bytes()
 
 
 @pytest.mark.parametrize("again", ["small large third fourth", "large fifth sixth seventh"])

@@ -238,8 +238,12 @@ def test_a_receiver_out_of_the_groups_reach_takes_one_session_after_the_other(
 
 def test_nothing_to_send_is_said(star: Emulation, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with receiver(star, "b", "null:"):
-        ended = star.on(SENDER, str(FARLINK), *SEND, "--no-auth", "--quiet", str(tmp_path / "empty"))
+    with receiver(star, "b", "null:") as receiving:
+        ended = star.on(
+            SENDER, str(FARLINK), *SEND, *wait_for(1), "--no-auth", "--quiet", str(tmp_path / "empty")
+        )
+        assert receiving.end()[0] == 3
+        assert "broke its session off: nothing to send" in receiving.complaints()
     assert (ended.status, "nothing to send" in ended.complaint) == (2, True), ended
 
 

@@ -182,6 +182,14 @@ pub enum CastError {
         /// How long it was waited for.
         after: Nanos,
     },
+    /// The sender says that nothing more comes.
+    #[error("the sender at {at} broke its session off: {reason}")]
+    BrokenOff {
+        /// Where.
+        at: SocketAddr,
+        /// Its words.
+        reason: String,
+    },
     /// Its sender was started again, and sends another session.
     #[error("the sender at {at} began another session while {missing} products of this one were not stored")]
     Superseded {
@@ -220,7 +228,11 @@ impl CastError {
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Connect { .. } | Self::Talk { .. } | Self::Gone { .. } | Self::Silent { .. } => true,
+            Self::Connect { .. }
+            | Self::Talk { .. }
+            | Self::Gone { .. }
+            | Self::BrokenOff { .. }
+            | Self::Silent { .. } => true,
             Self::Refused { reason, .. } => reason.ends_with(LATER),
             _ => false,
         }

@@ -14,7 +14,7 @@
 //!   Nack, Have,
 //!   Report, Failed ─── control ─────►
 //!                 ◄─── control ──────   Repair, Gone, Lost
-//!                 ◄─── control ──────   End
+//!                 ◄─── control ──────   End | BreakOff
 //!   Leave         ──── control ─────►
 //! ```
 //!

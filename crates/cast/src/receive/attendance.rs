@@ -199,6 +199,9 @@ impl Attendance {
                     Control::Words(Words::Refuse(reason)) => {
                         return Err(CastError::Refused { at, reason: reason.to_string() });
                     }
+                    Control::Words(Words::BreakOff(reason)) => {
+                        return Err(CastError::BrokenOff { at, reason: reason.to_string() });
+                    }
                     Control::Echo { answer: false, stamp } => Some(stamp),
                     other => {
                         // The sender has noticed, too.

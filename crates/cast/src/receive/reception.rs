@@ -147,7 +147,7 @@ impl<'a> Reception<'a> {
         attendance.iter().for_each(Attendance::give_up);
         self.storage.remove_leftovers();
         let mut lacks = false;
-        if let (Ok(true), Some(attendance)) = (&done, &attendance) {
+        if let (Ok(true) | Err(CastError::BrokenOff { .. }), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
             lacks = tell_left(&left, tell);
         }

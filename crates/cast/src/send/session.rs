@@ -42,12 +42,14 @@ use crate::products::{NotSent, Products};
 use crate::record::Frame;
 
 mod emission;
+mod ending;
 mod receivers;
 mod redundancy;
 mod refusals;
 mod rivals;
 mod tempo;
 
+use ending::INTERRUPTED;
 use redundancy::Redundancy;
 use refusals::Refusals;
 use rivals::{Age, Rivals};
@@ -170,6 +172,9 @@ fn carry_out(
         let session = Session::new(plan, &sockets, id, products, payload, outbox, (hearing, wake));
         let done = session.and_then(|mut session| {
             let done = session.work(stop, tell, times);
+            if let Err(error) = &done {
+                session.break_off(chain(error));
+            }
             session.conclude(finished);
             times.read = Some(session.products.read_for());
             done
@@ -432,6 +437,7 @@ impl<'a> Session<'a> {
                         self.end_of_nothing();
                     } else {
                         self.interrupted = !is_lacking;
+                        self.break_off(INTERRUPTED.to_owned());
                     }
                     return Ok(());
                 }
@@ -457,16 +463,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing more is to appear.
-    fn cease(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
-        self.ceased = true;
-        let lacks = &mut self.lacks;
-        self.products.cease(&mut |not_sent| {
-            *lacks |= not_sent.failed;
-            tell(Notice::NotSent(not_sent));
-        });
-    }
-
     /// Has products wait for their turn.
     fn supply(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> Result<(), CastError> {
         while !self.progress.is_all && self.machine.wants_products() {
@@ -481,6 +477,10 @@ impl<'a> Session<'a> {
                     self.progress.bytes = self.products.bytes();
                 }
                 None if !self.products.has_ceased() => return Ok(()),
+                None if self.products.count() == 0 && self.plan.watch.is_none() => {
+                    let reason = "no file was found in what was named".to_owned();
+                    return Err(CastError::Nothing { reason });
+                }
                 None => {
                     self.progress.is_all = true;
                     self.machine.on_no_more();
@@ -488,31 +488,10 @@ impl<'a> Session<'a> {
                     for receiver in self.progress.peers.keys() {
                         self.outbox.say(*receiver, &end);
                     }
-                    if self.products.count() == 0 && self.plan.watch.is_none() {
-                        let reason = "no file was found in what was named".to_owned();
-                        return Err(CastError::Nothing { reason });
-                    }
                 }
             }
         }
         Ok(())
-    }
-
-    /// Says how much of what was found in a directory that was watched nobody was there for; whether there is any of that.
-    fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
-        let Some(directory) = &self.plan.watch else { return false };
-        let count = self.machine.unsent() + self.products.waiting();
-        if count == 0 {
-            return false;
-        }
-        self.lacks = true;
-        let (path, failed) = (directory.to_string().trim_end_matches('/').to_owned(), true);
-        let why =
-            if self.has_begun { "no receiver is there" } else { "fewer receivers came than are waited for" };
-        let files = if count == 1 { "file" } else { "files" };
-        let reason = format!("{count} {files} whose turn had not come: {why}");
-        tell(Notice::NotSent(NotSent { path, reason, failed }));
-        true
     }
 
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {
@@ -524,17 +503,6 @@ impl<'a> Session<'a> {
         let until = times.last.unwrap_or_else(monotonic);
         self.progress.seconds = times.first.map_or(0.0, |first| until.since(first).as_secs_f64());
         tell(Notice::Progress(&self.progress));
-    }
-
-    /// What came of it.
-    fn conclude(&mut self, finished: &mut Finished) {
-        let there: Vec<_> = self.progress.peers.keys().copied().collect();
-        there.into_iter().for_each(|receiver| self.look_at(receiver));
-        self.progress.totals = self.machine.totals();
-        self.progress.rate = Some(self.tempo.rate());
-        finished.progress = std::mem::take(&mut self.progress);
-        finished.lacks |= self.lacks;
-        finished.interrupted = self.interrupted;
     }
 }
 

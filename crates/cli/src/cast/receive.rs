@@ -196,7 +196,8 @@ impl Telling {
         if let Some(bar) = &self.bar {
             bar.set_message("");
         }
-        if !self.quiet && !self.json && finished.error.is_none() {
+        // Also of one that broke off something may be there.
+        if !self.quiet && !self.json && (finished.error.is_none() || finished.progress.tally.bytes > 0) {
             print(&summary(finished));
         }
     }
@@ -273,7 +274,11 @@ fn line(progress: &Progress) -> String {
 /// What came of a session.
 fn summary(finished: &Finished) -> String {
     let (progress, tally) = (&finished.progress, finished.progress.tally);
-    let mut text = format!("{}, {}", products(tally.stored), Bytes(progress.stored_bytes));
+    let mut text = products(tally.stored);
+    if let Some(all) = progress.products.filter(|all| finished.error.is_some() && *all > tally.stored) {
+        text += &format!(" of {all}");
+    }
+    text += &format!(", {}", Bytes(progress.stored_bytes));
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
         let rate = progress.stored_bytes as f64 * 8.0 / seconds / 1e6;
         text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");

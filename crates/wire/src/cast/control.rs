@@ -137,6 +137,8 @@ pub enum Words {
         /// Products, from 0.
         products: u32,
     },
+    /// Sender: nothing more comes of the session, and why. Products of it may be missing.
+    BreakOff(Text),
     /// Receiver: it leaves.
     Leave(Leave),
 }

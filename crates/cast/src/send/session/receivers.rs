@@ -122,15 +122,6 @@ impl Session<'_> {
         self.progress.peers.insert(receiver, peer);
     }
 
-    /// Nothing was sent, and nothing was to be: receivers have all of that.
-    pub(super) fn end_of_nothing(&mut self) {
-        let end = Control::Words(Words::End { products: 0 });
-        for (receiver, peer) in &mut self.progress.peers {
-            peer.is_short = false;
-            self.outbox.say(*receiver, &end);
-        }
-    }
-
     /// A receiver is there under another number now. Its connection may have been lost for that receiver alone so far.
     fn forget(&mut self, now: Nanos, receiver: u32) {
         self.outbox.close(receiver);

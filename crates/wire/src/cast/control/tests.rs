@@ -28,6 +28,7 @@ fn frames() -> Vec<Control<'static>> {
         Control::Words(Words::Refuse("no".to_owned().into())),
         Control::Words(Words::Pace(Nanos(50_000_000))),
         Control::Words(Words::End { products: 7 }),
+        Control::Words(Words::BreakOff("it was interrupted there".to_owned().into())),
         Control::Words(Words::Leave(Leave { products: 7, ..Leave::default() })),
         Control::Echo { answer: true, stamp: u64::MAX },
         Control::Nack(vec![

@@ -1,0 +1,71 @@
+//! How a session ends, and what is said of that.
+
+use farlink_wire::cast::control::{Control, Words};
+use farlink_wire::message::Text;
+
+use super::Session;
+use crate::products::NotSent;
+use crate::send::{Finished, Notice};
+
+impl Session<'_> {
+    /// Nothing more is to appear.
+    pub(super) fn cease(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        self.ceased = true;
+        let lacks = &mut self.lacks;
+        self.products.cease(&mut |not_sent| {
+            *lacks |= not_sent.failed;
+            tell(Notice::NotSent(not_sent));
+        });
+    }
+
+    /// Says how much of what was found in a directory that was watched nobody was there for; whether there is any of that.
+    pub(super) fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+        let Some(directory) = &self.plan.watch else { return false };
+        let count = self.machine.unsent() + self.products.waiting();
+        if count == 0 {
+            return false;
+        }
+        self.lacks = true;
+        let (path, failed) = (directory.to_string().trim_end_matches('/').to_owned(), true);
+        let why =
+            if self.has_begun { "no receiver is there" } else { "fewer receivers came than are waited for" };
+        let files = if count == 1 { "file" } else { "files" };
+        let reason = format!("{count} {files} whose turn had not come: {why}");
+        tell(Notice::NotSent(NotSent { path, reason, failed }));
+        true
+    }
+
+    /// Nothing was sent, and nothing was to be: receivers have all of that.
+    pub(super) fn end_of_nothing(&mut self) {
+        let end = Control::Words(Words::End { products: 0 });
+        for (receiver, peer) in &mut self.progress.peers {
+            peer.is_short = false;
+            self.outbox.say(*receiver, &end);
+        }
+    }
+
+    /// Tells every receiver that nothing more comes of what was begun, and why. One whose session had not begun finds the next there.
+    pub(super) fn break_off(&self, reason: String) {
+        if !self.has_begun {
+            return;
+        }
+        let broken = Control::Words(Words::BreakOff(Text::from(reason)));
+        for receiver in self.progress.peers.keys() {
+            self.outbox.say(*receiver, &broken);
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn conclude(&mut self, finished: &mut Finished) {
+        let there: Vec<_> = self.progress.peers.keys().copied().collect();
+        there.into_iter().for_each(|receiver| self.look_at(receiver));
+        self.progress.totals = self.machine.totals();
+        self.progress.rate = Some(self.tempo.rate());
+        finished.progress = std::mem::take(&mut self.progress);
+        finished.lacks |= self.lacks;
+        finished.interrupted = self.interrupted;
+    }
+}
+
+/// Why a session that its user ended is broken off.
+pub(super) const INTERRUPTED: &str = "it was interrupted there";
