@@ -122,6 +122,7 @@ def test_one_that_is_started_again_before_the_session_begins_counts_once(
         with receiver(star, HOST, one) as again:
             sending.until("joined")
             # So the session still waits for the second.
+            assert sending.until("waiting")["waiting"]["receivers"] == 1
             assert [sending.until("progress")["progress"]["products"] for _ in range(4)] == [0] * 4
             with receiver(star, HOST, two) as second:
                 codes = [again.end()[0], second.end()[0]]

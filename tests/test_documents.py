@@ -40,6 +40,15 @@ def test_every_path_in_the_architecture_exists() -> None:
         assert (ROOT / path).exists() or "NAME" in path, path
 
 
+def test_the_guide_has_every_variable_of_the_provider() -> None:
+    read = (ROOT / "crates" / "flow" / "src" / "fabric" / "settings.rs").read_text().partition("mod tests")[0]
+    # By this one a launcher sees that ranks use it: it is nobody else's.
+    variables = set(re.findall(r'"(FARLINK_[A-Z_]+)"', read)) - {"FARLINK_PROOF"}
+    assert len(variables) > 10, variables
+    guide = (ROOT / "docs" / "guide" / "mpi.md").read_text()
+    assert [name for name in sorted(variables) if f"`{name}`" not in guide] == []
+
+
 def test_decisions_are_short_dated_and_listed() -> None:
     listed = (ROOT / "docs" / "decisions" / "README.md").read_text()
     for path in (ROOT / "docs" / "decisions").glob("2*.md"):

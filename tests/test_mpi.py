@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from emulation import FARLINK, run
+from emulation import FARLINK, ROOT, run
 from mpi_job import ENVIRONMENT, MPIRUN, TRANSPORTS, Site, compiled, here, site
 
 if TYPE_CHECKING:
@@ -64,6 +64,9 @@ def test_every_kind_of_message_arrives_over_a_link_that_loses_some(
     ranks = [json.loads(line) for line in figures.read_text().splitlines()]
     assert len(ranks) == 4
     assert {each["transport"] for each in ranks} == {transport}
+    assert all(each["closed"] for each in ranks)
+    guide = (ROOT / "docs" / "guide" / "mpi.md").read_text()
+    assert [name for name in ranks[0] if f"`{name}`" not in guide] == []
     # It did lose some, and nothing but messages came.
     assert sum(each["datagrams_lost"] for each in ranks) > 0
     assert all(each["nonsense"] == 0 for each in ranks)

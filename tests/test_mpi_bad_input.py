@@ -159,13 +159,20 @@ def without_udp(star: Site, hosts: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_hosts_between_which_no_udp_passes_are_told_so(star: Site, programs: Path, transport: str) -> None:
+def test_hosts_between_which_no_udp_passes_are_told_so(
+    star: Site, programs: Path, tmp_path: Path, transport: str
+) -> None:
     words = (str(programs / "mpi_stencil"), "8", "8", "2")
+    figures = tmp_path / "figures"
+    options = ("--transport", transport, "--stats", str(figures))
     with without_udp(star, "ac"):
-        ended = star.run("a:1,c:1", *words, options=("--transport", transport), FARLINK_PEER_TIMEOUT="2s")
+        ended = star.run("a:1,c:1", *words, options=options, FARLINK_PEER_TIMEOUT="2s")
     assert ended.status != 0
     lines = [line for line in ended.stderr.splitlines() if "farlink: " in line]
     assert any("is UDP open between the hosts" in line for line in lines), ended.stderr
+    # Open MPI ends them without a word.
+    ranks = [json.loads(line) for line in figures.read_text().splitlines()]
+    assert [each["failed_peers"] for each in ranks if not each["closed"]], ranks
     assert star.run("a:1,c:1", *words).status == 0
 
 

@@ -47,6 +47,14 @@ pub enum CastError {
         /// Which.
         group: Group,
     },
+    /// A group whose packets leave no link, and nobody said which.
+    #[error(
+        "the group {group} is of one link alone: name the interface, as in --interface eth0, or take one of ff15::/16"
+    )]
+    OneLink {
+        /// Which.
+        group: Group,
+    },
     /// The group's socket.
     #[error("{attempt} the group {group}")]
     Socket {

@@ -20,6 +20,17 @@ impl Group {
     pub const fn headers(self) -> u32 {
         if self.0.is_ipv4() { 28 } else { 48 }
     }
+
+    /// Whether its packets leave no link, and nothing says which link it is on (RFC 4291, 2.7).
+    #[must_use]
+    pub(crate) const fn is_of_one_link(self) -> bool {
+        match self.0 {
+            SocketAddr::V4(_) => false,
+            SocketAddr::V6(address) => {
+                address.scope_id() == 0 && matches!(address.ip().segments()[0] & 0xf, 1 | 2)
+            }
+        }
+    }
 }
 
 impl fmt::Display for Group {
@@ -65,6 +76,13 @@ mod tests {
         for text in ["239.1.1.1:7000", "[ff15::1]:7000"] {
             assert_eq!(text.parse::<Group>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_group_of_one_link_wants_an_interface() {
+        let of_one = |text: &str| text.parse::<Group>().unwrap().is_of_one_link();
+        assert!(of_one("[ff02::1]:7000") && of_one("[ff11::1]:7000"));
+        assert!(!of_one("[ff15::1]:7000") && !of_one("[ff02::1%2]:7000") && !of_one("224.0.0.1:7000"));
     }
 
     #[test]

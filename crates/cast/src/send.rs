@@ -94,6 +94,11 @@ pub enum Notice<'a> {
         /// The scheduling, where another than the ordinary was asked for.
         scheduling: Option<Scheduling>,
     },
+    /// Nothing is sent before so many more receivers are there.
+    Waiting {
+        /// How many.
+        receivers: u32,
+    },
     /// A receiver has joined.
     Joined(&'a Peer),
     /// A receiver has left, or was lost.

@@ -14,7 +14,7 @@ mod telling;
 /// Send files to many receivers at once, by multicast; one that is slow costs the others nothing.
 ///
 /// Exit codes: 0 every receiver has everything; 1 some lack something, and each was named; 2 refused, nothing was begun; 3 the sender
-/// went away, or what was begun broke off; 130 interrupted.
+/// went away, or what was begun broke off; 130 interrupted, but by a Ctrl-C that ends a `--watch` in order.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Cast {

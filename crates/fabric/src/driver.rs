@@ -2,7 +2,6 @@
 
 use std::env;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -26,7 +25,7 @@ use crate::entry::{Code, lock};
 use crate::nearby::Nearby;
 use crate::peers::identity;
 use crate::proof;
-use crate::statistics;
+use crate::statistics::Statistics;
 
 /// An endpoint's driver.
 #[derive(Debug)]
@@ -86,10 +85,12 @@ impl Driver {
         if let Some(nearby) = &nearby {
             watched.push(nearby.descriptor().map_err(OpenError::System)?);
         }
+        let speaker = speaker(settings.rank);
+        let statistics = Statistics::of(&settings, seed, &speaker);
         let now = monotonic();
         let machine = Endpoint::new(now, settings.of_endpoint(datagrams.payload(), seed), me);
         Ok(Arc::new(Self {
-            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby, speaker(settings.rank))),
+            engine: Mutex::new(Engine::new(now, machine, datagrams, nearby, speaker, statistics)),
             address,
             settings,
             watched,
@@ -115,11 +116,8 @@ impl Driver {
         {
             complain(format_args!("write to FARLINK_PROOF {}: {error}", directory.display()));
         }
-        // At the end it would be too late to mend.
-        if let Some(file) = &self.settings.statistics
-            && let Err(error) = statistics::append(file, "")
-        {
-            self.lament(file, &error);
+        if let Some(statistics) = lock(&self.engine)?.statistics() {
+            statistics.try_file();
         }
         self.enabled.store(true, Ordering::Relaxed);
         Ok(())
@@ -224,26 +222,8 @@ impl Driver {
             self.flush()?;
             self.say_farewell()?;
         }
-        if let Some(file) = &self.settings.statistics {
-            let line = {
-                let engine = lock(&self.engine)?;
-                let of_endpoint = engine.endpoint.statistics();
-                statistics::line(&self.settings, engine.bytes_of_rings(), of_endpoint, &engine.counts)
-            };
-            if let Err(error) = statistics::append(file, &line) {
-                self.lament(file, &error);
-            }
-        }
+        lock(&self.engine)?.write_statistics(true);
         Ok(())
-    }
-
-    /// Says that the statistics cannot be written.
-    fn lament(&self, file: &Path, error: &std::io::Error) {
-        let speaker = speaker(self.settings.rank);
-        complain(format_args!(
-            "{speaker} cannot write its line to FARLINK_STATS {}: {error}",
-            file.display()
-        ));
     }
 
     /// Goes on until everything has arrived, or those say nothing more to whom something is under way.

@@ -25,7 +25,7 @@ use crate::operations::{Operations, Pending};
 use crate::peers::Peers;
 use crate::post::{Incoming, Look, Outgoing, Then, flags_of, flags_of_wanted};
 use crate::queues::Queues;
-use crate::statistics::Counts;
+use crate::statistics::{Counts, Statistics};
 
 /// What the lock protects.
 #[derive(Debug)]
@@ -40,6 +40,7 @@ pub(crate) struct Engine {
     claims: HashMap<Context, Claim>,
     /// Who this is, to people.
     speaker: String,
+    statistics: Option<Statistics>,
     /// Peers whose failure was said.
     mourned: HashSet<PeerId>,
     incoming: Vec<u8>,
@@ -71,6 +72,7 @@ impl Engine {
         datagrams: Datagrams,
         nearby: Option<Nearby>,
         speaker: String,
+        statistics: Option<Statistics>,
     ) -> Self {
         Self {
             endpoint,
@@ -81,6 +83,7 @@ impl Engine {
             nearby,
             claims: HashMap::new(),
             speaker,
+            statistics,
             mourned: HashSet::new(),
             incoming: vec![0; MOST_AT_ONCE],
             outgoing: vec![0; MOST_AT_ONCE],
@@ -393,9 +396,17 @@ impl Engine {
         self.heard = self.heard.after(stood);
     }
 
-    /// Bytes of the memory that it shares with neighbours.
-    pub(crate) fn bytes_of_rings(&self) -> usize {
-        self.nearby.as_ref().map_or(0, Nearby::bytes)
+    /// Where its figures go, where they are wanted.
+    pub(crate) const fn statistics(&self) -> Option<&Statistics> {
+        self.statistics.as_ref()
+    }
+
+    /// Writes its figures: `closed` where there is no more to come.
+    pub(crate) fn write_statistics(&self, closed: bool) {
+        if let Some(statistics) = &self.statistics {
+            let rings = self.nearby.as_ref().map_or(0, Nearby::bytes);
+            statistics.write(closed, rings, self.endpoint.statistics(), &self.counts);
+        }
     }
 
     /// Asks neighbours to wake this process; false where it must not sleep.
@@ -525,6 +536,10 @@ impl Engine {
                 _ => "",
             };
             complain(format_args!("{} has lost {peer_there}: {why}{mend}", self.speaker));
+            if self.mourned.len() == 1 {
+                // MPI may end this process without a word.
+                self.write_statistics(false);
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What an endpoint did, as `FARLINK_STATS` wants it: a line of JSON.
+//! What an endpoint did, as `FARLINK_STATS` wants it: a line of JSON at its end, and one when it first loses a peer, as MPI may end the process
+//! then.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::PathBuf;
 
 use farlink_flow::fabric::settings::Settings;
 use serde_json::{Map, Value};
@@ -51,25 +52,64 @@ impl Counts {
     }
 }
 
-/// All of it in one line.
-pub(crate) fn line(
-    settings: &Settings,
-    bytes_of_rings: usize,
-    of_endpoint: impl IntoIterator<Item = (&'static str, u64)>,
-    counts: &Counts,
-) -> String {
-    let mut line = Map::new();
-    line.insert("pid".to_owned(), std::process::id().into());
-    line.insert("rank".to_owned(), settings.rank.map_or(Value::Null, Value::from));
-    line.insert("transport".to_owned(), settings.transport_name.clone().into());
-    line.insert("bytes_of_rings".to_owned(), bytes_of_rings.into());
-    for (name, value) in of_endpoint.into_iter().chain(counts.figures()) {
-        line.insert(name.to_owned(), value.into());
-    }
-    format!("{}\n", Value::Object(line))
+/// Where an endpoint's figures go, and whose they are.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    file: PathBuf,
+    rank: Option<u64>,
+    transport: String,
+    seed: u64,
+    /// Who this is, to people.
+    speaker: String,
 }
 
-/// Appends it by one write, so that processes may share the file.
-pub(crate) fn append(file: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
+impl Statistics {
+    /// Of an endpoint whose random choices come from `seed`, where `settings` want any.
+    pub(crate) fn of(settings: &Settings, seed: u64, speaker: &str) -> Option<Self> {
+        settings.statistics.as_ref().map(|file| Self {
+            file: file.clone(),
+            rank: settings.rank,
+            transport: settings.transport_name.clone(),
+            seed,
+            speaker: speaker.to_owned(),
+        })
+    }
+
+    /// Sees at the start that they can be written: at the end it would be too late to mend.
+    pub(crate) fn try_file(&self) {
+        self.append("");
+    }
+
+    /// Writes a line: `closed` where it is the endpoint's last.
+    pub(crate) fn write(
+        &self,
+        closed: bool,
+        bytes_of_rings: usize,
+        of_endpoint: impl IntoIterator<Item = (&'static str, u64)>,
+        counts: &Counts,
+    ) {
+        let mut line = Map::new();
+        line.insert("pid".to_owned(), std::process::id().into());
+        line.insert("rank".to_owned(), self.rank.map_or(Value::Null, Value::from));
+        line.insert("transport".to_owned(), self.transport.clone().into());
+        line.insert("seed".to_owned(), self.seed.into());
+        line.insert("closed".to_owned(), closed.into());
+        line.insert("bytes_of_rings".to_owned(), bytes_of_rings.into());
+        for (name, value) in of_endpoint.into_iter().chain(counts.figures()) {
+            line.insert(name.to_owned(), value.into());
+        }
+        self.append(&format!("{}\n", Value::Object(line)));
+    }
+
+    /// By one write, so that processes may share the file.
+    fn append(&self, line: &str) {
+        let file = OpenOptions::new().create(true).append(true).open(&self.file);
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+            complain(format_args!(
+                "{} cannot write its line to FARLINK_STATS {}: {error}",
+                self.speaker,
+                self.file.display()
+            ));
+        }
+    }
 }

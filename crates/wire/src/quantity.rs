@@ -47,6 +47,7 @@ impl Nanos {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
+            0 => (0.0, "s"),
             n if n >= 1_000_000_000 => (n as f64 / 1e9, "s"),
             n if n >= 1_000_000 => (n as f64 / 1e6, "ms"),
             n if n >= 1_000 => (n as f64 / 1e3, "us"),

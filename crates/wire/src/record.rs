@@ -216,8 +216,9 @@ pub struct Disk {
 pub struct Hosts {
     /// The sending host.
     pub source: HostFacts,
-    /// The receiving host.
-    pub destination: HostFacts,
+    /// The receiving host; of many, as of a group, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<HostFacts>,
 }
 
 /// What matters of a host.
@@ -230,9 +231,6 @@ pub struct HostFacts {
     /// File system of the data, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Whether files were opened for direct I/O.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub direct_io: Option<bool>,
 }
 
 /// One stream as `TCP_INFO` showed it, columns of equal length, one row an interval.

@@ -45,8 +45,10 @@ impl Course<'_> {
         };
         if let Some(welcome) = self.welcome {
             record.source = Some(welcome.host.name.to_string());
-            record.hosts =
-                Some(Hosts { source: facts::recorded(&welcome.host), destination: facts::recorded(&host) });
+            record.hosts = Some(Hosts {
+                source: facts::recorded(&welcome.host),
+                destination: Some(facts::recorded(&host)),
+            });
             record.protection = Some(record::protection(welcome.protect));
         }
         record::describe(&mut record, self.before, self.plan.group.address().ip());

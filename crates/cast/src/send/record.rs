@@ -3,7 +3,7 @@
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
-use farlink_wire::record::{Disk, Ends, HostFacts, Hosts, Record};
+use farlink_wire::record::{Disk, Ends, Hosts, Record};
 use serde_json::{Value, json};
 
 use super::{Peer, Plan, Progress, Rate};
@@ -36,7 +36,7 @@ impl Course<'_> {
             files: Some(self.progress.products.into()),
             source: Some(host.name.to_string()),
             destination: Some(self.plan.group.to_string()),
-            hosts: Some(Hosts { source: facts::recorded(&host), destination: HostFacts::default() }),
+            hosts: Some(Hosts { source: facts::recorded(&host), destination: None }),
             protection: Some(record::protection(self.plan.protect)),
             rtt_s: self.known_rtts().max().map(Nanos::as_secs_f64),
             cpu_s: Some(Ends { sender: Some(self.cpu.as_secs_f64()), receiver: self.receivers_cpu_s() }),

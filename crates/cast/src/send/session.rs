@@ -209,6 +209,8 @@ struct Session<'a> {
     lost: Vec<(u32, Nanos)>,
     /// Whether so many receivers were there as it was to wait for.
     has_begun: bool,
+    /// How many it waits for, as it was told last.
+    awaited_told: u32,
     /// The pace that receivers were told.
     pace: Nanos,
     /// Since when the network has taken no packet.
@@ -287,6 +289,8 @@ impl<'a> Session<'a> {
             succeeded: BTreeSet::new(),
             lost: Vec::new(),
             has_begun: false,
+            // One is waited for as a matter of course.
+            awaited_told: u32::from(plan.receivers == 1),
             pace: Nanos::ZERO,
             refused_since: None,
             has_sent: false,
@@ -334,7 +338,8 @@ impl<'a> Session<'a> {
             // Who is there already is heard before anything is sent, and asked whether it is a session.
             let now = monotonic();
             let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
-            if self.may_begin() && !is_quiet {
+            self.tell_awaited(tell);
+            if self.awaited() == 0 && !is_quiet {
                 self.has_begun = true;
                 if times.first.is_none() {
                     times.started = rfc3339_now();

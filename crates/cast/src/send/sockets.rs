@@ -75,7 +75,9 @@ pub(super) fn claim(group: Group, session: SessionId) -> String {
 
 /// The index of the interface that was named, where the group's packets can leave by it, and come.
 pub(crate) fn index(name: Option<&str>, group: Group) -> Result<Option<u32>, CastError> {
-    let Some(name) = name else { return Ok(None) };
+    let Some(name) = name else {
+        return if group.is_of_one_link() { Err(CastError::OneLink { group }) } else { Ok(None) };
+    };
     let interface = name.to_owned();
     let found = match Interface::of_name(name) {
         Ok(found) => found,

@@ -37,6 +37,10 @@ impl Telling {
             Notice::Ready { at, .. } if !self.quiet && !self.json => {
                 self.table.say(&format!("receivers come to {at}"));
             }
+            Notice::Waiting { receivers } if !self.quiet && !self.json => {
+                let more = if *receivers == 1 { "receiver" } else { "receivers" };
+                self.table.say(&format!("waiting for {receivers} more {more}"));
+            }
             Notice::Joined(peer) if !self.quiet && !self.json => {
                 self.table.say(&format!("{} has joined", name(peer)));
             }
@@ -78,6 +82,7 @@ fn object(notice: &Notice<'_>) -> serde_json::Value {
         |peer: &Peer| json!({"name": peer.host.name.to_string(), "address": peer.at.ip().to_string()});
     match notice {
         Notice::Ready { at, .. } => json!({"ready": {"at": at.to_string()}}),
+        Notice::Waiting { receivers } => json!({"waiting": {"receivers": receivers}}),
         Notice::Joined(peer) => json!({"joined": peer_of(peer)}),
         Notice::Left(peer) => {
             let mut object = peer_of(peer);

@@ -35,7 +35,7 @@ fn engine_of(number: u64, here: Datagrams) -> Engine {
         seed: number,
     };
     let endpoint = Endpoint::new(monotonic(), settings, identity(number, here.address()));
-    Engine::new(monotonic(), endpoint, here, None, "a test".to_owned())
+    Engine::new(monotonic(), endpoint, here, None, "a test".to_owned(), None)
 }
 
 fn identity(number: u64, address: SocketAddr) -> Identity {

@@ -53,7 +53,8 @@ pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host)
     };
     record.source = Some(source.name.to_string());
     record.destination = Some(destination.name.to_string());
-    record.hosts = Some(Hosts { source: facts::recorded(source), destination: facts::recorded(destination) });
+    record.hosts =
+        Some(Hosts { source: facts::recorded(source), destination: Some(facts::recorded(destination)) });
 }
 
 /// What came in earlier attempts.

@@ -37,7 +37,8 @@ pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host)
     };
     record.source = Some(source.name.to_string());
     record.destination = Some(destination.name.to_string());
-    record.hosts = Some(Hosts { source: facts::recorded(source), destination: facts::recorded(destination) });
+    record.hosts =
+        Some(Hosts { source: facts::recorded(source), destination: Some(facts::recorded(destination)) });
 }
 
 /// The two clocks were apart, and by how much the estimate may be wrong.

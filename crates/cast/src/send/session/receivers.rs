@@ -68,11 +68,20 @@ impl Session<'_> {
         }
     }
 
-    /// Whether as many are there as it waits for, or were.
-    pub(super) fn may_begin(&self) -> bool {
+    /// How many receivers it still waits for before it begins.
+    pub(super) fn awaited(&self) -> u32 {
         let there = self.progress.peers.values().filter(|peer| peer.is_there).count();
         // None is counted twice.
-        self.has_begun || (there - self.succeeded.len()) as u64 >= u64::from(self.plan.receivers)
+        let there = u32::try_from(there - self.succeeded.len()).unwrap_or(u32::MAX);
+        if self.has_begun { 0 } else { self.plan.receivers.saturating_sub(there) }
+    }
+
+    /// Says how many it waits for, where that is news.
+    pub(super) fn tell_awaited(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        let receivers = self.awaited();
+        if std::mem::replace(&mut self.awaited_told, receivers) != receivers && receivers > 0 {
+            tell(Notice::Waiting { receivers });
+        }
     }
 
     fn admit(
