@@ -58,7 +58,9 @@ pub(crate) fn overhear(
             Waited::Over => return Ok(Overheard::Nothing),
             Waited::Ready => {}
         }
-        while let Some(received) = socket.receive(&mut buffer).map_err(CastError::Wait)? {
+        // However much comes, the user is heeded in between.
+        for _ in 0..TAKEN_AT_ONCE {
+            let Some(received) = socket.receive(&mut buffer).map_err(CastError::Wait)? else { break };
             let first = received.bytes.min(received.packet);
             if let Ok(clear) = Clear::decode(&buffer[..first])
                 && Some(clear.session) != after
@@ -144,6 +146,9 @@ pub(crate) fn told(at: SocketAddr, trusted: Option<&Trusted>, source: io::Error)
         _ => CastError::Talk { at, source },
     }
 }
+
+/// Runs of packets of others that are looked at in one go.
+pub(crate) const TAKEN_AT_ONCE: u32 = 64;
 
 #[cfg(test)]
 mod tests {

@@ -74,3 +74,6 @@ pub(crate) fn describe(record: &mut Record, before: Option<&Emulated>, peer: IpA
         record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
     }
 }
+
+/// More than a round trip takes, with what waits before it: the rest is a clock's.
+pub(crate) const MOST_RTT: Nanos = Nanos(10_000_000_000);

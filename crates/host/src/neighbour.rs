@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use farlink_wire::quantity::Nanos;
 
+use crate::clock::monotonic;
 use crate::readiness::{Interest, Poller};
 
 pub mod introduction;
@@ -38,7 +39,7 @@ pub struct Neighbours {
     poller: Poller,
     /// Keys of what the poller knows: 0 is the listener's.
     last_key: u64,
-    knocking: Vec<(u64, Line)>,
+    knocking: Vec<(u64, Line, Nanos)>,
     readers: Vec<Reader>,
     /// Until their end is heard: a line that a forked process has, too, must be taken out of the poller while it is open here.
     writers: HashMap<u64, Arc<Line>>,
@@ -204,14 +205,14 @@ impl Neighbours {
             let Some(socket) = introduction::accept(&self.listener)? else { return Ok(()) };
             let (key, line) = (self.next_key(), Line::new(socket));
             self.poller.add(&line, key, Interest::Read)?;
-            self.knocking.push((key, line));
+            self.knocking.push((key, line, monotonic()));
         }
         Ok(())
     }
 
     fn introduce(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
         let (mut at, mut introduced) = (0, Ok(()));
-        while let Some((_, line)) = self.knocking.get(at) {
+        while let Some((_, line, _)) = self.knocking.get(at) {
             let came = match introduction::receive(line) {
                 Ok(None) => {
                     at += 1;
@@ -223,7 +224,7 @@ impl Neighbours {
                     None
                 }
             };
-            let (key, line) = self.knocking.remove(at);
+            let (key, line, _) = self.knocking.remove(at);
             match came.filter(|(who, _)| admits(who)).map(|(who, memory)| (who, Ring::adopt(memory))) {
                 Some((who, Ok(ring))) => {
                     self.readers.push(Reader::new(ring, line, key, who.id));
@@ -236,9 +237,10 @@ impl Neighbours {
             }
             self.forget(&line);
         }
-        if self.knocking.len() == MOST_KNOCKING {
+        let oldest = self.knocking.first().map_or(Nanos::MAX, |(_, _, since)| *since);
+        if self.knocking.len() == MOST_KNOCKING && oldest.after(AT_ONCE) <= monotonic() {
             // It stands there to keep others out.
-            let (_, line) = self.knocking.remove(0);
+            let (_, line, _) = self.knocking.remove(0);
             self.forget(&line);
         }
         introduced
@@ -263,8 +265,11 @@ impl AsFd for Neighbours {
 
 const LISTENER: u64 = 0;
 
-/// Connections that have not said who they are: they do at once, so that more are no neighbours'.
+/// Connections that have not said who they are. Others wait until they have.
 const MOST_KNOCKING: usize = 256;
+
+/// Within what neighbours say so, where many processes have few processors.
+const AT_ONCE: Nanos = Nanos(1_000_000_000);
 
 #[cfg(test)]
 mod tests;

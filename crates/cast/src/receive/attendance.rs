@@ -26,7 +26,7 @@ use super::{Notice, Plan, Progress, UNHEARD};
 use crate::contact::told;
 use crate::error::CastError;
 use crate::line::{Filled, Line};
-use crate::record::least_rtt;
+use crate::record::{MOST_RTT, least_rtt};
 use crate::storage::{Storage, reason};
 
 mod versions;
@@ -134,7 +134,7 @@ impl Attendance {
 
     /// There is another connection of the same session.
     pub(super) fn come_back(&mut self, welcome: &Welcome) {
-        self.machine.on_reconnected(monotonic(), welcome.pace);
+        self.machine.on_reconnected(monotonic(), welcome.pace, welcome.position);
     }
 
     /// Nothing more comes of products that are not whole.
@@ -186,6 +186,8 @@ impl Attendance {
         let (mut line_is_ready, mut group_at) = (true, monotonic());
         let (mut unheard_at, mut is_told) = (monotonic().after(UNHEARD), false);
         let mut again_at = unheard_at;
+        // Why nothing more comes, once the sender has said so.
+        let mut broken_off = None;
         loop {
             let brought = self.hear_group(hearing, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -200,7 +202,8 @@ impl Attendance {
                         return Err(CastError::Refused { at, reason: reason.to_string() });
                     }
                     Control::Words(Words::BreakOff(reason)) => {
-                        return Err(CastError::BrokenOff { at, reason: reason.to_string() });
+                        broken_off = Some(reason.to_string());
+                        None
                     }
                     Control::Echo { answer: false, stamp } => Some(stamp),
                     other => {
@@ -222,6 +225,9 @@ impl Attendance {
                 self.times.last.get_or_insert(now);
                 self.leave(line);
                 return Ok(Departure::Complete);
+            }
+            if let Some(reason) = broken_off {
+                return Err(CastError::BrokenOff { at, reason });
             }
             if filled == Filled::Ended {
                 let closed = "it closed the connection";
@@ -337,7 +343,8 @@ impl Attendance {
             Control::Echo { answer: true, stamp } => {
                 let rtt = now.since(Nanos(*stamp));
                 self.rtt = least_rtt(self.rtt, rtt);
-                self.machine.on_rtt(rtt);
+                // One that was stopped meanwhile is no measure of how long answers take.
+                self.machine.on_rtt(rtt.min(MOST_RTT));
             }
             // What a sender has no reason to say is no harm.
             _ => {}

@@ -367,11 +367,11 @@ impl Receiver {
         self.counts = (counts, refused);
     }
 
-    /// The control connection was lost, and there is a new one of the same session: everything is said once more.
-    pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos) {
+    /// The control connection was lost, and there is a new one of the same session, whose sender is at `position`: everything is said once more.
+    pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos, position: Position) {
         self.config.pace = pace;
-        let stored = self.done.iter().filter(|product| !self.failed.contains(*product));
-        self.unsaid.extend(stored);
+        self.on_status(now, position);
+        self.unsaid.extend(self.done.iter().filter(|product| !self.failed.contains(*product)));
         self.events
             .extend(self.failed.here().map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);

@@ -1,14 +1,15 @@
 //! What goes wrong: packets that are not what they should be, ends that go away, names and numbers that must not be.
 
-use farlink_flow::cast::receiver::Failure;
+use farlink_flow::cast::receiver::{Event, Failure};
 use farlink_flow::cast::seal::Sealer;
 use farlink_wire::cast::control::Want;
 use farlink_wire::cast::packet::{Data, Header, OVERHEAD};
-use farlink_wire::cast::{SessionId, Shape};
+use farlink_wire::cast::{Position, SessionId, Shape};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Protect, Secret};
 use farlink_wire::quantity::Nanos;
 
+use crate::overlaps::receiver;
 use crate::product::Path;
 use crate::simulation::{Simulation, all_of};
 use crate::{MS, config};
@@ -333,4 +334,27 @@ fn a_receiver_that_asks_for_anything_gets_no_more_than_its_turn() {
     simulation.finish();
     simulation.run(Nanos(60_000 * MS));
     assert!(simulation.is_complete() && simulation.has_all(host));
+}
+
+#[test]
+fn one_that_hears_nothing_of_the_group_asks_for_what_had_its_turn_while_it_was_away() {
+    let mut receiver = receiver();
+    receiver.on_end(3);
+    let asked = |receiver: &mut farlink_flow::cast::receiver::Receiver, from: u64| {
+        let mut products = Vec::new();
+        for at in from..from + 100 {
+            while let Some(event) = receiver.poll(Nanos(at * MS)) {
+                if let Event::Nack(wants) = event {
+                    products.extend(wants.into_iter().map(|want| want.product));
+                }
+            }
+        }
+        products.sort_unstable();
+        products.dedup();
+        products
+    };
+    // It knows that there are three, and of none that it was sent: that one was lost for good meanwhile nobody tells it unasked.
+    assert!(asked(&mut receiver, 0).is_empty());
+    receiver.on_reconnected(Nanos(100 * MS), Nanos(MS), Position { product: 3, offset: 0 });
+    assert_eq!(asked(&mut receiver, 100), [0, 1, 2]);
 }

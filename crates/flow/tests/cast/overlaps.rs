@@ -13,7 +13,8 @@ use crate::product::Product;
 
 const PAYLOAD: u16 = 256;
 
-fn receiver() -> Receiver {
+/// One that takes part from the beginning.
+pub(crate) fn receiver() -> Receiver {
     let config = Config {
         payload: Payload::try_from(PAYLOAD).unwrap(),
         block: BlockPackets::default(),

@@ -79,10 +79,10 @@ pub(super) fn send(socket: &OwnedFd, who: &Introduction, memory: &OwnedFd) -> io
     Ok(())
 }
 
-/// Whether it is for want of descriptors or memory, of which there may be some again.
+/// Whether it is for want of descriptors, watches or memory, of which there may be some again.
 #[must_use]
 pub fn is_shortage(error: &io::Error) -> bool {
-    let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+    let shortages = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::ENOSPC];
     error.raw_os_error().is_some_and(|code| shortages.contains(&Errno::from_raw(code)))
 }
 

@@ -412,3 +412,26 @@ fn who_speaks_to_a_killed_neighbour_is_told() {
     assert!(!writer.prepare_sleep(most) && !writer.is_read());
     there.wait().unwrap();
 }
+
+#[test]
+fn many_that_have_only_just_knocked_are_not_turned_away_for_that() {
+    let to = name();
+    let mut right = Neighbours::listen(&to).unwrap();
+    let began = crate::clock::monotonic();
+    let mut all = Vec::new();
+    for _ in 0..MOST_KNOCKING + 8 {
+        all.push(introduction::connect(&to).map(Line::new).unwrap());
+        right.attend(&mut |_| true).unwrap();
+    }
+    let heard = all.iter().filter(|line| line.hear()).count();
+    // A machine that stood still for that long may have turned some away.
+    if crate::clock::monotonic() < began.after(AT_ONCE) {
+        assert_eq!((right.knocking.len(), heard), (MOST_KNOCKING, all.len()));
+    }
+    // Who stands there for longer gives way.
+    while all.iter().all(Line::hear) {
+        thread::sleep(std::time::Duration::from_millis(20));
+        right.attend(&mut |_| true).unwrap();
+    }
+    assert!(!all[0].hear(), "the oldest of them");
+}

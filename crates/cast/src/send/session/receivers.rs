@@ -10,7 +10,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::Session;
 use crate::door::Heard;
-use crate::record::least_rtt;
+use crate::record::{MOST_RTT, least_rtt};
 use crate::send::{Notice, Peer, Progress};
 
 impl Session<'_> {
@@ -264,9 +264,6 @@ const SILENT: Nanos = Nanos(2_000_000_000);
 
 /// How soon one that was lost comes back, where nothing keeps it from that.
 const ASKS_WITHIN: Nanos = Nanos(5_000_000_000);
-
-/// More than a round trip takes, with what waits before it: the rest is a clock's.
-const MOST_RTT: Nanos = Nanos(10_000_000_000);
 
 /// Receivers that are known though they have left: they are in the record, and some of them come back.
 const MOST_GONE: usize = 4096;

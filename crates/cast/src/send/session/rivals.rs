@@ -22,6 +22,7 @@ use farlink_wire::cast::packet::Clear;
 use farlink_wire::quantity::Nanos;
 
 use super::Session;
+use crate::contact::TAKEN_AT_ONCE;
 use crate::error::CastError;
 use crate::group::Group;
 use crate::send::Notice;
@@ -148,7 +149,9 @@ impl Session<'_> {
         age: Age,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<(), CastError> {
-        while let Some(received) = self.sockets.others.receive(buffer).map_err(CastError::Wait)? {
+        // However much comes, this session's own packets leave in between.
+        for _ in 0..TAKEN_AT_ONCE {
+            let Some(received) = self.sockets.others.receive(buffer).map_err(CastError::Wait)? else { break };
             let first = received.bytes.min(received.packet);
             let Ok(clear) = Clear::decode(&buffer[..first]) else { continue };
             if clear.session == self.id {

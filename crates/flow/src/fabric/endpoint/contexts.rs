@@ -40,8 +40,8 @@ pub(super) struct Contexts {
     /// When one is to ask about something, once that was looked for: whoever polls asks far more often than anything changes.
     asks_at: Cell<Option<Option<Nanos>>>,
     words: VecDeque<Word>,
-    /// By path, how long a context was silent in whose place another is to be opened.
-    silences: FxHashMap<usize, Nanos>,
+    /// By path, since when another is to be opened in place of a context, and how long that was silent.
+    silences: FxHashMap<usize, (Nanos, Nanos)>,
     former: outgoing::Counts,
     most: u64,
     /// Bytes that contexts keep until they are acknowledged, and the most that there were.
@@ -175,7 +175,10 @@ impl Contexts {
         // What is retired has a place that this one may have.
         self.close_retired();
         let mut context = self.make(now, peer, identity, handshake)?;
-        if let Some(silence) = self.silences.remove(&context.path) {
+        // What was left long ago says nothing of what begins now.
+        if let Some((since, silence)) = self.silences.remove(&context.path)
+            && now.since(since) <= silence
+        {
             context.outgoing.take_over(silence);
         }
         let number = context.outgoing.route().number;
@@ -255,7 +258,7 @@ impl Contexts {
             let (path, silence) = (context.path, context.outgoing.silence(now).min(silence.since(least)));
             let peers = self.transport.on_lost(id);
             if !peers.is_empty() {
-                self.silences.insert(path, silence);
+                self.silences.insert(path, (now, silence));
                 self.close(id);
                 others.extend(peers);
             }
