@@ -38,6 +38,12 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "host:x", "{here}/new"): ("two commands",),
     ("host:x", "other:y", "{here}/new"): ("different hosts",),
     (":x", "{here}/new"): (":x", "./:x"),
+    ("{here}/file", "{here}/no such/new"): ("mkdir -p '{here}/no such'",),
+    ("host::module/x", "{here}/new"): ("modules", "farlink://HOST/PATH"),
+    ("{here}/file", "farlink://2001:db8::1:5300/x"): ("farlink://[2001:db8::1]:5210/PATH",),
+    ("-a", "{here}/file", "{here}/new"): ("-a: ", "always copied", "farlink copy --help"),
+    ("--delete", "{here}/file", "{here}/new"): ("--delete", "nothing is removed"),
+    ("{here}/file", "{here}/new", "--include", "- file"): ("- file", "--exclude GLOB"),
     ("farlink:///x", "{here}/new"): ("farlink:///x", "farlink://HOST/PATH"),
     ("http://host/x", "{here}/new"): ("http://host/x", "farlink://HOST/PATH", "./http://host/x"),
     ("farlink://host", "{here}/new"): ("farlink://host", "farlink://host/PATH"),
@@ -121,6 +127,21 @@ def test_copy_refuses(tmp_path: Path, words: tuple[str, ...]) -> None:
     for each in COPY[words]:
         assert each.replace("{here}", str(tmp_path)) in complaint
     assert listing(tmp_path) == before
+
+
+def test_a_file_that_has_more_than_its_size_says_is_not_copied_as_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    done = copy("/proc/self/status", tmp_path / "empty", tmp_path / "new", status=SOME_FAILED)
+    assert "its size is 0" in done.names["status"]["reason"]
+    assert list(listing(tmp_path / "new")) == [b"empty"]
+
+
+def test_a_pattern_may_begin_with_a_dash(tmp_path: Path) -> None:
+    for name in ("-dash", "other"):
+        (tmp_path / "tree" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "tree" / name).touch()
+    copy(f"{tmp_path}/tree/", tmp_path / "new", "--exclude", "-dash")
+    assert [each.name for each in (tmp_path / "new").iterdir()] == ["other"]
 
 
 def test_options_stand_anywhere_among_sources_and_destination(tmp_path: Path) -> None:

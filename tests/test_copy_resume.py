@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, BROKEN, Copied, Ends, differences, ends, flip, leftovers
+from copying import BLOCK, BROKEN, REFUSED, Copied, Ends, differences, ends, flip, leftovers
 from emulation import START_LIMIT_S, Emulation
 
 if TYPE_CHECKING:
@@ -179,6 +179,24 @@ def test_a_server_that_comes_back_is_found_by_the_command_that_runs(
     kept = [json.loads(line) for line in manifest.read_text().splitlines()]
     assert {line["path"]: line for line in kept} == ended.names
     assert len(kept) == len(ended.names)
+
+
+def test_a_copy_that_another_command_takes_over_ends_as_one_that_is_not_to_be_run_again(
+    both: Ends, source: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    words = (f"{source}/", both.far(there), *SLOWLY)
+    with both.copying(*words) as first:
+        first.wait_for(BLOCK)
+        # The same, however it is spelled.
+        with both.copying(f"{source}/.", f"{both.far(there)}/", *SLOWLY) as second:
+            overtaken, ended = first.ended(), second.ended()
+    # Not 3: two loops that wait for another code would throw each other out for ever.
+    assert overtaken.status == REFUSED
+    assert "begun again by another command" in overtaken.stderr
+    assert ended.status == 0, ended
+    assert differences(source, there) == []
+    assert leftovers(there) == []
 
 
 def test_two_commands_that_copy_other_parts_of_a_tree_at_once_both_end(

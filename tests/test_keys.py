@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import signal
 import subprocess
 import tempfile
@@ -47,7 +48,7 @@ class Keys:
         client, server = (
             key_of(farlink("keygen", "--identity", str(home / end))) for end in ("client", "server")
         )
-        keys.listed.write_text(f"# who may come\nread=/data {client} a test\n")
+        keys.listed.write_text(f"# who may come\nread=/usr {client} a test\n")
         keys.known.write_text("".join(f"{host} {server}\n" for host in ("127.0.0.1:5999", PUBLIC, "b")))
         return keys
 
@@ -166,12 +167,32 @@ def test_keys_are_read_again_on_sighup_and_a_bad_list_changes_nothing(keys: Keys
         ended = farlink("copy", str(keys.listed), f"farlink://127.0.0.1:{port}/x", *keys.of_client)
         assert ended.status == 2
         assert "does not let this key in: add a line" in ended.complaint
-        assert "1 keys are let in" in reread(listed)
+        assert "1 key is let in" in reread(listed)
         assert moved(keys, port).status == 0
         complaint = reread(listed + "read=data x\n")
         assert f"{keys.listed}, line 3" in complaint
         assert "the keys of before stay" in complaint
         assert moved(keys, port).status == 0
+
+
+def test_a_server_says_its_key_and_what_its_list_may_not_have_been_meant_to_say(
+    keys: Keys, tmp_path: Path
+) -> None:
+    public = re.findall(r"farlink-ed25519 \S+", keys.listed.read_text())[0]
+    keys.listed.write_text(f"{public} ann\n")
+    with serving(*keys.of_server) as (server, port):
+        assert server.stdout is not None
+        assert server.stderr is not None
+        own = key_of(farlink("keygen", "--show", "--identity", keys.of_server[1]))
+        assert own in next_line(server.stdout, server)
+        assert f"{public} (ann) may copy nothing" in next_line(server.stderr, server)
+        # As ssh has it, and so one path.
+        keys.listed.write_text(f"read={tmp_path},write={tmp_path} {public} ann\n")
+        server.send_signal(signal.SIGHUP)
+        assert "1 key is let in" in next_line(server.stderr, server)
+        assert f"read={tmp_path},write={tmp_path}, which is not there" in next_line(server.stderr, server)
+        ended = farlink("copy", str(keys.listed), f"farlink://127.0.0.1:{port}{tmp_path}/x", *keys.of_client)
+        assert ended.status == 2
 
 
 def test_a_server_does_not_start_on_a_list_that_does_not_read(keys: Keys) -> None:

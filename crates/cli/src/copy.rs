@@ -55,10 +55,10 @@ pub(crate) struct Copy {
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Copy what matches GLOB although a later rule excludes it; rules are tried in their order, the first that matches decides
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true, value_parser = glob)]
     include: Vec<String>,
     /// Do not copy what matches GLOB
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true, value_parser = glob)]
     exclude: Vec<String>,
     /// Copy only the names that FILE lists, one a line, each beneath SOURCE and with all that is in it; - is standard input
     #[arg(long, value_name = "FILE")]
@@ -207,7 +207,7 @@ impl Copy {
                 ));
                 Ok(ExitCode::from(BROKEN))
             }
-            Some(error) if begun => {
+            Some(error) if begun && !error.is_final() => {
                 tell(&format!("farlink: {:#}", anyhow!(error)));
                 Ok(ExitCode::from(BROKEN))
             }
@@ -363,6 +363,14 @@ fn size_of(sources: &[Location]) -> Bytes {
         _ => None,
     };
     Bytes(sources.iter().map(of).sum::<Option<u64>>().unwrap_or(USUAL_SIZE))
+}
+
+/// A pattern, and none of rsync's rules.
+fn glob(text: &str) -> Result<String, &'static str> {
+    if text.starts_with("- ") || text.starts_with("+ ") {
+        return Err("a sign before the pattern is rsync's: write --exclude GLOB or --include GLOB");
+    }
+    Ok(text.to_owned())
 }
 
 /// Includes and excludes in the order in which they were given.

@@ -10,6 +10,7 @@ mod copy;
 mod doctor;
 mod emulate;
 mod far_end;
+mod habits;
 mod keygen;
 mod lab;
 mod link;
@@ -141,8 +142,26 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if is_word && text.contains("-- <COMMAND>") {
         reason.push_str(": write -- before the command");
     }
-    output::tell(&format!("farlink: {reason} (see farlink --help)"));
+    let verb = verb(std::env::args().skip(1));
+    let named = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(habit) = habits::of_copy(&named).filter(|_| verb == "farlink copy")
+    {
+        reason = format!("{named}: {habit}");
+    }
+    output::tell(&format!("farlink: {reason} (see {verb} --help)"));
     ExitCode::from(BAD_INPUT)
+}
+
+/// The verb that `arguments` begin with, as far as they are right.
+fn verb(arguments: impl Iterator<Item = String>) -> String {
+    let (mut known, mut verb) = (Cli::command(), "farlink".to_owned());
+    for argument in arguments {
+        let Some(found) = known.find_subcommand(&argument).cloned() else { break };
+        verb += &format!(" {}", found.get_name());
+        known = found;
+    }
+    verb
 }
 
 /// The exit code of everything that was refused or failed.
@@ -165,6 +184,15 @@ mod tests {
         );
         assert_eq!(joined("farlink link wan --loss -1%"), "farlink link wan --loss=-1%");
         assert_eq!(joined("farlink memory b -P -2"), "farlink memory b -P=-2");
+    }
+
+    #[test]
+    fn help_is_that_of_the_verb_as_far_as_it_is_known() {
+        let of = |line: &str| verb(line.split(' ').map(str::to_owned));
+        assert_eq!(of("copy -a x y"), "farlink copy");
+        assert_eq!(of("cast send --copy"), "farlink cast send");
+        assert_eq!(of("cast sned"), "farlink cast");
+        assert_eq!(of("copi x"), "farlink");
     }
 
     #[test]

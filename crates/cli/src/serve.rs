@@ -69,8 +69,9 @@ impl Serve {
             ..Limits::default()
         };
         let mut server = Server::bind(&addresses, limits)?;
-        let mut reload = None;
+        let (mut reload, mut key) = (None, None);
         if let Some((identity, admission)) = keys {
+            key = Some(identity.public());
             reload = Some((signal::on_hangup().context("catch signals")?, Arc::clone(&admission)));
             server = server.with_keys(identity, admission);
         }
@@ -92,6 +93,12 @@ impl Serve {
         let places: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         // Whoever started this waits for the line; whoever closed the pipe does not.
         print(&format!("listening on {}\n", places.join(", ")));
+        if let Some(key) = key {
+            print(&format!("its key is {key}\n"));
+        }
+        if let Some((_, admission)) = &reload {
+            doubt(admission);
+        }
         std::thread::scope(|scope| {
             if let Some((hung_up, admission)) = &reload {
                 scope.spawn(|| keep_up(hung_up, admission, &stop));
@@ -125,7 +132,11 @@ fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
     while let Ok(Waited::Ready | Waited::Over) = wait_for(hung_up, Interest::Read, stop, Nanos::MAX) {
         hung_up.lower();
         match admission.reload() {
-            Ok(count) => tell(&format!("farlink: {count} keys are let in")),
+            Ok(count) => {
+                let keys = if count == 1 { "key is" } else { "keys are" };
+                tell(&format!("farlink: {count} {keys} let in"));
+                doubt(admission);
+            }
             Err(error) => {
                 tell(&format!("farlink: {:#}; the keys of before stay", anyhow::Error::from(error)));
             }
@@ -133,14 +144,24 @@ fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
     }
 }
 
+/// Says what the list of keys may not have been meant to say.
+fn doubt(admission: &Admission) {
+    for doubt in admission.doubts() {
+        tell(&format!("farlink: note: {doubt}"));
+    }
+}
+
 fn sentence(event: &Event) -> String {
     match event {
-        Event::Started { from, streams, way } => {
-            let way = match way {
-                Way::Forward => "receiving",
-                Way::Reverse => "sending",
+        Event::Started { from, streams, way, who, what } => {
+            let who = who.as_ref().map_or_else(String::new, |who| format!(" ({who})"));
+            let moved = match (way, what) {
+                (Way::Forward, Some(what)) => format!("receiving to {what}"),
+                (Way::Reverse, Some(what)) => format!("sending {what}"),
+                (Way::Forward, None) => "receiving memory".to_owned(),
+                (Way::Reverse, None) => "sending memory".to_owned(),
             };
-            format!("{from}: {way}, {streams} streams")
+            format!("{from}{who}: {moved}, {streams} streams")
         }
         Event::Ended { from, bytes } => format!("{from}: {} arrived", Bytes(*bytes)),
         Event::Failed { from, reason } => format!("{from}: {reason}"),

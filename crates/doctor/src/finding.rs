@@ -129,15 +129,6 @@ impl fmt::Display for Value {
     }
 }
 
-/// `word` as one word of a shell's command.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:@/=+,".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,13 +141,5 @@ mod tests {
         assert_eq!(json["unit"], "B");
         assert_eq!(json["costs_bps"], 7);
         assert!(json["command"].is_null() && json.as_object().unwrap().len() == 10);
-    }
-
-    #[test]
-    fn a_shell_sees_one_word() {
-        assert_eq!(quoted("eth0.7"), "eth0.7");
-        assert_eq!(quoted("a=1 2"), "'a=1 2'");
-        assert_eq!(quoted("x'$(y)"), r"'x'\''$(y)'");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -9,10 +9,11 @@ mod storage;
 
 use std::cmp::Reverse;
 
+use farlink_host::shell::quoted;
 use farlink_host::sysctl::Settings;
 
 use crate::facts::Facts;
-use crate::finding::{Finding, quoted};
+use crate::finding::Finding;
 use crate::path::NetworkPath;
 
 /// Everything that would keep a transfer from filling `path`, the costliest first; what has no known cost comes last.

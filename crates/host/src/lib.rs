@@ -30,6 +30,7 @@ pub mod processor;
 pub mod readiness;
 pub mod rights;
 pub mod scheduling;
+pub mod shell;
 pub mod signal;
 pub mod socket;
 pub mod sparse;

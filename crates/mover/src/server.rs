@@ -87,6 +87,10 @@ pub enum Event {
         streams: u16,
         /// Which way its payload goes.
         way: Way,
+        /// Whose key it has shown, as the list of keys says.
+        who: Option<String>,
+        /// What is read or written, readable; absent where it is memory.
+        what: Option<String>,
     },
     /// A transfer has ended.
     Ended {

@@ -39,6 +39,9 @@ pub const VERSION: u16 = 2;
 /// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
 pub const STOPPED: &str = "the server was stopped";
 
+/// Why a copy ends, in [`Message::Failed`] or [`Message::Refuse`], that was begun again by another command.
+pub const OVERTAKEN: &str = "this copy was begun again by another command, which goes on with it";
+
 /// What the reason of a refusal ends with, in [`Message::Refuse`], where what was asked for may be had soon: others have it for now, or
 /// whoever asks has it, from before a connection broke.
 pub const LATER: &str = "try again later";

@@ -85,6 +85,9 @@ impl Location {
             if host.is_empty() {
                 bail!("{shown}: name the host, as in farlink://HOST/PATH");
             }
+            if !host.starts_with(b"[") && host.iter().filter(|byte| **byte == b':').count() > 1 {
+                bail!("{shown}: an IPv6 address stands in brackets, as in farlink://[2001:db8::1]:5210/PATH");
+            }
             if path.is_empty() {
                 bail!("{shown}: name the path, as in {shown}/PATH");
             }
@@ -109,6 +112,11 @@ impl Location {
             Some(0) if from == 0 => bail!("{shown}: name the host, or write ./{shown} for a path"),
             Some(colon) => {
                 let (host, path) = (&bytes[..from + colon], &bytes[from + colon + 1..]);
+                if path.starts_with(b":") {
+                    bail!(
+                        "{shown}: there are no modules as rsync's daemon has: write HOST:PATH, farlink://HOST/PATH, or HOST:./:NAME for a name that begins so"
+                    );
+                }
                 // What ssh gets as its host must not be read as an option.
                 if host.starts_with(b"-") {
                     bail!("{shown}: a host's name does not begin with a dash");

@@ -1,10 +1,11 @@
 //! The network interfaces, and the queues before and behind them.
 
 use farlink_host::nic::Nic;
+use farlink_host::shell::quoted;
 use farlink_wire::quantity::Nanos;
 
 use crate::facts::Facts;
-use crate::finding::{Finding, Value, quoted};
+use crate::finding::{Finding, Value};
 use crate::judge::set;
 use crate::path::NetworkPath;
 

@@ -417,7 +417,7 @@ fn who_speaks_to_a_killed_neighbour_is_told() {
 fn many_that_have_only_just_knocked_are_not_turned_away_for_that() {
     let to = name();
     let mut right = Neighbours::listen(&to).unwrap();
-    let began = crate::clock::monotonic();
+    let began = monotonic();
     let mut all = Vec::new();
     for _ in 0..MOST_KNOCKING + 8 {
         all.push(introduction::connect(&to).map(Line::new).unwrap());
@@ -425,7 +425,7 @@ fn many_that_have_only_just_knocked_are_not_turned_away_for_that() {
     }
     let heard = all.iter().filter(|line| line.hear()).count();
     // A machine that stood still for that long may have turned some away.
-    if crate::clock::monotonic() < began.after(AT_ONCE) {
+    if monotonic() < began.after(AT_ONCE) {
         assert_eq!((right.knocking.len(), heard), (MOST_KNOCKING, all.len()));
     }
     // Who stands there for longer gives way.

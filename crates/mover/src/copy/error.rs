@@ -3,7 +3,7 @@
 use std::io;
 
 use farlink_wire::message::copy::PlaceError;
-use farlink_wire::message::{LATER, STOPPED, Text};
+use farlink_wire::message::{LATER, OVERTAKEN, STOPPED, Text};
 
 use super::filter::FilterError;
 use super::source::{SourceError, SourcePathError};
@@ -58,7 +58,10 @@ pub enum CopyError {
     #[error("data were changed on their way: a frame's tag is wrong")]
     Forged,
     /// A path that this key may not reach.
-    #[error("this key may not {to} {place}: the server's authorized_keys says what it may")]
+    #[error(
+        "this key may not {to} {place}: its line in the server's authorized_keys has no {to}=DIRECTORY, with a directory that this is in, \
+         before the key"
+    )]
     NotAllowed {
         /// `read` or `write`.
         to: &'static str,
@@ -207,6 +210,16 @@ impl CopyError {
             _ => return false,
         };
         [LATER, STOPPED].iter().any(|end| reason.as_str().ends_with(end))
+    }
+
+    /// Whether the same command would do no better: another has taken this copy over, or it cannot be where it was to go.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::FarEnd { reason } | Self::OtherEnd { reason } => reason.as_str() == OVERTAKEN,
+            Self::Target(error) => matches!(error, TargetError::Destination(_)),
+            _ => false,
+        }
     }
 
     /// Whether the same command may do better later: the connection or the far end went away.

@@ -5,7 +5,7 @@ use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
 use super::plan::Plan;
-use super::source::absolute;
+use super::source::{absolute, plain};
 
 /// The names of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,12 +20,17 @@ impl Names {
     /// Those of `plan`.
     pub(super) fn of(plan: &Plan) -> Self {
         let forward = plan.way == Way::Forward;
-        // What is on this host is the same only from the same directory.
+        // What is on this host is the same only from the same directory, and everywhere however it is spelled.
         let whole = |place: &Place, near: bool| {
-            let path = Some(place.as_bytes()).filter(|_| near).and_then(|path| absolute(path).ok());
-            path.unwrap_or_else(|| place.as_bytes().to_vec())
+            let is_here = near || plan.far.is_local();
+            let path = Some(place.as_bytes()).filter(|_| is_here).and_then(|path| absolute(path).ok());
+            let mut path = plain(&path.unwrap_or_else(|| place.as_bytes().to_vec()));
+            if path.ends_with(b"/.") {
+                path.pop();
+            }
+            path
         };
-        let mut name = Name::new("farlink 2026-11-23 name of a copy");
+        let mut name = Name::new("farlink 2026-11-27 name of a copy");
         name.add(process::host_name().as_bytes());
         // Of two users neither may write to the other's partial file.
         name.add(&namespace::user().to_be_bytes());
@@ -34,7 +39,9 @@ impl Names {
         for source in &plan.sources {
             name.add(&whole(source, forward));
         }
-        name.add(&whole(&plan.destination, !forward));
+        // A slash behind it says that it is a directory: then so it is found, or made.
+        let destination = whole(&plan.destination, !forward);
+        name.add(destination.strip_suffix(b"/").unwrap_or(&destination));
         let key = name.finish();
 
         let mut name = Name::new("farlink 2026-11-23 name of a command that copies");
@@ -124,6 +131,12 @@ pub(super) mod tests {
             assert!(!commands[..at].contains(command), "{at}");
         }
         assert!([ruled, listed("a")].iter().all(|names| names.key == first.key));
+        // However it is spelled.
+        for (source, destination) in [("./tree//", "/there/"), ("tree/./", "//there"), ("tree/.", "/there/.")]
+        {
+            assert_eq!(first, Names::of(&plan(source, destination)), "{source} {destination}");
+        }
+        assert_ne!(first.key, Names::of(&plan("tree", "/there")).key);
         // The same words from here, and another tree by them.
         let here = std::env::current_dir().unwrap();
         assert_eq!(first, Names::of(&plan(&format!("{}/tree/", here.display()), "/there")));

@@ -22,7 +22,7 @@ use super::manner::Manner;
 use super::receiving::{self, Receiving};
 use super::sender_account::sender_account;
 use super::sending::Sending;
-use super::source::{SourcePath, absolute};
+use super::source::{SourcePath, absolute, plain};
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
 use super::{CopyError, telling};
@@ -256,19 +256,6 @@ fn within(
         return Ok((open(root)?, beneath));
     }
     Err(refused())
-}
-
-/// A path without what changes nothing in it: components that are empty or `.`, but for the last.
-fn plain(path: &[u8]) -> Vec<u8> {
-    let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
-    let last = components.len() - 1;
-    let counts = |at: usize, component: &[u8]| at == 0 || at == last || !matches!(component, b"" | b".");
-    let kept: Vec<_> = (0..)
-        .zip(components)
-        .filter(|(at, component)| counts(*at, component))
-        .map(|(_, component)| component)
-        .collect();
-    kept.join(&b'/')
 }
 
 /// Data connections of one session, those that took the place of others included: twice the most that a request may ask for.

@@ -17,8 +17,8 @@ use farlink_wire::path::{RelativePath, readable};
 use super::filter::Filter;
 
 pub use once::LATER;
-pub(in crate::copy) use path::absolute;
 pub use path::{SourcePath, SourcePathError};
+pub(in crate::copy) use path::{absolute, plain};
 
 mod listed;
 mod once;

@@ -339,6 +339,11 @@ impl StreamOut {
             if let Some(failure) = read_whole(&source, 0, content) {
                 return Err(failure);
             }
+            if size == 0 && matches!(source.read_at(0, &mut [0]), Ok(read) if read > 0) {
+                let reason =
+                    "it has content, and its size is 0, as of files in /proc: copy what cat says of it";
+                return Err(Became::Lacking(Lack::Failed, reason.to_owned()));
+            }
             match source.is_unchanged() {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Became::changed()),

@@ -60,6 +60,36 @@ impl Admission {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
+    /// What its lines say that they may not have been meant to: keys that may do nothing, and directories that are not there.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        for (key, grant) in self.keys.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            let whose =
+                if grant.comment.is_empty() { key.to_string() } else { format!("{key} ({})", grant.comment) };
+            if grant.read.is_empty() && grant.write.is_empty() {
+                doubts.push(format!(
+                    "the key {whose} may copy nothing: put read=/DIRECTORY, write=/DIRECTORY or both before it"
+                ));
+            }
+            for (word, directory) in grant
+                .read
+                .iter()
+                .map(|path| ("read", path))
+                .chain(grant.write.iter().map(|path| ("write", path)))
+            {
+                // What may not be looked at may be there.
+                if fs::metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                    doubts.push(format!(
+                        "the key {whose} has {word}={}, which is not there: each directory has a word of its own, with a blank between them",
+                        directory.display()
+                    ));
+                }
+            }
+        }
+        doubts
+    }
+
     /// How many keys are let in.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -10,11 +10,11 @@ use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::{Grant, PublicKey};
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Accept, LATER, Message, Request, Stamp, Token};
+use farlink_wire::message::{Accept, LATER, Message, OVERTAKEN, Request, Stamp, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
-use super::turns::{BEGUN_AGAIN, Copies};
+use super::turns::Copies;
 use super::{Event, Limits};
 use crate::account::Account;
 use crate::budget::{self, Budget, Portion};
@@ -48,6 +48,24 @@ pub(super) struct Guest {
     pub(super) from: SocketAddr,
     /// Its key and what that may do; `None` where it talks in clear, and may move memory alone.
     pub(super) known: Option<(PublicKey, Arc<Grant>)>,
+}
+
+impl Guest {
+    /// What the list of keys calls it, or its key where that says nothing.
+    fn name(&self) -> Option<String> {
+        let (key, grant) = self.known.as_ref()?;
+        Some(if grant.comment.is_empty() { key.to_string() } else { grant.comment.clone() })
+    }
+}
+
+/// What a copy reads, or writes to, readable.
+fn places(request: &copy::Request) -> String {
+    match (&request.destination, request.sources.as_slice()) {
+        (Some(destination), _) => destination.to_string(),
+        (None, [first]) => first.to_string(),
+        (None, [first, others @ ..]) => format!("{first} and {} more", others.len()),
+        (None, []) => String::new(),
+    }
 }
 
 impl House {
@@ -153,7 +171,9 @@ impl House {
         let _place = Place::take(self)?;
         let _portion = self.portion(budget::of_copy(request))?;
         let claim = self.claim(request.token, kind)?;
-        observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
+        let what = Some(places(request));
+        let (streams, way) = (request.streams.get(), request.way);
+        observe(Event::Started { from: guest.from, streams, way, who: guest.name(), what });
         let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
         let ports = self.circuits.clone();
         let streams = Claimed { claim, role, tuning: Tuning::from(request), ports, loaded: None };
@@ -161,7 +181,7 @@ impl House {
         let stops = [&self.stop, &turn.stop];
         let served = serve(control, request, streams, dismiss, &allowed, &self.budget, &stops);
         if turn.stop.is_raised() {
-            return Err(SessionError::refused(BEGUN_AGAIN));
+            return Err(SessionError::refused(OVERTAKEN));
         }
         if self.stop.is_raised() {
             return Err(TransferError::ServerStopped.into());
@@ -185,7 +205,14 @@ impl House {
         // In clear: it has nothing to hide.
         let claim = self.claim(request.token, Kind::Clear)?;
         let streams = self.streams(claim, request)?;
-        observe(Event::Started { from: guest.from, streams: request.streams.get(), way: request.way });
+        let (streams_asked, way) = (request.streams.get(), request.way);
+        observe(Event::Started {
+            from: guest.from,
+            streams: streams_asked,
+            way,
+            who: guest.name(),
+            what: None,
+        });
         self.transfer(control, request, streams, received)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::{LATER, Token};
+use farlink_wire::message::{LATER, OVERTAKEN, Token};
 use farlink_wire::quantity::Nanos;
 
 /// What names a copy: whose it is, where they have a key, and what they call it. Nobody takes over another's.
@@ -80,15 +80,12 @@ pub(super) enum TurnError {
     #[error("this copy was begun before, and its end takes long: {LATER}")]
     Kept,
     /// While this one waited, a later one took it.
-    #[error("{BEGUN_AGAIN}")]
+    #[error("{OVERTAKEN}")]
     Overtaken,
     /// The kernel's own words.
     #[error("make a place for the copy")]
     Wake(#[source] io::Error),
 }
-
-/// Why a session ends whose turn another has.
-pub(super) const BEGUN_AGAIN: &str = "this copy was begun again by another command, which goes on with it";
 
 #[cfg(test)]
 mod tests {

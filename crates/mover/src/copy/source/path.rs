@@ -103,6 +103,19 @@ pub(in crate::copy) fn absolute(path: &[u8]) -> io::Result<Vec<u8>> {
     Ok(whole)
 }
 
+/// A path without what changes nothing in it: components that are empty or `.`, but for the last.
+pub(in crate::copy) fn plain(path: &[u8]) -> Vec<u8> {
+    let components: Vec<_> = path.split(|byte| *byte == b'/').collect();
+    let last = components.len() - 1;
+    let counts = |at: usize, component: &[u8]| at == 0 || at == last || !matches!(component, b"" | b".");
+    let kept: Vec<_> = (0..)
+        .zip(components)
+        .filter(|(at, component)| counts(*at, component))
+        .map(|(_, component)| component)
+        .collect();
+    kept.join(&b'/')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

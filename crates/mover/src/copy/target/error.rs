@@ -3,6 +3,7 @@
 use std::io;
 
 use farlink_host::beneath::{is_link_in_the_way, leads_out};
+use farlink_host::shell::quoted;
 use farlink_wire::entry::Entry;
 use farlink_wire::journal::JournalError;
 use farlink_wire::message::copy::Lack;
@@ -70,7 +71,7 @@ pub enum TargetError {
         path: String,
     },
     /// More than the last component of the destination is missing.
-    #[error("the directory {directory} is not there: make it with `mkdir -p {directory}`")]
+    #[error("the directory {directory} is not there: make it with `mkdir -p {}`", quoted(directory))]
     NoParent {
         /// What is missing.
         directory: String,
