@@ -460,7 +460,8 @@ impl Party for Client<'_, '_> {
         }
         let Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally(end);
         let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
-        let bytes = acknowledged;
+        // What came twice counts once.
+        let bytes = if known { acknowledged.min(of_bytes) } else { acknowledged };
         let progress = Progress { bytes, of_bytes, entries, of_entries, known, seconds };
         self.ledger.listener.hear(Notice::Progress(progress));
     }

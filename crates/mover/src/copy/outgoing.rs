@@ -165,6 +165,12 @@ impl Outgoing {
         self.frame.size().div_ceil(self.block_bytes()) as u32
     }
 
+    /// Bytes of the blocks that are holes.
+    pub(crate) fn hole_bytes(&self) -> u64 {
+        let whole = |count: u32| u64::from(count.saturating_sub(1)) * self.block_bytes();
+        self.holes.iter().map(|(first, count)| whole(*count) + self.block_length(first + count - 1)).sum()
+    }
+
     /// Bytes of block `index`; none behind the end.
     pub(crate) fn block_length(&self, index: u32) -> u64 {
         let from = u64::from(index) * self.block_bytes();

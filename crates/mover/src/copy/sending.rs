@@ -3,20 +3,19 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::TcpStream;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use farlink_flow::schedule::{Schedule, Task};
 use farlink_flow::token_bucket::TokenBucket;
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::{Interest, Wake, wait_for};
+use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::entry::Digest;
-use farlink_wire::frame::BLOCK_BYTES;
 use farlink_wire::message::MAX_ENTRIES;
 use farlink_wire::message::copy::{Copy, Lack, Unit};
-use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
 use super::file_event::{Became, FileEvent};
@@ -27,6 +26,7 @@ use super::steering::Steering;
 use super::timing::Timing;
 use super::worker::Shared;
 
+mod pacing;
 mod pulse;
 mod receiver;
 
@@ -42,6 +42,8 @@ pub(crate) struct Sending {
     changed: Condvar,
     wake: Wake,
     bucket: Mutex<Option<TokenBucket>>,
+    /// How often another limit came to hold.
+    held: AtomicU64,
     /// Raised when all threads are to end.
     pub(crate) halt: Wake,
 }
@@ -122,7 +124,17 @@ impl Sending {
         let bucket = Mutex::new(manner.limit.map(|rate| TokenBucket::new(rate, monotonic())));
         let (state, changed) = (Mutex::default(), Condvar::new());
         let (timing, steering) = (Timing::new(), Steering::new(manner.saved)?);
-        Ok(Arc::new(Self { manner, timing, steering, state, changed, wake, bucket, halt }))
+        Ok(Arc::new(Self {
+            manner,
+            timing,
+            steering,
+            state,
+            changed,
+            wake,
+            bucket,
+            held: AtomicU64::new(0),
+            halt,
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -165,7 +177,8 @@ impl Sending {
         state.supply.files += 1;
         state.supply.entries += 1;
         let file = Arc::new(file);
-        state.supply.bytes += file.frame.size();
+        // Nothing is sent of holes.
+        state.supply.bytes += file.frame.size() - file.hole_bytes();
         state.schedule.on_file(number, file.blocks(), &file.holes, self.manner.resume);
         state.files.insert(number, file);
         self.changed.notify_all();
@@ -287,41 +300,6 @@ impl Sending {
     fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>, most: Nanos) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, Duration::from_nanos(most.0));
         waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// How long a block may be on its way before an idle stream sends it too. Under a limit it may wait for those of all `streams`.
-    fn stale_after(&self, streams: usize) -> Nanos {
-        let bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        let ahead = 2 * streams as u64 * BLOCK_BYTES.start();
-        self.manner.stale.after(bucket.as_ref().map_or(Nanos::ZERO, |bucket| bucket.time_of(ahead)))
-    }
-
-    /// Waits until `bytes` may leave, or all is over.
-    pub(crate) fn pace(&self, bytes: usize) {
-        let pause = {
-            let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(bucket) = &mut *bucket else { return };
-            let mut left = bytes as u64;
-            let mut pause = Nanos::ZERO;
-            while left > 0 {
-                let part = left.min(bucket.burst());
-                pause = bucket.take(monotonic(), part);
-                left -= part;
-            }
-            pause
-        };
-        if pause >= LONG {
-            // Under a low limit it may be minutes.
-            let _ = wait_for(&self.halt, Interest::Read, &self.halt, pause);
-        } else if pause > Nanos::ZERO {
-            thread::sleep(Duration::from_nanos(pause.0));
-        }
-    }
-
-    /// From now on no more bits per second than `limit`.
-    pub(crate) fn hold(&self, limit: Option<BitsPerSec>) {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        *bucket = limit.map(|rate| TokenBucket::new(rate, monotonic()));
     }
 
     /// `bytes` of content left.
@@ -569,9 +547,6 @@ const MOST_OPEN: usize = 256;
 
 /// Blocks of files that are open before another is opened: half of what a receiver takes, and one file is no more than that.
 const MOST_BLOCKS: u64 = 1 << 20;
-
-/// The pause from which it is waited for the end, too: that is as exact as a millisecond.
-const LONG: Nanos = Nanos(50_000_000);
 
 /// For how long a look at that is good, unless the receiver says something: there may be hundreds of streams that ask.
 const FAR_AHEAD_FOR: Nanos = Nanos(1_000_000);

@@ -246,6 +246,7 @@ fn within(
     if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
         return Err(refused());
     }
+    let mut found: Option<(&Vec<u8>, Vec<u8>)> = None;
     for root in roots {
         let root_trimmed: &[u8] = root.strip_suffix(b"/").unwrap_or(root);
         let beneath = match bytes.strip_prefix(root_trimmed) {
@@ -253,9 +254,13 @@ fn within(
             _ => continue,
         };
         let beneath: Vec<u8> = beneath.iter().copied().skip_while(|byte| *byte == b'/').collect();
-        return Ok((open(root)?, beneath));
+        // What is nearest: it may be a link that leads out of one above it.
+        if found.as_ref().is_none_or(|(_, other)| beneath.len() < other.len()) {
+            found = Some((root, beneath));
+        }
     }
-    Err(refused())
+    let (root, beneath) = found.ok_or_else(refused)?;
+    Ok((open(root)?, beneath))
 }
 
 /// Data connections of one session, those that took the place of others included: twice the most that a request may ask for.
@@ -303,6 +308,16 @@ mod tests {
             budget: Budget::unbounded(),
         };
         End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))
+    }
+
+    #[test]
+    fn of_directories_that_are_granted_the_nearest_is_opened() {
+        // A link among them may lead out of those above it.
+        for roots in [["/", "/usr/share"], ["/usr/share/", "/"], ["/usr", "/usr/share"]] {
+            let roots = roots.map(|root| root.as_bytes().to_vec());
+            let place = Place::new("/usr/share/x/y").unwrap();
+            assert_eq!(within(&place, &roots, false, "read").unwrap().1, b"x/y", "{roots:?}");
+        }
     }
 
     #[test]

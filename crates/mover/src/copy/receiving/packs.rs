@@ -151,6 +151,7 @@ impl Receiving {
         let mut state = self.state();
         for item in same {
             let bytes = size(&item.entry);
+            state.done += bytes;
             state.close_name(self.manner.report, &item.entry, bytes, Some(item.digest), Became::Same);
         }
         let mut chunks = runs.chunks(MAX_ENTRIES).peekable();

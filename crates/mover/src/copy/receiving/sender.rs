@@ -71,6 +71,10 @@ impl Receiving {
         let Some(incoming) = self.state().files.get(&file).map(Arc::clone) else { return Ok(()) };
         // Whoever writes to it may first have to copy all that stood there.
         let Ok(writers) = incoming.turn.try_lock() else {
+            // Each is said once, and no file has as many.
+            if self.state().chores.len() > MOST_SAID {
+                return Err(CopyError::OutOfPlace { what: "the same blocks again and again" });
+            }
             self.later(Chore::Same(Arc::clone(&incoming), index));
             return Ok(());
         };
@@ -99,7 +103,12 @@ impl Receiving {
         let Some(digest) = incoming.forget(index) else {
             if self.wants(file, index) {
                 // Another connection began to bring it, too: what is there is neither the one nor the other.
-                self.state().outbox.damaged.push(Unit::Block(file, index));
+                let mut state = self.state();
+                if state.outbox.damaged.len() > MOST_SAID {
+                    return Err(CopyError::OutOfPlace { what: "the same blocks again and again" });
+                }
+                state.outbox.damaged.push(Unit::Block(file, index));
+                drop(state);
                 self.wake.raise();
             }
             return Ok(false);
@@ -108,3 +117,6 @@ impl Receiving {
         self.mark_quietly(incoming, index, digest)
     }
 }
+
+/// Blocks that are said to be the same, and wait: more than a file has, and little memory.
+const MOST_SAID: usize = 1 << 20;

@@ -1,8 +1,9 @@
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use farlink_host::beneath::Directory;
-use farlink_wire::frame::File;
+use farlink_wire::frame::{BLOCK_BYTES, File};
 use farlink_wire::message::copy::Lack;
 
 use super::super::filter::Filter;
@@ -89,6 +90,15 @@ fn the_end_of_a_transfer_ends_a_wait_for_its_limit() {
     // Hours of what may leave.
     let waiting = thread::spawn(move || its.pace(4 << 20));
     sending.abort(None);
+    waiting.join().unwrap();
+}
+
+#[test]
+fn who_waits_for_a_limit_goes_on_when_another_comes_to_hold() {
+    let sending = sending(manner(Some("1kbit")));
+    let its = Arc::clone(&sending);
+    let waiting = thread::spawn(move || its.pace(4 << 20));
+    sending.hold(None);
     waiting.join().unwrap();
 }
 
