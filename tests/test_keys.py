@@ -216,7 +216,7 @@ def test_a_server_takes_as_many_transfers_as_it_may(keys: Keys) -> None:
             next_line(long.stderr, long)
             ended = farlink(*target, "--bytes", "1MiB")
             assert ended.status == 2
-            assert "the server is busy with 1 transfers: try again later" in ended.complaint
+            assert "the server is busy with 1 transfer: try again later" in ended.complaint
         finally:
             long.send_signal(signal.SIGINT)
             long.communicate(timeout=COMMAND_LIMIT_S)

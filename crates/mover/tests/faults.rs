@@ -363,9 +363,7 @@ fn a_busy_server_says_so() {
     });
     assert_eq!(finished.record.outcome, Outcome::Interrupted);
     let refused = refused.unwrap();
-    assert!(
-        refused.error.unwrap().ends_with("refused: the server is busy with 1 transfers: try again later")
-    );
+    assert!(refused.error.unwrap().ends_with("refused: the server is busy with 1 transfer: try again later"));
     // The place is free a moment after the client has its account.
     let until = Instant::now() + Duration::from_secs(30);
     while run(&short).outcome != Outcome::Ok {

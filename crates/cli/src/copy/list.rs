@@ -18,7 +18,18 @@ pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
         fs::read(file).map(|read| bytes = read)
     };
     read.with_context(|| format!("read the list of names {}", file.display()))?;
-    names(&bytes, by_nul).map(place).collect()
+    places(&bytes, by_nul)
+}
+
+/// The source itself stands first in what find(1) says of it: with others behind it, it says nothing.
+fn places(bytes: &[u8], by_nul: bool) -> anyhow::Result<Vec<Place>> {
+    let (source, others): (Vec<_>, Vec<_>) = names(bytes, by_nul).partition(|name| is_source(name));
+    let of = if others.is_empty() { source } else { others };
+    of.into_iter().map(place).collect()
+}
+
+fn is_source(name: &[u8]) -> bool {
+    name.split(|byte| *byte == b'/').all(|each| matches!(each, b"" | b"."))
 }
 
 fn names(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
@@ -66,6 +77,15 @@ mod tests {
             let refused = format!("{:#}", place(given.as_bytes()).unwrap_err());
             assert!(refused.contains(said), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_find_says_of_a_tree_is_a_list_of_it() {
+        let read =
+            |bytes| places(bytes, true).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(read(b".\0./a\0./a/b\0").unwrap(), ["a", "a/b"]);
+        assert!(read(b".\0./\0").is_err());
+        assert!(read(b"").unwrap().is_empty());
     }
 
     #[test]

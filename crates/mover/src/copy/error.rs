@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {
         let reason = |reason: &str| Text::from(reason.to_owned());
-        let busy = format!("the server is busy with 1 transfers: {LATER}");
+        let busy = format!("the server is busy with 1 transfer: {LATER}");
         let (full, at) = (CopyError::Memory.to_string(), || "host:5210".to_owned());
         let refused =
             |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });

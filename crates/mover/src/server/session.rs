@@ -325,7 +325,8 @@ impl<'a> Place<'a> {
         let most = house.limits.transfers;
         let place = Self(&house.transfers);
         if house.transfers.fetch_add(1, Ordering::AcqRel) >= most {
-            let reason = format!("the server is busy with {most} transfers: {LATER}");
+            let transfers = if most == 1 { "transfer" } else { "transfers" };
+            let reason = format!("the server is busy with {most} {transfers}: {LATER}");
             return Err(SessionError::refused(reason));
         }
         Ok(place)
