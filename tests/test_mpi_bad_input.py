@@ -172,7 +172,7 @@ def test_hosts_between_which_no_udp_passes_are_told_so(
     assert any("is UDP open between the hosts" in line for line in lines), ended.stderr
     # Open MPI ends them without a word.
     ranks = [json.loads(line) for line in figures.read_text().splitlines()]
-    assert [each["failed_peers"] for each in ranks if not each["closed"]], ranks
+    assert any(each["failed_peers"] for each in ranks if not each["closed"]), ranks
     assert star.run("a:1,c:1", *words).status == 0
 
 

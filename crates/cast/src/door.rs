@@ -109,7 +109,10 @@ impl Door {
         let mut shut_until = None;
         loop {
             let now = monotonic();
-            if end.is_some_and(|end| now >= end || guests.values().all(|guest| !guest.line.has_unsent())) {
+            // Closed before, a connection on which something still comes is reset, and what was said last is lost.
+            let listens = |guest: &Guest| guest.has_joined && self.outbox.is_broken_off();
+            let is_through = |guest: &Guest| !guest.line.has_unsent() && !listens(guest);
+            if end.is_some_and(|end| now >= end || guests.values().all(is_through)) {
                 return Ok(());
             }
             let strangers = guests.values().any(|guest| !guest.has_joined);

@@ -1,6 +1,7 @@
 //! What the sender's thread has to say to receivers, until the door's thread has sent it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use farlink_host::readiness::Wake;
@@ -14,6 +15,8 @@ pub(crate) struct Outbox {
     closed: Mutex<Vec<u32>>,
     /// Raised when there is something to send.
     pub(crate) wake: Wake,
+    /// Whether receivers were told that the session is broken off: they leave when they have heard it.
+    broken_off: AtomicBool,
 }
 
 /// What one receiver is to get.
@@ -28,7 +31,12 @@ struct Mail {
 
 impl Outbox {
     pub(crate) const fn new(wake: Wake) -> Self {
-        Self { mail: Mutex::new(BTreeMap::new()), closed: Mutex::new(Vec::new()), wake }
+        Self {
+            mail: Mutex::new(BTreeMap::new()),
+            closed: Mutex::new(Vec::new()),
+            wake,
+            broken_off: AtomicBool::new(false),
+        }
     }
 
     /// Has `write` append frames for `receiver`; false where it takes no more until further notice.
@@ -45,6 +53,16 @@ impl Outbox {
     /// Has one frame sent; false as [`Self::post`].
     pub(crate) fn say(&self, receiver: u32, control: &Control<'_>) -> bool {
         self.post(receiver, |out| control.encode(out))
+    }
+
+    /// The session is broken off.
+    pub(crate) fn break_off(&self) {
+        self.broken_off.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_broken_off(&self) -> bool {
+        self.broken_off.load(Ordering::Relaxed)
     }
 
     /// There is a receiver of that number.

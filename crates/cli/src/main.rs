@@ -142,7 +142,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if is_word && text.contains("-- <COMMAND>") {
         reason.push_str(": write -- before the command");
     }
-    let verb = verb(std::env::args().skip(1));
+    let words = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
+    let verb = verb(words);
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(habit) = habits::of_copy(&named).filter(|_| verb == "farlink copy")

@@ -96,9 +96,6 @@ impl Serve {
         if let Some(key) = key {
             print(&format!("its key is {key}\n"));
         }
-        if let Some((_, admission)) = &reload {
-            doubt(admission);
-        }
         std::thread::scope(|scope| {
             if let Some((hung_up, admission)) = &reload {
                 scope.spawn(|| keep_up(hung_up, admission, &stop));
@@ -129,6 +126,8 @@ impl Serve {
 
 /// Reads the keys again whenever it is told to, until `stop` is raised.
 fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
+    // A file system that does not answer keeps nobody from being served.
+    doubt(admission);
     while let Ok(Waited::Ready | Waited::Over) = wait_for(hung_up, Interest::Read, stop, Nanos::MAX) {
         hung_up.lower();
         match admission.reload() {

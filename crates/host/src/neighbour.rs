@@ -190,7 +190,8 @@ impl Neighbours {
     /// Takes those that knock. One that cannot be taken goes on knocking, which would wake whoever waits for the poller again and again.
     fn answer(&mut self) -> io::Result<()> {
         let taken = self.take();
-        let is_short = taken.as_ref().is_err_and(introduction::is_shortage);
+        let is_short =
+            taken.as_ref().is_err_and(introduction::is_shortage) || self.knocking.len() >= MOST_KNOCKING;
         if is_short && !self.is_short {
             self.poller.remove(&self.listener)?;
         } else if self.is_short && !is_short {

@@ -188,6 +188,7 @@ impl Attendance {
         let mut again_at = unheard_at;
         // Why nothing more comes, once the sender has said so.
         let mut broken_off = None;
+        let mut is_unwritable = false;
         loop {
             let brought = self.hear_group(hearing, storage, line, &mut inbox, tell)?;
             let mut is_busy = brought == Brought::More;
@@ -233,7 +234,14 @@ impl Attendance {
                 let closed = "it closed the connection";
                 return Err(talk(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, closed)));
             }
-            line.flush().map_err(talk)?;
+            if let Err(error) = line.flush() {
+                // What the sender said before it closed is still to be read.
+                if std::mem::replace(&mut is_unwritable, true) {
+                    return Err(talk(error));
+                }
+                line_is_ready = true;
+                continue;
+            }
             if now.since(heard_at) > plan.patience {
                 return Err(CastError::Silent { at, quiet: plan.patience });
             }

@@ -370,11 +370,11 @@ impl Receiver {
     /// The control connection was lost, and there is a new one of the same session, whose sender is at `position`: everything is said once more.
     pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos, position: Position) {
         self.config.pace = pace;
-        self.on_status(now, position);
         self.unsaid.extend(self.done.iter().filter(|product| !self.failed.contains(*product)));
         self.events
             .extend(self.failed.here().map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);
+        self.on_status(now, position);
     }
 
     /// So many products more may be begun: of others nothing is asked for until then, as what is asked for comes once.

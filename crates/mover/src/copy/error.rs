@@ -68,6 +68,12 @@ pub enum CopyError {
         /// The path.
         place: String,
     },
+    /// A path that leads up: beneath what is granted nothing does.
+    #[error("{place} leads up by ..: write it without, as it is beneath what this key may reach")]
+    LeadsUp {
+        /// The path.
+        place: String,
+    },
     /// Integrity needs a secret that only both ends know, which comes of TLS.
     #[error(
         "integrity was asked for, and the control connection has no key for it: use farlink:// with keys, or ssh"
@@ -217,6 +223,9 @@ impl CopyError {
     pub fn is_final(&self) -> bool {
         match self {
             Self::FarEnd { reason } | Self::OtherEnd { reason } => reason.as_str() == OVERTAKEN,
+            Self::Dial(error) => {
+                matches!(&**error, crate::dial::DialError::Refused { reason, .. } if reason.as_str() == OVERTAKEN)
+            }
             Self::Target(error) => matches!(error, TargetError::Destination(_)),
             _ => false,
         }

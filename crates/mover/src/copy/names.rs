@@ -28,6 +28,9 @@ impl Names {
             if path.ends_with(b"/.") {
                 path.pop();
             }
+            if path.starts_with(b"./") && path.len() > 2 {
+                path.drain(..2);
+            }
             path
         };
         let mut name = Name::new("farlink 2026-11-27 name of a copy");

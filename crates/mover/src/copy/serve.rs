@@ -244,7 +244,7 @@ fn within(
     let bytes = plain(place.as_bytes());
     // Beneath what is granted nothing leads up.
     if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
-        return Err(refused());
+        return Err(CopyError::LeadsUp { place: place.to_string() });
     }
     let mut found: Option<(&Vec<u8>, Vec<u8>)> = None;
     for root in roots {

@@ -339,12 +339,10 @@ impl StreamOut {
             if let Some(failure) = read_whole(&source, 0, content) {
                 return Err(failure);
             }
-            if size == 0 && matches!(source.read_at(0, &mut [0]), Ok(read) if read > 0) {
-                let reason =
-                    "it has content, and its size is 0, as of files in /proc: copy what cat says of it";
-                return Err(Became::Lacking(Lack::Failed, reason.to_owned()));
-            }
             match source.is_unchanged() {
+                Ok(true) if size == 0 && matches!(source.read_at(0, &mut [0]), Ok(read) if read > 0) => {
+                    Err(of_no_size(&source))
+                }
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Became::changed()),
                 Err(error) => Err(Became::Lacking(Lack::Abandoned, error.to_string())),
@@ -384,6 +382,15 @@ fn read_whole(source: &SourceFile, offset: u64, piece: &mut [u8]) -> Option<Beca
         Ok(_) => Some(Became::Lacking(Lack::Abandoned, "it became shorter while it was read".to_owned())),
         Err(error) => Some(Became::unread(&error)),
     }
+}
+
+/// What becomes of a file that has content and no size, unless it was written to just now.
+fn of_no_size(source: &SourceFile) -> Became {
+    if !source.is_unchanged().is_ok_and(|is| is) {
+        return Became::changed();
+    }
+    let reason = "it has content, and its size is 0, as of files in /proc: copy what cat says of it";
+    Became::Lacking(Lack::Failed, reason.to_owned())
 }
 
 /// `entry`, where it could not be read: nothing that a receiver would store.

@@ -50,6 +50,7 @@ impl Session<'_> {
             return;
         }
         let broken = Control::Words(Words::BreakOff(Text::from(reason)));
+        self.outbox.break_off();
         for receiver in self.progress.peers.keys() {
             self.outbox.say(*receiver, &broken);
         }
