@@ -338,8 +338,7 @@ impl<'a> Session<'a> {
             // Who is there already is heard before anything is sent, and asked whether it is a session.
             let now = monotonic();
             let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
-            self.tell_awaited(tell);
-            if self.awaited() == 0 && !is_quiet {
+            if self.may_begin(tell) && !is_quiet {
                 self.has_begun = true;
                 if times.first.is_none() {
                     times.started = rfc3339_now();

@@ -68,20 +68,19 @@ impl Session<'_> {
         }
     }
 
-    /// How many receivers it still waits for before it begins.
-    pub(super) fn awaited(&self) -> u32 {
+    /// Whether as many are there as it waits for, or were; says how many more it waits for, where that is news.
+    pub(super) fn may_begin(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+        if self.has_begun {
+            return true;
+        }
         let there = self.progress.peers.values().filter(|peer| peer.is_there).count();
         // None is counted twice.
         let there = u32::try_from(there - self.succeeded.len()).unwrap_or(u32::MAX);
-        if self.has_begun { 0 } else { self.plan.receivers.saturating_sub(there) }
-    }
-
-    /// Says how many it waits for, where that is news.
-    pub(super) fn tell_awaited(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
-        let receivers = self.awaited();
+        let receivers = self.plan.receivers.saturating_sub(there);
         if std::mem::replace(&mut self.awaited_told, receivers) != receivers && receivers > 0 {
             tell(Notice::Waiting { receivers });
         }
+        receivers == 0
     }
 
     fn admit(

@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 
 use farlink_host::beneath::Directory;
@@ -83,23 +84,30 @@ fn the_first_packs_are_many_and_small_so_that_all_connections_have_one() {
     assert_eq!(files, [[2; 32].as_slice(), &[34, 2]].concat());
 }
 
+/// Sees that `act` ends a wait of hours for what may leave.
+fn ends_a_wait(act: impl FnOnce(&Sending)) {
+    let sending = sending(manner(Some("1kbit")));
+    let (its, (waits_no_more, ended)) = (Arc::clone(&sending), mpsc::channel());
+    thread::spawn(move || {
+        its.pace(4 << 20);
+        let _ = waits_no_more.send(());
+    });
+    let owes = || sending.bucket.lock().unwrap().as_mut().unwrap().take(monotonic(), 0) > Nanos::ZERO;
+    while !owes() {
+        thread::yield_now();
+    }
+    act(&sending);
+    ended.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
 #[test]
 fn the_end_of_a_transfer_ends_a_wait_for_its_limit() {
-    let sending = sending(manner(Some("1kbit")));
-    let its = Arc::clone(&sending);
-    // Hours of what may leave.
-    let waiting = thread::spawn(move || its.pace(4 << 20));
-    sending.abort(None);
-    waiting.join().unwrap();
+    ends_a_wait(|sending| sending.abort(None));
 }
 
 #[test]
 fn who_waits_for_a_limit_goes_on_when_another_comes_to_hold() {
-    let sending = sending(manner(Some("1kbit")));
-    let its = Arc::clone(&sending);
-    let waiting = thread::spawn(move || its.pace(4 << 20));
-    sending.hold(None);
-    waiting.join().unwrap();
+    ends_a_wait(|sending| sending.hold(None));
 }
 
 #[test]
