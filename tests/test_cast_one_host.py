@@ -153,12 +153,13 @@ def test_two_that_have_one_directory_by_mistake_are_two(star: Emulation, large: 
     into = tmp_path / "one"
     with (
         sender(star, large, options=wait_for(2), rate=SLOW) as sending,
-        receiver(star, HOST, into) as first,
+        receiver(star, HOST, into),
     ):
         sending.until("joined")
         with receiver(star, HOST, into):
-            # Both say that they are there.
-            under_way(first)
+            # Were they taken for one, it would not begin. Which of them has the file is nobody's to say.
+            sending.until("begun")
+            assert "another farlink is writing" in sending.until("outcome")["reason"]
 
 
 def test_one_that_leaves_before_the_session_begins_is_not_counted(
