@@ -37,6 +37,7 @@ mod writers;
 
 use chores::Chore;
 use outbox::Outbox;
+use progress::ByInterval;
 use writers::Writers;
 
 /// How the receiving end goes about it.
@@ -95,8 +96,7 @@ struct State {
     at_chores: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
-    samples: Vec<u64>,
-    reported: Vec<u64>,
+    by_interval: ByInterval,
     bytes: u64,
     done: u64,
     entries: u64,
@@ -179,12 +179,9 @@ impl Receiving {
     /// Bytes came.
     pub(crate) fn on_bytes(&self, bytes: usize) {
         let now = monotonic();
-        let at = (now.since(self.began).0 / self.manner.interval.0) as usize;
+        let at = now.since(self.began).0 / self.manner.interval.0;
         let mut state = self.state();
-        if state.samples.len() <= at {
-            state.samples.resize(at + 1, 0);
-        }
-        state.samples[at] += bytes as u64;
+        state.by_interval.add(at, bytes as u64);
         state.bytes += bytes as u64;
         state.last = now;
     }
