@@ -260,6 +260,16 @@ def test_what_every_rank_would_refuse_of_the_environment_is_refused_once(
     assert "0, 1" in complaint
 
 
+def test_a_variable_that_is_mistyped_is_told_of_and_the_job_goes_on(installed: Installed) -> None:
+    said = {"FARLINK_TRANSPROT": "rc", "FARLINK_A": "10.0.0.1", "FARLINK_HOME": "/opt"}
+    ended = installed("env", "--mpi", "open-mpi", **said)
+    assert ended.status == 0
+    assert "export FARLINK_JOB_KEY=" in ended.stdout
+    [line] = ended.stderr.splitlines()
+    assert "FARLINK_TRANSPROT" in line
+    assert line.endswith("is FARLINK_TRANSPORT meant?")
+
+
 def test_what_open_mpi_would_refuse_is_refused_before_it_starts(
     installed: Installed, launcher: Callable[..., str]
 ) -> None:

@@ -7,9 +7,11 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use farlink_host::delegate::Delegate;
 
+mod arguments;
 mod environment;
 mod launcher;
 mod library;
+mod mistyped;
 mod proof;
 
 use environment::{Mpi as Family, Settings, Variable};
@@ -82,6 +84,7 @@ struct Options {
 
 impl Env {
     fn run(self) -> anyhow::Result<ExitCode> {
+        mistyped::complaints(std::env::vars_os()).iter().for_each(|line| tell(line));
         let library = library::directory()?;
         let family = match self.options.mpi {
             Some(family) => family,
@@ -101,7 +104,10 @@ impl Run {
         let Some((program, arguments)) = self.command.split_first() else { bail!("there is no command") };
         let launcher = Launcher::of(program, self.options.mpi)?;
         launcher.accepts(arguments)?;
+        let named = arguments::variables(arguments);
+        mistyped::complaints(std::env::vars_os().chain(named.clone())).iter().for_each(|line| tell(line));
         let (variables, read) = environment::variables(launcher.family(), &library, &self.options.settings)?;
+        environment::agree(&variables, &named)?;
         if !self.unproven {
             self.options.settings.suits_this_host(&read)?;
         }
@@ -111,7 +117,7 @@ impl Run {
         for Variable { name, value } in variables.iter().chain(&proof_variable) {
             command.env(name, value);
         }
-        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable), std::env::vars_os());
+        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable));
         command.args(launcher.arguments(arguments, &handed_on));
         let code = Delegate::new()
             .and_then(|delegate| delegate.run(&mut command))
@@ -126,8 +132,9 @@ impl Run {
             Some(Ok(Judged::NoneBegan)) if launcher.is_own() => {
                 let library = library.display();
                 tell(&format!(
-                    "farlink: no rank of this host began with Farlink; where MPI says that no component (\"PML cm\") could be \
-                     opened, see that every host of the job has {library}/libfarlink-fi.so, and may read it"
+                    "farlink: no rank of this host began with Farlink: it failed before, or chose another network (--mca, -genv); \
+                     where MPI says that no component (\"PML cm\") could be opened, and no line above says why, see that every \
+                     host of the job has {library}/libfarlink-fi.so, and may read it"
                 ));
             }
             Some(Ok(Judged::Unknown)) if code == 0 => {

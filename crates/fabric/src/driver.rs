@@ -123,6 +123,13 @@ impl Driver {
         Ok(())
     }
 
+    /// No send that the application is to be rid of at once waits until its message is wanted.
+    pub(crate) fn keep_all(&self) {
+        if let Ok(mut engine) = lock(&self.engine) {
+            engine.keep_all();
+        }
+    }
+
     /// Does something of the application's, and lets out what comes of it.
     pub(crate) fn call<T>(&self, act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>) -> Result<T, Code> {
         self.act(act, |_, _| true)

@@ -73,6 +73,11 @@ impl Endpoint {
         receive_flags: u64,
         context: Context,
     ) -> Self {
+        // MPICH, which asks for that, has sends injected that must return before they are received (`MPI_Isend`); Open MPI only those that may
+        // wait (`MPI_Send`), and may so be held up where nobody receives.
+        if Notice::Flags(transmit_flags).of_peer() {
+            driver.keep_all();
+        }
         let fid = fid_ep {
             fid: object::head(Self::CLASS, context.0, &COMMON),
             ops: object::table(&TABLE),

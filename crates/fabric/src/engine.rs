@@ -246,6 +246,11 @@ impl Engine {
         Ok(())
     }
 
+    /// No send that the application is to be rid of at once waits until its message is wanted.
+    pub(crate) const fn keep_all(&mut self) {
+        self.endpoint.keep_all();
+    }
+
     /// Why nobody will ever send something, where all failed that the application knows.
     fn nobody_left(&mut self) -> Option<Failure> {
         self.endpoint.nobody_left()?;

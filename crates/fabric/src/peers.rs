@@ -1,5 +1,6 @@
 //! Peers by three names: the application's numbers, the machine's, and their own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use farlink_flow::fabric::endpoint::Endpoint;
@@ -55,19 +56,21 @@ impl Peers {
         }
     }
 
-    /// Makes all that the application knows known to the machine; false where that is nobody else, so that anybody may come.
+    /// Makes all that the application knows known to the machine; whether these are all that ever send it something. Where they are fewer
+    /// than the job has, an MPI makes the others known when it first speaks to them; where they are more, or nobody, anybody may come.
     pub(crate) fn know_all(&mut self, endpoint: &mut Endpoint) -> bool {
         let Some(addresses) = self.addresses.clone() else { return false };
-        let mut others = false;
+        let mut others = BTreeSet::new();
         for place in 0..addresses.places() {
             // Those that were removed are none.
             if addresses.at(place).is_ok()
                 && let Ok(peer) = self.peer(place, endpoint)
             {
-                others |= !endpoint.is_itself(peer);
+                others.extend(Some(peer).filter(|peer| !endpoint.is_itself(*peer)));
             }
         }
-        others
+        let count = others.len() as u64;
+        count > 0 && endpoint.processes().is_none_or(|processes| count + 1 == processes)
     }
 
     /// What the application calls a peer; no number, where it does not know it yet.
@@ -124,6 +127,11 @@ mod tests {
     }
 
     fn endpoint() -> Endpoint {
+        endpoint_of(None)
+    }
+
+    /// One in a job of so many processes.
+    fn endpoint_of(processes: Option<u64>) -> Endpoint {
         let settings = Settings {
             transport: Kind::Ud,
             key: [1; 32],
@@ -132,7 +140,7 @@ mod tests {
             sharers: 1,
             eager: 1 << 20,
             most: 1 << 30,
-            processes: None,
+            processes,
             silence: Nanos(20_000_000_000),
             nearby: false,
             seed: 1,
@@ -169,5 +177,19 @@ mod tests {
         assert!(peers.know_all(&mut endpoint));
         addresses.remove(place).unwrap();
         assert!(!peers.know_all(&mut endpoint));
+    }
+
+    #[test]
+    fn in_a_job_that_has_more_or_fewer_others_may_come() {
+        for (processes, are_all) in [(None, true), (Some(2), false), (Some(3), true), (Some(4), false)] {
+            let mut endpoint = endpoint_of(processes);
+            let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
+            peers.bind(Arc::clone(&addresses));
+            // One of them has two numbers.
+            for number in [1, 2, 3, 3] {
+                addresses.insert(address(number)).unwrap();
+            }
+            assert_eq!(peers.know_all(&mut endpoint), are_all, "{processes:?}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What an endpoint did, as `FARLINK_STATS` wants it: a line of JSON at its end, and one when it first loses a peer, as MPI may end the process
 //! then.
 
+use std::cell::Cell;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub(crate) struct Statistics {
     seed: u64,
     /// Who this is, to people.
     speaker: String,
+    /// Whether it was said that they cannot be written.
+    is_told: Cell<bool>,
 }
 
 impl Statistics {
@@ -72,6 +75,7 @@ impl Statistics {
             transport: settings.transport_name.clone(),
             seed,
             speaker: speaker.to_owned(),
+            is_told: Cell::new(false),
         })
     }
 
@@ -104,7 +108,9 @@ impl Statistics {
     /// By one write, so that processes may share the file.
     fn append(&self, line: &str) {
         let file = OpenOptions::new().create(true).append(true).open(&self.file);
-        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes()))
+            && !self.is_told.replace(true)
+        {
             complain(format_args!(
                 "{} cannot write its line to FARLINK_STATS {}: {error}",
                 self.speaker,

@@ -134,10 +134,36 @@ pub(crate) fn variables(
     let key = [process::random(), process::random()];
     let [Ok(first), Ok(second)] = key else { bail!("the system has no random numbers for a key") };
     let mut all = of_mpi(mpi, library);
-    all.push(Variable::new("FARLINK_JOB_KEY", hexadecimal(&[first, second].concat())));
+    all.push(Variable::new(JOB_KEY, hexadecimal(&[first, second].concat())));
     all.extend(of_settings(settings)?);
     let read = read(&all, std::env::var_os)?;
+    // What is said otherwise, for ranks of other hosts as well.
+    for name in SAID_TO_FARLINK {
+        let value = std::env::var_os(name).filter(|_| !all.iter().any(|each| each.name == name));
+        all.extend(value.map(|value| Variable { name, value }));
+    }
     Ok((all, read))
+}
+
+/// Checks what the launcher's own options give ranks beside `variables`: it is what they would read, and nothing else may have been asked for.
+pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> anyhow::Result<()> {
+    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name);
+    for (name, value) in named {
+        if let Some(ours) =
+            ours(name).filter(|ours| ours.value != *value && ours.name.starts_with("FARLINK_"))
+        {
+            bail!(
+                "{} is {} behind the launcher, and {} by what farlink was told: leave one out",
+                name.display(),
+                value.display(),
+                ours.value.display()
+            );
+        }
+    }
+    let named =
+        |name: &str| named.iter().rev().find(|(its, _)| *its == *name).map(|(_, value)| value.clone());
+    read(variables, |name| named(name).or_else(|| std::env::var_os(name)))?;
+    Ok(())
 }
 
 /// Reads what a rank will: these variables, and what is `inherited` beside them. Each rank would refuse it, and say so for itself.
@@ -205,16 +231,9 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     Ok(all.into_iter().filter_map(named).collect())
 }
 
-/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself: those of `ours`, and what else is
-/// said to Farlink in the environment.
-pub(crate) fn handed_on<'a>(
-    ours: impl Iterator<Item = &'a Variable>,
-    environment: impl Iterator<Item = (OsString, OsString)>,
-) -> Vec<OsString> {
-    let ours = ours.map(|variable| OsString::from(variable.name));
-    let others =
-        environment.map(|(name, _)| name).filter(|name| SAID_TO_FARLINK.iter().any(|its| name == its));
-    let all: BTreeSet<_> = ours.chain(others).collect();
+/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself.
+pub(crate) fn handed_on<'a>(all: impl Iterator<Item = &'a Variable>) -> Vec<OsString> {
+    let all: BTreeSet<_> = all.map(|variable| OsString::from(variable.name)).collect();
     all.into_iter().filter(|name| !name.as_bytes().starts_with(HANDED_ON_ALREADY)).collect()
 }
 
@@ -265,8 +284,11 @@ const OPEN_MPI: [(&str, &str); 7] = [
 const MPICH: [(&str, &str); 3] =
     [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "farlink")];
 
+/// What all processes of a job have, and nobody else.
+pub(crate) const JOB_KEY: &str = "FARLINK_JOB_KEY";
+
 /// What a user may say to Farlink otherwise than by an option.
-const SAID_TO_FARLINK: [&str; 11] = [
+pub(crate) const SAID_TO_FARLINK: [&str; 11] = [
     "FARLINK_TRANSPORT",
     "FARLINK_RATE",
     "FARLINK_DCIS",
@@ -382,9 +404,29 @@ mod tests {
 
     #[test]
     fn other_hosts_get_what_open_mpi_does_not_give_them() {
-        let ours = [Variable::new("OMPI_MCA_pml", "cm"), Variable::new("FI_PROVIDER_PATH", "/f")];
-        let environment = [("FARLINK_SHM", "0"), ("FARLINK_A", "10.0.0.1"), ("FI_PROVIDER_PATH", "/g")];
-        let environment = environment.map(|(name, value)| (name.into(), value.into()));
-        assert_eq!(handed_on(ours.iter(), environment.into_iter()), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
+        let ours = [
+            Variable::new("OMPI_MCA_pml", "cm"),
+            Variable::new("FI_PROVIDER_PATH", "/f"),
+            Variable::new("FARLINK_SHM", "0"),
+        ];
+        assert_eq!(handed_on(ours.iter()), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
+    }
+
+    #[test]
+    fn what_stands_behind_the_launcher_is_what_ranks_would_read_and_what_was_asked_for() {
+        let key = Variable::new("FARLINK_JOB_KEY", "0".repeat(64));
+        let ours = [key, Variable::new("FARLINK_TRANSPORT", "xrc"), Variable::new("FI_PROVIDER", "farlink")];
+        let agreed = |name: &str, value: &str| agree(&ours, &[(name.into(), value.into())]);
+        for (name, value) in [("FARLINK_TRANSPORT", "xrc"), ("FARLINK_SHM", "0"), ("OTHER", "")] {
+            agreed(name, value).unwrap();
+        }
+        for (name, value, words) in [
+            ("FARLINK_TRANSPORT", "rc", "rc behind the launcher, and xrc by"),
+            ("FARLINK_SHM", "2", "FARLINK_SHM=\"2\""),
+            ("FARLINK_RATE", "10", "unit"),
+        ] {
+            let error = format!("{:#}", agreed(name, value).unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
     }
 }

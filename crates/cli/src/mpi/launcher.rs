@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use super::arguments::options;
 use super::environment::Mpi;
 
 /// A program that starts ranks.
@@ -66,9 +67,15 @@ impl Launcher {
                  file's lines behind mpirun, with : between them"
             );
         }
-        if std::env::var_os(ENV_LIST).is_some() {
+        if std::env::var_os(format!("OMPI_MCA_{ENV_LIST}")).is_some() {
             bail!(
-                "{ENV_LIST} is set, beside which mpirun takes no -x: unset it, and write -x NAME behind mpirun for each of its variables"
+                "OMPI_MCA_{ENV_LIST} is set, beside which mpirun takes no -x: unset it, and write -x NAME behind mpirun for each of its \
+                 variables"
+            );
+        }
+        if options(arguments).any(|word| word == ENV_LIST) {
+            bail!(
+                "mpirun takes no -x beside --mca {ENV_LIST}: write -x NAME behind mpirun for each of its variables"
             );
         }
         Ok(())
@@ -89,23 +96,11 @@ impl Launcher {
     }
 }
 
-/// What stands before the program in `arguments`, and is not its own: what is called like a program here, or does not follow an option.
-fn options(arguments: &[OsString]) -> impl Iterator<Item = &OsString> {
-    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
-    let is_program = move |at: usize| {
-        let word = &arguments[at];
-        let follows_option = at.checked_sub(1).is_some_and(|before| is_option(&arguments[before]));
-        !is_option(word) && (!follows_option || find(word).is_ok_and(|path| is_program(&path)))
-    };
-    let count = (0..arguments.len()).position(is_program).unwrap_or(arguments.len());
-    arguments[..count].iter()
-}
-
 /// Open MPI's options that name a file with programs.
 const APP_FILE: [&str; 2] = ["--app", "-app"];
 
 /// Open MPI's own way to name variables for ranks, which must be the only one.
-const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
+const ENV_LIST: &str = "mca_base_env_list";
 
 /// Whose launcher `program` is.
 pub(crate) fn family(program: &OsStr) -> anyhow::Result<Mpi> {
@@ -146,7 +141,7 @@ fn is_script(path: &Path) -> bool {
 }
 
 /// The file that is started by the name of `program`.
-fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
+pub(super) fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
     let named = Path::new(program);
     let directories = std::env::var_os("PATH").unwrap_or_default();
     let found = if named.components().count() > 1 {
@@ -159,7 +154,7 @@ fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("there is no program {program:?}: is it installed, and in PATH?"))
 }
 
-fn is_program(path: &Path) -> bool {
+pub(super) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
@@ -202,6 +197,8 @@ mod tests {
         let error = launcher.accepts(&words("--host a,b --app file")).unwrap_err().to_string();
         assert!(error.contains("--app") && error.contains(": between them"), "{error}");
         assert!(launcher.accepts(&words("--hostfile /etc/passwd --app file")).is_err());
+        let error = launcher.accepts(&words("-n 2 --mca mca_base_env_list A=1 ./a")).unwrap_err().to_string();
+        assert!(error.contains("--mca mca_base_env_list") && error.contains("-x NAME"), "{error}");
         for its_own in
             ["-n 2 /bin/true --app file", "-wdir /work ./not-here --app file", "./not-here --app file"]
         {

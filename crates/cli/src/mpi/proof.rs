@@ -52,10 +52,10 @@ impl Proof {
         remove_leftovers(&temporary);
         let random = u128::from_le_bytes(process::random().context("make a name that nobody knows")?);
         let directory = temporary.join(format!("{}{random:032x}", prefix()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&directory)
-            .with_context(|| format!("make {}", directory.display()))?;
+        DirBuilder::new().mode(0o700).create(&directory).with_context(|| {
+            let temporary = temporary.display();
+            format!("make a directory in {temporary}, where temporary files go (TMPDIR names another)")
+        })?;
         // Without a lock nobody else takes it for one that is left, as that cannot be locked either.
         let held = File::create_new(directory.join(HELD)).and_then(|file| file.lock().map(|()| file)).ok();
         Ok(Self { directory, held })

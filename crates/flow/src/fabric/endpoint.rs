@@ -99,6 +99,18 @@ impl Endpoint {
         }
     }
 
+    /// How many processes the job has, where that is known.
+    #[must_use]
+    pub const fn processes(&self) -> Option<u64> {
+        self.settings.processes
+    }
+
+    /// What the program is to be rid of at once is [copied](super::operation::Ends::Untold) however much of that nobody has taken: it may be that of sends that must
+    /// not wait for their receives.
+    pub const fn keep_all(&mut self) {
+        self.messages.keep_all();
+    }
+
     /// The peer of that identity, known from now on if it was not. Itself is a peer, too.
     pub fn peer(&mut self, identity: Identity) -> PeerId {
         let (peer, new) = self.peers.intern(identity);

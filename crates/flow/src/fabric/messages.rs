@@ -40,6 +40,8 @@ pub struct Messages {
     most: usize,
     /// What messages cost that were copied, since their regions are the program's again.
     kept: usize,
+    /// Whether what nobody has taken of them has no bound.
+    keeps_all: bool,
     /// Other processes that have not failed, and the last one that has.
     others: usize,
     last_failed: Option<(PeerId, Failure)>,
@@ -108,6 +110,7 @@ impl Messages {
             eager,
             most,
             kept: 0,
+            keeps_all: false,
             others: 0,
             last_failed: None,
             talks_to_itself: false,
@@ -137,6 +140,11 @@ impl Messages {
         Counts { unexpected_most_bytes: self.matching.most_bytes() as u64, ..self.counts }
     }
 
+    /// From now on a message that is to be copied is refused only until those before it were said, or offered: not until they are wanted.
+    pub const fn keep_all(&mut self) {
+        self.keeps_all = true;
+    }
+
     /// Takes a message.
     ///
     /// # Errors
@@ -153,7 +161,9 @@ impl Messages {
         let source = match send.ends {
             Ends::Said(_) | Ends::Taken { copied: false, .. } => Source::Region(send.region),
             // Who takes nothing keeps nobody else from being sent something.
-            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT && peer.outbox.kept() > 0 => {
+            _ if self.kept + cost(send.len as u64) as usize > MOST_KEPT
+                && (if self.keeps_all { peer.outbox.unsaid() } else { peer.outbox.kept() }) > 0 =>
+            {
                 return Err(Refused::Full);
             }
             _ => {

@@ -89,8 +89,11 @@ impl Settings {
     /// # Errors
     /// The first variable that says what cannot be, or no key.
     pub fn from_variables(lookup: impl Fn(&'static str) -> Option<OsString>) -> Result<Self, SettingError> {
+        // What is empty says nothing; but a key that is empty is none.
+        let says = |name: &str, value: &OsString| name == "FARLINK_JOB_KEY" || !value.is_empty();
+        let found = |name| lookup(name).filter(|value| says(name, value));
         Self::read(&|name| {
-            lookup(name).map(|value| value.into_string().map_err(|_| SettingError::NotText(name))).transpose()
+            found(name).map(|value| value.into_string().map_err(|_| SettingError::NotText(name))).transpose()
         })
     }
 
@@ -310,6 +313,16 @@ mod tests {
                 |name| all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).into());
             Self::from_variables(value)
         }
+    }
+
+    #[test]
+    fn what_is_empty_says_nothing() {
+        let names = ["TRANSPORT", "RATE", "EAGER", "SHM", "DCIS", "STATS", "INTERFACE"];
+        let names = names.map(|name| format!("FARLINK_{name}"));
+        let empty: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+        let (settings, usual) = (Settings::of(&empty).unwrap(), Settings::of(&[]).unwrap());
+        assert_eq!(settings.transport, usual.transport);
+        assert_eq!((settings.rate, settings.eager, settings.statistics), (None, usual.eager, None));
     }
 
     #[test]

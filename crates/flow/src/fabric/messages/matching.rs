@@ -31,7 +31,9 @@ struct Posted {
 
 impl Posted {
     const fn is_of_anybody(&self) -> bool {
-        self.receive.from.is_none() && self.receive.multi.is_none()
+        // Those of messages without a tag are an MPI library's own, which it may leave for ever.
+        let is_programs = matches!(self.receive.wanted, Wanted::Tagged { .. });
+        is_programs && self.receive.from.is_none() && self.receive.multi.is_none()
     }
 }
 

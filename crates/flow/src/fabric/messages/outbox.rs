@@ -24,8 +24,9 @@ pub(super) struct Outbox {
     spent: u64,
     next: u32,
     sent: VecDeque<(Option<Operation>, usize)>,
-    /// What messages cost that were copied.
+    /// What messages cost that were copied, and of these those that were offered and not accepted.
     kept: usize,
+    kept_offered: usize,
 }
 
 /// What a peer must be told.
@@ -105,6 +106,7 @@ impl Outbox {
             next: 0,
             sent: VecDeque::new(),
             kept: 0,
+            kept_offered: 0,
         }
     }
 
@@ -116,6 +118,11 @@ impl Outbox {
     /// What messages cost that were copied and have not ended.
     pub(super) const fn kept(&self) -> usize {
         self.kept
+    }
+
+    /// What those of them cost that are to be said, or offered, as soon as there is room.
+    pub(super) const fn unsaid(&self) -> usize {
+        self.kept - self.kept_offered
     }
 
     pub(super) fn say(&mut self, control: Control) {
@@ -145,6 +152,7 @@ impl Outbox {
     /// An offered message is wanted, or `len` bytes of it.
     pub(super) fn on_accept(&mut self, message: u32, receive: u32, len: u64) {
         let Some(message) = self.offered.remove(&message) else { return };
+        self.kept_offered -= message.source.kept();
         let len = len.min(message.envelope.len);
         if len == 0 {
             self.end(&message);
@@ -194,7 +202,7 @@ impl Outbox {
     /// Forgets everything: what was under way.
     pub(super) fn clear(&mut self) -> Vec<(Option<Operation>, usize)> {
         self.control.clear();
-        self.kept = self.sent.iter().map(|(_, kept)| kept).sum();
+        (self.kept, self.kept_offered) = (self.sent.iter().map(|(_, kept)| kept).sum(), 0);
         let messages = self.messages.drain(..);
         let offered = std::mem::take(&mut self.offered).into_values();
         let parts = self.parts.drain(..).map(|accepted| accepted.message);
@@ -255,6 +263,7 @@ impl Outbox {
             if !short || self.spent + cost(envelope.len) > self.credit {
                 counts.offered += 1;
                 counts.without_credit += u64::from(short);
+                self.kept_offered += message.source.kept();
                 let number = self.take_number();
                 page.head(&Frame::Offer { envelope, message: number }, 0);
                 self.offered.extend(self.messages.pop_front().map(|message| (number, message)));

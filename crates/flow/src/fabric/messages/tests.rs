@@ -379,6 +379,28 @@ fn who_takes_nothing_keeps_no_copies_from_others() {
     assert_eq!(pair.ends[0].kept, 0);
 }
 
+#[test]
+fn who_must_not_wait_for_receives_is_refused_only_until_what_it_sent_was_said() {
+    // Nothing goes unasked, and nobody receives.
+    let mut pair = Pair::new(0, 9000);
+    pair.ends[0].keep_all();
+    let mut refused = 0;
+    for number in 0..3 * MOST_KEPT / 1_000_000 {
+        let region = pair.heaps[0].put(1000 + number as u64, vec![1; 1_000_000]);
+        let send =
+            Send { to: PEER, kind: Kind::Untagged, data: None, region, len: 1_000_000, ends: Ends::Untold };
+        while pair.ends[0].send(send, &pair.heaps[0]) == Err(Refused::Full) {
+            refused += 1;
+            assert!(refused < 1000, "{number}: it waits for a receive");
+            while pair.step(0) {}
+        }
+    }
+    assert!(refused > 0);
+    // All that is offered is there when it is wanted at last.
+    pair.ends[0].on_failed(PEER, Failure::Ended);
+    assert_eq!(pair.ends[0].kept, 0);
+}
+
 /// Offers `end`'s peer a message of which its application was told that it is sent.
 fn offer(pair: &mut Pair, end: usize) {
     let region = pair.heaps[end].put(1000, bytes(500, 1));
