@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import random
 import re
 import signal
+import struct
+import subprocess
+import termios
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +33,7 @@ from copying import (
     listing,
     modified_ns,
 )
-from emulation import FARLINK, farlink, run
+from emulation import FARLINK, START_LIMIT_S, farlink, run
 from reference_digest import digest
 
 if TYPE_CHECKING:
@@ -203,6 +209,40 @@ def test_a_person_gets_a_summary_and_a_quiet_one_nothing(tmp_path: Path) -> None
     quiet = farlink(*words, "--quiet")
     assert (quiet.status, quiet.stdout, quiet.stderr) == (0, "", "")
     assert "file" in farlink(*words, "--verbose").stderr
+
+
+def on_a_terminal(words: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command whose standard error is a terminal, and what stood there at any time."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    with os.fdopen(its, "wb") as terminal:
+        environment = {**os.environ, "TERM": "xterm"}
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=terminal, env=environment)
+    shown = b""
+    with os.fdopen(ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):
+        # Reading fails once nobody has the terminal.
+        while more := screen.read(1 << 16):
+            shown += more
+    return process.wait(timeout=START_LIMIT_S), shown.decode()
+
+
+def test_a_person_at_a_terminal_sees_rate_bytes_files_and_the_time_left(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("one", "other"):
+        (source / name).write_bytes(random.Random(name).randbytes(8 * BLOCK))
+    words = [str(FARLINK), "copy", f"{source}/", str(tmp_path / "there"), "--limit", "50mbit"]
+    status, shown = on_a_terminal(words)
+    assert status == 0, shown
+    lines = re.findall(r"(\d+)%  ([\d.]+) Gb/s  (\S+) of 16MiB  (\d) of 3 files  (\d+) s left", shown)
+    # It takes 2.7 s, and is shown five times a second.
+    assert len(lines) >= 5, shown
+    shares = [int(share) for share, *_ in lines]
+    assert shares == sorted(shares)
+    assert shares[0] < shares[-1]
+    assert all(0.01 <= float(rate) <= 0.1 for _, rate, *_ in lines[2:]), lines
+    # None of that stays behind.
+    assert "Gb/s" not in shown.rsplit("\x1b[2K", 1)[-1]
 
 
 def test_a_dry_run_names_everything_and_copies_nothing(odd: Path, tmp_path: Path) -> None:

@@ -110,8 +110,6 @@ def test_the_second_copy_begins_with_half_of_what_the_first_showed(
     assert before["rtt"] == pytest.approx(0.3e9, rel=0.1)
     second, rate = resumed(far, *places)
     assert second["careful_resume"]["jump_bps"] == rate // 2
-    # A busy machine may take its time in its midst; who fetches may have heard of it before it was known.
-    assert second["careful_resume"]["outcome"] in {"confirmed", "retreated", "unvalidated"}
     assert second["congestion"] in {"bbr", "bbr_tso"}
     assert second["streams"] == 8 < slowly["streams"]
     assert there.read_bytes() == source.read_bytes()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import random
 import signal
+import struct
+import termios
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, DONE, INTERRUPTED, command, ends, going, leftovers
+from copying import BLOCK, DONE, INTERRUPTED, Running, command, ends, going, leftovers
+from emulation import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +52,20 @@ def test_a_copy_within_a_host_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert leftovers(tmp_path) == []
 
 
+def until_full(running: Running) -> None:
+    """Wait until the pipe that nobody reads has no room for another line."""
+    assert running.process.stdout is not None
+    pipe = running.process.stdout.fileno()
+    capacity = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+    def held() -> int:
+        (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+        return int(count)
+
+    # No line is divided between pages.
+    wait_until(lambda: held() > 0.9 * capacity)
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """More names than the news of which a pipe holds, with all that wait before it."""
@@ -66,8 +84,8 @@ def test_a_copy_whose_news_nobody_reads_waits_and_goes_on(
     places = (tree, clear.far(there)) if way == "to" else (clear.far(tree), there)
     words = command(*places, *PATIENCE, *clear.copy_options)
     with going(words, through=clear.on_client, emulation=clear.emulation) as running:
+        until_full(running)
         time.sleep(HELD_S)
-        # It takes no more memory for what is not read.
         assert running.process.poll() is None
         copied = running.ended()
     assert copied.status == DONE, copied.stderr
@@ -86,6 +104,7 @@ def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(clear: Ends, tmp_p
     places = (tree, clear.far(there)) if way == "to" else (clear.far(tree), there)
     words = command(*places, "--dry-run", *PATIENCE, *clear.copy_options)
     with going(words, through=clear.on_client, emulation=clear.emulation) as running:
+        until_full(running)
         time.sleep(HELD_S)
         stdout, stderr = running.process.communicate()
         assert (running.process.returncode, stderr.decode()) == (DONE, "")
@@ -96,7 +115,7 @@ def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(clear: Ends, tmp_p
 def test_a_copy_whose_news_nobody_reads_can_be_interrupted(tree: Path, tmp_path: Path) -> None:
     there, records = tmp_path / "there", tmp_path / "records"
     with going(command(tree, there, "--record", records)) as running:
-        time.sleep(HELD_S)
+        until_full(running)
         running.send(signal.SIGINT)
         # Not before it has ended is anything read.
         assert running.process.wait(timeout=30) == INTERRUPTED

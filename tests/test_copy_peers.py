@@ -256,8 +256,11 @@ def test_a_client_whose_stream_is_damaged_leaves_no_wrong_file(
     both: Ends, place: Place, how: str, seed: int
 ) -> None:
     before = place.around()
-    push(both, place, f"{how}:{seed}")
+    said = push(both, place, f"{how}:{seed}")
     assert place.around() == before
+    # A changed name or mode is nobody's to notice in clear.
+    if how == "truncated":
+        assert bad_ends(said), said
     for path, content in {"large": hostile.CONTENT, "small": b"small"}.items():
         found = place.target / "wanted" / path
         assert not found.exists() or found.read_bytes() == content
@@ -275,3 +278,15 @@ def test_a_server_serves_on_after_all_of_that(both: Ends, tmp_path: Path) -> Non
     both.copy(f"{source}/", both.far(tmp_path / "there"))
     assert differences(source, tmp_path / "there") == []
     assert both.server_process() == process
+
+
+def test_small_files_come_though_nobody_acknowledges_any(both: Ends, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for number in range(9_000):
+        (tree / f"{number}").write_bytes(b"small")
+    program = ROOT / "tests" / "programs" / "silent_receiver.py"
+    words = [str(program), both.emulation.address("b"), str(both.port), f"{tree}/", "9001"]
+    ended = run([*both.on_client, "env", f"PYTHONPATH={ROOT / 'tests'}", sys.executable, *words])
+    # With the directory itself: were each file, or each pack, waited for, there would be one of them.
+    assert (ended.status, ended.stdout) == (0, "9001\n"), ended

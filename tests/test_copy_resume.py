@@ -339,8 +339,10 @@ def test_a_link_that_is_cut_for_three_seconds_costs_nothing_but_time(tmp_path: P
         with both.copying(*words, "--limit", "50mbit") as copying:
             copying.wait_for(SIZE // 4)
             both.emulation.change("--cut")
-            # The length of the cut is what is tested.
+            # Its length is what is tested.
             threading.Event().wait(3)
+            # It had not ended before.
+            assert copying.process.poll() is None
             both.emulation.change("--restore")
             ended = copying.ended()
     assert ended.status == 0, ended

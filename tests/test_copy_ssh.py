@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +15,7 @@ from copying import BLOCK, Copied, copy, differences, leftovers
 from emulation import Emulation, wait_until
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
-    from pathlib import Path
 
 FIRST_PORT, LAST_PORT = 46410, 46490
 # Of both families: names of hosts lead to either.
@@ -105,8 +106,10 @@ def test_a_tree_goes_to_a_port_that_was_named_and_nothing_listens_afterwards(
 def closed(near: Emulation) -> Iterator[None]:
     """No connection to a port of b comes in, but to ssh's."""
     near.output("b", "sh", "-ec", CLOSED)
-    yield
-    near.output("b", "sh", "-ec", OPEN)
+    try:
+        yield
+    finally:
+        near.output("b", "sh", "-ec", OPEN)
 
 
 @pytest.mark.usefixtures("closed")
@@ -163,3 +166,36 @@ def test_a_host_without_farlink_is_sent_it_once(
     assert [path.parent for path in home.rglob("farlink*") if path.is_file()] == [home / ".cache" / "farlink"]
     for name in ("first", "second"):
         assert differences(source, tmp_path / name) == []
+
+
+@pytest.fixture
+def users_own(reached: ssh.Sshd, tmp_path: Path) -> Iterator[Path]:
+    """The directory of ssh's files in the user's home, and what is to be seen there."""
+    # By the password file, as ssh has it, whatever HOME says.
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    was_there = home.exists()
+    home.mkdir(mode=0o700, exist_ok=True)
+    mine = tmp_path / "ssh"
+    mine.mkdir(mode=0o700)
+    text = (reached.home / "ssh_config").read_text()
+    # A name that only this file knows, and a user whom the command names.
+    own = text.replace("Host *\nUser root\n", "Host elsewhere\nHostName b\nUser nobody\n")
+    (mine / "config").write_text(own)
+    yield mine
+    if not was_there:
+        home.rmdir()
+
+
+@pytest.mark.parametrize("way", ["push", "pull"])
+def test_ssh_itself_has_the_users_own_configuration(
+    near: Emulation, users_own: Path, source: Path, tmp_path: Path, way: str
+) -> None:
+    there = tmp_path / "there"
+    far = "root@elsewhere"
+    words = (f"{source}/", f"{far}:{there}") if way == "push" else (f"{far}:{source}/", str(there))
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".ssh"
+    seen = ("unshare", "--mount", "sh", "-c", f'mount --bind {users_own} {home} && exec "$@"', "sh")
+    done = copy(*words, through=[*near.command("a"), *seen])
+    assert differences(source, there) == []
+    record = done.record
+    assert {record["source"], record["destination"]} == {"a", "b"}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
+from typing import TYPE_CHECKING
 
 import pytest
 
 from documents import Command, commands, documents, listed_flags
-from emulation import ROOT
+from emulation import FARLINK, ROOT, run
 from help import EVERYWHERE, flags_of, help_of, verbs_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GUIDE = ROOT / "docs" / "guide"
 VERBS = sorted(path.stem for path in GUIDE.glob("*.md") if path.name != "README.md")
@@ -89,6 +94,18 @@ def test_every_command_that_is_shown_exists(command: Command) -> None:
 def test_the_readme_shows_the_two_commands() -> None:
     readme = {each.verb for each in SHOWN if each.document == ROOT / "README.md"}
     assert {"demo", "test", "emulate", "serve", "memory"} <= readme
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_understands_the_service(tmp_path: Path) -> None:
+    unit = tmp_path / "farlink.service"
+    text = (ROOT / "packaging" / "farlink.service").read_text()
+    # It looks whether the program is there.
+    unit.write_text(text.replace("/usr/local/bin/farlink", str(FARLINK)))
+    verified = run(["systemd-analyze", "verify", "--man=no", str(unit)])
+    assert (verified.status, verified.stdout, verified.stderr) == (0, "", "")
+    unit.write_text(text.replace("ProtectSystem=", "ProtectSystm="))
+    assert "ProtectSystm" in run(["systemd-analyze", "verify", "--man=no", str(unit)]).stderr
 
 
 def test_the_service_starts_a_verb_with_flags_that_exist() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import random
 import re
 import signal
 import subprocess
@@ -231,6 +232,33 @@ def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Ke
         assert ended.status == 2
         assert "all together may take 16MiB: ask for fewer streams" in ended.complaint
         assert farlink(*asked, "1").status == 0
+
+
+def test_a_copy_is_one_of_the_transfers_that_a_server_takes(keys: Keys, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(random.Random(5).randbytes(8 << 20))
+    [key] = re.findall(r"farlink-ed25519 \S+", keys.listed.read_text())
+    keys.listed.write_text(f"read=/ write=/ {key} who\n")
+    with serving("--connections", "1", *keys.of_server) as (_, port):
+        known = keys.known.read_text().replace("127.0.0.1:5999", f"127.0.0.1:{port}")
+        keys.known.write_text(known)
+
+        def copy(name: str, *options: str) -> list[str]:
+            """A copy to the server."""
+            there = f"farlink://127.0.0.1:{port}{tmp_path / name}"
+            return [str(FARLINK), "copy", str(source), there, "--json", *options, *keys.of_client]
+
+        words = copy("first", "--limit", "4mbit")
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
+            assert first.stdout is not None
+            next_line(first.stdout, first)
+            ended = run(copy("second", "--retries", "0"))
+            assert (ended.status, (tmp_path / "second").exists()) == (2, False), ended
+            assert "the server is busy with 1 transfer: try again later" in ended.stderr
+            first.send_signal(signal.SIGINT)
+            assert first.wait(timeout=COMMAND_LIMIT_S) == 130
+        wait_until(lambda: run(copy("second")).status == 0)
+        assert (tmp_path / "second").read_bytes() == source.read_bytes()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

@@ -306,3 +306,37 @@ fn of_careful_resume(record: &Record) -> String {
     let retreat = if resumed["outcome"] == "retreated" { ", which was too much" } else { "" };
     format!(", begun at {:.3} Gb/s by what the path carried before{retreat}", jump / 1e9)
 }
+
+#[cfg(test)]
+mod tests {
+    use farlink_mover::copy::Bottleneck;
+
+    use super::*;
+
+    #[test]
+    fn a_summary_says_what_bound_it_and_what_is_lacking() {
+        let record = Record {
+            outcome: Outcome::Failed,
+            bytes: 1_000_000_000,
+            duration_s: Some(2.0),
+            setup_s: Some(0.25),
+            ..Record::default()
+        };
+        let counts = Summary {
+            entries: 3,
+            failed: 1,
+            skipped: 2,
+            bytes: 1_000_000_000,
+            bottleneck: Some(Bottleneck::SourceDisk),
+            ..Summary::default()
+        };
+        assert_eq!(
+            summary(&record, &counts),
+            "3 names, 953.674MiB in 2.000 s: 4.000 Gb/s, setup 250.0 ms, bound by source disk; 1 name was not copied; \
+             2 were skipped\n"
+        );
+        // Nothing bound what took no time, or where nothing came.
+        let none = Summary { entries: 0, ..counts };
+        assert!(!summary(&record, &none).contains("bound by"));
+    }
+}
