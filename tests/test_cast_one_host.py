@@ -153,13 +153,17 @@ def test_two_that_have_one_directory_by_mistake_are_two(star: Emulation, large: 
     into = tmp_path / "one"
     with (
         sender(star, large, options=wait_for(2), rate=SLOW) as sending,
-        receiver(star, HOST, into),
+        receiver(star, HOST, into) as first,
     ):
         sending.until("joined")
-        with receiver(star, HOST, into):
-            # Were they taken for one, it would not begin. Which of them has the file is nobody's to say.
+        with receiver(star, HOST, into) as second:
+            # Were they taken for one, it would not begin.
             sending.until("begun")
             assert "another farlink is writing" in sending.until("outcome")["reason"]
+            # Which of them has the file is nobody's to say.
+            assert sorted(each.end()[0] for each in (first, second)) == [0, 1]
+            assert sending.end()[0] == 1
+    assert (into / large.name).read_bytes() == large.read_bytes()
 
 
 def test_one_that_leaves_before_the_session_begins_is_not_counted(

@@ -224,3 +224,36 @@ def test_a_directory_that_is_a_file_is_not_watched(star: Emulation, tmp_path: Pa
         said = process.communicate(timeout=START_LIMIT_S)[1]
     assert process.returncode == REFUSED
     assert "Not a directory" in said
+
+
+def test_receivers_are_waited_for_as_long_as_was_said(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 1_000_000)
+    options = (*wait_for(3), "--wait", "2s")
+    with (
+        sender(star, source, options=options) as sending,
+        receiver(star, "b", "null:", "--wait", "1min") as receiving,
+    ):
+        # It is there in time, or the session would end without it.
+        assert sending.until("without")["without"] == {"receivers": 2, "after_s": 2.0}
+        assert receiving.end()[0] == 0
+        status, record = sending.end()
+        said = sending.complaints()
+    assert (status, len(record["cast"]["receivers"])) == (0, 1)
+    assert said == ""
+    words = ("send", "--group", GROUP, "--rate", "100mbit", "--no-auth", "--quiet", *options)
+    ended = star.on(SENDER, str(FARLINK), "cast", *words, str(source))
+    assert (ended.status, ended.stdout) == (REFUSED, ""), ended
+    assert ended.complaint == (
+        f"farlink: no receiver of the group {GROUP} came within 2s: start receivers, or wait longer (--wait)"
+    )
+
+
+@pytest.mark.parametrize("named", [(), ("--from", "a")], ids=["heard", "named"])
+def test_a_session_is_waited_for_as_long_as_was_said(star: Emulation, named: tuple[str, ...]) -> None:
+    words = ("receive", "--group", GROUP, "--into", "null:", "--no-auth", "--quiet", "--wait", "1s", *named)
+    ended = star.on("b", str(FARLINK), "cast", *words)
+    assert (ended.status, ended.stdout) == (REFUSED, ""), ended
+    assert ended.stderr.splitlines()[-1] == (
+        f"farlink: no session of the group {GROUP} could be joined within 1s: "
+        "start its sender, or wait longer (--wait)"
+    )

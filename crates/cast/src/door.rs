@@ -17,6 +17,7 @@ use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 use rustls::ServerConfig;
 
+use crate::group::Group;
 use crate::line::{Filled, Line};
 use crate::outbox::Outbox;
 use crate::send::grants::Grants;
@@ -58,8 +59,9 @@ pub(crate) struct Door {
     pub(crate) config: Option<Arc<ServerConfig>>,
     /// What each key may read, and so whether it may take part.
     pub(crate) grants: Option<Grants>,
-    /// Which session it is the door of.
+    /// Which session it is the door of, and to which group that sends.
     pub(crate) session: SessionId,
+    pub(crate) group: Group,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) heard: Hearsay,
     /// Raised after something was told.
@@ -266,6 +268,14 @@ impl Door {
                     if join.ended == Some(self.session) {
                         guest.line.push(&Control::Words(Words::Refuse(Text::from(HAD_ALL.to_owned()))));
                         return Ok(Some(Farewell::HadAll));
+                    }
+                    let named = |at: SocketAddr| (at.ip(), at.port());
+                    let is_other = |group: &SocketAddr| named(*group) != named(self.group.address());
+                    if let Some(other) = join.group.filter(is_other) {
+                        let reason =
+                            format!("it sends to the group {}, and not to {other}: name that", self.group);
+                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
+                        return Err(reason);
                     }
                     let grants = self.grants.as_ref();
                     let key = guest.line.channel().peer_key();

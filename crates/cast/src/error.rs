@@ -198,6 +198,30 @@ pub enum CastError {
         /// Its words.
         reason: String,
     },
+    /// The directory that products go to is not where it was.
+    #[error("{directory} was moved away, or another directory is in its place: start the receiver again")]
+    Moved {
+        /// Its path.
+        directory: String,
+    },
+    /// Nobody came that the session was for.
+    #[error("no receiver of the group {group} came within {after}: start receivers, or wait longer (--wait)")]
+    Nobody {
+        /// Which.
+        group: Group,
+        /// How long they were waited for.
+        after: Nanos,
+    },
+    /// There is nothing to take part in.
+    #[error(
+        "no session of the group {group} could be joined within {after}: start its sender, or wait longer (--wait)"
+    )]
+    NoSession {
+        /// Which.
+        group: Group,
+        /// How long it was waited for.
+        after: Nanos,
+    },
     /// Its sender was started again, and sends another session.
     #[error("the sender at {at} began another session while {missing} products of this one were not stored")]
     Superseded {

@@ -36,6 +36,8 @@ use source::{Opened, Source};
 pub(crate) struct Products<'f> {
     piped: Option<&'f Piped>,
     walk: Walk<'f>,
+    /// What was found first, until it is its turn.
+    peeked: Option<Step>,
     feed: Option<Feed>,
     /// From product `first` on: those before it were forgotten.
     known: VecDeque<Product>,
@@ -66,7 +68,7 @@ struct Product {
     /// Of the first so many bytes of its content, until the digest is known.
     hasher: Option<Box<Gathering>>,
     hashed: u64,
-    digest: Digest,
+    digest: Option<Digest>,
     /// Whether it cannot be sent any more.
     is_lost: bool,
     /// And whether that is nobody's loss, as a later one has its name.
@@ -97,7 +99,7 @@ impl Product {
         let (shown, name) = (path.to_string(), name(&path));
         let head = Announcement { path, metadata }.encode();
         let shape = Shape::new(head.len(), size)?;
-        let (hasher, digest) = (Some(Box::default()), Digest::default());
+        let (hasher, digest) = (None, None);
         let (is_lost, is_superseded) = (false, false);
         Some(Self {
             head,
@@ -115,7 +117,7 @@ impl Product {
 
     /// Whether content is still to be read for its digest alone.
     const fn lacks_digest(&self) -> bool {
-        self.hasher.is_some() && self.hashed < self.shape.content()
+        self.digest.is_none() && self.hashed < self.shape.content()
     }
 
     /// Reads some more of it for that.
@@ -133,9 +135,11 @@ impl Product {
 
     /// These bytes of the content stand at `at`.
     fn hash(&mut self, at: u64, bytes: &[u8]) {
-        let Some(hasher) = &mut self.hasher else { return };
+        if self.digest.is_some() {
+            return;
+        }
         if let Some(new) = self.hashed.checked_sub(at).and_then(|known| bytes.get(known as usize..)) {
-            hasher.update(new);
+            self.hasher.get_or_insert_default().update(new);
             self.hashed += new.len() as u64;
         }
     }
@@ -172,6 +176,7 @@ impl<'f> Products<'f> {
         Self {
             piped,
             walk,
+            peeked: None,
             feed: None,
             known: VecDeque::new(),
             first: 0,
@@ -220,6 +225,24 @@ impl<'f> Products<'f> {
         self.feed.as_ref().is_none_or(Feed::has_ceased)
     }
 
+    /// Whether there is anything to send of what was named. What is not sent, and was found before that, is told.
+    pub(crate) fn has_any(&mut self, tell: &mut dyn FnMut(NotSent)) -> bool {
+        if self.piped.is_some() || self.peeked.is_some() {
+            return true;
+        }
+        while let Some(step) = self.found() {
+            match step {
+                Step::NotSent(not_sent) => tell(not_sent),
+                Step::Passed => {}
+                product => {
+                    self.peeked = Some(product);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// The stream of the next file; `None` where there is none now. What is not sent is told.
     pub(crate) fn next(&mut self, tell: &mut dyn FnMut(NotSent)) -> Option<Shape> {
         if let Some(piped) = self.piped.take() {
@@ -232,7 +255,11 @@ impl<'f> Products<'f> {
             }
         }
         loop {
-            match self.found()? {
+            let step = match self.peeked.take() {
+                Some(step) => step,
+                None => self.found()?,
+            };
+            match step {
                 Step::Product(product, open) => return Some(self.add(*product, open)),
                 Step::Lacking(product) => return Some(self.push(*product)),
                 Step::NotSent(not_sent) => tell(not_sent),
@@ -295,19 +322,20 @@ impl<'f> Products<'f> {
         place.and_then(|place| self.known.get(place as usize)).map_or("", |product| &product.path)
     }
 
-    /// A product cannot be sent any more: its name, the first time.
-    pub(crate) fn lose(&mut self, product: u32) -> Option<String> {
+    /// A product cannot be sent any more: its name, and bytes of its content, the first time.
+    pub(crate) fn lose(&mut self, product: u32) -> Option<(String, u64)> {
         self.open.close(product);
         let lost = self.known_mut(product).filter(|product| !product.is_lost)?;
         lost.is_lost = true;
         // A feed may know a million.
         lost.hasher = None;
         let (path, name, is_superseded) = (lost.path.clone(), lost.name, lost.is_superseded);
+        let content = lost.shape.content();
         // One that was superseded itself has a later one.
         if !is_superseded {
             self.names.remove(name, product);
         }
-        Some(path)
+        Some((path, content))
     }
 
     /// Whether a later product has the name of one that cannot be sent, or will have it: the newest is what counts.
@@ -364,8 +392,12 @@ impl<'f> Products<'f> {
                 Part::Head(at) => out.copy_from_slice(&product.head[at..at + out.len()]),
                 Part::Content(at) => {
                     self.reading.time(|| product.source.read(number, &mut self.open, at, out))?;
-                    if product.hasher.is_some() {
+                    if product.digest.is_none() {
                         product.hash(at, out);
+                        // What is not what it was any more is not to be sent to its end.
+                        if at / CHECK_EVERY != (at + out.len() as u64) / CHECK_EVERY {
+                            product.source.check(number, &mut self.open)?;
+                        }
                     } else {
                         // Its digest was told: other content does not fit that.
                         product.source.check(number, &mut self.open)?;
@@ -375,13 +407,15 @@ impl<'f> Products<'f> {
                     while product.lacks_digest() {
                         product.hash_more(number, &mut self.open, &mut self.reading)?;
                     }
-                    if product.hasher.is_some() {
-                        product.source.check(number, &mut self.open)?;
-                    }
-                    if let Some(hasher) = product.hasher.take() {
-                        product.digest = hasher.digest();
-                    }
-                    out.copy_from_slice(&product.digest.0[at..at + out.len()]);
+                    let digest = match product.digest {
+                        Some(digest) => digest,
+                        None => {
+                            product.source.check(number, &mut self.open)?;
+                            let digest = product.hasher.take().unwrap_or_default().digest();
+                            *product.digest.insert(digest)
+                        }
+                    };
+                    out.copy_from_slice(&digest.0[at..at + out.len()]);
                 }
             }
         }
@@ -412,6 +446,10 @@ impl<'f> Products<'f> {
     /// A product is needed no longer, unless somebody catches up.
     pub(crate) fn release(&mut self, product: u32) {
         self.open.close(product);
+        // Nobody may have wanted its end: a feed may know a million.
+        if let Some(product) = self.known_mut(product).filter(|product| product.digest.is_none()) {
+            (product.hasher, product.hashed) = (None, 0);
+        }
     }
 }
 
@@ -456,6 +494,9 @@ impl From<Seen> for Step {
         }
     }
 }
+
+/// Bytes of a file after which it is looked at whether it was changed.
+const CHECK_EVERY: u64 = 4 << 20;
 
 /// As a walk has it, too: what belongs to somebody else is to run as nobody where it is sent to.
 fn metadata(status: &Status) -> Metadata {

@@ -38,6 +38,8 @@ pub struct Plan {
     pub from: Option<String>,
     /// Whether it ends with the session.
     pub once: bool,
+    /// How long the first session is waited for.
+    pub wait: Option<Nanos>,
     /// Keys; none is shown, and nobody's is asked for, where that is absent.
     pub credentials: Option<Credentials>,
     /// Receive buffer, bytes; one that holds what comes in a tenth of a second where absent.
@@ -146,7 +148,7 @@ pub struct Progress {
 }
 
 /// What came of a session. There is a record of whatever was measured, also where it failed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Finished {
     /// Its record.
     pub record: Record,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use farlink_flow::cast::sender::Totals;
+use farlink_host::readiness::Wake;
 use farlink_host::scheduling::Scheduling;
 use farlink_mover::copy::source::SourcePath;
 use farlink_mover::secure::{Admission, Identity};
@@ -49,6 +50,8 @@ pub struct Plan {
     pub protect: Protect,
     /// Nothing is sent before so many receivers are there.
     pub receivers: u32,
+    /// But no longer than that are they waited for: then those are enough that are there.
+    pub wait: Option<Nanos>,
     /// Sessions of this process, which share its descriptors.
     pub sessions: u32,
     /// Whether the thread that sends goes before ordinary ones.
@@ -59,6 +62,8 @@ pub struct Plan {
     pub sources: Vec<SourcePath>,
     /// A directory whose files are sent as they appear, an absolute path, until the user ends it.
     pub watch: Option<SourcePath>,
+    /// Raised where the user ends it though receivers lack something still, after the end of what is watched.
+    pub at_once: Option<Wake>,
     /// Who this is, and whom it lets in; nobody has keys where that is absent.
     pub keys: Option<(Identity, Arc<Admission>)>,
     /// How long a receiver may be silent, and how long one that was lost is waited for.
@@ -98,6 +103,13 @@ pub enum Notice<'a> {
     Waiting {
         /// How many.
         receivers: u32,
+    },
+    /// They have not come in time: it begins without them.
+    Without {
+        /// How many.
+        receivers: u32,
+        /// How long they were waited for.
+        after: Nanos,
     },
     /// A receiver has joined.
     Joined(&'a Peer),
@@ -223,10 +235,16 @@ pub struct Progress {
     pub gone: Gone,
     /// What was sent.
     pub totals: Totals,
-    /// Products so far.
+    /// Products so far, but for those that could not be sent, or were replaced by others before they were.
     pub products: u32,
     /// Bytes of their content.
     pub bytes: u64,
+    /// Of those, products whose turn had not come, or was not over, when it ended, and bytes of their content.
+    pub unsent: (u32, u64),
+    /// Products that could not be sent.
+    pub lost: u32,
+    /// Products that others of their name took the place of before they were sent.
+    pub replaced: u32,
     /// Whether these are all.
     pub is_all: bool,
     /// The rate to the group.

@@ -24,17 +24,19 @@ use crate::stopwatch::Stopwatch;
 
 mod hashed;
 mod large;
+mod whereabouts;
 
 use hashed::Hashed;
 use large::Large;
+use whereabouts::Whereabouts;
 
 /// Where content goes.
 #[derive(Debug)]
 pub(crate) enum Storage {
     /// Its digest is compared, and that is all.
     Nowhere,
-    /// Beneath a directory, in which directories there, and how long writing took.
-    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch),
+    /// Beneath a directory, in which directories there, how long writing took, and where the directory is.
+    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch, Whereabouts),
 }
 
 /// Whether a product may be kept in memory until it is whole.
@@ -75,12 +77,23 @@ impl Storage {
         let options = TargetOptions { parents: 0o777, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
         target.check_right()?;
-        Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default()))
+        let whereabouts = Whereabouts::of(Path::new(OsStr::from_bytes(path)));
+        Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default(), whereabouts))
+    }
+
+    /// Checks that the directory has its path still: what is stored in it is stored where nobody looks for it otherwise.
+    pub(crate) fn check_is_there(&self) -> Result<(), CastError> {
+        match self {
+            Self::Beneath(.., whereabouts) if !whereabouts.is_there() => {
+                Err(CastError::Moved { directory: whereabouts.to_string() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes what a receiver of this group that was killed left under temporary names, where products have gone to since the last time.
     pub(crate) fn remove_leftovers(&self) {
-        if let Self::Beneath(target, directories, _) = self {
+        if let Self::Beneath(target, directories, ..) = self {
             target.remove_leftovers_in(directories.take().into_iter());
         }
     }
@@ -89,18 +102,18 @@ impl Storage {
     pub(crate) const fn written_for(&self) -> Option<Nanos> {
         match self {
             Self::Nowhere => None,
-            Self::Beneath(_, _, writing) => Some(writing.total()),
+            Self::Beneath(_, _, writing, _) => Some(writing.total()),
         }
     }
 
     /// Begins to store a product, in memory where that `may` be and it is little; says which of its content is there from before, too.
-    /// `go_on` is called while that is read, which may take minutes.
+    /// `go_on` is called while that is read, which may take minutes, and says whether to.
     pub(crate) fn begin(
         &self,
         announcement: Announcement,
         size: u64,
         may: InMemory,
-        go_on: &mut dyn FnMut(),
+        go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let Announcement { path, metadata } = announcement;
         // Whoever sends to many is not to have anything run as the user of each.
@@ -109,7 +122,7 @@ impl Storage {
         let item = |entry, content| Item { entry, size, content };
         let target = match self {
             Self::Nowhere => return Ok((item(entry, Content::Hashed(Hashed::new(size))), Vec::new())),
-            Self::Beneath(target, directories, _) => {
+            Self::Beneath(target, directories, ..) => {
                 let mut directories = directories.borrow_mut();
                 if let Some(parent) = entry.path.parent()
                     && directories.len() < MOST_DIRECTORIES
@@ -133,10 +146,7 @@ impl Storage {
         };
         let mut blocks = Blocks::new(size, block);
         let mut found = Vec::new();
-        for (index, digest) in store.proven(&mut |_| {
-            go_on();
-            true
-        })? {
+        for (index, digest) in store.proven(&mut |_| go_on())? {
             blocks.set(index, digest);
             let (from, end) = blocks.span(index);
             found.push(from..end);
@@ -151,7 +161,7 @@ impl Storage {
                 content[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
             }
             (Content::Hashed(hashed), _) => hashed.add(at, bytes),
-            (Content::Large(large), Self::Beneath(target, _, writing)) => {
+            (Content::Large(large), Self::Beneath(target, _, writing, _)) => {
                 let (mut at, mut rest) = (at, bytes);
                 while !rest.is_empty() {
                     let (part, behind) = rest.split_at(large.blocks.within_block(at, rest.len()));
@@ -173,7 +183,7 @@ impl Storage {
     pub(crate) fn finish(&self, item: &mut Item, digest: Digest) -> Result<bool, TargetError> {
         match (&mut item.content, self) {
             (Content::Hashed(hashed), _) => Ok(hashed.digest() == Some(digest)),
-            (Content::Small(content), Self::Beneath(target, _, writing)) => {
+            (Content::Small(content), Self::Beneath(target, _, writing, _)) => {
                 if farlink_flow::digest::whole(content) != digest {
                     return Ok(false);
                 }
@@ -181,7 +191,7 @@ impl Storage {
                 writing.time(|| target.put(&item.entry, content))?;
                 Ok(true)
             }
-            (Content::Large(large), Self::Beneath(target, _, writing)) => {
+            (Content::Large(large), Self::Beneath(target, _, writing, _)) => {
                 large.flush((target, writing))?;
                 if large.blocks.digest() != Some(digest) {
                     return Ok(false);
@@ -330,7 +340,7 @@ mod tests {
     /// Has a product stored whose parts come last one first; says whether its digest was right.
     fn store(storage: &Storage, path: &str, content: &[u8], digest: Digest) -> Result<bool, TargetError> {
         let (mut item, found) =
-            storage.begin(announcement(path), content.len() as u64, InMemory::Yes, &mut || ())?;
+            storage.begin(announcement(path), content.len() as u64, InMemory::Yes, &mut || true)?;
         assert!(found.is_empty());
         for (index, part) in content.chunks(50_000).enumerate().rev() {
             storage.write(&mut item, index as u64 * 50_000, part)?;
@@ -439,7 +449,7 @@ mod tests {
         {
             let storage = scratch.storage();
             let (mut item, _) =
-                storage.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || ()).unwrap();
+                storage.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || true).unwrap();
             storage.write(&mut item, 0, blocks.next().unwrap()).unwrap();
             // Half of a block is not proven.
             storage.write(&mut item, 1 << 20, &blocks.next().unwrap()[..1000]).unwrap();
@@ -447,7 +457,10 @@ mod tests {
         let storage = scratch.storage();
         let mut went_on = 0;
         let (mut item, found) = storage
-            .begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || went_on += 1)
+            .begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || {
+                went_on += 1;
+                true
+            })
             .unwrap();
         assert!(went_on > 0, "the sender is to hear of an end that reads for long");
         assert_eq!(found, std::slice::from_ref(&(0..1 << 20)));
@@ -483,7 +496,7 @@ mod tests {
         assert!(!store(&Storage::Nowhere, "x", &content[1..], digest).unwrap());
         // In order, in packets; and what was damaged comes again.
         let begun =
-            Storage::Nowhere.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || ());
+            Storage::Nowhere.begin(announcement("x"), content.len() as u64, InMemory::Yes, &mut || true);
         let (mut item, _) = begun.unwrap();
         for damage in [1, 0] {
             for (index, part) in content.chunks(8916).enumerate() {

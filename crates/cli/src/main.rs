@@ -12,6 +12,7 @@ mod emulate;
 mod far_end;
 mod habits;
 mod keygen;
+mod keys_again;
 mod lab;
 mod link;
 mod memory;

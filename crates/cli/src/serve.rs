@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_host::{process, signal};
 use farlink_mover::connection::Emulated;
 use farlink_mover::memory::PORT;
 use farlink_mover::secure::{Admission, Identity, Places};
 use farlink_mover::server::{Event, Limits, Server, places};
 use farlink_wire::message::Way;
-use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::quantity::Bytes;
 
+use crate::keys_again::{doubt, keep_up};
 use crate::output::{print, tell};
 
 /// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
@@ -98,7 +98,11 @@ impl Serve {
         }
         std::thread::scope(|scope| {
             if let Some((hung_up, admission)) = &reload {
-                scope.spawn(|| keep_up(hung_up, admission, &stop));
+                scope.spawn(|| {
+                    // A file system that does not answer keeps nobody from being served.
+                    doubt(admission);
+                    keep_up(hung_up, admission, &stop);
+                });
             }
             let served = server.run(&stop, &|event| {
                 if self.verbose {
@@ -121,32 +125,6 @@ impl Serve {
         let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
         let owner = self.user.as_deref().map(process::user_number).transpose()?;
         Ok(Some((identity, Arc::new(Admission::of_file_of(&keys, owner)?))))
-    }
-}
-
-/// Reads the keys again whenever it is told to, until `stop` is raised.
-fn keep_up(hung_up: &Wake, admission: &Admission, stop: &Wake) {
-    // A file system that does not answer keeps nobody from being served.
-    doubt(admission);
-    while let Ok(Waited::Ready | Waited::Over) = wait_for(hung_up, Interest::Read, stop, Nanos::MAX) {
-        hung_up.lower();
-        match admission.reload() {
-            Ok(count) => {
-                let keys = if count == 1 { "key is" } else { "keys are" };
-                tell(&format!("farlink: {count} {keys} let in"));
-                doubt(admission);
-            }
-            Err(error) => {
-                tell(&format!("farlink: {:#}; the keys of before stay", anyhow::Error::from(error)));
-            }
-        }
-    }
-}
-
-/// Says what the list of keys may not have been meant to say.
-fn doubt(admission: &Admission) {
-    for doubt in admission.doubts() {
-        tell(&format!("farlink: note: {doubt}"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A set of numbers that are mostly given out and mostly come back in order: as runs, it stays small.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A set of numbers, kept as runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,9 +38,14 @@ impl Numbers {
         self.runs.range(..=number).next_back().is_some_and(|(_, &stop)| stop > u64::from(number))
     }
 
-    /// All that are in it, in order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.runs.iter().flat_map(|(first, stop)| *first..=(stop - 1) as u32)
+    /// The runs that it is kept as, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.runs.iter().map(|(first, stop)| u64::from(*first)..*stop)
+    }
+
+    /// All from `first` on that are in it, in order.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = u32> {
+        self.ranges().flat_map(move |run| run.start.max(first.into())..run.end).map(|number| number as u32)
     }
 
     /// How many runs it is kept as: memory is for these.
@@ -79,8 +85,11 @@ mod tests {
                 prop_assert_eq!(ours.insert(number), theirs.insert(number));
                 prop_assert_eq!(ours.count(), theirs.len() as u64);
             }
-            prop_assert_eq!(ours.iter().collect::<HashSet<_>>(), theirs.clone());
-            prop_assert!(ours.iter().is_sorted());
+            prop_assert_eq!(ours.iter_from(0).collect::<HashSet<_>>(), theirs.clone());
+            prop_assert!(ours.iter_from(0).is_sorted());
+            let later = theirs.iter().filter(|number| **number >= 20).count();
+            prop_assert_eq!(ours.iter_from(20).count(), later);
+            prop_assert_eq!(ours.ranges().map(|run| run.end - run.start).sum::<u64>(), ours.count());
             for number in (0..45).chain([u32::MAX, u32::MAX - 1, u32::MAX - 2]) {
                 prop_assert_eq!(ours.contains(number), theirs.contains(&number));
             }

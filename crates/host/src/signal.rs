@@ -11,7 +11,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use crate::clock::monotonic;
 use crate::readiness::Wake;
 
-/// Turns SIGINT and SIGTERM into a raised [`Wake`], once: one that comes 0.3 s later or more ends the process at once, as if nothing
+/// Turns SIGINT, SIGTERM and SIGHUP, where that is not ignored, into a raised [`Wake`], once: one that comes 0.3 s later or more ends the process at once, as if nothing
 /// had been caught. Until then it is the same one: timeout(1) and others send it to the process and to its group.
 ///
 /// # Errors
@@ -22,10 +22,27 @@ pub fn on_termination() -> io::Result<Wake> {
     std::mem::forget(wake.clone());
     TOLD.store(wake.as_fd().as_raw_fd(), Ordering::Release);
     let action = SigAction::new(SigHandler::Handler(terminate), SaFlags::SA_RESTART, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: `terminate` calls what is async-signal-safe alone: write(2), clock_gettime(2), sigaction(2) and raise(3).
-        unsafe { sigaction(signal, &action) }?;
+        let before = unsafe { sigaction(signal, &action) }?;
+        // As nohup(1) wants it, a terminal that is closed ends nothing.
+        if signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn) {
+            // SAFETY: it is what it was.
+            unsafe { sigaction(signal, &before) }?;
+        }
     }
+    Ok(wake)
+}
+
+/// As [`on_termination`], which must have been called, of a second signal: only a third ends the process at once.
+///
+/// # Errors
+/// The kernel's.
+pub fn on_second_termination() -> io::Result<Wake> {
+    let wake = Wake::new()?;
+    // As above.
+    std::mem::forget(wake.clone());
+    TOLD_AGAIN.store(wake.as_fd().as_raw_fd(), Ordering::Release);
     Ok(wake)
 }
 
@@ -68,6 +85,12 @@ extern "C" fn terminate(signal: libc::c_int) {
     let now = monotonic();
     let first = FIRST.compare_exchange(0, now.0.max(1), Ordering::AcqRel, Ordering::Acquire).err();
     if first.is_some_and(|first| now.since(Nanos(first)) > SAME) {
+        let again = TOLD_AGAIN.load(Ordering::Acquire);
+        let second = SECOND.compare_exchange(0, now.0.max(1), Ordering::AcqRel, Ordering::Acquire).err();
+        if again >= 0 && second.is_none_or(|second| now.since(Nanos(second)) <= SAME) {
+            raise_in_handler(again);
+            return;
+        }
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
         if let Ok(signal) = Signal::try_from(signal) {
             // SAFETY: no handler is set. It is delivered when this one returns.
@@ -80,11 +103,15 @@ extern "C" fn terminate(signal: libc::c_int) {
 }
 
 extern "C" fn tell(signal: libc::c_int) {
+    let told = if signal == libc::SIGHUP { HUNG_UP.load(Ordering::Acquire) } else { -1 };
+    raise_in_handler(if told >= 0 { told } else { TOLD.load(Ordering::Acquire) });
+}
+
+/// Raises the [`Wake`] of a descriptor that was leaked open.
+fn raise_in_handler(descriptor: i32) {
     let one = 1u64.to_ne_bytes();
     let errno = nix::errno::Errno::last_raw();
-    let told = if signal == libc::SIGHUP { &HUNG_UP } else { &TOLD };
-    let descriptor = told.load(Ordering::Acquire);
-    // SAFETY: the descriptor was leaked open before the handler was set, and the kernel reads 8 bytes of `one`.
+    // SAFETY: the descriptor was leaked open before the handler could use it, and the kernel reads 8 bytes of `one`.
     let _ = unsafe { libc::write(descriptor, one.as_ptr().cast(), one.len()) };
     nix::errno::Errno::set_raw(errno);
 }
@@ -92,11 +119,17 @@ extern "C" fn tell(signal: libc::c_int) {
 /// When the first signal came that ends this process; 0 before.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 
+/// And the second, where that is waited for.
+static SECOND: AtomicU64 = AtomicU64::new(0);
+
 /// How much later one is no other, but the same that came by another way.
 const SAME: Nanos = Nanos(300_000_000);
 
 /// What [`tell`] writes to when the process is to end.
 static TOLD: AtomicI32 = AtomicI32::new(-1);
+
+/// What it writes to when the process is told so a second time.
+static TOLD_AGAIN: AtomicI32 = AtomicI32::new(-1);
 
 /// What [`tell`] writes to when the process is to read its configuration again.
 static HUNG_UP: AtomicI32 = AtomicI32::new(-1);

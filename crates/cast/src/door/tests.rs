@@ -19,6 +19,7 @@ fn door() -> (Door, SocketAddr, Hearing) {
         config: None,
         grants: None,
         session: SessionId(1),
+        group: "239.1.1.1:7000".parse().unwrap(),
         outbox: Arc::new(Outbox::new(Wake::new().unwrap())),
         heard,
         wake: Wake::new().unwrap(),
@@ -34,7 +35,7 @@ fn frame(control: &Control<'_>) -> Vec<u8> {
 }
 
 fn join(receiver: u64) -> Vec<u8> {
-    let join = Join { host: facts::host(), receiver, place: None, again: None, ended: None };
+    let join = Join { host: facts::host(), receiver, place: None, again: None, group: None, ended: None };
     frame(&Control::Words(Words::Join(Box::new(join))))
 }
 
@@ -148,7 +149,8 @@ fn who_had_all_is_refused_each_time_without_a_word_to_the_user() {
         let (working, raised) = (&door, &stop);
         scope.spawn(move || working.work(raised).unwrap());
         let ended = Some(SessionId(1));
-        let again = Join { host: facts::host(), receiver: 1, place: None, again: None, ended };
+        let host = facts::host();
+        let again = Join { host, receiver: 1, place: None, again: None, group: None, ended };
         let again = frame(&Control::Words(Words::Join(Box::new(again))));
         let answers = [1, 2].map(|_| {
             let mut guest = TcpStream::connect(at).unwrap();

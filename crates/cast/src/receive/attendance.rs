@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
-use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver};
+use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver, Tally};
 use farlink_flow::cast::seal::Opener;
 use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::multicast::Inbox;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
-use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
+use farlink_host::readiness::Wake;
 use farlink_wire::cast::Announcement;
-use farlink_wire::cast::control::{Control, Leave, Repair, Welcome, Words};
+use farlink_wire::cast::control::{Control, Repair, Report, Welcome, Words};
 use farlink_wire::cast::packet::{Data, Header};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
@@ -29,6 +29,7 @@ use crate::line::{Filled, Line};
 use crate::record::{MOST_RTT, least_rtt};
 use crate::storage::{Storage, reason};
 
+mod leaving;
 mod versions;
 
 use versions::GIVEN_UP;
@@ -63,6 +64,20 @@ pub(super) struct Times {
     pub(super) last: Option<Nanos>,
 }
 
+impl Times {
+    fn from(joined: Nanos) -> Self {
+        Self { started: rfc3339_now(), joined, first: None, last: None }
+    }
+}
+
+/// What had come by some time.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    tally: Tally,
+    report: Report,
+    stored_bytes: u64,
+}
+
 /// A receiver's part in one session. It outlives connections.
 pub(super) struct Attendance {
     pub(super) welcome: Welcome,
@@ -85,6 +100,8 @@ pub(super) struct Attendance {
     products: Option<u32>,
     stored_bytes: u64,
     times: Times,
+    /// What had come when this end gave the sender up that it is in the session of again: that is in a record already.
+    before: Before,
     pub(super) samples: Samples,
     /// The least round trip.
     rtt: Nanos,
@@ -125,7 +142,8 @@ impl Attendance {
             recent: Recent::default(),
             products: None,
             stored_bytes: 0,
-            times: Times { started: rfc3339_now(), joined, first: None, last: None },
+            times: Times::from(joined),
+            before: Before::default(),
             samples: Samples::new(),
             rtt: Nanos::ZERO,
             cpu: process::cpu_of_process(),
@@ -134,7 +152,19 @@ impl Attendance {
 
     /// There is another connection of the same session.
     pub(super) fn come_back(&mut self, welcome: &Welcome) {
-        self.machine.on_reconnected(monotonic(), welcome.pace, welcome.position);
+        self.machine.on_reconnected(monotonic(), welcome.pace, welcome.position, welcome.first);
+    }
+
+    /// What comes from now on is of another record.
+    pub(super) fn begin_part(&mut self) {
+        let now = monotonic();
+        self.before = Before {
+            tally: self.machine.tally(),
+            report: self.machine.report(now),
+            stored_bytes: self.stored_bytes,
+        };
+        self.times = Times::from(now);
+        self.samples = Samples::new();
     }
 
     /// Nothing more comes of products that are not whole.
@@ -147,9 +177,9 @@ impl Attendance {
         self.items.names()
     }
 
-    /// Products of the session, as far as it has heard of them, that are not stored.
+    /// Products of the session, as far as it has heard of them, that were to be had and are not stored.
     pub(super) fn missing(&self) -> u32 {
-        self.machine.known().saturating_sub(self.machine.tally().stored)
+        self.machine.known().saturating_sub(self.welcome.first).saturating_sub(self.machine.tally().stored)
     }
 
     pub(super) fn times(&self) -> Option<Times> {
@@ -159,12 +189,12 @@ impl Attendance {
     pub(super) fn progress(&self) -> Progress {
         let now = monotonic();
         Progress {
-            tally: self.machine.tally(),
-            report: self.machine.report(now),
+            tally: self.machine.tally().since(self.before.tally),
+            report: self.machine.report(now).since(&self.before.report),
             rtt: self.rtt,
             behind: self.machine.behind(),
             products: self.products,
-            stored_bytes: self.stored_bytes,
+            stored_bytes: self.stored_bytes - self.before.stored_bytes,
             seconds: now.since(self.times.joined).as_secs_f64(),
         }
     }
@@ -190,7 +220,7 @@ impl Attendance {
         let mut broken_off = None;
         let mut is_unwritable = false;
         loop {
-            let brought = self.hear_group(hearing, storage, line, &mut inbox, tell)?;
+            let brought = self.hear_group(hearing, storage, line, &mut inbox, stop, tell)?;
             let mut is_busy = brought == Brought::More;
             // Where something took long the line was not looked at: nothing may have come, or much.
             line_is_ready |= monotonic().since(heard_at) > plan.patience;
@@ -220,7 +250,7 @@ impl Attendance {
                     line.push(&Control::Echo { answer: true, stamp });
                 }
             }
-            self.do_all(storage, line, tell);
+            self.do_all(storage, line, stop, tell);
             is_busy |= filled == Filled::More;
             if self.machine.is_complete() {
                 self.times.last.get_or_insert(now);
@@ -247,6 +277,10 @@ impl Attendance {
             }
             if now >= shown_at {
                 shown_at = now.after(OFTEN);
+                if let Err(error) = storage.check_is_there() {
+                    self.leave(line);
+                    return Err(error);
+                }
                 self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
                 tell(Notice::Progress(&self.progress()));
             }
@@ -259,6 +293,7 @@ impl Attendance {
             let is_dense = brought == Brought::All && now.since(group_at) < DENSE;
             if brought != Brought::Nothing {
                 (group_at, unheard_at, again_at) = (now, Nanos::MAX, now.after(UNHEARD));
+                is_told = false;
             }
             if now >= again_at {
                 hearing.join_again(plan);
@@ -291,6 +326,7 @@ impl Attendance {
         storage: &Storage,
         line: &mut Line,
         inbox: &mut Inbox,
+        stop: &Wake,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<Brought, CastError> {
         let mut brought = Brought::Nothing;
@@ -315,7 +351,7 @@ impl Attendance {
                     Err(_) => {}
                 }
             }
-            self.do_all(storage, line, tell);
+            self.do_all(storage, line, stop, tell);
             if !inbox.is_full() {
                 return Ok(brought);
             }
@@ -399,7 +435,7 @@ impl Attendance {
     }
 
     /// Does what the machine says.
-    fn do_all(&mut self, storage: &Storage, line: &mut Line, tell: &mut dyn FnMut(Notice<'_>)) {
+    fn do_all(&mut self, storage: &Storage, line: &mut Line, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) {
         loop {
             let now = monotonic();
             self.machine.on_room(self.items.room());
@@ -418,7 +454,7 @@ impl Attendance {
                     line.push(&Control::Echo { answer: false, stamp: now.0 });
                 }
                 Event::Announced { product, announcement, content } => {
-                    self.begin(product, announcement, content, storage, line);
+                    self.begin(product, announcement, content, storage, (line, stop));
                 }
                 Event::Complete { product, digest, .. } => {
                     // The last write may have failed.
@@ -471,7 +507,7 @@ impl Attendance {
         announcement: Announcement,
         content: u64,
         storage: &Storage,
-        line: &mut Line,
+        (line, stop): (&mut Line, &Wake),
     ) {
         let early = self.forget_early(product);
         if !self.newest.announce(product, &announcement.path) || !self.gives_way(product, content) {
@@ -488,6 +524,7 @@ impl Attendance {
                 // Where it is broken that is found later.
                 let _ = line.flush();
             }
+            !stop.is_raised()
         };
         let begun = storage.begin(announcement, content, self.items.in_memory(), &mut go_on).and_then(
             |(mut item, found)| {
@@ -502,6 +539,8 @@ impl Attendance {
                 self.items.insert(product, item);
                 self.machine.on_found(product, &found);
             }
+            // The user does not wait for it: that is no failure of the product's.
+            Err(_) if stop.is_raised() => {}
             Err(error) => {
                 self.nameless.insert(product, path);
                 self.machine.on_unwanted(product, Text::from(reason(&error)));
@@ -513,41 +552,6 @@ impl Attendance {
         let early = self.early.remove(&product).unwrap_or_default();
         self.early_bytes -= early.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         early
-    }
-
-    /// Says what came of it, and waits a moment for the sender to hear it, which ends the connection then.
-    ///
-    /// Closed before, a connection on which something still comes is reset, and the kernel forgets what was not yet acknowledged: where
-    /// that is these last words, the sender goes on waiting for a receiver that is gone.
-    fn leave(&mut self, line: &mut Line) {
-        self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
-        line.push(&Control::Report(self.machine.report(monotonic())));
-        let tally = self.machine.tally();
-        let leave = Leave {
-            products: tally.stored,
-            failed: tally.failed,
-            caught_up: tally.caught_up,
-            bytes: self.stored_bytes,
-            cpu: process::cpu_of_process().since(self.cpu),
-        };
-        line.push(&Control::Words(Words::Leave(leave)));
-        let until = monotonic().after(FAREWELL);
-        // Also who was ended by the user says so.
-        let Ok(never) = Wake::new() else { return drop(line.flush()) };
-        while line.flush().is_ok() && line.has_unsent() && monotonic() < until {
-            if wait_for(line.channel(), Interest::Write, &never, until.since(monotonic())).is_err() {
-                break;
-            }
-        }
-        line.finish();
-        while !matches!(line.fill(), Ok(Filled::Ended) | Err(_)) {
-            while let Ok(Some(_)) = line.next() {}
-            let left = until.since(monotonic());
-            match wait_for(line.channel(), Interest::Read, &never, left) {
-                Ok(Waited::Ready) if left > Nanos::ZERO => {}
-                _ => break,
-            }
-        }
     }
 }
 
@@ -576,9 +580,6 @@ const SEND_AGAIN: Nanos = Nanos(1_000_000);
 
 /// How often the sender hears that this end is there while it reads what is there already.
 const SIGN_OF_LIFE: Nanos = Nanos(1_000_000_000);
-
-/// How long the last words may take.
-const FAREWELL: Nanos = Nanos(2_000_000_000);
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Welcome};
 use farlink_wire::quantity::Nanos;
-use farlink_wire::record::{Outcome, Record};
+use farlink_wire::record::Outcome;
 
 use super::attendance::{Attendance, Departure};
 use super::hearing::Hearing;
@@ -45,6 +45,7 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
         let goes_on =
             !plan.once && !finished.interrupted && finished.error.as_ref().is_none_or(CastError::is_passing);
         if !goes_on {
+            reception.give_up_cut_off();
             return finished;
         }
         tell(Notice::Ended(Box::new(finished)));
@@ -52,13 +53,7 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
 }
 
 fn failed(error: CastError) -> Finished {
-    Finished {
-        record: Record::default(),
-        progress: Progress::default(),
-        lacks: false,
-        interrupted: false,
-        error: Some(error),
-    }
+    Finished { error: Some(error), ..Finished::default() }
 }
 
 struct Reception<'a> {
@@ -73,6 +68,8 @@ struct Reception<'a> {
     place: Option<u64>,
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
+    /// And the one whose sender it gave up, with what others had left open: when that is there again, everything that came is there.
+    cut_off: Option<(Attendance, LeftOpen)>,
     strangers: Strangers,
     /// How often an address of a sender that was named was tried in vain.
     tried: usize,
@@ -80,6 +77,8 @@ struct Reception<'a> {
     is_named: bool,
     /// How many this process may have.
     descriptors: u64,
+    /// Until when a first session is waited for.
+    wait_until: Option<Nanos>,
 }
 
 /// When a session began for this end.
@@ -112,8 +111,9 @@ impl<'a> Reception<'a> {
     fn open(plan: &'a Plan, stop: &'a Wake) -> Result<Self, CastError> {
         // Before it waits: what is wrong with them is no matter of who comes.
         plan.credentials.as_ref().map(Credentials::check).transpose()?;
-        let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let hearing = Hearing::join(plan)?;
+        // Last: it may make the directory.
+        let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let random = process::random().map_err(CastError::Wait)?;
         let [a, b, c, d, e, f, g, h, ..] = random;
         let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
@@ -132,10 +132,12 @@ impl<'a> Reception<'a> {
             number,
             place,
             ended,
+            cut_off: None,
             strangers,
             tried,
             is_named: false,
             descriptors,
+            wait_until: plan.wait.map(|wait| monotonic().after(wait)),
         })
     }
 
@@ -144,14 +146,28 @@ impl<'a> Reception<'a> {
         let (mut begun, mut left) = (Begun::now(&self.storage), LeftOpen::default());
         let mut attendance = None;
         let done = self.attend(&mut attendance, &mut begun, &mut left, tell);
-        attendance.iter().for_each(Attendance::give_up);
+        let is_cut_off = !self.plan.once && matches!(done, Err(CastError::Gone { .. }));
+        if !is_cut_off {
+            attendance.iter().for_each(Attendance::give_up);
+        }
         self.storage.remove_leftovers();
         let mut lacks = false;
         if let (Ok(true) | Err(CastError::BrokenOff { .. }), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
             lacks = tell_left(&left, tell);
         }
-        self.finished(&begun, attendance.as_ref(), done, lacks)
+        let finished = self.finished(&begun, attendance.as_ref(), done, lacks);
+        if is_cut_off {
+            self.cut_off = attendance.map(|attendance| (attendance, left));
+        }
+        finished
+    }
+
+    /// Of the session that it was cut off from nothing more comes.
+    fn give_up_cut_off(&mut self) {
+        if let Some((attendance, _)) = self.cut_off.take() {
+            attendance.give_up();
+        }
     }
 
     /// What came of a session.
@@ -169,6 +185,10 @@ impl<'a> Reception<'a> {
         let seed = attendance.map(|attendance| attendance.seed);
         let duration = times.as_ref().and_then(|times| Some(times.last?.since(times.first?)));
         let samples = attendance.map(|attendance| attendance.samples.of(duration));
+        if matches!(done, Ok(false)) && attendance.is_none() {
+            // There was none.
+            return Finished { interrupted: true, ..Finished::default() };
+        }
         let (interrupted, error) = match done {
             Ok(true) => (false, None),
             Ok(false) => (true, None),
@@ -222,6 +242,13 @@ impl<'a> Reception<'a> {
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<bool, CastError> {
         let Some(mut joined) = self.find(None, tell)? else { return Ok(false) };
+        let is_same =
+            |(before, _): &mut (Attendance, LeftOpen)| before.welcome.session == joined.welcome.session;
+        if let Some((mut before, open)) = self.cut_off.take_if(is_same) {
+            before.begin_part();
+            (*attendance, *left) = (Some(before), open);
+        }
+        self.give_up_cut_off();
         loop {
             let again = match attendance {
                 Some(before) if before.welcome.session == joined.welcome.session => {
@@ -275,6 +302,21 @@ impl<'a> Reception<'a> {
         }
     }
 
+    /// `time`, or what is left of it in which a first session is waited for.
+    fn shortened(&self, time: Nanos) -> Nanos {
+        self.wait_until.map_or(time, |until| time.min(until.since(monotonic())))
+    }
+
+    /// Whether a session is waited for any longer.
+    fn may_wait(&self) -> Result<(), CastError> {
+        match self.plan.wait {
+            Some(after) if self.wait_until.is_some_and(|until| monotonic() >= until) => {
+                Err(CastError::NoSession { group: self.plan.group, after })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where the sender is: `again` where it was, or the one that was named, or one that is heard; and whether it is known or heard that it
     /// has a session to join. `None` where the user ended it.
     fn whereabouts(
@@ -294,11 +336,13 @@ impl<'a> Reception<'a> {
             // After a session, the next may be long in coming.
             let mut is_told = self.ended.is_some();
             loop {
-                match overhear(self.hearing.socket(), self.ended, &wanted, self.stop, UNHEARD)? {
+                let quiet = self.shortened(UNHEARD);
+                match overhear(self.hearing.socket(), self.ended, &wanted, self.stop, quiet)? {
                     Overheard::From(at) => return Ok(Some((at, true))),
                     Overheard::Stopped => return Ok(None),
                     Overheard::Nothing => self.hearing.join_again(self.plan),
                 }
+                self.may_wait()?;
                 if !std::mem::replace(&mut is_told, true) {
                     tell(self.plan.unheard(UNHEARD, None));
                 }
@@ -332,11 +376,14 @@ impl<'a> Reception<'a> {
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<Option<Joined>, CastError> {
         let plan = self.plan;
-        // Anybody can send packets that seem to come from anywhere: one that is only heard of ends nothing, whatever it says.
-        let is_heard = again.is_none() && plan.from.is_none();
+        // Anybody can send packets that seem to come from anywhere, or have the address of one that is away: one that the user has not named
+        // ends nothing, whatever it says.
+        let is_unnamed = plan.from.is_none();
+        let is_heard = again.is_none() && is_unnamed;
         let mut told = BTreeSet::new();
         let gone = again.map(|(_, at)| (at, monotonic().after(plan.patience)));
         loop {
+            self.may_wait()?;
             let (at, is_there) = match self.whereabouts(again, tell) {
                 Ok(Some(found)) => found,
                 Ok(None) => return Ok(None),
@@ -355,27 +402,40 @@ impl<'a> Reception<'a> {
             };
             self.is_named = true;
             let patience = if is_heard || !is_there { plan.patience.min(HEARD) } else { plan.patience };
+            // One that is there as the time ends is given a moment all the same.
+            let patience = self.shortened(patience).max(AGAIN);
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
                 host: facts::host(),
                 receiver: self.number,
                 place: self.place,
                 again: again.map(|(session, _)| session),
+                group: Some(plan.group.address()),
                 ended: self.ended,
             };
-            let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose()?;
-            let is_known = trusted.as_ref().is_none_or(Trusted::is_known);
-            if is_heard && !self.strangers.may_be_asked(monotonic(), at.ip(), is_known) {
-                continue;
+            let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose();
+            if is_heard {
+                let is_known = trusted.as_ref().is_ok_and(|all| all.as_ref().is_none_or(Trusted::is_known));
+                if trusted.is_ok() && !self.strangers.may_be_asked(monotonic(), at.ip(), is_known) {
+                    continue;
+                }
             }
             let mut pause = AGAIN;
-            match join(at, trusted.as_ref(), request, patience, self.stop) {
+            let trusted = match trusted {
+                // Keys that were there at the start, and are not just now.
+                Err(error) if again.is_some() && is_unnamed => Err(error.into()),
+                trusted => Ok(trusted?),
+            };
+            match trusted.and_then(|trusted| join(at, trusted.as_ref(), request, patience, self.stop)) {
                 Ok(None) => return Ok(None),
-                Ok(Some((line, welcome))) => return Ok(Some(Joined { line, welcome, at })),
+                Ok(Some((line, welcome))) => {
+                    self.wait_until = None;
+                    return Ok(Some(Joined { line, welcome, at }));
+                }
                 Err(error @ CastError::Wait(_)) => return Err(error),
                 // It was that session's sender that was heard, or nobody.
                 Err(CastError::Refused { reason, .. }) if reason == HAD_ALL => pause = ENDED,
-                Err(error) if !error.is_passing() && !is_heard => return Err(error),
+                Err(error) if !error.is_passing() && !is_unnamed => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {
                     self.tried = self.tried.wrapping_add(1);
@@ -385,7 +445,7 @@ impl<'a> Reception<'a> {
                     }
                     let reason = chain(&error);
                     // That nobody is there who was not heard either is nothing new.
-                    let is_news = again.is_none() && (is_there || is_refused);
+                    let is_news = !error.is_passing() || again.is_none() && (is_there || is_refused);
                     if is_news && told.len() < MOST_TOLD && told.insert(reason.clone()) {
                         tell(Notice::Waiting { reason });
                     }
@@ -399,6 +459,7 @@ impl<'a> Reception<'a> {
             {
                 return Err(CastError::Gone { at, after: plan.patience });
             }
+            let pause = self.shortened(pause);
             match wait_for(self.stop, Interest::Read, self.stop, pause).map_err(CastError::Wait)? {
                 Waited::Over => {}
                 Waited::Ready | Waited::Stopped => return Ok(None),

@@ -108,7 +108,7 @@ mod tests {
         let begin = |number: u32, may| {
             let path = RelativePath::new(format!("{number}")).unwrap();
             let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
-            storage.begin(Announcement { path, metadata }, 1000, may, &mut || ()).unwrap().0
+            storage.begin(Announcement { path, metadata }, 1000, may, &mut || true).unwrap().0
         };
         let mut unfinished = Unfinished::new(OTHERS + 2 * EACH);
         unfinished.insert(9, begin(9, unfinished.in_memory()));

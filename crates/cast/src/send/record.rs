@@ -33,7 +33,7 @@ impl Course<'_> {
                 Rate::Fixed(rate) => Some(rate.get()),
                 Rate::Found { .. } => None,
             },
-            files: Some(self.progress.products.into()),
+            files: Some((self.progress.products - self.progress.unsent.0).into()),
             source: Some(host.name.to_string()),
             destination: Some(self.plan.group.to_string()),
             hosts: Some(Hosts { source: facts::recorded(&host), destination: None }),

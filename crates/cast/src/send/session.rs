@@ -140,6 +140,15 @@ fn carry_out(
             finished.lacks |= not_sent.failed;
             tell(Notice::NotSent(not_sent));
         });
+    } else {
+        // Better said before anybody is let in.
+        let has_any = products.has_any(&mut |not_sent| {
+            finished.lacks |= not_sent.failed;
+            tell(Notice::NotSent(not_sent));
+        });
+        if !has_any {
+            return Err(CastError::Nothing { reason: "no file was found in what was named".to_owned() });
+        }
     }
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
@@ -155,6 +164,7 @@ fn carry_out(
         config: sockets.config.clone(),
         grants: Grants::of(plan),
         session: id,
+        group: plan.group,
         outbox: Arc::clone(&outbox),
         heard,
         wake: wake.clone(),
@@ -209,6 +219,8 @@ struct Session<'a> {
     lost: Vec<(u32, Nanos)>,
     /// Whether so many receivers were there as it was to wait for.
     has_begun: bool,
+    /// Until when receivers are waited for that are not there.
+    wait_until: Option<Nanos>,
     /// How many it waits for, as it was told last.
     awaited_told: u32,
     /// The pace that receivers were told.
@@ -227,6 +239,8 @@ struct Session<'a> {
     /// Whether it was told that there is room for no more receivers.
     is_full_told: bool,
     lacks: bool,
+    /// Bytes of the content of products that could not be sent, or were replaced before.
+    lost_bytes: u64,
     interrupted: bool,
     /// Whether the user has ended what is watched for.
     ceased: bool,
@@ -289,6 +303,7 @@ impl<'a> Session<'a> {
             succeeded: BTreeSet::new(),
             lost: Vec::new(),
             has_begun: false,
+            wait_until: plan.wait.map(|wait| monotonic().after(wait)),
             // One is waited for as a matter of course.
             awaited_told: u32::from(plan.receivers == 1),
             pace: Nanos::ZERO,
@@ -300,6 +315,7 @@ impl<'a> Session<'a> {
             refusals: Refusals::default(),
             is_full_told: false,
             lacks: false,
+            lost_bytes: 0,
             interrupted: false,
             ceased: false,
             begun: None,
@@ -338,7 +354,7 @@ impl<'a> Session<'a> {
             // Who is there already is heard before anything is sent, and asked whether it is a session.
             let now = monotonic();
             let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
-            if self.may_begin(tell) && !is_quiet {
+            if !is_quiet && self.may_begin(now, tell)? {
                 self.has_begun = true;
                 if times.first.is_none() {
                     times.started = rfc3339_now();
@@ -426,11 +442,17 @@ impl<'a> Session<'a> {
             }
             is_busy |= !all_heard;
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
-            // Once it has been heeded, the user's word is not waited for again.
-            let heeded = if self.ceased { self.wake.as_fd() } else { stop.as_fd() };
+            // Once it has been heeded, the user's word is not waited for again, but another.
+            let at_once = self.plan.at_once.as_ref().unwrap_or(&self.wake);
+            let heeded = if self.ceased { at_once.as_fd() } else { stop.as_fd() };
             let mut waited = vec![self.wake.as_fd(), heeded, self.sockets.others.as_fd()];
             waited.extend(self.products.watched());
             wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
+            if self.ceased && self.plan.at_once.as_ref().is_some_and(Wake::is_raised) {
+                self.interrupted = true;
+                self.break_off(INTERRUPTED.to_owned());
+                return Ok(());
+            }
             if ready.get(1) == Some(&true) && !self.ceased {
                 if self.plan.watch.is_none() || !self.has_begun {
                     // What has appeared by now is counted, too.
@@ -475,16 +497,11 @@ impl<'a> Session<'a> {
                 *lacks |= not_sent.failed;
                 tell(Notice::NotSent(not_sent));
             });
-            match numbered(next, self.progress.products, |shape| self.machine.on_product(shape))? {
+            match numbered(next, self.products.count(), |shape| self.machine.on_product(shape))? {
                 Some(_) => {
-                    self.progress.products = self.products.count();
-                    self.progress.bytes = self.products.bytes();
+                    self.count();
                 }
                 None if !self.products.has_ceased() => return Ok(()),
-                None if self.products.count() == 0 && self.plan.watch.is_none() => {
-                    let reason = "no file was found in what was named".to_owned();
-                    return Err(CastError::Nothing { reason });
-                }
                 None => {
                     self.progress.is_all = true;
                     self.machine.on_no_more();
@@ -496,6 +513,12 @@ impl<'a> Session<'a> {
             }
         }
         Ok(())
+    }
+
+    /// What is sent, or will be.
+    pub(super) fn count(&mut self) {
+        self.progress.products = self.products.count() - self.progress.lost - self.progress.replaced;
+        self.progress.bytes = self.products.bytes() - self.lost_bytes;
     }
 
     fn show(&mut self, times: &Times, tell: &mut dyn FnMut(Notice<'_>)) {

@@ -119,7 +119,7 @@ mod tests {
         let storage = Storage::open(Some(into.as_os_str().as_bytes()), group).unwrap();
         let metadata = Metadata { mode: 0o644, mtime_s: 0, mtime_ns: 0 };
         let announcement = Announcement { path: RelativePath::new("x").unwrap(), metadata };
-        let mut item = storage.begin(announcement, 3 << 20, InMemory::No, &mut || ()).unwrap().0;
+        let mut item = storage.begin(announcement, 3 << 20, InMemory::No, &mut || true).unwrap().0;
         let room = |item: &crate::storage::Item| match &item.content {
             Content::Large(large) => large.waiting.capacity(),
             other => panic!("{other:?}"),

@@ -1,6 +1,7 @@
 //! `farlink cast receive`: what a group's sessions bring.
 
 use std::ffi::{OsStr, OsString};
+use std::net::{IpAddr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,9 @@ pub(super) struct Receive {
     /// End with the sender's session
     #[arg(long)]
     once: bool,
+    /// Wait so long for a session to join, for ever otherwise; where none is found by then, end with 2
+    #[arg(long, value_name = "TIME")]
+    wait: Option<Nanos>,
     /// Receive buffer of the group's socket, as in 8MiB; one that holds what comes in 100 ms otherwise
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<Buffer>,
@@ -107,6 +111,7 @@ impl Receive {
             into,
             from: self.from.clone(),
             once: self.once,
+            wait: self.wait,
             credentials: Some(credentials).filter(|_| !self.end.no_auth),
             buffer: self.buffer.map(Buffer::get),
             realtime: self.end.realtime,
@@ -145,6 +150,12 @@ impl Telling {
                 self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
             }
             Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
+            Notice::Unheard { group, sender: Some(at), .. } if is_of_this_host(at.ip()) => {
+                self.say(&format!(
+                    "farlink: nothing of the group {group} is heard here, as {at}, which sends to it, is on this host: what is sent \
+                     comes later, over the connection to {at}"
+                ));
+            }
             Notice::Unheard { group, interface, sender: Some(at), .. } => {
                 let interface = interface.unwrap_or("that the routes say");
                 self.say(&format!(
@@ -173,7 +184,12 @@ impl Telling {
                 }
             }
             Notice::Ended(finished) => {
-                self.keep(&finished);
+                // The next session may be weeks long.
+                if !self.keep(&finished)
+                    && let Some(error) = &self.unkept
+                {
+                    self.say(&format!("farlink: {error:#}"));
+                }
                 if let Some(error) = finished.error {
                     self.say(&format!("farlink: {:#}", anyhow::Error::from(error)));
                 }
@@ -182,16 +198,17 @@ impl Telling {
         }
     }
 
-    /// Keeps the record of a session, and says what came of it.
-    fn keep(&mut self, finished: &Finished) {
+    /// Keeps the record of a session, and says what came of it; whether it is kept.
+    fn keep(&mut self, finished: &Finished) -> bool {
         // Where nothing was begun there is none.
         if finished.record.tool.is_empty() {
-            return;
+            return true;
         }
         let kept = self.file.as_mut().map(|file| file.append(&finished.record)).transpose();
         if self.json || kept.is_err() {
             print(&finished.record.line());
         }
+        let is_kept = kept.is_ok();
         self.unkept = kept.err().map(anyhow::Error::from).or(self.unkept.take());
         if let Some(bar) = &self.bar {
             bar.set_message("");
@@ -200,6 +217,7 @@ impl Telling {
         if !self.quiet && !self.json && (finished.error.is_none() || finished.progress.tally.bytes > 0) {
             print(&summary(finished));
         }
+        is_kept
     }
 
     /// Where less was granted.
@@ -257,14 +275,23 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
     })
 }
 
+/// Whether an address is one of this host's: then a socket may have it.
+fn is_of_this_host(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Bytes that are worth a word: names and digests of products are not.
+const WORTH_A_WORD: u64 = 64 << 10;
+
 /// How it goes, in a line.
 fn line(progress: &Progress) -> String {
     let of = progress.products.map_or_else(String::new, |products| format!(" of {products}"));
     format!(
-        "{:>6.1} s  {} received  {}{of} products  {} repaired  {} lost  {} behind",
+        "{:>6.1} s  {} received  {}{of} {}  {} repaired  {} lost  {} behind",
         progress.seconds,
         Bytes(progress.report.bytes),
         progress.tally.stored,
+        if progress.products.is_none() && progress.tally.stored == 1 { "product" } else { "products" },
         Bytes(progress.tally.repaired),
         progress.report.lost,
         Bytes(progress.behind),
@@ -289,6 +316,10 @@ fn summary(finished: &Finished) -> String {
     if tally.failed > 0 {
         let are = if tally.failed == 1 { "is" } else { "are" };
         text += &format!("; {} {are} not stored", products(tally.failed));
+    }
+    let rest = tally.bytes.saturating_sub(progress.stored_bytes);
+    if (finished.interrupted || finished.error.is_some()) && rest >= WORTH_A_WORD {
+        text += &format!("; {} of what is not whole", Bytes(rest));
     }
     if finished.lacks {
         text += "; products of a session before it are not stored";

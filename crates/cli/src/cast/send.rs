@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -29,6 +29,7 @@ use super::end::End;
 use super::table::{Table, name};
 use super::telling::{Telling, summary};
 use super::{BROKEN, INTERRUPTED, SOME};
+use crate::keys_again::keep_up;
 use crate::output::{print, tell};
 
 /// Send files and trees to the receivers of a group.
@@ -77,6 +78,9 @@ pub(super) struct Send {
     /// Begin when so many receivers are there; those that have left again do not count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = receivers)]
     receivers: u32,
+    /// Wait so long for them at most, and begin with those that are there; where nobody is, end with 2
+    #[arg(long, value_name = "TIME")]
+    wait: Option<Nanos>,
     /// Routers that packets may cross, and one
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..))]
     ttl: u8,
@@ -91,14 +95,32 @@ impl Send {
     /// Sends, and leaves a record however it ended.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let classes = self.classes()?;
-        let plans = self.plans(&classes)?;
+        let (plans, keys) = self.plans(&classes)?;
         let mut file = self.end.records()?;
         let stop = signal::on_termination().context("catch signals")?;
+        // A service has no terminal that would be closed.
+        let hung_up = if io::stdin().is_terminal() || self.end.no_auth {
+            None
+        } else {
+            Some(signal::on_hangup().context("catch signals")?)
+        };
         let table = Table::new(self.end.is_watched());
         let (json, quiet) = (self.end.json, self.end.quiet);
-        let telling = Mutex::new(Telling { json, quiet, several: plans.len() > 1, table });
-        let finished = run_all(&plans, &stop, &telling);
+        let key = keys.as_ref().map(|(identity, _)| identity.public());
+        let telling = Mutex::new(Telling { json, quiet, several: plans.len() > 1, key, table });
+        let finished = thread::scope(|scope| {
+            let over = Wake::new().context("make what ends waiting")?;
+            if let (Some(hung_up), Some((_, admission))) = (&hung_up, &keys) {
+                let over = over.clone();
+                scope.spawn(move || keep_up(hung_up, admission, &over));
+            }
+            let finished = run_all(&plans, &stop, &telling);
+            over.raise();
+            anyhow::Ok(finished)
+        })?;
         telling.lock().unwrap_or_else(PoisonError::into_inner).table.close();
+        let is_begun = |finished: &Finished| finished.progress.totals.first_pass > 0;
+        let any_begun = finished.iter().any(is_begun);
         // The worst of them is the answer.
         let mut worst = ExitCode::SUCCESS;
         let mut rank = 0;
@@ -113,8 +135,9 @@ impl Send {
             unkept = unkept.or(kept.err());
             self.conclude(plan, &finished, plans.len() > 1);
             // A refusal is where nothing was begun.
-            let is_broken = |error: &CastError| error.is_passing() || finished.progress.totals.first_pass > 0;
+            let is_broken = |error: &CastError| error.is_passing() || is_begun(&finished);
             let (this, code) = match (&finished.error, finished.interrupted) {
+                (Some(CastError::Nobody { .. }), _) if any_begun => (1, SOME),
                 (Some(error), _) if is_broken(error) => (3, BROKEN),
                 (Some(_), _) => (4, BROKEN),
                 (None, true) => (2, INTERRUPTED),
@@ -125,7 +148,9 @@ impl Send {
                 (rank, worst) = (this, ExitCode::from(code));
             }
             match finished.error {
-                Some(broken) if this == 3 => tell(&format!("farlink: {:#}", anyhow::Error::from(broken))),
+                Some(broken) if matches!(this, 1 | 3) => {
+                    tell(&format!("farlink: {:#}", anyhow::Error::from(broken)));
+                }
                 Some(refusal) => error = error.or(Some(refusal)),
                 None => {}
             }
@@ -173,33 +198,35 @@ impl Send {
         Ok(classes)
     }
 
-    fn plans(&self, classes: &[Class]) -> anyhow::Result<Vec<Plan>> {
+    fn plans(&self, classes: &[Class]) -> anyhow::Result<(Vec<Plan>, Option<Keys>)> {
+        let at_once = watch_ends_twice(self.watch.is_some())?;
         let watch = self.watch.as_deref().map(source).transpose()?;
         let (sources, piped) = self.sources(watch.as_ref())?;
-        let plan = |class: &Class| {
-            anyhow::Ok(Plan {
-                group: class.group,
-                interface: self.end.interface.clone(),
-                ttl: self.ttl,
-                rate: match class.pace {
-                    Pace::Fixed(rate) => Rate::Fixed(rate),
-                    Pace::Found => Rate::Found { most: self.max_rate.unwrap_or(HIGHEST) },
-                },
-                repair_rate: self.repair_rate,
-                parity: self.parity,
-                hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
-                protect: self.protect,
-                receivers: self.receivers,
-                sessions: classes.len() as u32,
-                realtime: self.end.realtime,
-                piped: piped.clone(),
-                sources: sources.clone(),
-                watch: watch.clone(),
-                keys: self.keys()?,
-                patience: self.end.timeout.get(),
-            })
+        let keys = self.keys()?;
+        let plan = |class: &Class| Plan {
+            group: class.group,
+            interface: self.end.interface.clone(),
+            ttl: self.ttl,
+            rate: match class.pace {
+                Pace::Fixed(rate) => Rate::Fixed(rate),
+                Pace::Found => Rate::Found { most: self.max_rate.unwrap_or(HIGHEST) },
+            },
+            repair_rate: self.repair_rate,
+            parity: self.parity,
+            hold: Hold { floor: self.hold, of_multicast: self.hold_factor, ..Hold::default() },
+            protect: self.protect,
+            receivers: self.receivers,
+            wait: self.wait,
+            sessions: classes.len() as u32,
+            realtime: self.end.realtime,
+            piped: piped.clone(),
+            sources: sources.clone(),
+            watch: watch.clone(),
+            at_once: at_once.clone(),
+            keys: keys.clone(),
+            patience: self.end.timeout.get(),
         };
-        classes.iter().map(plan).collect()
+        Ok((classes.iter().map(plan).collect(), keys))
     }
 
     fn sources(&self, watch: Option<&SourcePath>) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
@@ -243,11 +270,14 @@ impl Send {
             io::copy(&mut io::stdin().lock(), &mut file)?;
             io::Result::Ok(file)
         };
+        if self.end.is_watched() {
+            tell("reading standard input: it is sent when it has ended");
+        }
         let file = kept().with_context(|| format!("keep standard input in {}", at.display()))?;
         Ok(Piped { path, file: Arc::new(file) })
     }
 
-    fn keys(&self) -> anyhow::Result<Option<(Identity, Arc<Admission>)>> {
+    fn keys(&self) -> anyhow::Result<Option<Keys>> {
         if self.end.no_auth {
             return Ok(None);
         }
@@ -256,6 +286,14 @@ impl Send {
         let identity = Identity::load(&self.end.identity.clone().unwrap_or_else(|| usual.identity()))?;
         Ok(Some((identity, Arc::new(Admission::of_file(&keys)?))))
     }
+}
+
+/// Who this is, and whom it lets in.
+type Keys = (Identity, Arc<Admission>);
+
+/// What a second Ctrl-C raises, where the first only ends what is `watched`.
+fn watch_ends_twice(watched: bool) -> anyhow::Result<Option<Wake>> {
+    watched.then(signal::on_second_termination).transpose().context("catch signals")
 }
 
 /// What standard input is called where nobody says.
@@ -271,7 +309,9 @@ fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finishe
             let finished = send::run(plan, stop, &mut |notice| {
                 telling.lock().unwrap_or_else(PoisonError::into_inner).on(plan.group, &notice);
             });
-            if finished.error.is_some() {
+            // A class that nobody wants is no reason.
+            let is_refusal = |error: &CastError| !matches!(error, CastError::Nobody { .. });
+            if finished.error.as_ref().is_some_and(is_refusal) {
                 stop.raise();
             }
             finished

@@ -4,6 +4,7 @@ use farlink_cast::group::Group;
 use farlink_cast::send::{Finished, Notice, Peer};
 use farlink_host::clock::{monotonic, rfc3339_before};
 use farlink_host::scheduling::Scheduling;
+use farlink_wire::key::PublicKey;
 use farlink_wire::quantity::{BitsPerSec, Bytes};
 use serde_json::json;
 
@@ -17,6 +18,8 @@ pub(super) struct Telling {
     pub(super) quiet: bool,
     /// Whether there are several groups, which are named then.
     pub(super) several: bool,
+    /// The key that the sender shows.
+    pub(super) key: Option<PublicKey>,
     pub(super) table: Table,
 }
 
@@ -24,7 +27,7 @@ impl Telling {
     /// Something happened in the session of `group`.
     pub(super) fn on(&mut self, group: Group, notice: &Notice<'_>) {
         if self.json {
-            let mut object = object(notice);
+            let mut object = object(notice, self.key);
             if self.several {
                 object["group"] = group.to_string().into();
             }
@@ -36,13 +39,24 @@ impl Telling {
             }
             Notice::Ready { at, .. } if !self.quiet && !self.json => {
                 self.table.say(&format!("receivers come to {at}"));
+                if let Some(key) = self.key {
+                    self.table.say(&format!("its key is {key}"));
+                }
             }
             Notice::Waiting { receivers } if !self.quiet && !self.json => {
                 let more = if *receivers == 1 { "receiver" } else { "receivers" };
                 self.table.say(&format!("waiting for {receivers} more {more}"));
             }
+            Notice::Without { receivers, after } if !self.json => {
+                let were = if *receivers == 1 { "receiver that has" } else { "receivers that have" };
+                self.table
+                    .say(&format!("farlink: begins without {receivers} {were} not come within {after}"));
+            }
             Notice::Joined(peer) if !self.quiet && !self.json => {
                 self.table.say(&format!("{} has joined", name(peer)));
+            }
+            Notice::Left(peer) if !self.quiet && !self.json && peer.leave.is_some() => {
+                self.table.say(&format!("{} has left", name(peer)));
             }
             Notice::Left(peer) if !self.json && peer.leave.is_none() => {
                 self.table.say(&format!("farlink: {} was lost", name(peer)));
@@ -77,12 +91,18 @@ impl Telling {
 }
 
 /// A notice as an object.
-fn object(notice: &Notice<'_>) -> serde_json::Value {
+fn object(notice: &Notice<'_>, key: Option<PublicKey>) -> serde_json::Value {
     let peer_of =
         |peer: &Peer| json!({"name": peer.host.name.to_string(), "address": peer.at.ip().to_string()});
     match notice {
-        Notice::Ready { at, .. } => json!({"ready": {"at": at.to_string()}}),
+        Notice::Ready { at, .. } => match key {
+            Some(key) => json!({"ready": {"at": at.to_string(), "key": key.to_string()}}),
+            None => json!({"ready": {"at": at.to_string()}}),
+        },
         Notice::Waiting { receivers } => json!({"waiting": {"receivers": receivers}}),
+        Notice::Without { receivers, after } => {
+            json!({"without": {"receivers": receivers, "after_s": after.as_secs_f64()}})
+        }
         Notice::Joined(peer) => json!({"joined": peer_of(peer)}),
         Notice::Left(peer) => {
             let mut object = peer_of(peer);
@@ -145,8 +165,12 @@ pub(super) fn summary(finished: &Finished) -> String {
     } else {
         Bytes(progress.bytes).to_string()
     };
-    let mut text =
-        format!("{}, {of} to {whole} of {} receivers", products(progress.products), known + gone.receivers);
+    let all = products(progress.products);
+    let count = match progress.unsent.0 {
+        0 => all,
+        unsent => format!("{} of {all}", progress.products - unsent),
+    };
+    let mut text = format!("{count}, {of} to {whole} of {} receivers", known + gone.receivers);
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
         let rate = sent as f64 * 8.0 / seconds / 1e6;
         text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
@@ -154,6 +178,16 @@ pub(super) fn summary(finished: &Finished) -> String {
     let repaired = progress.totals.multicast_repair + progress.totals.unicast_repair;
     if repaired > 0 {
         text += &format!(", {} sent again", Bytes(repaired));
+    }
+    if let (None, Some(rate)) = (finished.record.declared_bps, progress.rate) {
+        text += &format!(", at {rate} in the end");
+    }
+    if progress.lost > 0 {
+        text += &format!("; {} could not be sent", products(progress.lost));
+    }
+    if progress.replaced > 0 {
+        let were = if progress.replaced == 1 { "was" } else { "were" };
+        text += &format!("; {} {were} replaced before their turn", products(progress.replaced));
     }
     if finished.interrupted {
         text += " (interrupted)";

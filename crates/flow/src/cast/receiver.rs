@@ -24,11 +24,13 @@ mod asking;
 mod failed;
 mod gaps;
 mod item;
+mod tally;
 mod writes;
 
 use failed::Failed;
 use gaps::Gaps;
 use item::Item;
+pub use tally::Tally;
 pub use writes::{Write, Writes};
 
 /// What a receiver is to know of its session, from the sender's welcome, and of itself.
@@ -94,7 +96,7 @@ pub enum Event {
     StillFailed {
         /// What.
         product: u32,
-        /// Why.
+        /// Why; empty where that is long ago, and was said.
         reason: Text,
     },
 }
@@ -135,29 +137,6 @@ pub enum Failure {
     Here(Text),
 }
 
-/// What came in vain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Packets that were there already.
-    pub duplicates: u64,
-    /// Packets that fit no product of this session.
-    pub misfits: u64,
-    /// Bytes of streams that came, but for duplicates.
-    pub bytes: u64,
-    /// Of these, bytes that were rebuilt or sent again.
-    pub repaired: u64,
-    /// Of these, bytes that were [there](Receiver::on_found) from an earlier attempt.
-    pub found: u64,
-    /// Frames with NACKs.
-    pub nacks: u64,
-    /// Products that are stored.
-    pub stored: u32,
-    /// Products that will not be.
-    pub failed: u32,
-    /// Of those stored, products that were gone before.
-    pub caught_up: u32,
-}
-
 /// The receiver's half of a session.
 ///
 /// Events come in by `on_*`: packets that an [`super::seal::Opener`] has opened, frames of the control connection, and what became of the
@@ -186,7 +165,8 @@ pub struct Receiver {
     gone: Spans,
     products: Option<u32>,
     events: VecDeque<Event>,
-    unsaid: BTreeSet<u32>,
+    /// Products that are stored, of which the sender is still to hear.
+    unsaid: Spans,
     have_at: Nanos,
     nack_at: Nanos,
     report_at: Nanos,
@@ -219,7 +199,7 @@ impl Receiver {
             gone: Spans::default(),
             products: None,
             events: VecDeque::new(),
-            unsaid: BTreeSet::new(),
+            unsaid: Spans::default(),
             have_at: now,
             nack_at: now,
             report_at: now,
@@ -367,12 +347,17 @@ impl Receiver {
         self.counts = (counts, refused);
     }
 
-    /// The control connection was lost, and there is a new one of the same session, whose sender is at `position`: everything is said once more.
-    pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos, position: Position) {
+    /// The control connection was lost, and there is a new one of the same session, whose sender is at `position` and knows of the products
+    /// from `first` on: of those everything is said once more.
+    pub fn on_reconnected(&mut self, now: Nanos, pace: Nanos, position: Position, first: u32) {
         self.config.pace = pace;
-        self.unsaid.extend(self.done.iter().filter(|product| !self.failed.contains(*product)));
-        self.events
-            .extend(self.failed.here().map(|(product, reason)| Event::StillFailed { product, reason }));
+        self.done.ranges().for_each(|run| self.unsaid.insert(run));
+        for run in self.failed.ranges() {
+            self.unsaid.remove(run);
+        }
+        self.unsaid.remove(0..first.into());
+        let failed = self.failed.here(first);
+        self.events.extend(failed.map(|(product, reason)| Event::StillFailed { product, reason }));
         self.gaps.all_due(now);
         self.on_status(now, position);
     }
@@ -492,6 +477,7 @@ impl Receiver {
             None => {}
             Some(Ok(announcement)) => {
                 self.asked_for.remove(&data.product);
+                self.gaps.hurry(data.product);
                 let content = data.shape.content();
                 self.events.push_back(Event::Announced { product: data.product, announcement, content });
             }
@@ -542,7 +528,7 @@ impl Receiver {
     fn store(&mut self, product: u32) {
         self.tally.stored += 1;
         self.tally.caught_up += u32::from(self.catch_up.contains(&product));
-        self.unsaid.insert(product);
+        self.unsaid.insert(product.into()..u64::from(product) + 1);
         self.settle(product);
     }
 
@@ -572,18 +558,10 @@ impl Receiver {
         }
     }
 
-    /// The products that are stored and were not said yet.
+    /// The products that are stored and were not said yet: the first of each run, and how many it has.
     fn say(&mut self) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        while runs.len() < MOST_RUNS
-            && let Some(product) = self.unsaid.pop_first()
-        {
-            match runs.last_mut() {
-                Some((first, count)) if first.checked_add(*count) == Some(product) => *count += 1,
-                _ => runs.push((product, 1)),
-            }
-        }
-        runs
+        let runs = std::iter::from_fn(|| self.unsaid.pop(u32::MAX.into()));
+        runs.take(MOST_RUNS).map(|run| (run.start as u32, (run.end - run.start) as u32)).collect()
     }
 }
 

@@ -283,6 +283,12 @@ impl Sender {
         self.queue.len()
     }
 
+    /// Bytes of their content.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        self.queue.iter().filter_map(|product| self.held.get(product)).map(|held| held.shape.content()).sum()
+    }
+
     /// No further product comes.
     pub fn on_no_more(&mut self) {
         self.no_more = true;
@@ -290,10 +296,11 @@ impl Sender {
 
     /// How a receiver fares.
     pub fn on_report(&mut self, now: Nanos, receiver: u32, report: Report) {
-        if let Some(peer) = self.peers.get_mut(&receiver)
-            && peer.progress.report.packets != report.packets
-        {
-            peer.heard_at = now;
+        if let Some(peer) = self.peers.get_mut(&receiver) {
+            peer.look_back(self.totals.first_pass);
+            if peer.progress.report.packets != report.packets {
+                peer.heard_at = now;
+            }
         }
         self.account(receiver, report);
         self.release_to_deaf(now, receiver);

@@ -355,6 +355,6 @@ fn one_that_hears_nothing_of_the_group_asks_for_what_had_its_turn_while_it_was_a
     };
     // It knows that there are three, and of none that it was sent: that one was lost for good meanwhile nobody tells it unasked.
     assert!(asked(&mut receiver, 0).is_empty());
-    receiver.on_reconnected(Nanos(100 * MS), Nanos(MS), Position { product: 3, offset: 0 });
+    receiver.on_reconnected(Nanos(100 * MS), Nanos(MS), Position { product: 3, offset: 0 }, 0);
     assert_eq!(asked(&mut receiver, 100), [0, 1, 2]);
 }

@@ -120,3 +120,28 @@ fn who_comes_late_over_a_slow_connection_is_sent_each_byte_about_once() {
         assert!(repaired < all * 11 / 10, "{repaired} of {all} bytes");
     }
 }
+
+#[test]
+fn who_is_started_again_is_not_sent_what_it_has() {
+    // In the midst of a large product, while it is sent, and when nobody else lacks anything of it any more.
+    for (until, is_over) in [(600, false), (2_000, true)] {
+        let mut simulation = Simulation::new(config(100_000_000), true);
+        simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        let host = simulation.join(Path::new(Nanos(5 * MS), 0.0));
+        simulation.product("large", 10_000_000, Some(1));
+        simulation.run_for(Nanos(600 * MS));
+        let had = simulation.hosts[host].machine.as_ref().unwrap().tally().bytes;
+        simulation.kill(host);
+        simulation.run_for(Nanos((until - 600 + 20) * MS));
+        let first = simulation.sender.first();
+        simulation.start(host, first);
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete() && simulation.has_all(host), "{is_over}");
+        let lacked = if is_over { 10_000_000 - had } else { 0 };
+        let repaired = simulation.sender.progress(host as u32).unwrap().repaired;
+        assert!(had > 5_000_000 && repaired < lacked + 500_000, "{is_over}: {had} {repaired}");
+        let found = simulation.hosts[host].machine.as_ref().unwrap().tally().found;
+        assert!(found > had - 100_000, "{is_over}: {found} of {had}");
+    }
+}

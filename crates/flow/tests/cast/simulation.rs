@@ -168,7 +168,7 @@ impl Simulation {
         self.sender.on_join(self.now, host as u32, first);
         let pace = self.sender.pace();
         if let Some(machine) = &mut self.hosts[host].machine {
-            machine.on_reconnected(self.now, pace, self.sender.position());
+            machine.on_reconnected(self.now, pace, self.sender.position(), first);
         }
         self.set_wake(host, self.now);
     }

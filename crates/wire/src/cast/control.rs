@@ -3,6 +3,8 @@
 //!
 //! What is said once a session is JSON, [`Words`]; what is said of products is binary, since a group of a thousand says it often.
 
+use core::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::{MOST_STREAM, Payload, Position, SessionId, Shape};
@@ -107,6 +109,22 @@ pub struct Report {
     pub at: Nanos,
 }
 
+impl Report {
+    /// What of it came after another was made by the same receiver.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(before.packets),
+            lost: self.lost.saturating_sub(before.lost),
+            refused: self.refused.saturating_sub(before.refused),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            repaired: self.repaired.saturating_sub(before.repaired),
+            rtt: self.rtt,
+            at: self.at,
+        }
+    }
+}
+
 /// Bytes of a product's stream for one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repair<'a> {
@@ -156,6 +174,9 @@ pub struct Join {
     /// The session that it was in before its connection broke; it has products of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<SessionId>,
+    /// The group that it listens to, which one of another sender's port may not be: it would never hear a packet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<SocketAddr>,
     /// The session that it had to its end: it wants another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SessionId>,

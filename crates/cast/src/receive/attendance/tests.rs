@@ -114,7 +114,7 @@ fn frames_that_overlap_are_stored_as_they_are_whatever_their_order() {
                 let offset = range.start as u64;
                 let repair = Repair { product: 0, shape, offset, payload: &stream[range] };
                 attendance.hear_sender(monotonic(), &Control::Repair(repair), &storage);
-                attendance.do_all(&storage, &mut line, &mut |notice| {
+                attendance.do_all(&storage, &mut line, &Wake::new().unwrap(), &mut |notice| {
                     stored += u32::from(matches!(notice, Notice::Stored { .. }));
                 });
             }
@@ -167,7 +167,7 @@ fn of_two_products_of_one_name_the_newer_is_stored_whichever_is_whole_first() {
                     let (product, offset) = (product as u32, range.start as u64);
                     let repair = Repair { product, shape: *shape, offset, payload: &stream[range] };
                     attendance.hear_sender(monotonic(), &Control::Repair(repair), &storage);
-                    attendance.do_all(&storage, &mut line, &mut |notice| {
+                    attendance.do_all(&storage, &mut line, &Wake::new().unwrap(), &mut |notice| {
                         assert!(!matches!(notice, Notice::NotStored { .. }), "{size} {order:?}: {notice:?}");
                     });
                 }
@@ -193,7 +193,7 @@ fn what_could_not_be_written_is_not_told_to_be_stored_as_well() {
     // As where the last write, which found the disk full, was followed by one that did not.
     attendance.machine.on_unwanted(0, Text::from("the disk is full".to_owned()));
     let (mut stored, mut not_stored) = (0, 0);
-    attendance.do_all(&Storage::Nowhere, &mut line, &mut |notice| {
+    attendance.do_all(&Storage::Nowhere, &mut line, &Wake::new().unwrap(), &mut |notice| {
         stored += u32::from(matches!(notice, Notice::Stored { .. }));
         not_stored += u32::from(matches!(notice, Notice::NotStored { .. }));
     });
@@ -217,7 +217,7 @@ fn an_older_one_of_a_name_is_stored_where_the_newer_is_lost() {
             let (mut stored, mut reasons) = (0, Vec::new());
             let mut hear = |attendance: &mut Attendance, control: &Control<'_>| {
                 attendance.hear_sender(monotonic(), control, &storage);
-                attendance.do_all(&storage, &mut line, &mut |notice| match notice {
+                attendance.do_all(&storage, &mut line, &Wake::new().unwrap(), &mut |notice| match notice {
                     Notice::Stored { .. } => stored += 1,
                     Notice::NotStored { reason, .. } => reasons.push(reason),
                     _ => {}

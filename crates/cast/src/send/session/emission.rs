@@ -110,8 +110,12 @@ impl Session<'_> {
                     self.machine.on_unreadable(product, &Text::from(reason.clone()));
                     reason
                 };
-                if let Some(path) = self.products.lose(product) {
+                if let Some((path, bytes)) = self.products.lose(product) {
                     self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
+                    self.progress.lost += u32::from(!is_superseded);
+                    self.progress.replaced += u32::from(is_superseded);
+                    self.lost_bytes += bytes;
+                    self.count();
                 }
             }
         }

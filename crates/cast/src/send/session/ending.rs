@@ -61,6 +61,7 @@ impl Session<'_> {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
+        self.progress.unsent = (self.machine.unsent() as u32, self.machine.unsent_bytes());
         self.progress.rate = Some(self.tempo.rate());
         finished.progress = std::mem::take(&mut self.progress);
         finished.lacks |= self.lacks;

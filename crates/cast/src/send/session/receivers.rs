@@ -10,6 +10,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::Session;
 use crate::door::Heard;
+use crate::error::CastError;
 use crate::record::{MOST_RTT, least_rtt};
 use crate::send::{Notice, Peer, Progress};
 
@@ -52,8 +53,10 @@ impl Session<'_> {
             }
             Heard::Failed(product, reason) => {
                 self.machine.on_failed(now, receiver, product);
-                let path = self.products.path(product).to_owned();
-                if let Some(peer) = self.progress.peers.get(&receiver) {
+                let known = Some(self.products.path(product)).filter(|path| !path.is_empty());
+                let path = known.map_or_else(|| format!("product {product}"), str::to_owned);
+                // Without a reason it was said long ago.
+                if let Some(peer) = self.progress.peers.get(&receiver).filter(|_| !reason.is_empty()) {
                     tell(Notice::NotStored { peer, path, reason });
                 }
             }
@@ -68,19 +71,35 @@ impl Session<'_> {
         }
     }
 
-    /// Whether as many are there as it waits for, or were; says how many more it waits for, where that is news.
-    pub(super) fn may_begin(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+    /// Whether as many are there as it waits for, or were, or those that are must do; says how many more it waits for, where that is news.
+    ///
+    /// # Errors
+    /// [`CastError::Nobody`]: it waits no longer.
+    pub(super) fn may_begin(
+        &mut self,
+        now: Nanos,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) -> Result<bool, CastError> {
         if self.has_begun {
-            return true;
+            return Ok(true);
         }
         let there = self.progress.peers.values().filter(|peer| peer.is_there).count();
         // None is counted twice.
         let there = u32::try_from(there - self.succeeded.len()).unwrap_or(u32::MAX);
         let receivers = self.plan.receivers.saturating_sub(there);
+        let wait =
+            self.plan.wait.filter(|_| receivers > 0 && self.wait_until.is_some_and(|until| now >= until));
+        if let Some(after) = wait {
+            if there == 0 {
+                return Err(CastError::Nobody { group: self.plan.group, after });
+            }
+            tell(Notice::Without { receivers, after });
+            return Ok(true);
+        }
         if std::mem::replace(&mut self.awaited_told, receivers) != receivers && receivers > 0 {
             tell(Notice::Waiting { receivers });
         }
-        receivers == 0
+        Ok(receivers == 0)
     }
 
     fn admit(
@@ -278,7 +297,7 @@ mod tests {
     fn join(receiver: u64, place: Option<u64>) -> Join {
         let (name, other) = (Text::from("b".to_owned()), Text::default());
         let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
-        Join { host, receiver, place, again: None, ended: None }
+        Join { host, receiver, place, again: None, group: None, ended: None }
     }
 
     fn peer(join: Join) -> Peer {

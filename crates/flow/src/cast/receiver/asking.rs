@@ -71,6 +71,18 @@ impl Receiver {
                 later.push(Gap { at: self.again_at(now, gap.tries.max(FULL_TRIES)), ..gap });
                 continue;
             }
+            let mut gap = gap;
+            if let Some(head) = self.packets_of_name(product)
+                && gap.packets.end > head
+            {
+                let rest = gap.packets.start.max(head)..gap.packets.end;
+                // The name hurries it.
+                later.push(Gap { at: Nanos::MAX, packets: rest, tries: 0, ..gap });
+                if gap.packets.start >= head {
+                    continue;
+                }
+                gap.packets.end = head;
+            }
             let mut missing = self.missing(product, gap.packets.clone(), room);
             let Some(last) = missing.last().map(|run| run.end) else {
                 // Its parity makes up for all of it, once it is rebuilt; that may turn out not to be possible.
@@ -109,6 +121,17 @@ impl Receiver {
             Want { product, again, catch_up: self.catch_up.contains(&product), ranges }
         });
         wants.collect()
+    }
+
+    /// How many packets a product begins with that are asked for first, as its name is in them, and what is there from before is found by that:
+    /// of one that was sent before this end joined, until it is named.
+    fn packets_of_name(&self, product: u32) -> Option<u64> {
+        if product > self.config.position.product || is_begun(&self.items, &self.done, product) {
+            return None;
+        }
+        let shape = self.items.get(&product).and_then(|item| item.shape);
+        let payload = u64::from(self.config.payload.get());
+        Some(shape.map_or(1, |shape| u64::from(shape.head()).div_ceil(payload)))
     }
 
     /// Whether what comes of a product can be kept: it was begun, or is one of as many as may be.

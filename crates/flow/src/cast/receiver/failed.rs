@@ -1,6 +1,7 @@
 //! Products that will not be stored, and why as far as that is kept.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use farlink_wire::message::Text;
 
@@ -13,6 +14,7 @@ pub(super) struct Failed {
     lost: Numbers,
     /// Those that this end could not store.
     here: Numbers,
+    /// Of the latest of these.
     reasons: BTreeMap<u32, Text>,
 }
 
@@ -25,23 +27,26 @@ impl Failed {
     /// This end cannot store it.
     pub(super) fn insert(&mut self, product: u32, reason: Text) {
         self.here.insert(product);
-        if self.reasons.len() < MOST_REASONS {
-            self.reasons.insert(product, reason);
+        self.reasons.insert(product, reason);
+        if self.reasons.len() > MOST_REASONS {
+            self.reasons.pop_first();
         }
     }
 
-    pub(super) fn contains(&self, product: u32) -> bool {
-        self.lost.contains(product) || self.here.contains(product)
+    /// All of them, as runs.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.lost.ranges().chain(self.here.ranges())
     }
 
-    /// Those that the sender is to hear of, each with its reason.
-    pub(super) fn here(&self) -> impl Iterator<Item = (u32, Text)> {
-        self.here.iter().map(|product| (product, self.reasons.get(&product).cloned().unwrap_or_default()))
+    /// Those from `first` on that the sender is to hear of: the latest with their reasons.
+    pub(super) fn here(&self, first: u32) -> impl Iterator<Item = (u32, Text)> {
+        let reason = |product: &u32| self.reasons.get(product).cloned().unwrap_or_default();
+        self.here.iter_from(first).map(move |product| (product, reason(&product)))
     }
 }
 
-/// Reasons that are kept.
-const MOST_REASONS: usize = 4096;
+/// Reasons that are kept: of as many as may have failed since the sender could last be told.
+const MOST_REASONS: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -57,10 +62,12 @@ mod tests {
                 failed.insert(product, Text::from("the disk is full".to_owned()));
             }
         }
-        assert!(failed.contains(0) && failed.contains(99_999) && !failed.contains(100_000));
+        assert_eq!(failed.ranges().map(|run| run.end - run.start).sum::<u64>(), 100_000);
         assert_eq!((failed.here.runs(), failed.reasons.len()), (100, MOST_REASONS));
-        assert_eq!(failed.here().count(), 99_900);
-        let first = failed.here().next().unwrap();
-        assert_eq!((first.0, first.1.to_string()), (1, "the disk is full".to_owned()));
+        assert_eq!(failed.here(0).count(), 99_900);
+        let first = failed.here(50_000).next().unwrap();
+        assert_eq!((first.0, first.1.to_string()), (50_001, String::new()));
+        let last = failed.here(0).last().unwrap();
+        assert_eq!((last.0, last.1.to_string()), (99_999, "the disk is full".to_owned()));
     }
 }

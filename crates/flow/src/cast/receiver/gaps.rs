@@ -86,6 +86,19 @@ impl Gaps {
         self.insert(now, product, 0..u64::MAX);
     }
 
+    /// Those of a product that were not asked for yet are looked at now.
+    pub(super) fn hurry(&mut self, product: u32) {
+        let its = (product, 0, Nanos::ZERO)..=(product, u64::MAX, Nanos::MAX);
+        let all: Vec<_> = self.of.range(its).map(|(_, start, at)| (*at, product, *start)).collect();
+        for key in all {
+            if let Some((end, 0, _)) = self.due.get(&key).copied() {
+                self.due.remove(&key);
+                self.of.remove(&(product, key.2, key.0));
+                self.insert(Nanos::ZERO, product, key.2..end);
+            }
+        }
+    }
+
     /// All are looked at now, as if for the first time.
     pub(super) fn all_due(&mut self, now: Nanos) {
         self.of.clear();
@@ -137,6 +150,18 @@ mod tests {
         gaps.all_due(Nanos(7));
         assert_eq!(gaps.take_due(Nanos(7)), Some(Gap::new(Nanos(7), 1, 10..20)));
         assert_eq!(gaps.due(), None);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_yet_may_be_hurried() {
+        let mut gaps = Gaps::default();
+        gaps.insert(Nanos(50), 1, 1..9);
+        gaps.insert(Nanos(50), 2, 1..9);
+        gaps.put(Gap { tries: 1, ..Gap::new(Nanos(40), 1, 0..1) });
+        gaps.hurry(1);
+        assert_eq!(gaps.take_due(Nanos(1)), Some(Gap::new(Nanos::ZERO, 1, 1..9)));
+        assert_eq!(gaps.take_due(Nanos(39)), None);
+        assert_eq!(gaps.due.len(), 2);
     }
 
     #[test]

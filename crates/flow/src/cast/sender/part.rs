@@ -23,6 +23,12 @@ impl Sender {
                 peer.behind += u64::from(held.is_passed());
             }
         }
+        // What is in its first pass has paused for as long as nobody was there.
+        if self.peers.is_empty()
+            && let Some(held) = self.queue.front().and_then(|product| self.held.get_mut(product))
+        {
+            held.begun = held.begun.and(Some(now));
+        }
         peer.owed = self.archive.from(first);
         peer.gone.clone_from(&peer.owed);
         self.peers.insert(receiver, peer);

@@ -112,6 +112,17 @@ impl Peer {
         self.asked_late = self.asked_late.saturating_add(bytes);
     }
 
+    /// So many bytes of first passes have been sent: what it asked for long ago counts for less and less.
+    pub(super) fn look_back(&mut self, first_pass: u64) {
+        let mut sent = first_pass.saturating_sub(self.before);
+        while sent > LATELY {
+            sent /= 2;
+            self.before = first_pass - sent;
+            self.asked /= 2;
+            self.asked_late /= 2;
+        }
+    }
+
     /// Which round it has its turns in, after so many bytes of first passes in packets of `payload`. One that catches up asks for much; what
     /// it loses when it has done so is judged by itself.
     pub(super) fn round(&self, first_pass: u64, payload: Payload) -> Round {
@@ -246,6 +257,9 @@ const ALL_RUNS: usize = 1 << 20;
 /// Who asks for no more than one byte of so many loses seldom: half a percent does not matter, as VCMTP's authors have it.
 const SELDOM: u64 = 200;
 
+/// Bytes of first passes over which that is judged.
+const LATELY: u64 = 1 << 30;
+
 /// And who asked for no more packets than this: in a feed that has just begun those who lose much do not go first for long.
 const A_FEW: u64 = 2;
 
@@ -279,6 +293,24 @@ mod tests {
         peer.owe(8);
         peer.ask_late(1_000);
         assert_eq!(round(&peer), Round::Few, "what it was owed before is done with");
+    }
+
+    #[test]
+    fn who_lost_much_long_ago_or_nothing_for_long_is_judged_by_what_it_loses_now() {
+        let (mut peer, payload) = (Peer::new(0, Nanos::ZERO, 0), Payload::try_from(1000).unwrap());
+        let mut sent = 0;
+        let mut send = |peer: &mut Peer, gigabytes: u64, share: u64| {
+            for _ in 0..gigabytes * 100 {
+                sent += 10_000_000;
+                peer.ask(10_000_000 / 100 * share);
+                peer.look_back(sent);
+            }
+            peer.round(sent, payload)
+        };
+        assert_eq!(send(&mut peer, 100, 0), Round::Few);
+        assert_eq!(send(&mut peer, 1, 10), Round::Many);
+        assert_eq!(send(&mut peer, 100, 10), Round::Many);
+        assert_eq!(send(&mut peer, 10, 0), Round::Few);
     }
 
     #[test]

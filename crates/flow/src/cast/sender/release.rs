@@ -77,6 +77,9 @@ impl Sender {
             && product.saturating_sub(oldest) >= MOST_ARCHIVED
         {
             self.on_unreadable(oldest, &Text::from("the sender has forgotten it".to_owned()));
+        }
+        // Also where those were lost, and not forgotten: else whoever joins is told of each, however old the feed is.
+        if self.first < product.saturating_sub(MOST_ARCHIVED - 1) {
             self.first = self.oldest();
             self.superseded.remove(0..self.first.into());
         }

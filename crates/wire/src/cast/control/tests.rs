@@ -22,6 +22,7 @@ fn frames() -> Vec<Control<'static>> {
             receiver: u64::MAX,
             place: Some(1),
             again: Some(SessionId(8)),
+            group: Some("239.1.1.1:7000".parse().unwrap()),
             ended: Some(SessionId(9)),
         }))),
         Control::Words(Words::Welcome(Box::new(welcome))),

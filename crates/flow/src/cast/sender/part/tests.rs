@@ -228,3 +228,33 @@ fn a_sender_that_was_silent_itself_takes_nobody_for_deaf() {
     sender.on_report(now, 1, lost);
     assert_eq!(sender.totals.gone, 1);
 }
+
+#[test]
+fn of_a_feed_whose_old_products_are_deleted_whoever_joins_is_not_told_of_each() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, sender.first());
+    for product in 0..1000 {
+        sender.on_product(Shape::new(20, 500).unwrap());
+        drive(&mut sender, &mut now, Nanos(60 * MS));
+        // It is deleted before it is too old to be had: nothing is forgotten for its age.
+        if product >= 10 {
+            sender.on_superseded(product - 10);
+        }
+    }
+    assert!(sender.first() >= 1000 - 64 - 10, "{}", sender.first());
+    assert!(sender.superseded.total() <= 64 + 10, "{}", sender.superseded.total());
+}
+
+#[test]
+fn a_pause_in_which_nobody_was_there_is_no_time_that_sending_took() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    sender.on_join(now, 1, 0);
+    sender.on_product(Shape::new(20, 5_000_000).unwrap());
+    drive(&mut sender, &mut now, Nanos(10 * MS));
+    sender.on_leave(now, 1);
+    drive(&mut sender, &mut now, Nanos(3_600_000 * MS));
+    sender.on_join(now, 2, 0);
+    // It takes 40 ms, and is held for as long, or 50 ms; an hour ago it had begun.
+    let sent = drive(&mut sender, &mut now, Nanos(500 * MS));
+    assert!(sent.iter().any(|send| matches!(send, Send::Released { product: 0 })), "{sent:?}");
+}
