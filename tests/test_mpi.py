@@ -135,3 +135,16 @@ def test_fi_info_shows_it() -> None:
     assert ended.status == 0, ended
     assert "provider: farlink" in ended.stdout or "prov_name: farlink" in ended.stdout
     assert all(word in ended.stdout for word in ("FI_TAGGED", "FI_DIRECTED_RECV", "FI_MULTI_RECV"))
+
+
+@pytest.mark.parametrize("whose", ["mpich", "open-mpi"])
+def test_a_send_that_returns_at_once_waits_for_no_receive(tmp_path: Path, whose: str) -> None:
+    if whose == "mpich" and not (ENVIRONMENT / "mpiexec").exists():
+        pytest.skip("the package mpich is not installed")
+    compiler = {"compiler": str(ENVIRONMENT / "mpicc")} if whose == "mpich" else {}
+    launcher = (str(ENVIRONMENT / "mpiexec"),) if whose == "mpich" else MPIRUN
+    program = compiled("mpi_flood", tmp_path, **compiler)
+    # 128 MB, of which both ends together keep less where nobody receives.
+    words = [str(FARLINK), "mpi", "run", "--", *launcher, "-n", "2", program, "8000", "16000"]
+    ended = run(words)
+    assert (ended.status, ended.stdout.split("\n")[:2]) == (0, ["sent", "received, 0 wrong"]), ended
