@@ -257,3 +257,29 @@ def test_a_session_is_waited_for_as_long_as_was_said(star: Emulation, named: tup
         f"farlink: no session of the group {GROUP} could be joined within 1s: "
         "start its sender, or wait longer (--wait)"
     )
+
+
+def test_a_sender_of_two_interfaces_sends_by_the_one_that_is_named(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 2_000_000)
+    # The routes lead the group elsewhere.
+    other = f"""
+ip link add other type veth peer name nowhere
+ip address add 10.99.0.1/24 dev other
+ip link set other up && ip link set nowhere up
+ip route add {GROUP.partition(":")[0]}/32 dev other
+"""
+    star.output(SENDER, "sh", "-ec", other)
+    try:
+        # Others could reach that one.
+        words = ("send", "--group", GROUP, "--rate", "100mbit", "--no-auth", "--quiet", str(source))
+        ended = star.on(SENDER, str(FARLINK), "cast", *words)
+        assert (ended.status, "10.99.0.1" in ended.complaint) == (REFUSED, True), ended
+        with (
+            receiver(star, "b", "null:") as receiving,
+            sender(star, source, options=("--interface", "farlink0")) as sending,
+        ):
+            status, record = receiving.end()
+            assert (status, sending.end()[0]) == (0, 0)
+    finally:
+        star.output(SENDER, "ip", "link", "del", "other")
+    assert record["cast"]["packets"] > 0

@@ -245,6 +245,25 @@ def test_a_person_at_a_terminal_sees_rate_bytes_files_and_the_time_left(tmp_path
     assert "Gb/s" not in shown.rsplit("\x1b[2K", 1)[-1]
 
 
+def test_many_small_files_and_a_terabyte_of_holes_take_little_memory(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    for number in range(20_000):
+        (source / f"{number}").write_bytes(b"small")
+    with (source / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    # Both ends are one process here.
+    process = subprocess.Popen([str(FARLINK), "copy", f"{source}/", str(there), "--quiet"])
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_maxrss << 10 < 256 << 20
+    copied = (there / "sparse").stat()
+    assert copied.st_size == 1 << 40
+    assert copied.st_blocks * 512 < 1 << 20
+    assert len(list(there.iterdir())) == 20_001
+
+
 def test_a_dry_run_names_everything_and_copies_nothing(odd: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     ended = farlink("copy", f"{odd}/", str(there), "--dry-run", "--json", "--exclude", "deep")

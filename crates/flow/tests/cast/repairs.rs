@@ -30,6 +30,8 @@ fn every_receiver_gets_every_product_whatever_is_lost() {
         assert!((0..5).all(|host| simulation.has_all(host)), "{loss}");
         assert_eq!(simulation.sender.totals().gone, 0);
         assert_eq!(simulation.released.len(), 41);
+        // Each said once that it has each.
+        assert_eq!(simulation.acknowledged, 5 * 41);
         if loss == 0.0 {
             assert_eq!(simulation.nacks, 0);
             let totals = simulation.sender.totals();

@@ -79,6 +79,8 @@ pub(crate) struct Simulation {
     pub(crate) unicast: Option<BitsPerSec>,
     /// Frames with NACKs that reached the sender, and the most memory that it took.
     pub(crate) nacks: u64,
+    /// Products that receivers acknowledged, each of theirs.
+    pub(crate) acknowledged: u64,
     pub(crate) most_memory: u64,
     steps: u64,
 }
@@ -107,6 +109,7 @@ impl Simulation {
             begun: BTreeMap::new(),
             unicast: None,
             nacks: 0,
+            acknowledged: 0,
             most_memory: 0,
             steps: 0,
         }
@@ -429,6 +432,9 @@ impl Simulation {
     }
 
     pub(crate) fn say(&mut self, host: usize, control: &Control<'_>) {
+        if let Control::Have(runs) = control {
+            self.acknowledged += runs.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+        }
         let mut frame = Vec::new();
         control.encode(&mut frame);
         let at = self.now.after(self.hosts[host].path.delay);
