@@ -228,13 +228,13 @@ def test_a_directory_that_is_a_file_is_not_watched(star: Emulation, tmp_path: Pa
 
 def test_receivers_are_waited_for_as_long_as_was_said(star: Emulation, tmp_path: Path) -> None:
     source = file_of(tmp_path / "source.bin", 1_000_000)
-    options = (*wait_for(3), "--wait", "2s")
+    options = (*wait_for(3), "--wait", "5s")
     with (
-        sender(star, source, options=options) as sending,
         receiver(star, "b", "null:", "--wait", "1min") as receiving,
+        sender(star, source, options=options) as sending,
     ):
         # It is there in time, or the session would end without it.
-        assert sending.until("without")["without"] == {"receivers": 2, "after_s": 2.0}
+        assert sending.until("without")["without"] == {"receivers": 2, "after_s": 5.0}
         assert receiving.end()[0] == 0
         status, record = sending.end()
         said = sending.complaints()
@@ -244,7 +244,7 @@ def test_receivers_are_waited_for_as_long_as_was_said(star: Emulation, tmp_path:
     ended = star.on(SENDER, str(FARLINK), "cast", *words, str(source))
     assert (ended.status, ended.stdout) == (REFUSED, ""), ended
     assert ended.complaint == (
-        f"farlink: no receiver of the group {GROUP} came within 2s: start receivers, or wait longer (--wait)"
+        f"farlink: no receiver of the group {GROUP} came within 5s: start receivers, or wait longer (--wait)"
     )
 
 

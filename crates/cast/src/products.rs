@@ -36,8 +36,6 @@ use source::{Opened, Source};
 pub(crate) struct Products<'f> {
     piped: Option<&'f Piped>,
     walk: Walk<'f>,
-    /// What was found first, until it is its turn.
-    peeked: Option<Step>,
     feed: Option<Feed>,
     /// From product `first` on: those before it were forgotten.
     known: VecDeque<Product>,
@@ -176,7 +174,6 @@ impl<'f> Products<'f> {
         Self {
             piped,
             walk,
-            peeked: None,
             feed: None,
             known: VecDeque::new(),
             first: 0,
@@ -225,22 +222,20 @@ impl<'f> Products<'f> {
         self.feed.as_ref().is_none_or(Feed::has_ceased)
     }
 
-    /// Whether there is anything to send of what was named. What is not sent, and was found before that, is told.
-    pub(crate) fn has_any(&mut self, tell: &mut dyn FnMut(NotSent)) -> bool {
-        if self.piped.is_some() || self.peeked.is_some() {
-            return true;
+    /// Whether there is anything to send of what was named; if not, why, of each name that was found.
+    pub(crate) fn nothing(mut self) -> Option<Vec<NotSent>> {
+        let mut lacking = Vec::new();
+        if self.piped.is_some() {
+            return None;
         }
         while let Some(step) = self.found() {
             match step {
-                Step::NotSent(not_sent) => tell(not_sent),
+                Step::NotSent(not_sent) => lacking.push(not_sent),
                 Step::Passed => {}
-                product => {
-                    self.peeked = Some(product);
-                    return true;
-                }
+                Step::Product(..) | Step::Lacking(_) => return None,
             }
         }
-        false
+        Some(lacking)
     }
 
     /// The stream of the next file; `None` where there is none now. What is not sent is told.
@@ -255,11 +250,7 @@ impl<'f> Products<'f> {
             }
         }
         loop {
-            let step = match self.peeked.take() {
-                Some(step) => step,
-                None => self.found()?,
-            };
-            match step {
+            match self.found()? {
                 Step::Product(product, open) => return Some(self.add(*product, open)),
                 Step::Lacking(product) => return Some(self.push(*product)),
                 Step::NotSent(not_sent) => tell(not_sent),

@@ -117,7 +117,7 @@ impl Run {
         for Variable { name, value } in variables.iter().chain(&proof_variable) {
             command.env(name, value);
         }
-        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable));
+        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable), &named);
         command.args(launcher.arguments(arguments, &handed_on));
         let code = Delegate::new()
             .and_then(|delegate| delegate.run(&mut command))

@@ -185,11 +185,12 @@ impl<'a> Reception<'a> {
         let seed = attendance.map(|attendance| attendance.seed);
         let duration = times.as_ref().and_then(|times| Some(times.last?.since(times.first?)));
         let samples = attendance.map(|attendance| attendance.samples.of(duration));
-        if matches!(done, Ok(false)) && attendance.is_none() {
-            // There was none.
-            return Finished { interrupted: true, ..Finished::default() };
-        }
         let (interrupted, error) = match done {
+            // There was none.
+            Ok(false) if attendance.is_none() => {
+                return Finished { interrupted: true, ..Finished::default() };
+            }
+            Err(error @ CastError::NoSession { .. }) => return failed(error),
             Ok(true) => (false, None),
             Ok(false) => (true, None),
             Err(error) => (false, Some(error)),

@@ -131,7 +131,8 @@ fn carry_out(
     times.payload = payload.get();
     let root = Arc::new(Directory::open(Path::new("/")).map_err(CastError::Root)?);
     let filter = Filter::new(&[]).map_err(|error| CastError::Nothing { reason: error.to_string() })?;
-    let mut products = Products::new(&root, plan.piped.as_ref(), &plan.sources, &filter, room.files);
+    let of_sources = || Products::new(&root, plan.piped.as_ref(), &plan.sources, &filter, room.files);
+    let mut products = of_sources();
     if let Some(source) = &plan.watch {
         let watched = |reason| CastError::Watch { directory: source.to_string(), reason };
         products.watch(source).map_err(watched)?;
@@ -140,15 +141,10 @@ fn carry_out(
             finished.lacks |= not_sent.failed;
             tell(Notice::NotSent(not_sent));
         });
-    } else {
-        // Better said before anybody is let in.
-        let has_any = products.has_any(&mut |not_sent| {
-            finished.lacks |= not_sent.failed;
-            tell(Notice::NotSent(not_sent));
-        });
-        if !has_any {
-            return Err(CastError::Nothing { reason: "no file was found in what was named".to_owned() });
-        }
+    } else if let Some(lacking) = of_sources().nothing() {
+        // Better said before anybody is let in. What there is is looked at when it is sent.
+        lacking.into_iter().for_each(|not_sent| tell(Notice::NotSent(not_sent)));
+        return Err(CastError::Nothing { reason: NOTHING.to_owned() });
     }
     let wake = || Wake::new().map_err(CastError::Wait);
     let (wake, ended) = (wake()?, wake()?);
@@ -502,6 +498,9 @@ impl<'a> Session<'a> {
                     self.count();
                 }
                 None if !self.products.has_ceased() => return Ok(()),
+                None if self.products.count() == 0 && self.plan.watch.is_none() => {
+                    return Err(CastError::Nothing { reason: NOTHING.to_owned() });
+                }
                 None => {
                     self.progress.is_all = true;
                     self.machine.on_no_more();
@@ -542,6 +541,9 @@ fn numbered(
     let Some(shape) = found else { return Ok(None) };
     number(shape).map(Some).ok_or(CastError::Exhausted { products: others })
 }
+
+/// Why there is nothing to send.
+const NOTHING: &str = "no file was found in what was named";
 
 /// What a process may have open where nobody said otherwise.
 const USUAL_DESCRIPTORS: u64 = 1024;

@@ -1,7 +1,7 @@
 //! `farlink cast receive`: what a group's sessions bring.
 
 use std::ffi::{OsStr, OsString};
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use farlink_cast::group::Group;
 use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
+use farlink_host::network;
 use farlink_host::scheduling::Scheduling;
 use farlink_host::signal;
 use farlink_mover::record_file::RecordFile;
@@ -275,9 +276,9 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
     })
 }
 
-/// Whether an address is one of this host's: then a socket may have it.
+/// Whether an address is one of this host's.
 fn is_of_this_host(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+    network::address(Some(&ip.to_string())).is_ok()
 }
 
 /// Bytes that are worth a word: names and digests of products are not.

@@ -138,6 +138,7 @@ impl Send {
             let is_broken = |error: &CastError| error.is_passing() || is_begun(&finished);
             let (this, code) = match (&finished.error, finished.interrupted) {
                 (Some(CastError::Nobody { .. }), _) if any_begun => (1, SOME),
+                (Some(CastError::Nobody { .. }), _) if plans.len() > 1 => (4, REFUSED),
                 (Some(error), _) if is_broken(error) => (3, BROKEN),
                 (Some(_), _) => (4, BROKEN),
                 (None, true) => (2, INTERRUPTED),
@@ -148,7 +149,9 @@ impl Send {
                 (rank, worst) = (this, ExitCode::from(code));
             }
             match finished.error {
-                Some(broken) if matches!(this, 1 | 3) => {
+                // It was told.
+                Some(CastError::Nobody { .. }) if plans.len() > 1 => {}
+                Some(broken) if this == 3 => {
                     tell(&format!("farlink: {:#}", anyhow::Error::from(broken)));
                 }
                 Some(refusal) => error = error.or(Some(refusal)),
@@ -296,6 +299,9 @@ fn watch_ends_twice(watched: bool) -> anyhow::Result<Option<Wake>> {
     watched.then(signal::on_second_termination).transpose().context("catch signals")
 }
 
+/// Nothing was begun.
+const REFUSED: u8 = 2;
+
 /// What standard input is called where nobody says.
 const PIPED: &str = "stdin";
 
@@ -309,10 +315,14 @@ fn run_all(plans: &[Plan], stop: &Wake, telling: &Mutex<Telling>) -> Vec<Finishe
             let finished = send::run(plan, stop, &mut |notice| {
                 telling.lock().unwrap_or_else(PoisonError::into_inner).on(plan.group, &notice);
             });
-            // A class that nobody wants is no reason.
-            let is_refusal = |error: &CastError| !matches!(error, CastError::Nobody { .. });
-            if finished.error.as_ref().is_some_and(is_refusal) {
-                stop.raise();
+            match &finished.error {
+                // Others may go on for weeks.
+                Some(error @ CastError::Nobody { .. }) if plans.len() > 1 => {
+                    let telling = telling.lock().unwrap_or_else(PoisonError::into_inner);
+                    telling.table.say(&format!("farlink: {error}"));
+                }
+                Some(_) => stop.raise(),
+                None => {}
             }
             finished
         };

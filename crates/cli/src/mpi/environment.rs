@@ -139,7 +139,8 @@ pub(crate) fn variables(
     let read = read(&all, std::env::var_os)?;
     // What is said otherwise, for ranks of other hosts as well.
     for name in SAID_TO_FARLINK {
-        let value = std::env::var_os(name).filter(|_| !all.iter().any(|each| each.name == name));
+        let is_new = |value: &OsString| !value.is_empty() && !all.iter().any(|each| each.name == name);
+        let value = std::env::var_os(name).filter(is_new);
         all.extend(value.map(|value| Variable { name, value }));
     }
     Ok((all, read))
@@ -147,7 +148,14 @@ pub(crate) fn variables(
 
 /// Checks what the launcher's own options give ranks beside `variables`: it is what they would read, and nothing else may have been asked for.
 pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> anyhow::Result<()> {
-    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name);
+    if named.iter().any(|(name, _)| *name == *JOB_KEY) {
+        bail!(
+            "{JOB_KEY} stands behind the launcher, and each job has a new one here: leave it out, or use farlink mpi env"
+        );
+    }
+    // What is exported is what the launcher's own options are for.
+    let is_exported = |each: &Variable| std::env::var_os(each.name).as_ref() == Some(&each.value);
+    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name && !is_exported(each));
     for (name, value) in named {
         if let Some(ours) =
             ours(name).filter(|ours| ours.value != *value && ours.name.starts_with("FARLINK_"))
@@ -162,7 +170,8 @@ pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> a
     }
     let named =
         |name: &str| named.iter().rev().find(|(its, _)| *its == *name).map(|(_, value)| value.clone());
-    read(variables, |name| named(name).or_else(|| std::env::var_os(name)))?;
+    let others: Vec<_> = variables.iter().filter(|each| named(each.name).is_none()).cloned().collect();
+    read(&others, |name| named(name).or_else(|| std::env::var_os(name)))?;
     Ok(())
 }
 
@@ -188,7 +197,8 @@ fn of_mpi(mpi: Mpi, library: &Path) -> Vec<Variable> {
 fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     let of_dc = [("--dcis", settings.dcis.is_some()), ("--dci-policy", settings.dci_policy.is_some())];
     if let Some((option, _)) = of_dc.iter().find(|(_, is_given)| *is_given) {
-        let inherited = std::env::var_os("FARLINK_TRANSPORT").filter(|_| settings.transport.is_none());
+        let inherited = std::env::var_os("FARLINK_TRANSPORT")
+            .filter(|its| !its.is_empty() && settings.transport.is_none());
         match (settings.transport, inherited) {
             (Some(transport), _) if transport != Transport::Dc => {
                 bail!(
@@ -231,8 +241,13 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
     Ok(all.into_iter().filter_map(named).collect())
 }
 
-/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself.
-pub(crate) fn handed_on<'a>(all: impl Iterator<Item = &'a Variable>) -> Vec<OsString> {
+/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself, nor by what is `named` to it.
+pub(crate) fn handed_on<'a>(
+    all: impl Iterator<Item = &'a Variable>,
+    named: &[(OsString, OsString)],
+) -> Vec<OsString> {
+    // Open MPI takes no name twice.
+    let all = all.filter(|variable| !named.iter().any(|(name, _)| *name == *variable.name));
     let all: BTreeSet<_> = all.map(|variable| OsString::from(variable.name)).collect();
     all.into_iter().filter(|name| !name.as_bytes().starts_with(HANDED_ON_ALREADY)).collect()
 }
@@ -409,7 +424,9 @@ mod tests {
             Variable::new("FI_PROVIDER_PATH", "/f"),
             Variable::new("FARLINK_SHM", "0"),
         ];
-        assert_eq!(handed_on(ours.iter()), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
+        assert_eq!(handed_on(ours.iter(), &[]), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
+        let named = [("FARLINK_SHM".into(), "1".into())];
+        assert_eq!(handed_on(ours.iter(), &named), ["FI_PROVIDER_PATH"]);
     }
 
     #[test]
@@ -424,6 +441,7 @@ mod tests {
             ("FARLINK_TRANSPORT", "rc", "rc behind the launcher, and xrc by"),
             ("FARLINK_SHM", "2", "FARLINK_SHM=\"2\""),
             ("FARLINK_RATE", "10", "unit"),
+            ("FARLINK_JOB_KEY", "1", "leave it out"),
         ] {
             let error = format!("{:#}", agreed(name, value).unwrap_err());
             assert!(error.contains(words), "{error}");

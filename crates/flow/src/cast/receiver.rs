@@ -462,9 +462,14 @@ impl Receiver {
             return Writes::default();
         }
         let item = self.items.entry(data.product).or_default();
+        let is_first = item.shape.is_none();
         if !item.fits(data.shape, self.config.payload) {
             self.tally.misfits += 1;
             return Writes::default();
+        }
+        if is_first {
+            // How many packets its name takes is known.
+            self.gaps.hurry(data.product);
         }
         let taken = item.take(data, packets.clone(), payload, self.config.payload);
         self.tally.duplicates += count - taken.packets;

@@ -156,6 +156,8 @@ pub struct Sender {
     heeding: VecDeque<Asked>,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
+    /// Since when nobody is there, where somebody was.
+    deserted_at: Option<Nanos>,
     /// Packets that receivers could have received, and that they lost, all together.
     reported: (u64, u64),
     pending: VecDeque<Send>,
@@ -248,6 +250,7 @@ impl Sender {
             collected: Collected::default(),
             heeding: VecDeque::new(),
             waiting: 0,
+            deserted_at: None,
             reported: (0, 0),
             pending: VecDeque::new(),
             idle_at: now,
@@ -281,6 +284,12 @@ impl Sender {
     #[must_use]
     pub fn unsent(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Whether a product is one of them.
+    #[must_use]
+    pub fn is_unsent(&self, product: u32) -> bool {
+        self.queue.contains(&product)
     }
 
     /// Bytes of their content.

@@ -145,3 +145,39 @@ fn who_is_started_again_is_not_sent_what_it_has() {
         assert!(found > had - 100_000, "{is_over}: {found} of {had}");
     }
 }
+
+#[test]
+fn who_comes_late_has_everything_also_with_parity_and_names_of_several_packets() {
+    use farlink_flow::cast::sender::Config;
+    use farlink_wire::cast::control::BlockPackets;
+
+    // Of 4,000 bytes, which take three packets.
+    let long = ["a".repeat(200).as_str(); 20].join("/");
+    for (parity, loss) in [(0, 0.0), (0, 0.1), (3, 0.1), (3, 0.3)] {
+        for seed in 0..3 {
+            let block = BlockPackets::try_from(if parity > 0 { 60 } else { 0 }).unwrap();
+            let config = Config { block, parity, ..config(100_000_000) };
+            let mut simulation = Simulation::new(config, true);
+            simulation.join(Path::new(Nanos(5 * MS), 0.0));
+            // Names alone, and more.
+            for (number, content) in [0, 30_000, 400_000, 2_000_000].into_iter().enumerate() {
+                simulation.product(&format!("{long}/{number}"), content, Some(seed));
+            }
+            simulation.product("large", 5_000_000, Some(seed));
+            // In the midst of the fourth product, of the last, and behind all of them.
+            let late: Vec<_> = [120, 300, 1_500]
+                .into_iter()
+                .map(|at| {
+                    let now = simulation.now.0 / MS;
+                    simulation.run_for(Nanos((at - now.min(at)) * MS));
+                    simulation.join(Path::new(Nanos(5 * MS), loss))
+                })
+                .collect();
+            simulation.product("another", 300_000, Some(seed));
+            simulation.finish();
+            simulation.run(Nanos(120_000 * MS));
+            assert!(simulation.is_complete(), "{parity} {loss} {seed}: {:?}", simulation.sender.totals());
+            assert!(late.into_iter().all(|host| simulation.has_all(host)), "{parity} {loss} {seed}");
+        }
+    }
+}

@@ -101,7 +101,8 @@ impl Session<'_> {
                     *lacks |= other.failed;
                     not_sent.push(other);
                 });
-                let is_superseded = self.products.supersede(product);
+                let (is_superseded, is_unsent) =
+                    (self.products.supersede(product), self.machine.is_unsent(product));
                 let reason = if is_superseded {
                     self.machine.on_superseded(product);
                     SUPERSEDED.to_owned()
@@ -112,10 +113,13 @@ impl Session<'_> {
                 };
                 if let Some((path, bytes)) = self.products.lose(product) {
                     self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
-                    self.progress.lost += u32::from(!is_superseded);
-                    self.progress.replaced += u32::from(is_superseded);
-                    self.lost_bytes += bytes;
-                    self.count();
+                    // What was sent, and can only not be sent again, was sent.
+                    if is_unsent {
+                        self.progress.lost += u32::from(!is_superseded);
+                        self.progress.replaced += u32::from(is_superseded);
+                        self.lost_bytes += bytes;
+                        self.count();
+                    }
                 }
             }
         }

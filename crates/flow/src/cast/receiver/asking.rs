@@ -72,9 +72,8 @@ impl Receiver {
                 continue;
             }
             let mut gap = gap;
-            if let Some(head) = self.packets_of_name(product)
-                && gap.packets.end > head
-            {
+            let head = self.packets_of_name(product);
+            if let Some(head) = head.filter(|head| gap.packets.end > *head) {
                 let rest = gap.packets.start.max(head)..gap.packets.end;
                 // The name hurries it.
                 later.push(Gap { at: Nanos::MAX, packets: rest, tries: 0, ..gap });
@@ -83,7 +82,11 @@ impl Receiver {
                 }
                 gap.packets.end = head;
             }
-            let mut missing = self.missing(product, gap.packets.clone(), room);
+            let mut missing = match head {
+                // Parity cannot stand for it: what else is missing waits for it.
+                Some(_) => self.missing_of_name(product, gap.packets.clone()),
+                None => self.missing(product, gap.packets.clone(), room),
+            };
             let Some(last) = missing.last().map(|run| run.end) else {
                 // Its parity makes up for all of it, once it is rebuilt; that may turn out not to be possible.
                 if self.lacks(product, gap.packets.clone()) {
@@ -126,7 +129,9 @@ impl Receiver {
     /// How many packets a product begins with that are asked for first, as its name is in them, and what is there from before is found by that:
     /// of one that was sent before this end joined, until it is named.
     fn packets_of_name(&self, product: u32) -> Option<u64> {
-        if product > self.config.position.product || is_begun(&self.items, &self.done, product) {
+        let joined = self.config.position;
+        let is_after = product > joined.product || product == joined.product && joined.offset == 0;
+        if is_after || is_begun(&self.items, &self.done, product) {
             return None;
         }
         let shape = self.items.get(&product).and_then(|item| item.shape);
@@ -169,6 +174,15 @@ impl Receiver {
             }
         }
         runs
+    }
+
+    /// What is missing of a few packets, as one run: whether parity makes up for any of them or not.
+    fn missing_of_name(&self, product: u32, packets: Range<u64>) -> Vec<Range<u64>> {
+        let missing = match self.items.get(&product).filter(|item| item.shape.is_some()) {
+            Some(item) => item.packets.missing(packets.clone()).map(|run| run.start..packets.end),
+            None => Some(packets),
+        };
+        missing.filter(|_| !self.done.contains(product)).into_iter().collect()
     }
 
     /// Whether any of some packets of a product did not come, also where its parity makes up for them.
@@ -385,5 +399,24 @@ mod tests {
         bring(&mut receiver, 20_000_000_001, 1, true);
         assert_eq!(asked(&mut receiver, 60), (vec![], 0));
         assert_eq!(receiver.gaps.due(), None, "nothing is looked at again that came");
+    }
+    #[test]
+    fn a_name_is_asked_for_though_parity_makes_up_for_as_many_packets() {
+        let position = Position { product: 0, offset: 2560 };
+        let config = Config { block: BlockPackets::try_from(10).unwrap(), position, ..behind(0) };
+        let mut receiver = Receiver::new(config, Nanos::ZERO);
+        let shape = Shape::new(40, 2560 - 32 - 40).unwrap();
+        // Three are lost, the name among them, and two of parity came.
+        for packet in (1..10).filter(|packet| ![4, 7].contains(packet)) {
+            let data = Data { product: 0, shape, offset: packet * 256, repair: false };
+            receiver.on_data(Nanos(packet), &data, &[7; 256]);
+        }
+        for index in 0..2 {
+            let parity = Parity { product: 0, shape, offset: 0, index, of: 2 };
+            receiver.on_parity(Nanos(20), &parity, &[9; 256]);
+        }
+        let wants = receiver.ask(Nanos(10_000_000));
+        let ranges: Vec<_> = wants.into_iter().flat_map(|want| want.ranges).collect();
+        assert_eq!(ranges, [(0, 256)]);
     }
 }

@@ -24,10 +24,10 @@ impl Sender {
             }
         }
         // What is in its first pass has paused for as long as nobody was there.
-        if self.peers.is_empty()
+        if let Some(since) = self.deserted_at.take()
             && let Some(held) = self.queue.front().and_then(|product| self.held.get_mut(product))
         {
-            held.begun = held.begun.and(Some(now));
+            held.begun = held.begun.map(|begun| begun.after(now.since(since)));
         }
         peer.owed = self.archive.from(first);
         peer.gone.clone_from(&peer.owed);
@@ -44,6 +44,9 @@ impl Sender {
     pub fn on_leave(&mut self, now: Nanos, receiver: u32) {
         self.account(receiver, Report::default());
         let Some(peer) = self.peers.remove(&receiver) else { return };
+        if self.peers.is_empty() {
+            self.deserted_at = Some(now);
+        }
         self.waiting -= peer.waiting();
         self.free_places.push(peer.place);
         let mut settled = Vec::new();
