@@ -162,7 +162,7 @@ def test_a_group_that_its_sender_does_not_send_to_is_refused(star: Emulation, tm
         named = star.address(SENDER)
         ended = star.on("b", str(FARLINK), "cast", *words[:-1], named)
         assert (ended.status, ended.stdout) == (REFUSED, ""), ended
-        assert f"it sends to the group {GROUP}, and not to {wrong}" in ended.complaint
+        assert f"it sends to {GROUP}, and not to the group {wrong}: say --group {GROUP}" in ended.complaint
         assert "not to" in sending.until("refused")["refused"]["reason"]
 
 

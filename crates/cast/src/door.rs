@@ -272,8 +272,10 @@ impl Door {
                     let named = |at: SocketAddr| (at.ip(), at.port());
                     let is_other = |group: &SocketAddr| named(*group) != named(self.group.address());
                     if let Some(other) = join.group.filter(is_other) {
-                        let reason =
-                            format!("it sends to the group {}, and not to {other}: name that", self.group);
+                        let reason = format!(
+                            "it sends to {0}, and not to the group {other}: say --group {0}",
+                            self.group
+                        );
                         guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
                         return Err(reason);
                     }

@@ -9,6 +9,7 @@ use farlink_host::readiness::Wake;
 use farlink_host::scheduling::Scheduling;
 use farlink_mover::copy::source::SourcePath;
 use farlink_mover::secure::{Admission, Identity};
+use farlink_wire::cast::Position;
 use farlink_wire::cast::control::{Join, Leave, Report};
 use farlink_wire::message::Host;
 use farlink_wire::message::copy::Protect;
@@ -169,6 +170,8 @@ pub struct Peer {
     pub at: SocketAddr,
     /// The first product that it may have.
     pub first: u32,
+    /// Where the first pass was when it joined.
+    pub joined: Position,
     /// How it fares, as it said last.
     pub report: Report,
     /// The least round trip that it has said; zero before the first.
@@ -196,14 +199,15 @@ impl Peer {
         !self.is_short && self.failed == 0
     }
 
-    /// One that has joined from `at`, and may have everything from product `first` on.
-    pub(crate) fn new(join: Join, at: SocketAddr, first: u32) -> Self {
+    /// One that has joined from `at` when the first pass was at `joined`, and may have everything from product `first` on.
+    pub(crate) fn new(join: Join, at: SocketAddr, first: u32, joined: Position) -> Self {
         Self {
             host: join.host,
             number: join.receiver,
             place: join.place,
             at,
             first,
+            joined,
             report: Report::default(),
             rtt: Nanos::ZERO,
             products: 0,

@@ -104,20 +104,20 @@ impl Run {
         let Some((program, arguments)) = self.command.split_first() else { bail!("there is no command") };
         let launcher = Launcher::of(program, self.options.mpi)?;
         launcher.accepts(arguments)?;
-        let named = arguments::variables(arguments);
-        mistyped::complaints(std::env::vars_os().chain(named.clone())).iter().for_each(|line| tell(line));
+        let named: Vec<_> = arguments::programs(arguments).map(arguments::variables).collect();
+        mistyped::complaints(std::env::vars_os().chain(named.concat())).iter().for_each(|line| tell(line));
         let (variables, read) = environment::variables(launcher.family(), &library, &self.options.settings)?;
-        environment::agree(&variables, &named)?;
+        named.iter().try_for_each(|its| environment::agree(&variables, its))?;
         if !self.unproven {
             self.options.settings.suits_this_host(&read)?;
         }
         let proof = if self.unproven { None } else { Some(Proof::expect()?) };
         let proof_variable = proof.as_ref().map(|proof| Variable::new(proof::VARIABLE, proof.directory()));
         let mut command = Command::new(program);
-        for Variable { name, value } in variables.iter().chain(&proof_variable) {
+        for Variable { name, value, .. } in variables.iter().chain(&proof_variable) {
             command.env(name, value);
         }
-        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable), &named);
+        let handed_on = environment::handed_on(variables.iter().chain(&proof_variable));
         command.args(launcher.arguments(arguments, &handed_on));
         let code = Delegate::new()
             .and_then(|delegate| delegate.run(&mut command))

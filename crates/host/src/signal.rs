@@ -34,7 +34,7 @@ pub fn on_termination() -> io::Result<Wake> {
     Ok(wake)
 }
 
-/// As [`on_termination`], which must have been called, of a second signal: only a third ends the process at once.
+/// As [`on_termination`], which catches it, of a second signal: only a third ends the process at once.
 ///
 /// # Errors
 /// The kernel's.

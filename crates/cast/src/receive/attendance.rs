@@ -152,6 +152,7 @@ impl Attendance {
 
     /// There is another connection of the same session.
     pub(super) fn come_back(&mut self, welcome: &Welcome) {
+        self.opener.skip_to(welcome.number);
         self.machine.on_reconnected(monotonic(), welcome.pace, welcome.position, welcome.first);
     }
 
@@ -193,7 +194,10 @@ impl Attendance {
             report: self.machine.report(now).since(&self.before.report),
             rtt: self.rtt,
             behind: self.machine.behind(),
-            products: self.products,
+            products: self.products.map(|all| {
+                let Tally { stored, failed, .. } = self.before.tally;
+                all.saturating_sub(stored.saturating_add(failed))
+            }),
             stored_bytes: self.stored_bytes - self.before.stored_bytes,
             seconds: now.since(self.times.joined).as_secs_f64(),
         }

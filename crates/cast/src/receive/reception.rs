@@ -243,13 +243,17 @@ impl<'a> Reception<'a> {
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<bool, CastError> {
         let Some(mut joined) = self.find(None, tell)? else { return Ok(false) };
-        let is_same =
-            |(before, _): &mut (Attendance, LeftOpen)| before.welcome.session == joined.welcome.session;
-        if let Some((mut before, open)) = self.cut_off.take_if(is_same) {
-            before.begin_part();
-            (*attendance, *left) = (Some(before), open);
+        if let Some((mut before, open)) = self.cut_off.take() {
+            *left = open;
+            if before.welcome.session == joined.welcome.session {
+                before.begin_part();
+                *attendance = Some(before);
+            } else {
+                // Its sender was started again meanwhile.
+                before.give_up();
+                left.add(before.unfinished(), before.missing());
+            }
         }
-        self.give_up_cut_off();
         loop {
             let again = match attendance {
                 Some(before) if before.welcome.session == joined.welcome.session => {

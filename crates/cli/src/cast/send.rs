@@ -99,7 +99,9 @@ impl Send {
         let mut file = self.end.records()?;
         let stop = signal::on_termination().context("catch signals")?;
         // A service has no terminal that would be closed.
-        let hung_up = if io::stdin().is_terminal() || self.end.no_auth {
+        let has_terminal =
+            io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
+        let hung_up = if has_terminal || self.end.no_auth {
             None
         } else {
             Some(signal::on_hangup().context("catch signals")?)

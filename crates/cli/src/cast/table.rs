@@ -104,6 +104,7 @@ pub(super) fn name(peer: &Peer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use farlink_wire::cast::Position;
     use std::net::SocketAddr;
 
     use farlink_cast::send::Peer;
@@ -124,6 +125,7 @@ mod tests {
             place: None,
             at: SocketAddr::from(([10, 0, 0, 2], 40_000)),
             first: 0,
+            joined: Position { product: 0, offset: 0 },
             report,
             rtt: farlink_wire::quantity::Nanos::ZERO,
             products: 4,

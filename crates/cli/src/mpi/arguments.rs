@@ -21,23 +21,26 @@ pub(super) fn options(arguments: &[OsString]) -> impl Iterator<Item = &OsString>
     arguments[..count].iter()
 }
 
-/// The variables that ranks are given by the launcher's own options, with their values, of every program that it starts.
-pub(super) fn variables(arguments: &[OsString]) -> Vec<(OsString, OsString)> {
+/// What the ranks of each program are given, in turn: what stands before a colon goes for one.
+pub(super) fn programs(arguments: &[OsString]) -> impl Iterator<Item = &[OsString]> {
+    arguments.split(|word| word == ":")
+}
+
+/// The variables that ranks of a program are given by the launcher's own options, with their values.
+pub(super) fn variables(program: &[OsString]) -> Vec<(OsString, OsString)> {
     let mut all = Vec::new();
-    for program in arguments.split(|word| word == ":") {
-        let words: Vec<_> = options(program).collect();
-        for (at, word) in words.iter().enumerate() {
-            let next = |behind: usize| words.get(at + behind).copied();
-            if is_one_of(word, &OPEN_MPI)
-                && let Some((name, value)) = next(1).and_then(|word| halves(word))
-            {
-                all.push((name, value));
-            }
-            if is_one_of(word, &HYDRA)
-                && let (Some(name), Some(value)) = (next(1), next(2))
-            {
-                all.push((name.clone(), value.clone()));
-            }
+    let words: Vec<_> = options(program).collect();
+    for (at, word) in words.iter().enumerate() {
+        let next = |behind: usize| words.get(at + behind).copied();
+        if is_one_of(word, &OPEN_MPI)
+            && let Some((name, value)) = next(1).and_then(|word| halves(word))
+        {
+            all.push((name, value));
+        }
+        if is_one_of(word, &HYDRA)
+            && let (Some(name), Some(value)) = (next(1), next(2))
+        {
+            all.push((name.clone(), value.clone()));
         }
     }
     all
@@ -77,7 +80,8 @@ mod tests {
     }
 
     fn set(text: &str) -> Vec<String> {
-        let all = variables(&words(text)).into_iter();
+        let words = words(text);
+        let all = programs(&words).flat_map(variables);
         all.map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
     }
 

@@ -112,11 +112,13 @@ impl Settings {
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
     pub(crate) value: OsString,
+    /// Whether it is as it was found, and nobody asked for it here.
+    is_inherited: bool,
 }
 
 impl Variable {
     pub(crate) fn new(name: &'static str, value: impl Into<OsString>) -> Self {
-        Self { name, value: value.into() }
+        Self { name, value: value.into(), is_inherited: false }
     }
 
     /// The line that sets it in a shell.
@@ -141,21 +143,20 @@ pub(crate) fn variables(
     for name in SAID_TO_FARLINK {
         let is_new = |value: &OsString| !value.is_empty() && !all.iter().any(|each| each.name == name);
         let value = std::env::var_os(name).filter(is_new);
-        all.extend(value.map(|value| Variable { name, value }));
+        all.extend(value.map(|value| Variable { name, value, is_inherited: true }));
     }
     Ok((all, read))
 }
 
-/// Checks what the launcher's own options give ranks beside `variables`: it is what they would read, and nothing else may have been asked for.
+/// Checks what the launcher's own options give ranks of a program beside `variables`: it is what they would read, and nothing else may have been
+/// asked for.
 pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> anyhow::Result<()> {
     if named.iter().any(|(name, _)| *name == *JOB_KEY) {
         bail!(
             "{JOB_KEY} stands behind the launcher, and each job has a new one here: leave it out, or use farlink mpi env"
         );
     }
-    // What is exported is what the launcher's own options are for.
-    let is_exported = |each: &Variable| std::env::var_os(each.name).as_ref() == Some(&each.value);
-    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name && !is_exported(each));
+    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name && !each.is_inherited);
     for (name, value) in named {
         if let Some(ours) =
             ours(name).filter(|ours| ours.value != *value && ours.name.starts_with("FARLINK_"))
@@ -237,17 +238,12 @@ fn of_settings(settings: &Settings) -> anyhow::Result<Vec<Variable>> {
         // Ranks may run in other directories.
         ("FARLINK_STATS", stats.map(OsString::from)),
     ];
-    let named = |(name, value): (&'static str, Option<OsString>)| Some(Variable { name, value: value? });
+    let named = |(name, value): (&'static str, Option<OsString>)| Some(Variable::new(name, value?));
     Ok(all.into_iter().filter_map(named).collect())
 }
 
-/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself, nor by what is `named` to it.
-pub(crate) fn handed_on<'a>(
-    all: impl Iterator<Item = &'a Variable>,
-    named: &[(OsString, OsString)],
-) -> Vec<OsString> {
-    // Open MPI takes no name twice.
-    let all = all.filter(|variable| !named.iter().any(|(name, _)| *name == *variable.name));
+/// Names of the variables that ranks of other hosts need, and that Open MPI does not give them by itself.
+pub(crate) fn handed_on<'a>(all: impl Iterator<Item = &'a Variable>) -> Vec<OsString> {
     let all: BTreeSet<_> = all.map(|variable| OsString::from(variable.name)).collect();
     all.into_iter().filter(|name| !name.as_bytes().starts_with(HANDED_ON_ALREADY)).collect()
 }
@@ -424,9 +420,7 @@ mod tests {
             Variable::new("FI_PROVIDER_PATH", "/f"),
             Variable::new("FARLINK_SHM", "0"),
         ];
-        assert_eq!(handed_on(ours.iter(), &[]), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
-        let named = [("FARLINK_SHM".into(), "1".into())];
-        assert_eq!(handed_on(ours.iter(), &named), ["FI_PROVIDER_PATH"]);
+        assert_eq!(handed_on(ours.iter()), ["FARLINK_SHM", "FI_PROVIDER_PATH"]);
     }
 
     #[test]

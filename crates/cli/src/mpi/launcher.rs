@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use super::arguments::options;
+use super::arguments::{options, programs, variables};
 use super::environment::Mpi;
 
 /// A program that starts ranks.
@@ -89,10 +89,14 @@ impl Launcher {
         if self.family != Mpi::OpenMpi || !self.own {
             return arguments.to_vec();
         }
-        let words: Vec<_> = names.iter().flat_map(|name| ["-x".into(), name.clone()]).collect();
-        // What stands before a colon goes for the program there alone.
-        let programs = arguments.split(|word| word == ":").map(|program| [&words, program].concat());
-        programs.collect::<Vec<_>>().join(&OsString::from(":"))
+        let told = programs(arguments).map(|program| {
+            // It takes no name twice.
+            let set = variables(program);
+            let names = names.iter().filter(|name| !set.iter().any(|(its, _)| its == *name));
+            let words = names.flat_map(|name| ["-x".into(), name.clone()]);
+            words.chain(program.iter().cloned()).collect::<Vec<_>>()
+        });
+        told.collect::<Vec<_>>().join(&OsString::from(":"))
     }
 }
 
@@ -189,6 +193,8 @@ mod tests {
         let launcher = Launcher { family: Mpi::OpenMpi, own: true };
         let told = launcher.arguments(&words("-n 1 ./a : -n 2 ./b x"), &words("KEY PATH"));
         assert_eq!(told, words("-x KEY -x PATH -n 1 ./a : -x KEY -x PATH -n 2 ./b x"));
+        let told = launcher.arguments(&words("-x KEY=1 ./a : -n 2 ./b"), &words("KEY PATH"));
+        assert_eq!(told, words("-x PATH -x KEY=1 ./a : -x KEY -x PATH -n 2 ./b"));
     }
 
     #[test]

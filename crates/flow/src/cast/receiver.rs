@@ -247,7 +247,11 @@ impl Receiver {
         let first = parity.offset / full;
         if !self.done.contains(parity.product) {
             let item = self.items.entry(parity.product).or_default();
+            let is_first = item.shape.is_none();
             if item.fits(parity.shape, self.config.payload) {
+                if is_first {
+                    self.gaps.hurry(parity.product);
+                }
                 let packets = first..item.packets.count().min(first + block);
                 let room = MOST_PARITY - self.kept_parity;
                 self.kept_parity += item.keep_parity(packets.clone(), parity, payload, room);

@@ -118,6 +118,11 @@ impl Opener {
         opened
     }
 
+    /// This end is back, and the sender's next packet has this number ([`Window::skip_to`]).
+    pub fn skip_to(&mut self, number: u64) {
+        self.window.skip_to(number);
+    }
+
     /// How many packets came, and how many could have.
     #[must_use]
     pub const fn counts(&self) -> Counts {

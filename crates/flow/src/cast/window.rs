@@ -8,6 +8,8 @@ pub struct Window {
     /// One more than the highest number that came.
     next: u64,
     received: u64,
+    /// Packets that were awaited before `first`.
+    before: u64,
     /// A bit a number, for the last [`WIDTH`].
     bits: Box<[u64; WORDS]>,
 }
@@ -33,7 +35,17 @@ impl Window {
     /// One that awaits packets from number `first` on.
     #[must_use]
     pub fn new(first: u64) -> Self {
-        Self { first, next: first, received: 0, bits: Box::new([0; WORDS]) }
+        Self { first, next: first, received: 0, before: 0, bits: Box::new([0; WORDS]) }
+    }
+
+    /// None before `number` is awaited any more, where that is so far ahead that this end was away: what was sent meanwhile is no loss. Of
+    /// what was sent a moment ago some may still come.
+    pub fn skip_to(&mut self, number: u64) {
+        if number > self.next.saturating_add(WIDTH) {
+            self.before += self.next - self.first;
+            (self.first, self.next) = (number, number);
+            self.bits.fill(0);
+        }
     }
 
     /// Whether a packet of this number was sent before any that are awaited.
@@ -75,7 +87,7 @@ impl Window {
     /// How many came, and how many could have.
     #[must_use]
     pub const fn counts(&self) -> Counts {
-        Counts { sent: self.next - self.first, received: self.received }
+        Counts { sent: self.before + self.next - self.first, received: self.received }
     }
 }
 
@@ -98,6 +110,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn who_was_away_lost_nothing_of_what_was_sent_meanwhile() {
+        let mut window = Window::new(100);
+        [100, 101, 105].into_iter().for_each(|number| window.mark(number));
+        // A moment is no absence.
+        window.skip_to(106 + WIDTH);
+        assert_eq!(window.counts(), Counts { sent: 6, received: 3 });
+        let number = 107 + WIDTH;
+        window.skip_to(number);
+        assert!(window.is_before(number - 1) && !window.is_new(number - 1) && window.is_new(number));
+        window.mark(number + 2);
+        assert_eq!(window.counts(), Counts { sent: 9, received: 4 });
+        window.skip_to(number);
+        assert_eq!(window.counts().lost(), 5);
+    }
 
     proptest! {
         #[test]

@@ -36,7 +36,9 @@ impl Session<'_> {
         match heard {
             Heard::Join(join, at) => self.admit(now, receiver, *join, at, tell),
             Heard::Nack(wants) => {
-                self.tempo.on_nack(receiver, &wants, |product| self.machine.stream(product));
+                if let Some(peer) = self.progress.peers.get(&receiver) {
+                    self.tempo.on_nack(receiver, peer.joined, &wants, |product| self.machine.stream(product));
+                }
                 self.machine.on_nack(now, receiver, wants);
             }
             Heard::Have(runs) => self.machine.on_have(now, receiver, &runs),
@@ -122,7 +124,7 @@ impl Session<'_> {
         let are_there = self.progress.peers.iter().filter(|(_, peer)| peer.is_there);
         let same = are_there.filter(|(_, peer)| is_again(peer, false, &join, at.ip()));
         self.succeeded.extend(same.map(|(number, _)| *number));
-        let first = self.machine.first();
+        let (first, position) = (self.machine.first(), self.machine.position());
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();
         self.tempo.on_join(receiver, number);
@@ -135,7 +137,7 @@ impl Session<'_> {
             block: self.redundancy.block(),
             number,
             first,
-            position: self.machine.position(),
+            position,
             pace: self.machine.pace(),
         };
         self.outbox.say(receiver, &Control::Words(Words::Welcome(Box::new(welcome))));
@@ -144,7 +146,7 @@ impl Session<'_> {
             self.outbox.say(receiver, &Control::Words(Words::End { products }));
         }
         self.keep_pace();
-        let peer = Peer::new(join, at, first);
+        let peer = Peer::new(join, at, first, position);
         tell(Notice::Joined(&peer));
         self.progress.peers.insert(receiver, peer);
     }
@@ -288,6 +290,7 @@ const MOST_GONE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use farlink_wire::cast::Position;
     use farlink_wire::message::{Host, Text};
 
     use super::*;
@@ -301,7 +304,7 @@ mod tests {
     }
 
     fn peer(join: Join) -> Peer {
-        Peer::new(join, SocketAddr::new(AT, 40_000), 0)
+        Peer::new(join, SocketAddr::new(AT, 40_000), 0, Position { product: 0, offset: 0 })
     }
 
     const ELSEWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));

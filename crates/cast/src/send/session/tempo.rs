@@ -1,6 +1,9 @@
 //! The rate of a session: as it was named, or as it is found.
 
+use std::cmp::Ordering;
+
 use farlink_flow::cast::rate::RateFinder;
+use farlink_wire::cast::Position;
 use farlink_wire::cast::control::{Report, Want};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
@@ -68,11 +71,17 @@ impl Tempo {
         }
     }
 
-    /// A receiver lacks something of products with so long a `stream`.
-    pub(super) fn on_nack(&mut self, receiver: u32, wants: &[Want], stream: impl Fn(u32) -> Option<u64>) {
+    /// A receiver that joined at `joined` lacks something of products with so long a `stream`. What was sent before it came it did not lose.
+    pub(super) fn on_nack(
+        &mut self,
+        receiver: u32,
+        joined: Position,
+        wants: &[Want],
+        stream: impl Fn(u32) -> Option<u64>,
+    ) {
         if let Self::Found { finder, .. } = self {
             let first = wants.iter().filter(|want| !want.again && !want.catch_up);
-            let bytes = first.map(|want| wanted(want, stream(want.product).unwrap_or(0))).sum();
+            let bytes = first.map(|want| wanted(want, joined, stream(want.product).unwrap_or(0))).sum();
             finder.on_nack(receiver, bytes);
         }
     }
@@ -85,10 +94,16 @@ impl Tempo {
     }
 }
 
-/// Bytes that a receiver wants of a stream: of a product of which it knows nothing, all that there may be.
-fn wanted(want: &Want, stream: u64) -> u64 {
-    let within =
-        |(offset, length): &(u64, u64)| offset.saturating_add(*length).min(stream).saturating_sub(*offset);
+/// Bytes that a receiver wants of a stream, behind where it joined: of a product of which it knows nothing, all that there may be.
+fn wanted(want: &Want, joined: Position, stream: u64) -> u64 {
+    let from = match want.product.cmp(&joined.product) {
+        Ordering::Less => stream,
+        Ordering::Equal => joined.offset,
+        Ordering::Greater => 0,
+    };
+    let within = |(offset, length): &(u64, u64)| {
+        offset.saturating_add(*length).min(stream).saturating_sub((*offset).max(from))
+    };
     want.ranges.iter().map(within).sum()
 }
 
@@ -107,9 +122,13 @@ mod tests {
 
     #[test]
     fn of_a_stream_nobody_wants_more_than_there_is() {
+        let at = |product, offset| Position { product, offset };
         let want = |ranges: &[_]| Want { product: 0, again: false, catch_up: false, ranges: ranges.to_vec() };
-        assert_eq!(wanted(&want(&[(0, u64::MAX)]), 700), 700);
-        assert_eq!(wanted(&want(&[(0, 100), (300, 100), (650, 100), (900, 10)]), 700), 250);
-        assert_eq!(wanted(&want(&[(0, 100)]), 0), 0);
+        assert_eq!(wanted(&want(&[(0, u64::MAX)]), at(0, 0), 700), 700);
+        assert_eq!(wanted(&want(&[(0, 100), (300, 100), (650, 100), (900, 10)]), at(0, 0), 700), 250);
+        assert_eq!(wanted(&want(&[(0, 100)]), at(0, 0), 0), 0);
+        // What had been sent when it came it did not lose.
+        let wants = want(&[(0, 100), (300, 100)]);
+        assert_eq!([at(0, 350), at(0, 900), at(1, 0)].map(|joined| wanted(&wants, joined, 700)), [50, 0, 0]);
     }
 }
