@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use farlink_host::beneath::Directory;
+use farlink_host::whereabouts::Whereabouts;
 use farlink_mover::chain;
 use farlink_mover::copy::store::Store;
 use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
@@ -24,19 +25,17 @@ use crate::stopwatch::Stopwatch;
 
 mod hashed;
 mod large;
-mod whereabouts;
 
 use hashed::Hashed;
 use large::Large;
-use whereabouts::Whereabouts;
 
 /// Where content goes.
 #[derive(Debug)]
 pub(crate) enum Storage {
     /// Its digest is compared, and that is all.
     Nowhere,
-    /// Beneath a directory, in which directories there, how long writing took, and where the directory is.
-    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch, Whereabouts),
+    /// Beneath a directory, in which directories there, how long writing took, and where the directory is, as far as can be told.
+    Beneath(Box<Target>, RefCell<BTreeSet<RelativePath>>, Stopwatch, Option<Whereabouts>),
 }
 
 /// Whether a product may be kept in memory until it is whole.
@@ -77,14 +76,14 @@ impl Storage {
         let options = TargetOptions { parents: 0o777, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
         target.check_right()?;
-        let whereabouts = Whereabouts::of(Path::new(OsStr::from_bytes(path)));
+        let whereabouts = Whereabouts::of(Path::new(OsStr::from_bytes(path))).ok();
         Ok(Self::Beneath(Box::new(target), RefCell::default(), Stopwatch::default(), whereabouts))
     }
 
     /// Checks that the directory has its path still: what is stored in it is stored where nobody looks for it otherwise.
     pub(crate) fn check_is_there(&self) -> Result<(), CastError> {
         match self {
-            Self::Beneath(.., whereabouts) if !whereabouts.is_there() => {
+            Self::Beneath(.., Some(whereabouts)) if !whereabouts.is_there() => {
                 Err(CastError::Moved { directory: whereabouts.to_string() })
             }
             _ => Ok(()),

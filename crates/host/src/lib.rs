@@ -38,6 +38,7 @@ pub mod sysctl;
 pub mod tcp_info;
 pub mod tun;
 pub mod watch;
+pub mod whereabouts;
 mod witness;
 
 mod icmp;

@@ -15,13 +15,15 @@ use nix::libc;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
+use crate::whereabouts::{Whereabouts, is_gone};
+
 /// Watches a directory, and every directory beneath it.
 #[derive(Debug)]
 pub struct Watcher {
     inotify: Inotify,
     top: PathBuf,
-    /// Which directory the top was: its device and its inode.
-    identity: (u64, u64),
+    /// Which directory the top was.
+    whereabouts: Whereabouts,
     /// Directories, from the top's own path on.
     directories: BTreeMap<WatchDescriptor, PathBuf>,
     /// Those that could not be watched from the beginning, until that is said.
@@ -66,8 +68,8 @@ impl Watcher {
         unsafe { signal(Signal::SIGIO, SigHandler::SigIgn) }?;
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
         let (directories, refused, drained) = (BTreeMap::new(), Vec::new(), SystemTime::now());
-        let identity = identity(&fs::metadata(top)?);
-        let mut watcher = Self { inotify, top: top.to_owned(), identity, directories, refused, drained };
+        let whereabouts = Whereabouts::of(top)?;
+        let mut watcher = Self { inotify, top: top.to_owned(), whereabouts, directories, refused, drained };
         let mut missed = Vec::new();
         watcher.enter(Path::new(""), None, &mut |_| {}, &mut missed)?;
         if let Some(none_left) = missed.iter().position(|(_, error)| is_out_of_watches(error)) {
@@ -87,10 +89,7 @@ impl Watcher {
     /// once that is closed.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        match fs::metadata(&self.top) {
-            Ok(found) => identity(&found) == self.identity,
-            Err(error) => !is_gone(&error),
-        }
+        self.whereabouts.is_there()
     }
 
     /// What has appeared; does not wait for anything.
@@ -294,16 +293,6 @@ fn is_complete_from_the_beginning(path: &Path) -> bool {
         let may_be_whole = || metadata.len() > 0 && has_no_writer();
         metadata.is_symlink() || metadata.is_file() && (metadata.nlink() > 1 || may_be_whole())
     })
-}
-
-/// What tells a directory from another of its name.
-fn identity(found: &fs::Metadata) -> (u64, u64) {
-    (found.dev(), found.ino())
-}
-
-/// Whether a directory was there for a moment; what has its name now the kernel tells.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Whether there are more directories than one user may watch: then the next one is refused as well.
