@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -221,6 +222,30 @@ def test_sources_on_a_far_host_may_be_several(clear: Ends, tmp_path: Path) -> No
         assert differences(tmp_path / name, there / name) == []
 
 
+def test_a_pattern_of_a_far_source_stands_for_what_is_there(clear: Ends, tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    files = ("run1/a.h5", "run1/.b.h5", "run2/c.h5", "run2/log", "run?/d.h5", "notes")
+    for name in files:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+
+    def copied(*patterns: str) -> set[str]:
+        shutil.rmtree(there, ignore_errors=True)
+        clear.copy(*(clear.far(source / pattern) for pattern in patterns), there)
+        return {os.fsdecode(name) for name, kind in listing(there).items() if kind != "directory"}
+
+    assert copied("run[12]*/*.h5") == {"a.h5", "c.h5"}
+    assert copied("n*s", "*/log") == {"notes", "log"}
+    # One name that is matched goes into the destination, too; what is called so is meant itself.
+    assert copied("run?") == {"run?/d.h5"}
+    none = run(
+        [*clear.on_client, str(FARLINK), "copy", clear.far(source / "x*"), str(there), *clear.copy_options]
+    )
+    assert none.status == NONE
+    assert "x*" in none.complaint
+    assert "No such file" in none.complaint
+
+
 @pytest.mark.parametrize("way", ["push", "pull"])
 def test_of_a_list_nothing_else_is_copied(clear: Ends, tmp_path: Path, way: str) -> None:
     source, there, listed = tmp_path / "source", tmp_path / "there", tmp_path / "listed"
@@ -345,5 +370,9 @@ def test_a_key_reaches_what_its_line_grants_and_nothing_else(
             assert (tmp_path / "whole" / "granted" / "file").read_text() == granted.name
             both.copy(f"{both.far(granted)}/", tmp_path / "within")
             assert (tmp_path / "within" / "file").read_text() == granted.name
+            both.copy(both.far(granted / "f*"), tmp_path / "like")
+            assert [path.name for path in (tmp_path / "like").iterdir()] == ["file"]
+            words = ["copy", both.far(granted / "o*" / "*"), str(tmp_path / "led"), *both.copy_options]
+            assert run([*both.on_client, str(FARLINK), *words]).status == NONE
     assert (secret / "file").read_text() == secret.name
     assert sorted(path.name for path in secret.iterdir()) == ["file"]

@@ -12,6 +12,7 @@ mod environment;
 mod launcher;
 mod library;
 mod mistyped;
+mod program;
 mod proof;
 
 use environment::{Mpi as Family, Settings, Variable};

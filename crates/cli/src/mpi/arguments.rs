@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use super::launcher::{find, is_program};
+use super::program::{find, is_program};
 
 /// What stands before the program in `arguments`, and is not its own: what is called like a program here, or does not follow an option, or one
 /// that takes two words.

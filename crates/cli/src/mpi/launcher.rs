@@ -3,14 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
 use super::arguments::{options, programs, variables};
 use super::environment::Mpi;
+use super::program::find;
 
 /// A program that starts ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,24 +142,6 @@ fn is_script(path: &Path) -> bool {
     let mut first = [0; 2];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
     read.is_err() || first == *b"#!"
-}
-
-/// The file that is started by the name of `program`.
-pub(super) fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
-    let named = Path::new(program);
-    let directories = std::env::var_os("PATH").unwrap_or_default();
-    let found = if named.components().count() > 1 {
-        Some(named.to_owned()).filter(|path| path.is_file())
-    } else {
-        std::env::split_paths(&directories)
-            .map(|directory| directory.join(named))
-            .find(|path| is_program(path))
-    };
-    found.with_context(|| format!("there is no program {program:?}: is it installed, and in PATH?"))
-}
-
-pub(super) fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

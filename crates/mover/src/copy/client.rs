@@ -1,6 +1,6 @@
 //! The client's part of a file transfer: from a plan to its record.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farlink_flow::streams::Path;
@@ -21,9 +21,11 @@ use super::filter::Filter;
 use super::ledger::Ledger;
 use super::manner::Manner;
 use super::names::Names;
+use super::pattern::{Pattern, is_pattern};
 use super::plan::{Finished, Listener, Notice, Plan, Progress};
 use super::receiving::{self, Receiving};
 use super::redial::{Redial, Redialled};
+use super::samples::{self, Samples};
 use super::saved_paths::SavedPaths;
 use super::sender_account::sender_account;
 use super::sending::{Sending, Tally};
@@ -216,7 +218,7 @@ impl Attempt<'_> {
             next: count as u32,
             replaced: VecDeque::new(),
             most_replaced: MOST_REPLACED.max(2 * count),
-            samples: HashMap::new(),
+            samples: Samples::default(),
             plan,
             limit: request.limit,
             host: None,
@@ -239,7 +241,7 @@ impl Attempt<'_> {
         end.wait();
         let samples = match &end {
             End::Receiver(receiving) => receiving.take_samples(),
-            End::Sender(_) => record::columns(&samples),
+            End::Sender(_) => samples.into_column(),
         };
         // What was under way is there by now, or is not.
         ledger.on_events(end.take_events());
@@ -263,7 +265,7 @@ impl Attempt<'_> {
         );
         ledger.record.streams = Some(count as u32);
         if let Some(Talk { account: Some(account), finished: Some(finished), .. }) = talk {
-            let saw = (plan.way == Way::Reverse).then(|| record::fastest(&samples, interval, rtt)).flatten();
+            let saw = (plan.way == Way::Reverse).then(|| samples::fastest(&samples, interval, rtt)).flatten();
             SavedPaths::of(plan).keep(request.saved, account, saw);
             let cores = (near.cores, host.as_ref().map_or(near.cores, |accept| accept.host.cores));
             let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
@@ -328,7 +330,9 @@ impl Attempt<'_> {
         let contents = |place: &Place| {
             SourcePath::new(place.as_bytes()).is_ok_and(|source| source.base_name().is_none())
         };
-        sources.len() > 1 || sources.iter().any(contents)
+        let is_far = self.plan.way == Way::Reverse;
+        let open = |place: &Place| is_far && is_pattern(place.as_bytes());
+        sources.len() > 1 || sources.iter().any(|place| contents(place) || open(place))
     }
 
     /// What this end knows of the way to the other. The shares of a circuit are fixed before anything is measured.
@@ -386,10 +390,10 @@ pub(super) enum Prepared {
 
 /// The first components of what may come: the last ones of the sources. `None` where what is in one of them is asked for, under
 /// names that nobody knows beforehand.
-fn expected(sources: &[Place]) -> Option<Vec<Vec<u8>>> {
+fn expected(sources: &[Place]) -> Option<Vec<Pattern>> {
     let name = |place: &Place| {
         let name = place.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        (!matches!(name, b"" | b"." | b"..")).then(|| name.to_vec())
+        (!matches!(name, b"" | b"." | b"..")).then(|| Pattern::of(name))
     };
     sources.iter().map(name).collect()
 }
@@ -437,7 +441,7 @@ struct Client<'a, 'l> {
     /// When connections were replaced of late, and how many may be.
     replaced: VecDeque<Nanos>,
     most_replaced: usize,
-    samples: HashMap<u32, u64>,
+    samples: Samples,
     plan: &'a Plan,
     /// What holds now.
     limit: Option<BitsPerSec>,
@@ -447,8 +451,8 @@ struct Client<'a, 'l> {
 
 impl Party for Client<'_, '_> {
     fn observe(&mut self, end: &End, arrivals: &[Arrival]) {
-        for arrival in arrivals.iter().filter(|arrival| (arrival.index as usize) < record::MOST_SAMPLES) {
-            *self.samples.entry(arrival.index).or_default() += arrival.bytes;
+        for arrival in arrivals {
+            self.samples.add(arrival.index.into(), arrival.bytes);
         }
         if !self.ledger.listener.is_behind() {
             self.ledger.on_events(end.take_events());

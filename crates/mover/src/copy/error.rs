@@ -125,6 +125,24 @@ pub enum CopyError {
         "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
     )]
     NoKeys,
+    /// What a pattern is looked for in cannot be listed.
+    #[error("list what {path} stands for")]
+    Pattern {
+        /// The path with the pattern, as far as that goes.
+        path: String,
+        /// The kernel's own words.
+        source: io::Error,
+    },
+    /// A pattern stands for more than can be sources.
+    #[error(
+        "{pattern} stands for more than {most} names: copy the directory that they are in, and say which with --include"
+    )]
+    Matches {
+        /// As far as it was looked at.
+        pattern: String,
+        /// Most.
+        most: usize,
+    },
     /// A source's path is wrong.
     #[error(transparent)]
     SourcePath(#[from] SourcePathError),

@@ -16,6 +16,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
 use super::file_event::{Became, FileEvent};
+use super::samples::Samples;
 use super::store::Store;
 use super::target::{Target, TargetError};
 use super::timing::{Stage, Timing};
@@ -37,7 +38,6 @@ mod writers;
 
 use chores::Chore;
 use outbox::Outbox;
-use progress::ByInterval;
 use writers::Writers;
 
 /// How the receiving end goes about it.
@@ -96,7 +96,7 @@ struct State {
     at_chores: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
-    by_interval: ByInterval,
+    samples: Samples,
     bytes: u64,
     done: u64,
     entries: u64,
@@ -181,7 +181,7 @@ impl Receiving {
         let now = monotonic();
         let at = now.since(self.began).0 / self.manner.interval.0;
         let mut state = self.state();
-        state.by_interval.add(at, bytes as u64);
+        state.samples.add(at, bytes as u64);
         state.bytes += bytes as u64;
         state.last = now;
     }

@@ -1,7 +1,5 @@
 //! From what is known of a file transfer to its record.
 
-use std::collections::HashMap;
-
 use farlink_wire::message::copy::Protect;
 use farlink_wire::message::{Host, Way};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
@@ -148,44 +146,5 @@ pub(super) fn describe(record: &mut Record, before: &Emulated, control: &Control
     if peer.ip() != here.ip() && before.addresses().contains(&peer.ip()) {
         before.describe(record, peer.ip());
         record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
-    }
-}
-
-/// Samples as a column, of what came by interval.
-pub(super) fn columns(samples: &HashMap<u32, u64>) -> Vec<u64> {
-    let count = samples.keys().max().map_or(0, |last| *last as usize + 1);
-    let mut column = vec![0; count.min(MOST_SAMPLES)];
-    for (index, bytes) in samples {
-        if let Some(place) = column.get_mut(*index as usize) {
-            *place = *bytes;
-        }
-    }
-    column
-}
-
-/// Bits a second in the fastest round trip and a quarter that `samples` show, bytes an `interval` each, of which the first may have come an
-/// interval before; `None` where nothing came.
-pub(super) fn fastest(samples: &[u64], interval: Nanos, rtt: Nanos) -> Option<BitsPerSec> {
-    let count = (rtt.0 + rtt.0 / 4).div_ceil(interval.0.max(1)).max(1) as usize;
-    let most = samples.windows(count).map(|window| window.iter().sum::<u64>()).max()?;
-    let time = u128::from(interval.0) * (count as u128 + 1);
-    BitsPerSec::new((u128::from(most) * 8_000_000_000 / time.max(1)) as u64)
-}
-
-/// A day of samples of 100 ms.
-pub(super) const MOST_SAMPLES: usize = 864_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fastest_round_trip_of_samples_is_no_shorter_than_that() {
-        let (interval, rtt) = (Nanos(100_000_000), Nanos(200_000_000));
-        let samples = [0, 1_000_000, 5_000_000, 3_000_000, 0];
-        // Three intervals are a quarter more than two.
-        assert_eq!(fastest(&samples, interval, rtt), BitsPerSec::new(180_000_000));
-        assert_eq!(fastest(&samples[..2], interval, rtt), None);
-        assert_eq!(fastest(&[0; 5], interval, rtt), None);
     }
 }

@@ -25,7 +25,7 @@ use super::sending::Sending;
 use super::source::{SourcePath, absolute, plain};
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
-use super::{CopyError, telling};
+use super::{CopyError, pattern, telling};
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -206,7 +206,11 @@ fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), Co
             (base, beneath) if beneath.is_empty() => (base, b"./".to_vec()),
             found => found,
         };
-        sources.push((base, SourcePath::new(beneath)?));
+        // Names that are listed are beneath what is called so.
+        let all = if request.names.is_some() { vec![beneath] } else { pattern::expand(&base, &beneath)? };
+        for beneath in all {
+            sources.push((Arc::clone(&base), SourcePath::new(beneath)?));
+        }
     }
     Ok((sources, filter))
 }

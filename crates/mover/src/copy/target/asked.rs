@@ -6,12 +6,13 @@ use farlink_wire::entry::{Entry, Kind};
 use farlink_wire::path::RelativePath;
 
 use super::super::filter::Filter;
+use super::super::pattern::Pattern;
 
 /// What may come.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// First components; `None` where what is in a directory was asked for, under names that nobody knows beforehand.
-    first: Option<Vec<Vec<u8>>>,
+    /// What first components are like; `None` where what is in a directory was asked for, under names that nobody knows beforehand.
+    first: Option<Vec<Pattern>>,
     filter: Filter,
     listed: Option<Listed>,
 }
@@ -24,9 +25,9 @@ struct Listed {
 }
 
 impl Asked {
-    /// What begins with one of `first`, as far as `filter` admits it and the directories that it is in.
+    /// What begins with what one of `first` stands for, as far as `filter` admits it and the directories that it is in.
     #[must_use]
-    pub fn new(first: Option<Vec<Vec<u8>>>, filter: Filter) -> Self {
+    pub fn new(first: Option<Vec<Pattern>>, filter: Filter) -> Self {
         let listed = filter.names().map(|names| Listed {
             names: names.iter().cloned().collect(),
             above: names.iter().flat_map(above).collect(),
@@ -37,8 +38,10 @@ impl Asked {
     /// Whether `entry` was asked for.
     pub(super) fn has(&self, entry: &Entry) -> bool {
         let (path, is_dir) = (&entry.path, entry.kind == Kind::Directory);
-        let is_first = |first: &Vec<Vec<u8>>| {
-            path.components().next().is_some_and(|component| first.iter().any(|name| name == component))
+        let is_first = |first: &Vec<Pattern>| {
+            path.components()
+                .next()
+                .is_some_and(|component| first.iter().any(|pattern| pattern.matches(component)))
         };
         self.first.as_ref().is_none_or(is_first)
             && self.listed.as_ref().is_none_or(|listed| listed.has(path, is_dir))

@@ -8,6 +8,7 @@ use std::process::Command;
 use farlink_wire::entry::{Digest, Kind, Metadata};
 
 use super::super::filter::Filter;
+use super::super::pattern::Pattern;
 use super::*;
 use crate::chain;
 
@@ -164,11 +165,12 @@ fn the_destination_is_what_it_is_there_or_what_the_entries_make_of_it() {
 #[test]
 fn only_what_was_asked_for_is_taken() {
     let scratch = Scratch::new("expected");
-    let asked = Asked::new(Some(vec![b"asked".to_vec()]), Filter::default());
+    let asked = Asked::new(Some(vec![Pattern::of(b"asked"), Pattern::of(b"like*")]), Filter::default());
     let options = TargetOptions { asked: Some(Arc::new(asked)), ..TargetOptions::default() };
     let target = scratch.open("", true, options).unwrap();
     target.put(&file("asked/for", 1), b"x").unwrap();
-    for not in [file(".bashrc", 1), file("aske", 1), file("asked2/x", 1)] {
+    target.put(&file("likely", 1), b"x").unwrap();
+    for not in [file(".bashrc", 1), file("aske", 1), file("asked2/x", 1), file("lik", 1), file("a/like", 1)] {
         assert!(matches!(target.put(&not, b"x"), Err(TargetError::Unexpected { .. })));
         assert!(matches!(target.partial(&not, 1 << 20, false), Err(TargetError::Unexpected { .. })));
     }
@@ -176,7 +178,7 @@ fn only_what_was_asked_for_is_taken() {
     for not in ["", "other"] {
         assert!(matches!(target.directory(&directory(not, 0o755)), Err(TargetError::Unexpected { .. })));
     }
-    assert_eq!(scratch.names(), ["asked"]);
+    assert_eq!(scratch.names(), ["asked", "likely"]);
 }
 
 #[test]
