@@ -13,6 +13,7 @@ pub mod filter;
 mod foretell;
 mod ledger;
 pub(crate) mod local;
+mod lost;
 mod manner;
 mod names;
 mod outgoing;

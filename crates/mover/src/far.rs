@@ -184,11 +184,16 @@ struct Dialling {
     _far_end: Option<FarEnd>,
 }
 
+/// That no connection takes the place of one that is lost.
+fn no_other(why: &str) -> CopyError {
+    CopyError::NoStream { why: why.to_owned() }
+}
+
 impl Line for Dialling {
     fn another(&self, number: u32, stop: &Wake) -> Result<Channel, CopyError> {
-        let number = u16::try_from(number).map_err(|_| CopyError::NoStream)?;
+        let number = u16::try_from(number).map_err(|_| no_other("65536 were made"))?;
         let until = monotonic().after(self.patience);
-        self.dial.another(&self.at, number, until, stop)?.ok_or(CopyError::NoStream)
+        self.dial.another(&self.at, number, until, stop)?.ok_or_else(|| no_other("it was given up"))
     }
 
     fn explained(&self, error: CopyError) -> CopyError {

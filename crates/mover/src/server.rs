@@ -254,10 +254,11 @@ impl Server {
         let (reception, handshakes) = (&reception, handshakes.as_ref());
         thread::scope(|scope| {
             let outcome = self.receive(scope, reception, handshakes);
+            let unshaken = handshakes.and_then(Handshakes::failure);
             // Also where it failed: the threads of this scope are waited for.
             reception.house.stop.raise();
             reception.house.lobby.close();
-            outcome
+            unshaken.map_or(outcome, |source| Err(ServeError::Wait(source)))
         })
     }
 
@@ -330,8 +331,9 @@ impl Server {
             (reception.observe)(Event::Failed { from, reason });
         };
         if let Err(error) = handshakes.work(thread, &reception.house.stop, &welcome, &refused) {
-            let from = SocketAddr::from(([0; 4], 0));
-            (reception.observe)(Event::Failed { from, reason: format!("wait for keys: {error}") });
+            // Its share of those who come would wait without end.
+            handshakes.fail(error);
+            reception.house.stop.raise();
         }
     }
 }

@@ -367,7 +367,12 @@ impl Attendance {
         match control {
             Control::Repair(Repair { product, shape, offset, payload }) => {
                 let data = Data { product: *product, shape: *shape, offset: *offset, repair: true };
-                self.take(now, &data, payload, storage);
+                if self.is_kept(&data, payload.len(), MOST_EARLY_REPAIRED) {
+                    return self.take(now, &data, payload, storage);
+                }
+                self.forget_early(*product);
+                self.machine
+                    .on_unwanted(*product, Text::from("too much of it came before its name".to_owned()));
             }
             Control::Gone(runs) => self.machine.on_gone(now, runs),
             // What is whole waits for a newer one alone.
@@ -402,10 +407,13 @@ impl Attendance {
     /// Whether a packet of the group can be kept. Otherwise it is as if it had been lost: it comes again when there is a file for it. Not so
     /// what came over the control connection, which the sender sends once.
     fn has_room(&self, data: &Data, bytes: usize) -> bool {
+        self.items.has_room(data.product, data.shape.content()) && self.is_kept(data, bytes, MOST_EARLY)
+    }
+
+    /// Whether there is a file for it, or less than `most` bytes wait for theirs.
+    fn is_kept(&self, data: &Data, bytes: usize, most: usize) -> bool {
         let is_head = data.offset < u64::from(data.shape.head());
-        let is_kept = is_head || self.items.has_begun(data.product);
-        self.items.has_room(data.product, data.shape.content())
-            && (is_kept || self.early_bytes + bytes <= MOST_EARLY)
+        is_head || self.items.has_begun(data.product) || self.early_bytes + bytes <= most
     }
 
     /// Bytes of a stream came.
@@ -564,6 +572,9 @@ const GRACE: Nanos = Nanos(1_000_000);
 
 /// Content of products without a name, bytes: of 1 Gb/s 0.13 s, in which a first packet that was lost comes again.
 const MOST_EARLY: usize = 16 << 20;
+
+/// The same of what comes over the control connection, where a sender repeats heads first: no honest one goes beyond it.
+const MOST_EARLY_REPAIRED: usize = 4 * MOST_EARLY;
 
 /// Calls for packets of the group between two looks at the control connection: each brings up to sixteen runs of them.
 const AT_ONCE: u32 = 8;

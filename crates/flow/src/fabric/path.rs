@@ -1,5 +1,7 @@
 //! What is known of the way to a host, by all contexts that lead there.
 
+use core::net::SocketAddr;
+
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::congestion::{Congestion, Known, Round, Sought};
@@ -34,15 +36,17 @@ struct Loss {
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     bucket: Option<TokenBucket>,
+    /// Bytes that go around each datagram.
+    around: u64,
     free_at: Nanos,
 }
 
 impl Pacer {
-    /// One of a rate, or one that holds nothing back.
+    /// One of a rate, or one that holds nothing back, of datagrams with so many bytes [around](around) each.
     #[must_use]
-    pub fn new(rate: Option<BitsPerSec>, now: Nanos) -> Self {
+    pub fn new(rate: Option<BitsPerSec>, around: u64, now: Nanos) -> Self {
         let bucket = rate.map(|rate| TokenBucket::with_burst(rate, burst(rate), now));
-        Self { bucket, free_at: Nanos::ZERO }
+        Self { bucket, around, free_at: Nanos::ZERO }
     }
 
     /// When something may leave.
@@ -59,10 +63,10 @@ impl Pacer {
         }
     }
 
-    /// So many bytes leave now.
+    /// A datagram of so many bytes leaves now.
     pub fn on_sent(&mut self, now: Nanos, bytes: u64) {
         if let Some(bucket) = &mut self.bucket {
-            self.free_at = now.after(bucket.take(now, bytes.min(bucket.burst())));
+            self.free_at = now.after(bucket.take(now, (bytes + self.around).min(bucket.burst())));
         }
     }
 }
@@ -72,16 +76,17 @@ fn burst(rate: BitsPerSec) -> u64 {
 }
 
 impl Path {
-    /// One with a known rate, or one to be sought where so many processes of this host send, this one included.
+    /// One with a known rate, or one to be sought where so many processes of this host send, this one included; of datagrams with so many
+    /// bytes [around](around) each.
     #[must_use]
-    pub fn new(rate: Option<BitsPerSec>, sharers: u64, now: Nanos) -> Self {
+    pub fn new(rate: Option<BitsPerSec>, sharers: u64, around: u64, now: Nanos) -> Self {
         let congestion: Box<dyn Congestion> = match rate {
             Some(rate) => Box::new(Known(rate)),
             None => Box::new(Sought::among(sharers)),
         };
         Self {
             congestion,
-            pacer: Pacer::new(rate, now),
+            pacer: Pacer::new(rate, around, now),
             flying: 0,
             smoothed: None,
             variation: Nanos::ZERO,
@@ -176,7 +181,7 @@ impl Path {
     pub fn on_sent(&mut self, now: Nanos, bytes: u32) {
         self.flying += u64::from(bytes);
         self.probes = self.probes.saturating_sub(1);
-        self.pacer.on_sent(now, u64::from(bytes) + HEADERS);
+        self.pacer.on_sent(now, u64::from(bytes));
     }
 
     /// A datagram arrived.
@@ -256,8 +261,17 @@ const LONGEST_RTT: Nanos = Nanos(1_000_000_000);
 const BURST: Nanos = Nanos(2_000_000);
 const LEAST_BURST: u64 = 128 * 1024;
 
-/// IP's and UDP's headers.
-const HEADERS: u64 = 28;
+/// Bytes that the wire carries around each datagram from `address`: a rate is that of the wire.
+#[must_use]
+pub const fn around(address: SocketAddr) -> u64 {
+    let headers = if address.is_ipv4() { 20 + UDP } else { 40 + UDP };
+    headers + ETHERNET
+}
+
+const UDP: u64 = 8;
+
+/// Preamble, header, check sequence and the gap between two frames.
+const ETHERNET: u64 = 38;
 
 /// What a datagram more costs those who wait for the next: system calls and packets of its own, at both ends.
 const DATAGRAM: Nanos = Nanos(20_000);
@@ -283,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_path_learns_its_times_and_its_loss() {
-        let mut path = Path::new(None, 1, Nanos::ZERO);
+        let mut path = Path::new(None, 1, 66, Nanos::ZERO);
         assert_eq!((path.timeout(), path.parity(1, path.timeout())), (FIRST_TIMEOUT, 1));
         for at in 0..1000_u64 {
             let now = Nanos(at * 1_000_000);
@@ -302,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_nothing_gets_no_parity() {
-        let mut path = Path::new(None, 1, Nanos::ZERO);
+        let mut path = Path::new(None, 1, 66, Nanos::ZERO);
         for _ in 0..1000 {
             path.on_sent(Nanos::ZERO, 9000);
             path.on_arrived(9000);
@@ -314,7 +328,7 @@ mod tests {
     fn parity_is_sent_where_repairs_cost_more() {
         // A path where round trips take so long, and one datagram of so many is lost.
         let parities = |rtt: u64, one_of: u64| {
-            let mut path = Path::new(None, 1, Nanos::ZERO);
+            let mut path = Path::new(None, 1, 66, Nanos::ZERO);
             for at in 0..5000_u64 {
                 path.on_sent(Nanos(at), 9000);
                 if at % one_of == 1 {
@@ -334,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_job_that_was_suspended_for_an_hour_asks_within_seconds() {
-        let mut path = Path::new(None, 1, Nanos::ZERO);
+        let mut path = Path::new(None, 1, 66, Nanos::ZERO);
         let mut now = Nanos::ZERO;
         for rtt in [20_000_000, 3_600_000_000_000] {
             now = now.after(Nanos(rtt));
@@ -345,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_known_rate_is_kept() {
-        let mut path = Path::new(BitsPerSec::new(1_000_000_000), 1, Nanos::ZERO);
+        let mut path = Path::new(BitsPerSec::new(1_000_000_000), 1, 66, Nanos::ZERO);
         let (mut now, mut sent) = (Nanos::ZERO, 0_u64);
         while now < Nanos(1_000_000_000) {
             now = path.paced_until().max(now);

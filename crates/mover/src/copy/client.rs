@@ -19,6 +19,7 @@ use farlink_wire::record::Outcome;
 use super::conversation::{End, Party, Talk, talk};
 use super::filter::Filter;
 use super::ledger::Ledger;
+use super::lost::Lost;
 use super::manner::Manner;
 use super::names::Names;
 use super::pattern::{Pattern, is_pattern};
@@ -470,19 +471,19 @@ impl Party for Client<'_, '_> {
         self.ledger.listener.hear(Notice::Progress(progress));
     }
 
-    fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError> {
-        for stream in lost {
+    fn replace(&mut self, end: &End, lost: Vec<Lost>) -> Result<(), CopyError> {
+        for lost in lost {
             let now = monotonic();
             self.replaced.retain(|at| now.since(*at) < LATELY);
             self.replaced.push_back(now);
             if self.replaced.len() > self.most_replaced {
-                return Err(CopyError::NoStream);
+                return Err(CopyError::NoStream { why: lost.why });
             }
-            self.redial.ask(*stream, self.next);
+            self.redial.ask(lost, self.next);
             self.next += 1;
         }
         let redialled = self.redial.take();
-        let any = !redialled.is_empty();
+        let mut why = None;
         for Redialled { lost, number, outcome } in redialled {
             let outcome = match outcome {
                 Ok(channel) => {
@@ -493,18 +494,27 @@ impl Party for Client<'_, '_> {
             match (lost, outcome) {
                 (None, Ok(())) => {}
                 (None, Err((_, error))) => {
-                    self.ledger.warn(format!("data connection {number} cannot be had: {}", chain(&error)));
+                    let error = chain(&error);
+                    self.ledger.warn(format!("data connection {number} cannot be had: {error}"));
+                    why = Some(error);
                 }
-                (Some(lost), Ok(())) => {
-                    self.ledger.warn(format!("data connection {lost} broke: another takes its place"));
+                (Some(Lost { stream, why }), Ok(())) => {
+                    self.ledger
+                        .warn(format!("data connection {stream} broke ({why}): another takes its place"));
                 }
                 (Some(lost), Err((what, error))) => {
-                    self.ledger.warn(format!("data connection {lost} broke, and {what}: {}", chain(&error)));
+                    let Lost { stream, why: broke } = lost;
+                    let error = chain(&error);
+                    self.ledger
+                        .warn(format!("data connection {stream} broke ({broke}), and {what}: {error}"));
+                    why = Some(broke);
                 }
             }
         }
-        let none_is_left = any && end.streams() == 0 && !self.redial.is_going();
-        if none_is_left { Err(CopyError::NoStream) } else { Ok(()) }
+        match why {
+            Some(why) if end.streams() == 0 && !self.redial.is_going() => Err(CopyError::NoStream { why }),
+            _ => Ok(()),
+        }
     }
 
     fn account(&mut self) -> Account {

@@ -11,8 +11,10 @@ use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 use super::CopyError;
 use super::file_event::FileEvent;
+use super::lost::Lost;
 use super::receiving::Receiving;
 use super::sending::Sending;
+use super::timing::Timing;
 use super::worker::Shared;
 use crate::channel::Channel;
 use crate::control::{Control, MESSAGES_A_TURN};
@@ -44,7 +46,7 @@ pub(crate) trait Party {
     fn observe(&mut self, end: &End, arrivals: &[Arrival]);
     /// These streams are lost: another may take the place of each. Asked often, also where none is, as others may be there by now: it
     /// must not wait for anything.
-    fn replace(&mut self, end: &End, lost: &[u32]) -> Result<(), CopyError>;
+    fn replace(&mut self, end: &End, lost: Vec<Lost>) -> Result<(), CopyError>;
     /// The sender's account, when all is done.
     fn account(&mut self) -> Account;
     /// Whether this end goes when it has everything: the client, whom nobody else waits for.
@@ -56,6 +58,13 @@ pub(crate) trait Party {
 }
 
 impl End {
+    fn timing(&self) -> &Timing {
+        match self {
+            Self::Sender(sending) => &sending.timing,
+            Self::Receiver(receiving) => &receiving.timing,
+        }
+    }
+
     fn take_messages(&self) -> Vec<Copy> {
         match self {
             Self::Sender(sending) => sending.take_messages(),
@@ -71,7 +80,7 @@ impl End {
         }
     }
 
-    fn take_lost(&self) -> Vec<u32> {
+    fn take_lost(&self) -> Vec<Lost> {
         match self {
             Self::Sender(sending) => sending.take_lost(),
             Self::Receiver(receiving) => receiving.take_lost(),
@@ -165,6 +174,7 @@ pub(crate) fn talk(
     party: &mut dyn Party,
     mut early: VecDeque<Message>,
 ) -> Result<Talk, CopyError> {
+    let _counted = end.timing().count();
     let mut poller = Poller::new().map_err(CopyError::wait)?;
     poller.add(&*control, CONTROL, Interest::Read).map_err(CopyError::wait)?;
     poller.add(wake, WAKE, Interest::Read).map_err(CopyError::wait)?;
@@ -174,7 +184,7 @@ pub(crate) fn talk(
     let (mut talk, mut ready) = (Talk::default(), Vec::new());
     // What waits until the far side takes it: digests of a large file that is there are megabytes.
     let mut pending = VecDeque::new();
-    let mut lost: Vec<(Nanos, u32)> = Vec::new();
+    let mut lost: Vec<(Nanos, Lost)> = Vec::new();
     let (mut next_sign, mut next_look, mut next_account) = (monotonic(), monotonic(), monotonic());
     let mut looked = monotonic();
     // From when on what may wait for more is said, and how long that waits.
@@ -185,11 +195,11 @@ pub(crate) fn talk(
             return Err(failure);
         }
         let turned = monotonic();
-        lost.extend(end.take_lost().into_iter().map(|stream| (turned, stream)));
+        lost.extend(end.take_lost().into_iter().map(|lost| (turned, lost)));
         // Where the far end gave up, it says so on this connection: not before that may have come is another opened.
         let ripe = lost.iter().take_while(|(at, _)| turned.since(*at) >= GRACE).count();
-        let ripe: Vec<_> = lost.drain(..ripe).map(|(_, stream)| stream).collect();
-        party.replace(end, &ripe)?;
+        let ripe: Vec<_> = lost.drain(..ripe).map(|(_, lost)| lost).collect();
+        party.replace(end, ripe)?;
         let mut is_asked = false;
         while control.unsent() < MOST_UNSENT {
             // Not while some of it waits: an end that has more to say than the far side takes waits, too.

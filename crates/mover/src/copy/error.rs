@@ -91,8 +91,11 @@ pub enum CopyError {
     #[error("a thread of this copy failed: please report it, with what stands above")]
     Panicked,
     /// All data connections broke, and none can take their place.
-    #[error("no data connection is left")]
-    NoStream,
+    #[error("no data connection is left: {why}")]
+    NoStream {
+        /// Why there is no other.
+        why: String,
+    },
     /// A source cannot be looked at.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -254,7 +257,7 @@ impl CopyError {
     pub const fn is_passing(&self) -> bool {
         matches!(
             self,
-            Self::NoStream
+            Self::NoStream { .. }
                 | Self::FarStopped
                 | Self::Talk(
                     ControlError::Ended
@@ -307,6 +310,6 @@ mod tests {
             assert!(refused(said).is_put_off() && CopyError::FarEnd { reason: reason(said) }.is_put_off());
         }
         assert!(!refused("files are copied for those with a key alone").is_put_off());
-        assert!(!CopyError::NoStream.is_put_off());
+        assert!(!CopyError::NoStream { why: "broken".to_owned() }.is_put_off());
     }
 }

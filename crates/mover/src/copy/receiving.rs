@@ -16,6 +16,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
 use super::file_event::{Became, FileEvent};
+use super::lost::Lost;
 use super::samples::Samples;
 use super::store::Store;
 use super::target::{Target, TargetError};
@@ -103,7 +104,7 @@ struct State {
     failed: u64,
     of: Option<(u64, u64)>,
     last: Nanos,
-    lost: Vec<u32>,
+    lost: Vec<Lost>,
     /// Connections that were, and those that ended.
     streams: usize,
     finished: bool,
@@ -198,20 +199,20 @@ impl Receiving {
     }
 
     /// A connection broke.
-    pub(crate) fn on_lost(&self, stream: u32) {
+    pub(super) fn on_lost(&self, lost: Lost) {
         let mut state = self.state();
         state.streams = state.streams.saturating_sub(1);
         if state.finished || state.over {
             return;
         }
-        state.lost.push(stream);
-        state.outbox.say(Copy::Lost(stream));
+        state.outbox.say(Copy::Lost(lost.stream));
+        state.lost.push(lost);
         drop(state);
         self.wake.raise();
     }
 
     /// Streams that were lost since this was asked last.
-    pub(crate) fn take_lost(&self) -> Vec<u32> {
+    pub(super) fn take_lost(&self) -> Vec<Lost> {
         std::mem::take(&mut self.state().lost)
     }
 

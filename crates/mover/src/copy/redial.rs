@@ -10,6 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use farlink_host::readiness::Wake;
 
 use super::CopyError;
+use super::lost::Lost;
 use crate::channel::Channel;
 use crate::dial::{DialError, Late};
 use crate::far::opened::Line;
@@ -33,9 +34,9 @@ pub(super) struct Redial {
 }
 
 /// A connection that is to take the place of another.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Asked {
-    lost: u32,
+    lost: Lost,
     number: u32,
 }
 
@@ -43,7 +44,7 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Redialled {
     /// The connection that was lost, where this one takes its place.
-    pub(super) lost: Option<u32>,
+    pub(super) lost: Option<Lost>,
     /// The number of this one.
     pub(super) number: u32,
     /// The connection.
@@ -59,7 +60,7 @@ impl Redial {
     }
 
     /// Has connection `number` dialled in place of `lost`.
-    pub(super) fn ask(&mut self, lost: u32, number: u32) {
+    pub(super) fn ask(&mut self, lost: Lost, number: u32) {
         self.waiting.push_back(Asked { lost, number });
         self.begin();
     }
@@ -88,7 +89,10 @@ impl Redial {
         };
         match Builder::new().name("farlink-dial".to_owned()).spawn(work) {
             Ok(thread) => self.threads.push(thread),
-            Err(_) => refused.into_iter().for_each(|stream| failed(stream, Err(CopyError::NoStream))),
+            Err(source) => {
+                let error = || CopyError::System { attempt: "start a thread", source: source.kind().into() };
+                refused.into_iter().for_each(|stream| failed(stream, Err(error())));
+            }
         }
         count
     }
@@ -173,7 +177,7 @@ mod tests {
                 Ok(Waited::Ready) if number != 3 => {
                     Ok(Channel::over_unix(UnixStream::pair().unwrap().0).unwrap())
                 }
-                _ => Err(CopyError::NoStream),
+                _ => Err(CopyError::NoStream { why: "nobody answers".to_owned() }),
             }
         }
     }
@@ -187,8 +191,8 @@ mod tests {
     #[test]
     fn who_asks_does_not_wait_and_is_woken_when_there_is_an_answer() {
         let (mut redial, line, wake) = redial();
-        redial.ask(0, 2);
-        redial.ask(1, 3);
+        redial.ask(Lost::of_far_side(0), 2);
+        redial.ask(Lost::of_far_side(1), 3);
         assert!(redial.is_going() && redial.take().is_empty() && !wake.is_raised());
         line.answer.raise();
         let mut poller = Poller::new().unwrap();
@@ -197,8 +201,10 @@ mod tests {
         while redial.is_going() {
             poller.wait(Nanos::MAX, &mut Vec::new()).unwrap();
             wake.lower();
-            found
-                .extend(redial.take().into_iter().map(|each| (each.lost, each.number, each.outcome.is_ok())));
+            let done = redial.take().into_iter();
+            found.extend(
+                done.map(|each| (each.lost.map(|lost| lost.stream), each.number, each.outcome.is_ok())),
+            );
         }
         found.sort_unstable();
         assert_eq!(found, [(Some(0), 2, true), (Some(1), 3, false)]);
@@ -207,7 +213,7 @@ mod tests {
     #[test]
     fn a_defect_of_the_way_there_is_told_and_not_waited_for() {
         let (mut redial, _, wake) = redial();
-        redial.ask(0, 4);
+        redial.ask(Lost::of_far_side(0), 4);
         let mut poller = Poller::new().unwrap();
         poller.add(&wake, 0, Interest::Read).unwrap();
         poller.wait(Nanos(20_000_000_000), &mut Vec::new()).unwrap();
@@ -218,7 +224,7 @@ mod tests {
     #[test]
     fn no_more_are_dialled_at_a_time_than_may_be_and_the_end_of_the_copy_ends_all() {
         let (mut redial, line, _) = redial();
-        (0..100).for_each(|number| redial.ask(number, 100 + number));
+        (0..100).for_each(|number| redial.ask(Lost::of_far_side(number), 100 + number));
         assert!(redial.take().is_empty() && redial.is_going());
         // It does not return while one is being dialled.
         drop(redial);

@@ -19,6 +19,7 @@ use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
 use super::file_event::{Became, FileEvent};
+use super::lost::Lost;
 use super::manner::Manner;
 use super::outgoing::{Outgoing, Planned};
 use super::socket_facts::SocketFacts;
@@ -57,7 +58,7 @@ struct State {
     ahead: usize,
     outbox: Vec<Copy>,
     events: Vec<FileEvent>,
-    lost: Vec<u32>,
+    lost: Vec<Lost>,
     streams: HashMap<u32, Pulse>,
     /// The most bytes that all of them had under way together.
     most_under_way: u64,
@@ -364,21 +365,21 @@ impl Sending {
     }
 
     /// A stream is lost: others do what it had.
-    pub(crate) fn on_lost(&self, stream: u32) {
+    pub(super) fn on_lost(&self, lost: Lost) {
         let mut state = self.state();
-        if state.streams.remove(&stream).is_none() || state.ending != Ending::No {
+        if state.streams.remove(&lost.stream).is_none() || state.ending != Ending::No {
             return;
         }
-        state.schedule.on_lost(stream);
+        state.schedule.on_lost(lost.stream);
         state.far_ahead = None;
-        state.lost.push(stream);
+        state.lost.push(lost);
         drop(state);
         self.changed.notify_all();
         self.wake.raise();
     }
 
     /// Streams that were lost since this was asked last.
-    pub(crate) fn take_lost(&self) -> Vec<u32> {
+    pub(super) fn take_lost(&self) -> Vec<Lost> {
         std::mem::take(&mut self.state().lost)
     }
 

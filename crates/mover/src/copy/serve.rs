@@ -18,6 +18,7 @@ use farlink_wire::path::readable;
 
 use super::conversation::{End, Party, talk};
 use super::filter::Filter;
+use super::lost::Lost;
 use super::manner::Manner;
 use super::receiving::{self, Receiving};
 use super::sender_account::sender_account;
@@ -277,7 +278,7 @@ struct Server<'a> {
 impl Party for Server<'_> {
     fn observe(&mut self, _end: &End, _arrivals: &[Arrival]) {}
 
-    fn replace(&mut self, _end: &End, _lost: &[u32]) -> Result<(), CopyError> {
+    fn replace(&mut self, _end: &End, _lost: Vec<Lost>) -> Result<(), CopyError> {
         // The client opens another, which comes by the door as the first did.
         Ok(())
     }

@@ -12,6 +12,7 @@ use farlink_wire::frame::{Block, File, Head, Holes, Pack, What, block_bytes};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
+use super::lost::Lost;
 use super::receiving::{Incoming, Payload, Receiving, block_length};
 use super::seal::Seal;
 use super::timing::Stage;
@@ -33,14 +34,14 @@ pub(crate) struct StreamIn {
 #[derive(Debug)]
 enum Break {
     /// It broke: what it carried comes on another.
-    Lost,
+    Lost(io::Error),
     /// What came must not be obeyed.
     Hostile(CopyError),
 }
 
 impl From<io::Error> for Break {
-    fn from(_: io::Error) -> Self {
-        Self::Lost
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
     }
 }
 
@@ -68,7 +69,7 @@ impl StreamIn {
             Self { receiving, number, channel, seal, said: HashMap::new(), buffer: vec![0; PIECE] };
         let shared = Arc::clone(&stream.receiving);
         worker::start(&shared, "farlink-receive", move || stream.run())
-            .inspect_err(|_| shared.on_lost(number))
+            .inspect_err(|error| shared.on_lost(Lost::new(number, error)))
     }
 
     fn run(&mut self) {
@@ -78,7 +79,7 @@ impl StreamIn {
         }
         match self.work() {
             Ok(()) => {}
-            Err(Break::Lost) => self.receiving.on_lost(self.number),
+            Err(Break::Lost(error)) => self.receiving.on_lost(Lost::new(self.number, &error)),
             Err(Break::Hostile(error)) => self.receiving.abort(Some(error)),
         }
     }

@@ -16,6 +16,7 @@ use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Nanos;
 
 use super::file_event::Became;
+use super::lost::Lost;
 use super::outgoing::{Outgoing, Planned};
 use super::seal::Seal;
 use super::sending::{Job, Sending};
@@ -84,12 +85,13 @@ impl StreamOut {
             is_narrow,
         };
         let shared = Arc::clone(&stream.sending);
-        worker::start(&shared, "farlink-send", move || stream.run()).inspect_err(|_| shared.on_lost(number))
+        worker::start(&shared, "farlink-send", move || stream.run())
+            .inspect_err(|error| shared.on_lost(Lost::new(number, error)))
     }
 
     fn run(&mut self) {
-        if self.work().is_err() {
-            self.sending.on_lost(self.number);
+        if let Err(error) = self.work() {
+            self.sending.on_lost(Lost::new(self.number, &error));
         }
     }
 

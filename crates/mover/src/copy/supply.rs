@@ -207,6 +207,7 @@ pub(crate) fn start(
     let sending = Arc::clone(sending);
     let walker = std::thread::Builder::new().name("farlink-walk".to_owned());
     let whole = move || {
+        let _counted = sending.timing.count();
         let length = length.map(|length| length.0);
         // Who waits for the end of a walk that panicked would wait for ever.
         let walked = catch_unwind(AssertUnwindSafe(|| supply(&sending, &sources, &filter, length)));

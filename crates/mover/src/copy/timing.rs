@@ -1,10 +1,10 @@
 //! Where the time of an end's threads goes: the bottleneck is where it goes most.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use farlink_host::clock::monotonic;
-use farlink_host::process;
+use farlink_host::process::ThreadClock;
 use farlink_wire::message::copy::Stages;
 use farlink_wire::quantity::Nanos;
 
@@ -18,7 +18,38 @@ pub(crate) struct Timing {
     /// Threads that are at work.
     running: Mutex<u32>,
     ended: Condvar,
-    cpu_before: Nanos,
+    cpu: Mutex<Cpu>,
+}
+
+/// CPU time of threads that work for an end, of which a process may have others.
+#[derive(Debug, Default)]
+struct Cpu {
+    /// Those that are at it, each with its time before.
+    counted: Vec<(ThreadClock, Nanos)>,
+    /// What others have taken.
+    taken: Nanos,
+}
+
+impl Cpu {
+    fn sum(&self) -> Nanos {
+        let so_far =
+            |sum: Nanos, (clock, before): &(ThreadClock, Nanos)| sum.after(clock.read().since(*before));
+        self.counted.iter().fold(self.taken, so_far)
+    }
+}
+
+/// Counts the CPU time of the thread that it was made in for an end, until it is dropped there.
+#[derive(Debug)]
+pub(crate) struct Counted<'t>(&'t Timing, ThreadClock);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let mut cpu = self.0.cpu();
+        if let Some(at) = cpu.counted.iter().position(|(clock, _)| *clock == self.1) {
+            let (clock, before) = cpu.counted.swap_remove(at);
+            cpu.taken = cpu.taken.after(clock.read().since(before));
+        }
+    }
 }
 
 /// What a thread does.
@@ -36,8 +67,19 @@ impl Timing {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
         let (disk, digest, network) = (zero(), zero(), zero());
-        let (threads, cpu_before) = (AtomicU32::new(0), process::cpu_of_process());
-        Self { disk, digest, network, threads, running: Mutex::new(0), ended: Condvar::new(), cpu_before }
+        let (threads, cpu) = (AtomicU32::new(0), Mutex::default());
+        Self { disk, digest, network, threads, running: Mutex::new(0), ended: Condvar::new(), cpu }
+    }
+
+    /// The calling thread works for this end from now on.
+    pub(crate) fn count(&self) -> Counted<'_> {
+        let clock = ThreadClock::of_this_thread();
+        self.cpu().counted.push((clock, clock.read()));
+        Counted(self, clock)
+    }
+
+    fn cpu(&self) -> MutexGuard<'_, Cpu> {
+        self.cpu.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One thread more is at work, before it starts.
@@ -80,8 +122,53 @@ impl Timing {
             disk: sum(&self.disk),
             digest: sum(&self.digest),
             network: sum(&self.network),
-            cpu: Nanos(process::cpu_of_process().0.saturating_sub(self.cpu_before.0)),
+            cpu: self.cpu().sum(),
             threads: self.threads.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// Until the calling thread has worked for a hundredth of a second.
+    fn work() {
+        let clock = ThreadClock::of_this_thread();
+        let until = clock.read().after(Nanos(10_000_000));
+        while clock.read() < until {
+            black_box((0..1000_u32).sum::<u32>());
+        }
+    }
+
+    #[test]
+    fn an_end_has_the_time_of_its_own_threads_alone() {
+        let (timing, other) = (Timing::new(), Timing::new());
+        let (worked, has_worked) = channel();
+        let (leave, may_leave) = channel::<()>();
+        thread::scope(|scope| {
+            let timing = &timing;
+            scope.spawn(move || {
+                work();
+                let counted = timing.count();
+                work();
+                worked.send(()).unwrap();
+                // It is counted while it waits, too.
+                may_leave.recv().unwrap();
+                drop(counted);
+                work();
+            });
+            has_worked.recv().unwrap();
+            let so_far = timing.stages().cpu;
+            assert!((Nanos(10_000_000)..Nanos(20_000_000)).contains(&so_far), "{so_far:?}");
+            leave.send(()).unwrap();
+        });
+        let all = timing.stages().cpu;
+        assert!((Nanos(10_000_000)..Nanos(20_000_000)).contains(&all), "{all:?}");
+        assert_eq!(other.stages().cpu, Nanos::ZERO);
     }
 }

@@ -25,10 +25,12 @@ pub(super) fn start<S: Shared>(
     shared.timing().on_thread();
     let its = Arc::clone(shared);
     let whole = move || {
+        let counted = its.timing().count();
         // A thread that panics must not look like a connection that broke.
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             its.abort(Some(CopyError::Panicked));
         }
+        drop(counted);
         its.timing().on_end();
     };
     Builder::new().name(name.to_owned()).spawn(whole).map(drop).inspect_err(|_| shared.timing().on_end())

@@ -52,6 +52,8 @@ pub(super) struct Handshakes {
     /// Connections of one thread.
     most: usize,
     patience: Nanos,
+    /// Why a thread could not go on.
+    failure: Mutex<Option<io::Error>>,
 }
 
 /// Where newcomers wait for one thread to take them.
@@ -67,12 +69,23 @@ impl Handshakes {
         let threads = (process::cores() as usize).clamp(1, MOST_THREADS);
         let bench = |_| Ok(Bench { newcomers: Mutex::default(), wake: Wake::new()? });
         let benches = (0..threads).map(bench).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { config, benches, next: AtomicUsize::new(0), most: (most / threads).max(1), patience })
+        let (next, failure) = (AtomicUsize::new(0), Mutex::default());
+        Ok(Self { config, benches, next, most: (most / threads).max(1), patience, failure })
     }
 
     /// How many threads are to [work](Self::work).
     pub(super) fn threads(&self) -> usize {
         self.benches.len()
+    }
+
+    /// A thread cannot go on, and so no other is to.
+    pub(super) fn fail(&self, error: io::Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+
+    /// Why a thread could not go on.
+    pub(super) fn failure(&self) -> Option<io::Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Takes a connection that has said `said` of TLS.

@@ -58,23 +58,30 @@ fn who_leaves_is_there_until_the_sender_has_heard_it() {
 }
 
 #[test]
-fn what_the_sender_sends_to_this_receiver_alone_is_kept_however_much_of_it_has_no_name_yet() {
+fn what_the_sender_sends_to_this_receiver_alone_is_kept_although_it_has_no_name_yet() {
     let mut attendance = attendance();
     let content = 2 * MOST_EARLY as u64;
     let shape = Shape::new(100, content).unwrap();
-    let payload = [7; 8000];
-    let mut offset = 8000;
-    while offset < shape.stream() {
-        let bytes = (shape.stream() - offset).min(8000) as usize;
-        let repair = Repair { product: 0, shape, offset, payload: &payload[..bytes] };
-        attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
-        offset += bytes as u64;
-    }
+    let repair_all = |attendance: &mut Attendance, product, shape: Shape| {
+        let payload = [7; 8000];
+        let mut offset = 8000;
+        while offset < shape.stream() {
+            let bytes = (shape.stream() - offset).min(8000) as usize;
+            let repair = Repair { product, shape, offset, payload: &payload[..bytes] };
+            attendance.hear_sender(monotonic(), &Control::Repair(repair), &Storage::Nowhere);
+            offset += bytes as u64;
+        }
+    };
+    repair_all(&mut attendance, 0, shape);
     assert_eq!(attendance.progress().tally.bytes, shape.stream() - 8000);
     // Of the group's packets no more is kept: they come again.
     let of = |product, offset| Data { product, shape, offset, repair: false };
     assert!(!attendance.has_room(&of(1, 8000), 8000));
     assert!(attendance.has_room(&of(1, 0), 8000), "the name itself");
+    // One that would fill the memory of everybody is not obeyed.
+    repair_all(&mut attendance, 1, Shape::new(100, 2 * MOST_EARLY_REPAIRED as u64).unwrap());
+    assert!(attendance.early_bytes <= MOST_EARLY_REPAIRED);
+    assert!(attendance.early.contains_key(&0) && !attendance.early.contains_key(&1));
 }
 
 /// A product's stream.

@@ -13,7 +13,7 @@ use super::Settings;
 use crate::fabric::operation::{EndpointId, Failure, Identity, PeerId};
 use crate::fabric::outgoing::{self, Join, Outgoing, Route};
 use crate::fabric::parity::Piece;
-use crate::fabric::path::{Pacer, Path};
+use crate::fabric::path::{self, Pacer, Path};
 use crate::fabric::seal::Cipher;
 use crate::fabric::transport::{ContextId, Handshake, Transport};
 
@@ -110,7 +110,7 @@ impl Contexts {
             newest: FxHashMap::default(),
             paths: Vec::new(),
             by_address: FxHashMap::default(),
-            pacer: Pacer::new(settings.rate, now),
+            pacer: Pacer::new(settings.rate, path::around(me.address), now),
             active: VecDeque::new(),
             held_until: None,
             asks_at: Cell::default(),
@@ -158,7 +158,7 @@ impl Contexts {
         let (asks, full) = (handshake != Handshake::None, handshake == Handshake::Full);
         let outgoing = Outgoing::new(route, cipher, asks, full, now);
         let path = *self.by_address.entry(identity.address.ip()).or_insert_with(|| {
-            self.paths.push(Path::new(self.rate, self.sharers, now));
+            self.paths.push(Path::new(self.rate, self.sharers, path::around(self.me.address), now));
             self.paths.len() - 1
         });
         Some(Context { outgoing, path, is_active: false })
@@ -438,7 +438,7 @@ impl Contexts {
         let Some((outgoing, path)) = self.context(id) else { return 0 };
         let written = outgoing.poll(now, path, into, join);
         if written > 0 {
-            self.pacer.on_sent(now, written as u64 + HEADERS);
+            self.pacer.on_sent(now, written as u64);
         }
         written
     }
@@ -568,9 +568,6 @@ impl Contexts {
         ]
     }
 }
-
-/// IP's and UDP's headers.
-const HEADERS: u64 = 28;
 
 /// Between a farewell and the same once more: longer than losses that come together, and not so long that a program's end is seen to wait.
 const LONGEST_PAUSE: Nanos = Nanos(100_000_000);

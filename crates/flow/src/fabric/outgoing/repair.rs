@@ -48,7 +48,7 @@ mod tests {
 
     /// What is waited for once a piece was said every so often, over a path of 0.4 ms.
     fn wait(every_us: u64) -> (Nanos, Nanos) {
-        let mut path = Path::new(None, 1, Nanos(1));
+        let mut path = Path::new(None, 1, 66, Nanos(1));
         (0..100).for_each(|at| path.on_rtt(Nanos(at), Nanos(400_000)));
         let mut repair = Repair::default();
         for at in 1..100 {

@@ -29,7 +29,7 @@ impl Pair {
         Self {
             outgoing: Outgoing::new(route, cipher(), false, false, now),
             incoming: Incoming::new(1, cipher(), now),
-            path: Path::new(None, 1, now),
+            path: Path::new(None, 1, 66, now),
             now,
             numbers: BTreeSet::new(),
             came: Vec::new(),

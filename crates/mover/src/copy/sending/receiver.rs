@@ -1,5 +1,6 @@
 //! What the receiver says, at the sender.
 
+use crate::copy::lost::Lost;
 use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
@@ -49,7 +50,7 @@ impl Sending {
             }
             Copy::Lost(stream) => {
                 drop(guard);
-                self.on_lost(stream);
+                self.on_lost(Lost::of_far_side(stream));
                 return Ok(false);
             }
             // A client's limit is its own.

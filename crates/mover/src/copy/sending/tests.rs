@@ -1,3 +1,4 @@
+use crate::copy::lost::Lost;
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
@@ -181,7 +182,7 @@ fn a_block_that_is_said_to_be_there_twice_is_counted_once() {
     assert_eq!(sending.tally().acknowledged, length);
     // Its connection is lost, and it had arrived: that is heard before another has it.
     let (second, more) = next(0);
-    sending.on_lost(0);
+    sending.on_lost(Lost::of_far_side(0));
     there(second);
     assert_eq!(sending.tally().acknowledged, length + more);
     assert!(next(1).0 != second);
