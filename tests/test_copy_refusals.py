@@ -57,6 +57,13 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--streams", "513"): ("513", "512"),
     ("{here}/file", "{here}/new", "--length", "3"): ('"3"', "no unit"),
     ("/dev/zero", "{here}/new", "--length", "0B"): ("--length 0B", "10GiB"),
+    ("/dev/zero", "{here}/new", "--length", "200TiB"): ("--length 200TiB", "128TiB"),
+    (*(f"farlink://127.0.0.1:9/{number}" for number in range(1001)), "{here}/new", "--no-auth"): (
+        *("1001 sources", "1000", "pattern"),
+    ),
+    (*(f"farlink://127.0.0.1:9/{number:0300}" for number in range(900)), "{here}/new", "--no-auth"): (
+        *("bytes", "copy in parts"),
+    ),
     ("{here}/file", "{here}/new", "--buffer", "64"): ('"64"', "no unit"),
     ("{here}/file", "{here}/new", "--protect", "secretly"): ("secretly", "encrypt, integrity or clear"),
     ("{here}/file", "{here}/new", "--circuit", "10gbit"): ("--circuit", "both sides are here"),

@@ -17,6 +17,7 @@ use farlink_mover::far::Far;
 use farlink_mover::memory;
 use farlink_mover::record_file::RecordFile;
 use farlink_wire::bootstrap::Ports;
+use farlink_wire::frame::MOST_FILE;
 use farlink_wire::message::copy::{Protect, Rule};
 use farlink_wire::message::{Buffer, Goal, Interval, Name, Patience, Streams, Way};
 use farlink_wire::profile_model::Wishes;
@@ -276,6 +277,9 @@ impl Copy {
         }
         if let Some(length @ Bytes(0)) = self.length {
             bail!("--length {length}: there is nothing to read: write how much, as in 10GiB");
+        }
+        if let Some(length) = self.length.filter(|length| length.0 > MOST_FILE) {
+            bail!("--length {length}: no file has more than {}", Bytes(MOST_FILE));
         }
         let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
         if let Some(names) = &names {

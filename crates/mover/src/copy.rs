@@ -4,6 +4,7 @@
 //! [`farlink_flow::schedule`]; what has come in [`farlink_flow::arrivals`]; how files are read and written in [`source`] and [`target`].
 
 mod again;
+pub(crate) mod allowed;
 mod bottleneck;
 mod client;
 mod conversation;

@@ -10,7 +10,7 @@ mod places;
 mod tls;
 mod trust;
 
-pub use authorized::{Admission, KeysError};
+pub use authorized::{Admission, Admitted, KeysError};
 pub use identity::{Identity, IdentityError};
 pub use known::{KnownHosts, KnownHostsError};
 pub use places::Places;

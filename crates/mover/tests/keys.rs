@@ -152,7 +152,7 @@ fn a_key_is_let_in_once_the_list_has_it_and_a_bad_list_changes_nothing() {
     assert!(error.contains("(mode 0664): run `chmod go-w "), "{error}");
     fs::remove_file(keys.path("authorized_keys")).unwrap();
     assert!(keys.admission.reload().is_err());
-    assert_eq!(keys.admission.grant(keys.client).unwrap().write, [PathBuf::from("/in")]);
+    assert_eq!(keys.admission.grant(keys.client).unwrap().grant.write, [PathBuf::from("/in")]);
     assert_eq!(run(&plan).outcome, Outcome::Ok);
 }
 

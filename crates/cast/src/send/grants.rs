@@ -47,13 +47,13 @@ impl Grants {
 
     /// Why the owner of `key` may not take part, where that is so.
     pub(crate) fn refusal(&self, key: Option<PublicKey>) -> Option<String> {
-        let Some((key, grant)) = key.and_then(|key| Some((key, self.admission.grant(key)?))) else {
+        let Some((key, admitted)) = key.and_then(|key| Some((key, self.admission.grant(key)?))) else {
             return Some("it showed no key that may come in".to_owned());
         };
         // What is nowhere is had by who may read everything.
         let root = Path::new("/");
         let readable: Vec<_> =
-            grant.read.iter().filter_map(|directory| directory.canonicalize().ok()).collect();
+            admitted.grant.read.iter().filter_map(|directory| directory.canonicalize().ok()).collect();
         let may_read = |source: &&Source| {
             let place = source.place.as_deref().unwrap_or(root);
             readable.iter().any(|directory| place.starts_with(directory))

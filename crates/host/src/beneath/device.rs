@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
@@ -27,14 +28,17 @@ impl Directory {
 
     fn open_memory_device(&self, path: &[u8], flags: OFlag, minors: &[u64]) -> io::Result<File> {
         let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
-        let fd = self.resolve(&path[start..], flags | OFlag::O_NONBLOCK, Mode::empty(), Links::Follow)?;
-        let status = fstat(&fd)?;
-        let is_device = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
-        // Major 1: the kernel's Documentation/admin-guide/devices.txt.
-        if is_device && major(status.st_rdev) == 1 && minors.contains(&minor(status.st_rdev)) {
-            return Ok(File::from(fd));
-        }
-        Err(io::ErrorKind::InvalidInput.into())
+        let open = |flags| -> io::Result<OwnedFd> {
+            let fd = self.resolve(&path[start..], flags, Mode::empty(), Links::Follow)?;
+            let status = fstat(&fd)?;
+            let is_device = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT == SFlag::S_IFCHR;
+            // Major 1: the kernel's Documentation/admin-guide/devices.txt.
+            let is_meant = is_device && major(status.st_rdev) == 1 && minors.contains(&minor(status.st_rdev));
+            if is_meant { Ok(fd) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        };
+        // To open what is something else would be seen: by who watches it, or reads from it.
+        open(OFlag::O_PATH)?;
+        open(flags | OFlag::O_NONBLOCK).map(File::from)
     }
 }
 

@@ -11,8 +11,10 @@ use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::socket;
 use farlink_wire::entry::Digest;
-use farlink_wire::message::copy::{Accept, Account, Place, Protect, Request, Rule, SavedPath, Secret};
-use farlink_wire::message::{Arrival, Streams, Token, Way};
+use farlink_wire::message::copy::{
+    Accept, Account, MOST_SOURCES, Place, Protect, Request, Rule, SavedPath, Secret,
+};
+use farlink_wire::message::{Arrival, MAX_MESSAGE, Streams, Token, Way};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
@@ -156,6 +158,7 @@ impl Attempt<'_> {
         let prepared = self.prepare()?;
         let token = Token(random()?);
         let mut request = self.request(token);
+        check(&request)?;
         if plan.protect == Protect::Integrity {
             let (left, right) = (random()?, random()?);
             let mut secret = [0; 32];
@@ -376,6 +379,17 @@ impl Attempt<'_> {
             host: facts::host(),
         }
     }
+}
+
+/// Refuses what the far end would not read, before anybody is called.
+pub(super) fn check(request: &Request) -> Result<(), CopyError> {
+    if request.sources.len() > MOST_SOURCES {
+        return Err(CopyError::ManySources { count: request.sources.len(), most: MOST_SOURCES });
+    }
+    let bytes = serde_json::to_vec(request).map_or(0, |words| words.len());
+    // What is around it, and added to it later, is short.
+    let most = MAX_MESSAGE - 1024;
+    if bytes > most { Err(CopyError::LongRequest { bytes, most }) } else { Ok(()) }
 }
 
 /// Bits that nobody foresees.

@@ -57,6 +57,36 @@ pub enum CopyError {
     /// A frame whose tag is wrong.
     #[error("data were changed on their way: a frame's tag is wrong")]
     Forged,
+    /// Something on the way changes what passes.
+    #[error(
+        "it was changed on its way {times} times: protect it with --protect encrypt, or have the network cards and what is between them \
+         looked at"
+    )]
+    Damaged {
+        /// How often.
+        times: u32,
+    },
+    /// More than a far end is asked for at a time.
+    #[error(
+        "{count} sources, where a far host is asked for {most} at a time: write a pattern in quotes, or --files-from"
+    )]
+    ManySources {
+        /// How many.
+        count: usize,
+        /// Most.
+        most: usize,
+    },
+    /// More than a request has room for.
+    #[error(
+        "the names, rules and lists of this copy take {bytes} bytes, and a request has {most}: copy in parts, or name a directory with fewer \
+         --include and --exclude"
+    )]
+    LongRequest {
+        /// As they are sent.
+        bytes: usize,
+        /// Most.
+        most: usize,
+    },
     /// A path that this key may not reach.
     #[error(
         "this key may not {to} {place}: its line in the server's authorized_keys has no {to}=DIRECTORY, with a directory that this is in, \
@@ -66,6 +96,15 @@ pub enum CopyError {
         /// `read` or `write`.
         to: &'static str,
         /// The path.
+        place: String,
+    },
+    /// A link that a client may have made.
+    #[error(
+        "{place} leads through a symbolic link, where keys may write: name in authorized_keys what it leads to, or a directory outside of \
+         what keys may write"
+    )]
+    Led {
+        /// What a key may reach, as the server's list has it.
         place: String,
     },
     /// A path that leads up: beneath what is granted nothing does.
@@ -128,24 +167,6 @@ pub enum CopyError {
         "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
     )]
     NoKeys,
-    /// What a pattern is looked for in cannot be listed.
-    #[error("list what {path} stands for")]
-    Pattern {
-        /// The path with the pattern, as far as that goes.
-        path: String,
-        /// The kernel's own words.
-        source: io::Error,
-    },
-    /// A pattern stands for more than can be sources.
-    #[error(
-        "{pattern} stands for more than {most} names: copy the directory that they are in, and say which with --include"
-    )]
-    Matches {
-        /// As far as it was looked at.
-        pattern: String,
-        /// Most.
-        most: usize,
-    },
     /// A source's path is wrong.
     #[error(transparent)]
     SourcePath(#[from] SourcePathError),

@@ -7,7 +7,7 @@ use farlink_wire::message::{Message, Way};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
-use super::client::{Attempt, Prepared, random};
+use super::client::{Attempt, Prepared, check, random};
 use super::file_event::{Became, FileEvent};
 use super::ledger::Halves;
 use super::names::Names;
@@ -102,6 +102,7 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
         return Ok(!stop.is_raised());
     }
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
+    check(&request)?;
     let opened = plan.far.open(&request, attempt.this_end(request.saved), stop, &mut |text| {
         counting.hear(Notice::Warning(text));
     })?;

@@ -11,7 +11,8 @@ use farlink_wire::message::Message;
 use farlink_wire::message::copy::Request;
 
 use super::CopyError;
-use super::serve::{Allowed, serve};
+use super::allowed::Allowed;
+use super::serve::serve;
 use crate::budget::Budget;
 use crate::chain;
 use crate::channel::Channel;

@@ -1,10 +1,11 @@
 //! A source's name that stands for several: what a shell would have made of it, on a host where none reads it.
 
+use std::io;
+
 use farlink_host::beneath::{Directory, Links};
 use farlink_wire::message::copy::Rule;
-use farlink_wire::path::{RelativePath, readable};
+use farlink_wire::path::RelativePath;
 
-use super::CopyError;
 use super::filter::Filter;
 
 /// A component of a path, and what else it stands for: with `*` or `?` in it, names that are like it, as a shell has it. `[a-z]` counts
@@ -48,8 +49,12 @@ pub(super) fn is_pattern(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|component| Pattern::of(component).is_open())
 }
 
-/// The paths beneath `base` that `path` stands for, by name; itself where something is called so, or nothing is like it.
-pub(super) fn expand(base: &Directory, path: &[u8]) -> Result<Vec<Vec<u8>>, CopyError> {
+/// The paths beneath `base` that `path` stands for, by name; itself where something is called so, or nothing is like it. It gives up where
+/// `over` says so, which is asked before each directory.
+///
+/// # Errors
+/// Where the directory of a first pattern cannot be listed, or more than 100,000 names are meant.
+pub(super) fn expand(base: &Directory, path: &[u8], over: &dyn Fn() -> bool) -> io::Result<Vec<Vec<u8>>> {
     let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
     let mut found = vec![Vec::new()];
     // Whether names were found by a pattern, and not looked at since.
@@ -57,7 +62,7 @@ pub(super) fn expand(base: &Directory, path: &[u8]) -> Result<Vec<Vec<u8>>, Copy
     for component in path[start..].split_inclusive(|byte| *byte == b'/') {
         let pattern = Pattern::of(component.strip_suffix(b"/").unwrap_or(component));
         if pattern.is_open() {
-            found = matching(base, found, &pattern, component.ends_with(b"/"))?;
+            found = matching(base, found, &pattern, component.ends_with(b"/"), over)?;
             unseen = false;
         } else {
             found.iter_mut().for_each(|path| path.extend(component));
@@ -65,7 +70,7 @@ pub(super) fn expand(base: &Directory, path: &[u8]) -> Result<Vec<Vec<u8>>, Copy
         }
     }
     if unseen {
-        found.retain(|path| is_there(base, path));
+        found.retain(|path| over() || is_there(base, path));
     }
     if found.is_empty() {
         found.push(path.to_vec());
@@ -79,11 +84,12 @@ fn matching(
     within: Vec<Vec<u8>>,
     pattern: &Pattern,
     directories: bool,
-) -> Result<Vec<Vec<u8>>, CopyError> {
+    over: &dyn Fn() -> bool,
+) -> io::Result<Vec<Vec<u8>>> {
     let slash: &[u8] = if directories { b"/" } else { b"" };
     let is_single = within.len() == 1;
     let mut found = Vec::new();
-    for path in within {
+    for path in within.into_iter().take_while(|_| !over()) {
         let of = |name: &[u8]| [&path, name, slash].concat();
         let opened = base.open_dir(&path, Links::Follow);
         if opened.as_ref().is_ok_and(|directory| directory.status(&pattern.name).is_ok()) {
@@ -93,9 +99,7 @@ fn matching(
         let listed = opened.and_then(|directory| directory.list().map(|names| (directory, names)));
         let (directory, names) = match listed {
             Ok(listed) => listed,
-            Err(source) if is_single => {
-                return Err(CopyError::Pattern { path: readable(&of(&pattern.name)), source });
-            }
+            Err(error) if is_single => return Err(error),
             Err(_) => continue,
         };
         let is_meant = |name: &&[u8]| {
@@ -103,7 +107,9 @@ fn matching(
         };
         found.extend(names.iter().filter(is_meant).take(MOST + 1).map(of));
         if found.len() > MOST {
-            return Err(CopyError::Matches { pattern: readable(&of(&pattern.name)), most: MOST });
+            return Err(io::Error::other(format!(
+                "it stands for more than {MOST} names: copy the directory that they are in, and say which with --include"
+            )));
         }
     }
     Ok(found)
@@ -175,11 +181,11 @@ mod tests {
             ("a1", &["a1"]),
         ];
         for (path, expected) in table {
-            let found = expand(&base, path.as_bytes()).unwrap();
+            let found = expand(&base, path.as_bytes(), &|| false).unwrap();
             let found: Vec<_> = found.iter().map(|path| String::from_utf8_lossy(path)).collect();
             assert_eq!(found, expected, "{path}");
         }
-        let error = expand(&base, b"none/a*").unwrap_err().to_string();
-        assert!(error.contains("none/a*"), "{error}");
+        assert_eq!(expand(&base, b"none/a*", &|| false).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(expand(&base, b"*/*", &|| true).unwrap(), [b"*/*"], "nobody waits for it");
     }
 }

@@ -59,6 +59,8 @@ struct State {
     outbox: Vec<Copy>,
     events: Vec<FileEvent>,
     lost: Vec<Lost>,
+    /// How often what was sent came damaged.
+    damaged: HashMap<Unit, u32>,
     streams: HashMap<u32, Pulse>,
     /// The most bytes that all of them had under way together.
     most_under_way: u64,
@@ -155,6 +157,22 @@ impl Sending {
         };
         while state.ending == Ending::No && full(&state) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.ending == Ending::No
+    }
+
+    /// Whether very much became of names that nobody has asked for yet.
+    pub(super) fn has_untold(&self) -> bool {
+        self.state().events.len() > MOST_UNHEARD
+    }
+
+    /// Waits until `done`, which what arrives brings about; `false` where the transfer is over.
+    pub(super) fn wait_until(&self, mut done: impl FnMut() -> bool) -> bool {
+        let mut state = self.state();
+        while state.ending == Ending::No && !done() {
+            // What has arrived is let go behind the notice of it.
+            let waited = self.changed.wait_timeout(state, LET_GO);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.ending == Ending::No
     }
@@ -557,6 +575,9 @@ const MOST_UNSTORED: u64 = 128 << 20;
 
 /// How long a stream waits at most without looking again.
 const LONGEST: Nanos = Nanos(1_000_000_000);
+
+/// How long what was acknowledged may be held by who has said so.
+const LET_GO: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests;

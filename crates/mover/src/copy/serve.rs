@@ -1,9 +1,6 @@
 //! The server's part of a file transfer.
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -11,11 +8,11 @@ use std::thread;
 use farlink_host::beneath::Directory;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
-use farlink_wire::key::Grant;
-use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Place, Protect, Request};
+use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Protect, Request};
 use farlink_wire::message::{Arrival, Message, Way};
 use farlink_wire::path::readable;
 
+use super::allowed::{Allowed, Reached};
 use super::conversation::{End, Party, talk};
 use super::filter::Filter;
 use super::lost::Lost;
@@ -23,40 +20,15 @@ use super::manner::Manner;
 use super::receiving::{self, Receiving};
 use super::sender_account::sender_account;
 use super::sending::Sending;
-use super::source::{SourcePath, absolute, plain};
+use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Target, TargetOptions};
-use super::{CopyError, pattern, telling};
+use super::{CopyError, telling};
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::facts;
 use crate::tuning::TuneError;
-
-/// Where a client may read and write: beneath these.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Allowed {
-    /// It may read beneath these.
-    pub(crate) read: Vec<Vec<u8>>,
-    /// It may write beneath these.
-    pub(crate) write: Vec<Vec<u8>>,
-    /// Whether a path that does not begin with a slash is one beneath the working directory.
-    pub(crate) relative: bool,
-}
-
-impl Allowed {
-    /// What `grant` says.
-    pub(crate) fn of(grant: &Grant) -> Self {
-        let bytes =
-            |paths: &[PathBuf]| paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
-        Self { read: bytes(&grant.read), write: bytes(&grant.write), relative: grant.is_everything() }
-    }
-
-    /// Everything that the user of this process may.
-    pub(crate) fn everything() -> Self {
-        Self { read: vec![b"/".to_vec()], write: vec![b"/".to_vec()], relative: true }
-    }
-}
 
 /// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`, until `dismiss` has no more
 /// come. What of it is not foreseen is taken of `budget`. Returns the bytes that arrived or left.
@@ -125,12 +97,6 @@ fn join(end: &End, mut streams: impl Arrivals, most: usize) {
     }
 }
 
-/// A directory that a key may reach, or that one is in.
-fn open(path: &[u8]) -> Result<Arc<Directory>, CopyError> {
-    let opened = Directory::open(Path::new(OsStr::from_bytes(path)));
-    opened.map(Arc::new).map_err(|source| CopyError::System { attempt: "open what a key may reach", source })
-}
-
 /// Data connections of one session, as they come.
 pub(crate) trait Arrivals: Send {
     /// The next, waited for as long as there may be one.
@@ -163,12 +129,9 @@ fn receiving_end(
         .destination
         .as_ref()
         .ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
-    let (base, beneath) = within(destination, &allowed.write, allowed.relative, "write")?;
-    // What the client named begins with what it was granted.
-    let mut granted = if allowed.relative { Vec::new() } else { plain(destination.as_bytes()) };
-    granted.truncate(granted.len().saturating_sub(beneath.len()));
+    let Reached { base, beneath, granted } = allowed.to_write(destination)?;
     // Whoever the server runs as must not lend its name to a program that a client brings.
-    let mode_mask = if allowed.relative { 0o7777 } else { 0o1777 };
+    let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, .. } = *request;
     let options = TargetOptions { fsync, read_back, mode_mask, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several };
@@ -196,22 +159,11 @@ fn sources(request: &Request, allowed: &Allowed) -> Result<(Sources, Filter), Co
     let filter = Filter::new(&request.rules)?.only(request.names.as_deref())?;
     let mut sources = Vec::new();
     for source in &request.sources {
-        let (base, beneath) = match within(source, &allowed.read, allowed.relative, "read")? {
-            // What is granted itself, by its name.
-            (_, beneath) if beneath.is_empty() && !source.as_bytes().ends_with(b"/") => {
-                let whole = source.as_bytes();
-                let name = whole.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-                let (above, name) = whole.split_at(name);
-                (open(if above.is_empty() { b"/" } else { above })?, name.to_vec())
-            }
-            (base, beneath) if beneath.is_empty() => (base, b"./".to_vec()),
-            found => found,
-        };
-        // Names that are listed are beneath what is called so.
-        let all = if request.names.is_some() { vec![beneath] } else { pattern::expand(&base, &beneath)? };
-        for beneath in all {
-            sources.push((Arc::clone(&base), SourcePath::new(beneath)?));
-        }
+        let Reached { base, beneath, .. } = allowed.to_read(source)?;
+        // Names that are listed, and a device's content, are beneath what is called so.
+        let is_named = request.names.is_some() || request.length.is_some();
+        sources
+            .push((base, if is_named { SourcePath::new(beneath)? } else { SourcePath::pattern(beneath)? }));
     }
     Ok((sources, filter))
 }
@@ -234,39 +186,6 @@ fn sending_end(
 
 /// Sources, each with what it is beneath.
 type Sources = Vec<(Arc<Directory>, SourcePath)>;
-
-/// The directory that `place` is in of those that are allowed, and its path beneath that.
-fn within(
-    place: &Place,
-    roots: &[Vec<u8>],
-    relative: bool,
-    to: &'static str,
-) -> Result<(Arc<Directory>, Vec<u8>), CopyError> {
-    let refused = || CopyError::NotAllowed { to, place: place.to_string() };
-    if relative {
-        return Ok((open(b"/")?, absolute(place.as_bytes()).map_err(CopyError::working_directory)?));
-    }
-    let bytes = plain(place.as_bytes());
-    // Beneath what is granted nothing leads up.
-    if bytes.split(|byte| *byte == b'/').any(|component| component == b"..") {
-        return Err(CopyError::LeadsUp { place: place.to_string() });
-    }
-    let mut found: Option<(&Vec<u8>, Vec<u8>)> = None;
-    for root in roots {
-        let root_trimmed: &[u8] = root.strip_suffix(b"/").unwrap_or(root);
-        let beneath = match bytes.strip_prefix(root_trimmed) {
-            Some(rest) if rest.is_empty() || rest.starts_with(b"/") => rest,
-            _ => continue,
-        };
-        let beneath: Vec<u8> = beneath.iter().copied().skip_while(|byte| *byte == b'/').collect();
-        // What is nearest: it may be a link that leads out of one above it.
-        if found.as_ref().is_none_or(|(_, other)| beneath.len() < other.len()) {
-            found = Some((root, beneath));
-        }
-    }
-    let (root, beneath) = found.ok_or_else(refused)?;
-    Ok((open(root)?, beneath))
-}
 
 /// Data connections of one session, those that took the place of others included: twice the most that a request may ask for.
 const MOST_STREAMS: usize = 1024;
@@ -293,6 +212,7 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::UnixStream;
+    use std::path::Path;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -313,30 +233,6 @@ mod tests {
             budget: Budget::unbounded(),
         };
         End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))
-    }
-
-    #[test]
-    fn of_directories_that_are_granted_the_nearest_is_opened() {
-        // A link among them may lead out of those above it.
-        for roots in [["/", "/usr/share"], ["/usr/share/", "/"], ["/usr", "/usr/share"]] {
-            let roots = roots.map(|root| root.as_bytes().to_vec());
-            let place = Place::new("/usr/share/x/y").unwrap();
-            assert_eq!(within(&place, &roots, false, "read").unwrap().1, b"x/y", "{roots:?}");
-        }
-    }
-
-    #[test]
-    fn a_path_is_within_what_is_granted_however_it_is_written() {
-        for (given, want) in [
-            ("//data/in/x", "/data/in/x"),
-            ("/data//in/./x/", "/data/in/x/"),
-            ("/./data/in/.", "/data/in/."),
-            ("/data/in/.x/..y", "/data/in/.x/..y"),
-            ("/", "/"),
-            ("x", "x"),
-        ] {
-            assert_eq!(String::from_utf8(plain(given.as_bytes())).unwrap(), want);
-        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use farlink_host::beneath::{
     Directory, Links, Names, Node, Status, Tree, is_link_in_the_way, leads_out, status_of,
@@ -15,6 +15,7 @@ use farlink_wire::message::copy::Lack;
 use farlink_wire::path::{RelativePath, readable};
 
 use super::filter::Filter;
+use super::pattern;
 
 pub use once::LATER;
 pub use path::{SourcePath, SourcePathError};
@@ -26,6 +27,9 @@ mod path;
 
 use listed::{Listed, Next};
 use once::{Once, Turn};
+
+/// Directories that sources are beneath, of which each may have some fifty more open.
+const MOST_TREES: usize = 500;
 
 /// Why a directory is not copied into itself.
 const ITSELF: &str = "it is the destination";
@@ -77,6 +81,8 @@ pub struct Walk<'f> {
     /// The source that is walked through, readable.
     shown: String,
     tree: Option<Arc<Tree>>,
+    /// Those that may be open.
+    trees: Vec<Weak<Tree>>,
     /// What the last source was beneath, its directory there, and its tree: of a shell's pattern all names have one.
     last: Option<(Arc<Directory>, Vec<u8>, Arc<Tree>)>,
     /// What of it is to be looked at, where that is listed.
@@ -111,13 +117,54 @@ impl<'f> Walk<'f> {
         let once = Once::new(sources.iter().map(|(_, source)| source));
         let sources = sources.iter().cloned().collect();
         let (shown, levels) = (String::new(), Vec::new());
-        Self { sources, once, filter, shown, tree: None, last: None, listed: None, levels, over: None }
+        Self {
+            sources,
+            once,
+            filter,
+            shown,
+            tree: None,
+            trees: Vec::new(),
+            last: None,
+            listed: None,
+            levels,
+            over: None,
+        }
     }
 
     /// Ends when `over` says so, which is asked before each name, also of those that the filter leaves out.
     #[must_use]
     pub fn until(self, over: &'f dyn Fn() -> bool) -> Self {
         Self { over: Some(Over(over)), ..self }
+    }
+
+    /// What `source` stands for comes next, each by itself.
+    fn expand(&mut self, base: &Arc<Directory>, source: &SourcePath) -> Option<Found> {
+        let over = || self.over.as_ref().is_some_and(|Over(over)| over());
+        let failed = |error| Found::Failed {
+            path: source.split().1.and_then(|name| RelativePath::new(name).ok()).unwrap_or_default(),
+            lack: Lack::Failed,
+            error: SourceError::new("list", source.to_string(), error),
+        };
+        let meant = pattern::expand(base, source.as_bytes(), &over).and_then(|meant| {
+            let paths = meant.into_iter().map(SourcePath::new).collect::<Result<Vec<_>, _>>();
+            paths.map_err(io::Error::other)
+        });
+        match meant {
+            Ok(meant) => {
+                let meant = meant.into_iter().rev().map(|path| (Arc::clone(base), path));
+                meant.for_each(|source| self.sources.push_front(source));
+                None
+            }
+            Err(error) => Some(failed(error)),
+        }
+    }
+
+    /// Whether very many directories that sources are beneath are open, for what was found there.
+    pub(super) fn has_many_open(&mut self) -> bool {
+        if self.trees.len() > MOST_TREES {
+            self.trees.retain(|tree| tree.strong_count() > 0);
+        }
+        self.trees.len() > MOST_TREES
     }
 
     /// The next thing of a source that was not yet looked at.
@@ -138,6 +185,9 @@ impl<'f> Walk<'f> {
             Err(error) => return Some(failed(error)),
         };
         self.last = Some((Arc::clone(base), directory.to_vec(), Arc::clone(&tree)));
+        if self.trees.last().is_none_or(|last| !std::ptr::eq(last.as_ptr(), Arc::as_ptr(&tree))) {
+            self.trees.push(Arc::downgrade(&tree));
+        }
         self.tree = Some(Arc::clone(&tree));
         let is_onto_itself = tree.top().own_status().is_ok_and(|top| self.filter.is_destination(&top));
         let Some(name) = name else {
@@ -307,7 +357,12 @@ impl Iterator for Walk<'_> {
             }
             let Some(tree) = self.tree.clone() else {
                 let (base, source) = self.sources.pop_front()?;
-                if let Some(found) = self.begin(&base, &source) {
+                let found = if source.is_pattern() {
+                    self.expand(&base, &source)
+                } else {
+                    self.begin(&base, &source)
+                };
+                if let Some(found) = found {
                     return Some(found);
                 }
                 continue;
@@ -315,6 +370,7 @@ impl Iterator for Walk<'_> {
             let Some(level) = self.levels.last_mut() else {
                 let found = self.look_at_listed(&tree);
                 if found.is_none() && self.levels.is_empty() {
+                    tree.forget();
                     self.tree = None;
                 }
                 match found {

@@ -38,7 +38,8 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
         return;
     }
     let over = || sending.is_over();
-    for found in Walk::new(sources, filter).until(&over) {
+    let mut walk = Walk::new(sources, filter).until(&over);
+    while let Some(found) = walk.next() {
         // What is said of names that are not copied waits for who listens, too.
         if !matches!(found, Found::Entry(..)) && !sending.wait_for_room() {
             return;
@@ -72,6 +73,10 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
             Found::Failed { path, lack: how, error } => {
                 lack(sending, path.to_string(), Became::Lacking(how, chain(&error)));
             }
+        }
+        // Sources that are each beneath a directory of their own have that open until they have arrived.
+        if walk.has_many_open() && !(pack.leave(sending) && sending.wait_until(|| !walk.has_many_open())) {
+            return;
         }
     }
     if pack.leave(sending) {

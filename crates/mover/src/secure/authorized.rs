@@ -16,7 +16,16 @@ pub struct Admission {
     file: Option<PathBuf>,
     /// Who else than root and the user of this process may own the file.
     owner: Option<u32>,
-    keys: RwLock<BTreeMap<PublicKey, Arc<Grant>>>,
+    keys: RwLock<BTreeMap<PublicKey, Arc<Admitted>>>,
+}
+
+/// What the owner of a key may do, and what others may that are let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// What this one may do.
+    pub grant: Grant,
+    /// Where any of them may write, but for who may write everywhere.
+    pub written: Arc<[PathBuf]>,
 }
 
 impl Admission {
@@ -39,7 +48,7 @@ impl Admission {
     /// One key alone.
     #[must_use]
     pub fn of_one(key: PublicKey, grant: Grant) -> Self {
-        Self { file: None, owner: None, keys: RwLock::new(BTreeMap::from([(key, Arc::new(grant))])) }
+        Self { file: None, owner: None, keys: RwLock::new(admitted(BTreeMap::from([(key, grant)]))) }
     }
 
     /// Reads the file again, and returns how many keys it has. Sessions that run go on.
@@ -56,7 +65,7 @@ impl Admission {
 
     /// What the owner of `key` may do; `None` where they may not come in.
     #[must_use]
-    pub fn grant(&self, key: PublicKey) -> Option<Arc<Grant>> {
+    pub fn grant(&self, key: PublicKey) -> Option<Arc<Admitted>> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
@@ -66,7 +75,8 @@ impl Admission {
         let mut doubts = Vec::new();
         // Where a file system does not answer, nobody waits for the list.
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for (key, grant) in &keys {
+        for (key, admitted) in &keys {
+            let grant = &admitted.grant;
             let whose =
                 if grant.comment.is_empty() { key.to_string() } else { format!("{key} ({})", grant.comment) };
             if grant.read.is_empty() && grant.write.is_empty() {
@@ -105,7 +115,7 @@ impl Admission {
     }
 }
 
-fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Grant>>, KeysError> {
+fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Admitted>>, KeysError> {
     let text = text_of(path, owner)?;
     let of_line = |line| KeysError::Line { path: path.to_owned(), line };
     let mut keys = BTreeMap::new();
@@ -114,9 +124,17 @@ fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Grant
         if let Some(first) = numbers.insert(key, line) {
             return Err(KeysError::Twice { path: path.to_owned(), first, second: line });
         }
-        keys.insert(key, Arc::new(grant));
+        keys.insert(key, grant);
     }
-    Ok(keys)
+    Ok(admitted(keys))
+}
+
+fn admitted(keys: BTreeMap<PublicKey, Grant>) -> BTreeMap<PublicKey, Arc<Admitted>> {
+    let everywhere = Path::new("/");
+    let written = keys.values().flat_map(|grant| &grant.write).filter(|directory| *directory != everywhere);
+    let written: Arc<[PathBuf]> = written.cloned().collect();
+    let admit = |(key, grant)| (key, Arc::new(Admitted { grant, written: Arc::clone(&written) }));
+    keys.into_iter().map(admit).collect()
 }
 
 /// What a file of keys says. Who can change such a file, or put another in its place, decides whom to trust: that may only be root, the

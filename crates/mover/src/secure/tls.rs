@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use farlink_flow::aead;
-use farlink_wire::key::{Grant, PublicKey};
+use farlink_wire::key::PublicKey;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::{self, cipher_suite as of_aws_lc, kx_group};
@@ -254,7 +254,7 @@ impl ClientCertVerifier for Admit {
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let Some(key) = key_of(end_entity) else { return Err(CertificateError::BadEncoding.into()) };
-        let grant: Option<Arc<Grant>> = self.admission.grant(key);
+        let grant = self.admission.grant(key);
         match grant {
             Some(_) => Ok(ClientCertVerified::assertion()),
             None => Err(CertificateError::Other(OtherError(Arc::new(Unlisted(key)))).into()),
@@ -294,6 +294,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use farlink_host::readiness::Wake;
+    use farlink_wire::key::Grant;
     use farlink_wire::message::Preamble;
     use farlink_wire::quantity::Nanos;
     use rustls::{SupportedCipherSuite, Tls13CipherSuite};

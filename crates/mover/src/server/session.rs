@@ -8,7 +8,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::congestion::Loaded;
 use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
-use farlink_wire::key::{Grant, PublicKey};
+use farlink_wire::key::PublicKey;
 use farlink_wire::message::copy::{self, Copy, Protect};
 use farlink_wire::message::{Accept, LATER, Message, OVERTAKEN, Request, Stamp, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
@@ -21,10 +21,12 @@ use crate::budget::{self, Budget, Portion};
 use crate::channel::Channel;
 use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
-use crate::copy::serve::{Allowed, Arrivals, Gone, serve};
+use crate::copy::allowed::Allowed;
+use crate::copy::serve::{Arrivals, Gone, serve};
 use crate::offset::Offset;
 use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
+use crate::secure::Admitted;
 use crate::sender::{self, Sending};
 use crate::transfer::{Meter, Near, Session, TransferError, receive, send};
 use crate::tuning::{CircuitWatch, Origin, Role, Tuning, tune};
@@ -47,14 +49,14 @@ pub(super) struct Guest {
     /// Where it is.
     pub(super) from: SocketAddr,
     /// Its key and what that may do; `None` where it talks in clear, and may move memory alone.
-    pub(super) known: Option<(PublicKey, Arc<Grant>)>,
+    pub(super) known: Option<(PublicKey, Arc<Admitted>)>,
 }
 
 impl Guest {
     /// What the list of keys calls it, or its key where that says nothing.
     fn name(&self) -> Option<String> {
-        let (key, grant) = self.known.as_ref()?;
-        Some(if grant.comment.is_empty() { key.to_string() } else { grant.comment.clone() })
+        let (key, admitted) = self.known.as_ref()?;
+        Some(if admitted.grant.comment.is_empty() { key.to_string() } else { admitted.grant.comment.clone() })
     }
 }
 
@@ -146,7 +148,7 @@ impl House {
         observe: &(dyn Fn(Event) + Sync),
     ) -> Result<u64, SessionError> {
         let allowed = match &guest.known {
-            Some((_, grant)) => Allowed::of(grant),
+            Some((_, admitted)) => Allowed::of(admitted),
             None if self.limits.trusting && is_for_benchmarks(guest.from.ip()) => Allowed::everything(),
             None => {
                 return Err(SessionError::refused(

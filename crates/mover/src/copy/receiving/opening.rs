@@ -89,9 +89,9 @@ impl Receiving {
         });
         let mut state = self.state();
         if !state.arrivals.is_open(number) {
-            // The sender gave it up meanwhile.
+            // The sender gave it up meanwhile; what an earlier run wrote is for the next one to judge.
             drop(state);
-            incoming.store.abandon();
+            incoming.store.leave();
             return Ok(None);
         }
         state.files.insert(number, Arc::clone(&incoming));

@@ -1,6 +1,5 @@
 //! What the receiver says, at the sender.
 
-use crate::copy::lost::Lost;
 use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
@@ -9,6 +8,7 @@ use farlink_wire::message::copy::{Copy, Lack, Rejected, Rejection, Unit};
 use super::{Ending, Sending, State};
 use crate::copy::CopyError;
 use crate::copy::file_event::{Became, FileEvent};
+use crate::copy::lost::Lost;
 
 impl Sending {
     /// Takes a message of the receiver; true where it was the last.
@@ -23,9 +23,21 @@ impl Sending {
                 }
             }
             Copy::Damaged(units) => {
+                let mut hopeless = Vec::new();
                 for unit in units {
-                    state.on_damaged(unit);
+                    match (state.on_damaged(unit), unit) {
+                        (false, _) => {}
+                        (true, Unit::Block(file, _)) => hopeless.extend(state.files.get(&file).cloned()),
+                        (true, Unit::Pack(_)) => return Err(CopyError::Damaged { times: MOST_DAMAGED }),
+                    }
                 }
+                drop(guard);
+                for file in hopeless {
+                    let reason = CopyError::Damaged { times: MOST_DAMAGED }.to_string();
+                    self.abandon(&file, Became::Lacking(Lack::Failed, reason));
+                }
+                self.changed.notify_all();
+                return Ok(false);
             }
             Copy::Proven { file, blocks, last } => {
                 let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
@@ -71,14 +83,19 @@ impl Sending {
 }
 
 impl State {
-    fn on_damaged(&mut self, unit: Unit) {
+    /// True where that happens again and again.
+    fn on_damaged(&mut self, unit: Unit) -> bool {
         let was_acknowledged = self.schedule.on_damaged(unit);
-        let Unit::Block(file, index) = unit else { return };
-        let Some(file) = self.files.get(&file) else { return };
+        let times = self.damaged.entry(unit).or_default();
+        *times += 1;
+        let is_hopeless = *times >= MOST_DAMAGED;
+        let Unit::Block(file, index) = unit else { return is_hopeless };
+        let Some(file) = self.files.get(&file) else { return false };
         file.on_damaged();
         if was_acknowledged {
             self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
         }
+        is_hopeless
     }
 
     fn on_acknowledged(&mut self, unit: Unit, report: bool) {
@@ -172,3 +189,7 @@ impl State {
         }
     }
 }
+
+/// How often the same may come damaged: by chance it does once in a billion blocks, and something on the way that changes certain bytes
+/// does each time.
+pub(super) const MOST_DAMAGED: u32 = 8;

@@ -1,4 +1,3 @@
-use crate::copy::lost::Lost;
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
@@ -9,9 +8,11 @@ use farlink_wire::frame::{BLOCK_BYTES, File};
 use farlink_wire::message::copy::Lack;
 
 use super::super::filter::Filter;
+use super::super::lost::Lost;
 use super::super::source::{Found, SourcePath, Walk};
 use super::super::supply::{self, supply_file};
 use super::super::target::tests::{Scratch, file};
+use super::receiver::MOST_DAMAGED;
 use super::*;
 use crate::budget::{self, Budget};
 
@@ -256,4 +257,31 @@ fn an_item_that_two_connections_cannot_read_fails_once() {
     assert!(planned.fail(1) && !planned.fail(1));
     planned.on_read(vec![Some(Digest::default()); 2]);
     assert!(planned.failed(1) && !planned.failed(0), "whoever read it first has said so");
+}
+
+#[test]
+fn what_is_changed_on_its_way_each_time_is_given_up_in_the_end() {
+    let sending = sending(manner(None));
+    sending.on_stream(0, SocketFacts::of(None), None);
+    let device = || fs::File::open("/dev/zero").unwrap();
+    for name in ["changed", "well"] {
+        let frame = |number| File { file: number, entry: file(name, 1 << 20), sparse: false };
+        sending.supply_file(|number| Outgoing::endless(frame(number), device()));
+    }
+    sending.supply_pack(Planned::new(vec![(file("small", 5), None)]), false);
+    let damaged = |unit| sending.on_message(Copy::Damaged(vec![unit]));
+    for _ in 1..MOST_DAMAGED {
+        damaged(Unit::Block(0, 0)).unwrap();
+        damaged(Unit::Pack(0)).unwrap();
+    }
+    assert_eq!(sending.state().files.len(), 2);
+    damaged(Unit::Block(0, 0)).unwrap();
+    assert_eq!(sending.state().files.keys().collect::<Vec<_>>(), [&1], "the other goes on");
+    let said = sending.take_messages();
+    let given_up = said.iter().find_map(|message| match message {
+        Copy::Abandon { file: 0, reason, .. } => Some(reason.to_string()),
+        _ => None,
+    });
+    assert!(given_up.unwrap().contains("8 times"));
+    assert!(damaged(Unit::Pack(0)).unwrap_err().to_string().contains("--protect encrypt"));
 }

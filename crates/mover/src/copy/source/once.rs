@@ -35,7 +35,8 @@ impl Once {
         let mut counts: HashMap<Vec<u8>, usize> = HashMap::new();
         let (mut count, mut contents) = (0, false);
         for source in sources {
-            count += 1;
+            // What is like a pattern may be in several directories.
+            count += 1 + usize::from(source.is_pattern());
             match source.base_name() {
                 Some(name) => *counts.entry(name.to_vec()).or_default() += 1,
                 None => contents = true,

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use crate::copy::pattern::is_pattern;
 use farlink_wire::path::{RelativePath, bytes_of, readable};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,11 @@ use serde::{Deserialize, Serialize};
 /// [`RelativePath`] is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct SourcePath(Vec<u8>);
+pub struct SourcePath {
+    bytes: Vec<u8>,
+    /// Whether it is a [pattern](crate::copy::pattern).
+    is_pattern: bool,
+}
 
 impl SourcePath {
     /// The source that `bytes` name, from the root of what may be read.
@@ -34,25 +39,41 @@ impl SourcePath {
         if bytes.contains(&0) {
             return Err(refuse("it contains a NUL"));
         }
-        Ok(Self(bytes))
+        Ok(Self { bytes, is_pattern: false })
     }
 
-    /// The name that it has at the receiver; `None` where what is in it is copied.
+    /// As [`new`](Self::new), and where it is a pattern it stands for what is like it.
+    pub(in crate::copy) fn pattern(bytes: Vec<u8>) -> Result<Self, SourcePathError> {
+        let is_pattern = is_pattern(&bytes);
+        Ok(Self { is_pattern, ..Self::new(bytes)? })
+    }
+
+    /// Whether it stands for what is like it.
+    pub(super) const fn is_pattern(&self) -> bool {
+        self.is_pattern
+    }
+
+    /// As it was named.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The name that it has at the receiver; `None` where what is in it is copied, or what is like it.
     #[must_use]
     pub fn base_name(&self) -> Option<&[u8]> {
-        self.split().1
+        self.split().1.filter(|_| !self.is_pattern)
     }
 
     /// As a path of this host, where it is absolute.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
-        PathBuf::from(OsStr::from_bytes(&self.0))
+        PathBuf::from(OsStr::from_bytes(&self.bytes))
     }
 
     /// The directory to open, relative to the root of what may be read, and the name in it; `None` where it is the directory itself.
     pub(super) fn split(&self) -> (&[u8], Option<&[u8]>) {
-        let start = self.0.iter().position(|byte| *byte != b'/').unwrap_or(self.0.len());
-        let path = &self.0[start..];
+        let start = self.bytes.iter().position(|byte| *byte != b'/').unwrap_or(self.bytes.len());
+        let path = &self.bytes[start..];
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         match &path[name..] {
             b"" | b"." | b".." => (path, None),
@@ -63,13 +84,13 @@ impl SourcePath {
 
 impl fmt::Display for SourcePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&readable(&self.0))
+        f.write_str(&readable(&self.bytes))
     }
 }
 
 impl From<SourcePath> for String {
     fn from(path: SourcePath) -> Self {
-        readable(&path.0)
+        readable(&path.bytes)
     }
 }
 

@@ -232,3 +232,44 @@ fn listed_names_are_found_with_the_directories_above_them_and_all_that_is_in_the
     let outside = Filter::default().only(Some(&[name("../x")])).unwrap_err();
     assert!(chain(&outside).contains("\"..\""), "{outside}");
 }
+
+#[test]
+fn a_pattern_is_walked_as_what_it_stands_for() {
+    let scratch = Scratch::new("pattern");
+    tree(&scratch);
+    let at = |name: &str| scratch.0.join(name);
+    fs::create_dir_all(at("other/b")).unwrap();
+    fs::write(at("other/b/x"), "12").unwrap();
+    fs::write(at("other/a"), "1").unwrap();
+    let pattern = |rest: &str| SourcePath::pattern(scratch.source(rest).as_bytes().to_vec()).unwrap();
+    let found = |rest: &str| lines(&root(), &[pattern(rest)], &Filter::default());
+    assert_eq!(found("/o*/?"), ["a 1", "b/", "b/x 2"]);
+    let each: Vec<_> = found("/*/b");
+    // What several directories have is merged, as where each was named.
+    assert_eq!(each.iter().filter(|line| *line == "b/").count(), 1, "{each:?}");
+    assert!(each.contains(&"b/x 2".to_owned()) && each.contains(&"b/empty/".to_owned()), "{each:?}");
+    assert!(found("/none*")[0].contains("No such file"), "{:?}", found("/none*"));
+    assert!(found("/none/*")[0].contains("No such file"), "{:?}", found("/none/*"));
+}
+
+#[test]
+fn directories_that_sources_are_beneath_are_counted_while_something_of_them_is_held() {
+    let scratch = Scratch::new("trees");
+    let sources: Vec<_> =
+        (0..=MOST_TREES).map(|number| scratch.source(&format!("/{number}/x{number}"))).collect();
+    for number in 0..=MOST_TREES {
+        fs::create_dir(scratch.0.join(number.to_string())).unwrap();
+        fs::write(scratch.0.join(format!("{number}/x{number}")), "").unwrap();
+    }
+    let filter = Filter::default();
+    let mut walk = walk(&root(), &sources, &filter);
+    let mut held = Vec::new();
+    for _ in 0..=MOST_TREES {
+        assert!(!walk.has_many_open());
+        held.push(walk.next().unwrap());
+    }
+    assert!(walk.has_many_open());
+    held.pop();
+    held.pop();
+    assert!(!walk.has_many_open());
+}

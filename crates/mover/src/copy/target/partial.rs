@@ -200,15 +200,15 @@ impl Partial {
         let claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut claims) = claims else { return Ok(Vec::new()) };
         let mut buffer = vec![0; READ_BYTES];
-        let mut failed = None;
+        let mut ended = None;
         claims.retain(|row| {
-            let proof = if failed.is_some() { Ok(false) } else { self.is_proven(row, &mut buffer, progress) };
+            let proof = if ended.is_some() { Ok(None) } else { self.look_at(row, &mut buffer, progress) };
             proof.unwrap_or_else(|error| {
-                failed = Some(error);
-                false
-            })
+                ended = Some(error);
+                None
+            }) == Some(true)
         });
-        if let Some(error) = failed {
+        if let Some(error) = ended {
             return Err(self.failed("read again", error));
         }
         if let Some(touched) = &self.touched {
@@ -217,6 +217,28 @@ impl Partial {
             touched.keep(claims.iter().map(|row| row.index));
         }
         Ok(claims.into_iter().map(|row| (row.index, row.digest)).collect())
+    }
+
+    /// Whether a block is what `row` says; `None` where the disk does not say: it may take it anew.
+    ///
+    /// # Errors
+    /// Where `progress` ended it.
+    fn look_at(
+        &self,
+        row: &Row,
+        buffer: &mut [u8],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> io::Result<Option<bool>> {
+        let mut goes_on = true;
+        let proof = self.is_proven(row, buffer, &mut |bytes| {
+            goes_on = progress(bytes);
+            goes_on
+        });
+        match proof {
+            Ok(proof) => Ok(Some(proof)),
+            Err(error) if !goes_on => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     /// Whether an earlier run claims to have written any of it, which was not looked at.
@@ -318,9 +340,11 @@ impl Partial {
         let mut buffer = vec![0; READ_BYTES];
         let mut spoiled = Vec::new();
         for (index, digest) in (0..).zip(digests.iter().copied()) {
+            let is_well = |proof| proof == Some(true);
             if digest != Digest::default()
                 && !self
-                    .is_proven(&Row { index, digest }, &mut buffer, progress)
+                    .look_at(&Row { index, digest }, &mut buffer, progress)
+                    .map(is_well)
                     .map_err(|error| self.failed("read again", error))?
             {
                 spoiled.push(index);
