@@ -148,3 +148,13 @@ def test_a_send_that_returns_at_once_waits_for_no_receive(tmp_path: Path, whose:
     words = [str(FARLINK), "mpi", "run", "--", *launcher, "-n", "2", program, "8000", "16000"]
     ended = run(words)
     assert (ended.status, ended.stdout.split("\n")[:2]) == (0, ["sent", "received, 0 wrong"]), ended
+
+
+@pytest.mark.parametrize("shared_memory", ["1", "0"])
+def test_a_child_that_a_rank_forked_is_refused_and_its_parent_goes_on(
+    tmp_path: Path, shared_memory: str
+) -> None:
+    program = compiled("mpi_fork", tmp_path)
+    ended = here(2, program, "100", env={"FARLINK_SHM": shared_memory})
+    assert ended.status == 0, ended
+    assert sorted(ended.stdout.splitlines()) == ["rank 0: 0 wrong", "rank 1: 0 wrong"]

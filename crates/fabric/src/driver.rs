@@ -12,6 +12,7 @@ use farlink_flow::fabric::settings::{SettingError, Settings};
 use farlink_host::alarm::Alarm;
 use farlink_host::clock::monotonic;
 use farlink_host::datagram::Datagrams;
+use farlink_host::origin::Origin;
 use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
@@ -46,6 +47,8 @@ pub(crate) struct Driver {
     asleep: AtomicBool,
     enabled: AtomicBool,
     stopping: AtomicBool,
+    /// A process that was forked has the socket, the rings and all numbers of its parent's: it would use them a second time.
+    origin: Origin,
 }
 
 impl Driver {
@@ -100,6 +103,7 @@ impl Driver {
             asleep: AtomicBool::new(false),
             enabled: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            origin: Origin::here().map_err(OpenError::System)?,
         }))
     }
 
@@ -123,6 +127,16 @@ impl Driver {
         Ok(())
     }
 
+    /// Whether this is the process that opened it. Any other leaves it alone: not even its locks are to be taken, which a thread may have
+    /// held that does not exist there.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    fn check_origin(&self) -> Result<(), Code> {
+        if self.is_here() { Ok(()) } else { Err(Code::NOT_ENABLED) }
+    }
+
     /// No send that the application is to be rid of at once waits until its message is wanted.
     pub(crate) fn keep_all(&self) {
         if let Ok(mut engine) = lock(&self.engine) {
@@ -140,6 +154,7 @@ impl Driver {
         act: impl FnOnce(&mut Engine, Nanos) -> Result<T, Code>,
         lets_out: impl FnOnce(&Engine, Nanos) -> bool,
     ) -> Result<T, Code> {
+        self.check_origin()?;
         let mut engine = lock(&self.engine)?;
         let now = monotonic();
         let done = act(&mut engine, now);
@@ -312,6 +327,7 @@ impl Driver {
 
 impl Drive for Driver {
     fn progress(&self) -> Result<(), Code> {
+        self.check_origin()?;
         let mut engine = lock(&self.engine)?;
         // Under the lock: once it is closed, what was lent to it is the application's again.
         if !self.enabled.load(Ordering::Relaxed) {
@@ -324,6 +340,9 @@ impl Drive for Driver {
     }
 
     fn leave(&self) {
+        if !self.is_here() {
+            return;
+        }
         self.attended_until.store(0, Ordering::Relaxed);
         self.wake.raise();
     }

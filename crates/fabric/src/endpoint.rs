@@ -271,6 +271,11 @@ unsafe extern "C" fn close(of: *mut fid) -> c_int {
     done(|| {
         // SAFETY: the application closes what it opened, once.
         let endpoint = unsafe { Endpoint::take_back(of) }?;
+        if !endpoint.driver.is_here() {
+            // It is the parent's, who goes on with it.
+            std::mem::forget(endpoint);
+            return Ok(());
+        }
         // It is gone from here on, and so is not said to have failed: who is told that may close it again.
         if let Ok(mut progress) = lock(&endpoint.progress)
             && let Some(progress) = progress.take()

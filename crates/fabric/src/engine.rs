@@ -61,7 +61,7 @@ pub(crate) struct Engine {
     /// When something came from another host.
     heard: Nanos,
     /// Behind whom the application looks, though they have ended, and does nothing else, and since when.
-    looks_behind: Option<(Option<PeerId>, Nanos)>,
+    looks_behind: Option<Looking>,
     pub(crate) counts: Counts,
 }
 
@@ -266,11 +266,12 @@ impl Engine {
             self.looks_behind = None;
             return why;
         }
-        let since = match self.looks_behind {
-            Some((behind, since)) if behind == from => since,
+        let since = match &self.looks_behind {
+            // Who did something else meanwhile, or was suspended, does not look on.
+            Some(looking) if looking.behind == from && now.since(looking.last) < ELSEWHERE => looking.since,
             _ => now,
         };
-        self.looks_behind = Some((from, since));
+        self.looks_behind = Some(Looking { behind: from, since, last: now });
         why.filter(|_| now.since(since) >= ALONE)
     }
 
@@ -569,6 +570,17 @@ const LONGEST: Nanos = Nanos(500_000);
 /// For how long a program looks behind others that ended before it is told that nothing will come: MPICH looks once for each communicator while
 /// it ends, and where that brings an error it aborts.
 const ALONE: Nanos = Nanos(2_000_000_000);
+
+/// Who looks on does so in a loop.
+const ELSEWHERE: Nanos = Nanos(100_000_000);
+
+/// What looks for a message of somebody who has ended.
+#[derive(Debug)]
+struct Looking {
+    behind: Option<PeerId>,
+    since: Nanos,
+    last: Nanos,
+}
 
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.
 const SHORT_RUN: usize = 16 << 10;

@@ -57,7 +57,8 @@ impl Peers {
     }
 
     /// Makes all that the application knows known to the machine; whether these are all that ever send it something. Where they are fewer
-    /// than the job has, an MPI makes the others known when it first speaks to them; where they are more, or nobody, anybody may come.
+    /// than the job has, an MPI makes the others known when it first speaks to them; where they are more, or nobody, or no launcher said how
+    /// many it has, anybody may come.
     pub(crate) fn know_all(&mut self, endpoint: &mut Endpoint) -> bool {
         let Some(addresses) = self.addresses.clone() else { return false };
         let mut others = BTreeSet::new();
@@ -70,7 +71,7 @@ impl Peers {
             }
         }
         let count = others.len() as u64;
-        count > 0 && endpoint.processes().is_none_or(|processes| count + 1 == processes)
+        count > 0 && endpoint.processes().is_some_and(|processes| count + 1 == processes)
     }
 
     /// What the application calls a peer; no number, where it does not know it yet.
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn all_that_the_application_knows_are_made_known() {
-        let mut endpoint = endpoint();
+        let mut endpoint = endpoint_of(Some(2));
         let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
         peers.bind(Arc::clone(&addresses));
         // Nobody, and then itself alone.
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn in_a_job_that_has_more_or_fewer_others_may_come() {
-        for (processes, are_all) in [(None, true), (Some(2), false), (Some(3), true), (Some(4), false)] {
+        for (processes, are_all) in [(None, false), (Some(2), false), (Some(3), true), (Some(4), false)] {
             let mut endpoint = endpoint_of(processes);
             let (mut peers, addresses) = (Peers::default(), Arc::<Addresses>::default());
             peers.bind(Arc::clone(&addresses));

@@ -21,6 +21,7 @@ pub mod neighbour;
 pub mod netlink;
 pub mod network;
 pub mod nic;
+pub mod origin;
 pub mod page_cache;
 pub mod pages;
 pub mod path_mtu;

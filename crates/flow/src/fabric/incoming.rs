@@ -6,7 +6,7 @@ use farlink_wire::fabric::datagram::{About, Ack, Clear, Data, JoinedAck, Parity,
 use farlink_wire::quantity::Nanos;
 
 use super::operation::EndpointId;
-use super::outgoing::{MOST_KEPT, MOST_PIECES, NO_GROUP, REORDERED};
+use super::outgoing::{GROUP, MOST_KEPT, MOST_PIECES, NO_GROUP, REORDERED};
 use super::parity::{self, Piece};
 use super::seal::{Cipher, Direction};
 
@@ -159,6 +159,15 @@ impl Incoming {
         if group != NO_GROUP {
             self.kept.push_back(piece());
         }
+        if self.kept.len() >= GROUP as usize {
+            self.let_go();
+        }
+    }
+
+    /// The group that is being given away is whole: nothing of it is needed to rebuild others.
+    fn let_go(&mut self) {
+        self.kept = VecDeque::new();
+        self.kept_group = NO_GROUP;
     }
 
     /// A shard of parity came.
@@ -166,6 +175,9 @@ impl Incoming {
         let end = parity.group.wrapping_add(parity.pieces.into());
         // All of the group's pieces are there, or it is none that could be.
         if end.wrapping_sub(self.next) > MOST_AHEAD || end == self.next {
+            if end == self.next && parity.group == self.kept_group {
+                self.let_go();
+            }
             return;
         }
         let shards = self.parities.entry(parity.group).or_default();
@@ -186,6 +198,10 @@ impl Incoming {
         let Some(pieces) = shards.first().map(|(parity, _)| parity.pieces) else { return };
         let given = self.next.wrapping_sub(group);
         let given = if given <= u32::from(pieces) { given as usize } else { 0 };
+        if given == usize::from(pieces) && self.kept_group == group {
+            self.let_go();
+            return;
+        }
         // Of pieces that were given away some may not have been kept: the first of the group was sent before there was parity.
         if given > 0 && (self.kept_group != group || self.kept.len() != given) {
             return;

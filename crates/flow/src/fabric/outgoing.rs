@@ -372,7 +372,8 @@ impl Outgoing {
 
     /// An acknowledgement came, the one with that number.
     pub fn on_ack(&mut self, now: Nanos, number: u64, ack: &Ack, path: &mut Path) {
-        if number >= self.answers {
+        let is_newest = number >= self.answers;
+        if is_newest {
             self.answers = number.saturating_add(1);
             self.last_heard = now;
             path.on_heard(now);
@@ -404,9 +405,10 @@ impl Outgoing {
             let delay = Nanos(u64::from(ack.delay_us) * 1000);
             path.on_rtt(now, now.since(at).max(Nanos(1)).since(delay).max(Nanos(1)));
         }
-        // All before it are there, be it by parity.
+        // All before it are there, be it by parity. One that was overtaken says no more of that; replayed after as many pieces as there
+        // are numbers, it would say what is not so.
         let arrived = ack.piece.wrapping_sub(self.first_piece) as usize;
-        if arrived <= self.pieces.len() {
+        if is_newest && arrived <= self.pieces.len() {
             self.pieces.iter_mut().take(arrived).for_each(|held| held.settled = true);
         }
         self.find_lost(now, path);
@@ -514,7 +516,7 @@ pub const MOST_PIECES: usize = 1 << 18;
 pub const MOST_KEPT: usize = 4 * MOST_WINDOW as usize;
 
 /// Pieces of a group at most.
-const GROUP: u32 = 64;
+pub(super) const GROUP: u32 = 64;
 
 /// Datagrams that overtake another without its being taken for lost (RFC 9002, 6.1.1).
 pub(super) const REORDERED: u64 = 3;

@@ -81,8 +81,8 @@ impl Word {
 
 #[derive(Debug)]
 enum Of {
-    /// One that is open.
-    Open(ContextId),
+    /// One that is open, and its number: where another has its place, it is said no more.
+    Open(ContextId, u64),
     /// One that is closed, or was never open.
     Closed(Box<Context>),
 }
@@ -280,7 +280,7 @@ impl Contexts {
         };
         let reached: FxHashSet<EndpointId> = routes().map(|(_, route)| route.to).collect();
         let farewell = |(id, route): (ContextId, &Route)| {
-            Word::new(About::Farewell, pieces(route.peer), Of::Open(id)).twice()
+            Word::new(About::Farewell, pieces(route.peer), Of::Open(id, route.number)).twice()
         };
         let farewells: Vec<Word> = routes().map(farewell).collect();
         self.words.extend(farewells);
@@ -315,9 +315,9 @@ impl Contexts {
             let body = if word.about == About::Farewell { &farewell[..] } else { &[] };
             let (outgoing, path) = match &mut word.of {
                 Of::Closed(context) => (&mut context.outgoing, &mut self.paths[context.path]),
-                Of::Open(id) => match self.context(*id) {
-                    Some(open) => open,
-                    None => continue,
+                Of::Open(id, number) => match self.context(*id) {
+                    Some(open) if open.0.route().number == *number => open,
+                    _ => continue,
                 },
             };
             let written = outgoing.word(now, path, word.about, body, into);
