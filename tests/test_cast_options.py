@@ -194,11 +194,20 @@ def test_a_record_that_cannot_be_kept_costs_no_other_class_its_own(star: Emulati
     assert ["/dev/full" in complaint, "No space left" in complaint] == [True, True], complaint
 
 
+def test_a_directory_that_was_to_be_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("--group", GROUP, "--into", "null:x", "--no-auth")
+    complaint = refused("cast", "receive", *words)
+    assert "null:x" in complaint
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
         (("--group", GROUP, "--rate", "fast"), ("fast", "auto")),
         (("--groups", f"{GROUP}=1gbit,239.1.1.2:7000=1gbit"), ("7000", "twice", "port")),
+        (("--groups", "239.1.1.1:7000=1gbit,239.1.1.1:7001=1gbit"), ("239.1.1.1", "twice", "address")),
         (("--groups", GROUP), (GROUP, "239.1.1.1:7000=95mbit")),
         (("--groups", f"{GROUP}=1gbit", "--rate", "1gbit"), ("--groups", "--rate")),
         (("--group", GROUP, "--rate", "1gbit", "--max-rate", "2gbit"), ("--max-rate", "--rate auto")),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from copying import BROKEN
 from emulation import (
     COMMAND_LIMIT_S,
     FARLINK,
@@ -253,7 +254,7 @@ def test_a_copy_is_one_of_the_transfers_that_a_server_takes(keys: Keys, tmp_path
             assert first.stdout is not None
             next_line(first.stdout, first)
             ended = run(copy("second", "--retries", "0"))
-            assert (ended.status, (tmp_path / "second").exists()) == (2, False), ended
+            assert (ended.status, (tmp_path / "second").exists()) == (BROKEN, False), ended
             assert "the server is busy with 1 transfer: try again later" in ended.stderr
             first.send_signal(signal.SIGINT)
             assert first.wait(timeout=COMMAND_LIMIT_S) == 130

@@ -311,7 +311,9 @@ impl Door {
             guest.line.push(&Control::Echo { answer: true, stamp });
         }
         guest.has_more = filled == Filled::More;
-        Ok((filled == Filled::Ended).then(|| Farewell::Refused("it has ended".to_owned())))
+        Ok((filled == Filled::Ended).then(|| {
+            Farewell::Refused("it ended the connection before it had asked to take part".to_owned())
+        }))
     }
 
     /// Takes what a receiver said before its connection took nothing more: it may have left by then, with an account.

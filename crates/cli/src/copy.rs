@@ -164,6 +164,9 @@ impl Copy {
         let manifest = self.manifest.clone();
         let stop = signal::on_termination().context("catch signals")?;
         let Some(mut plan) = self.plan(rules, &stop)? else { return Ok(ExitCode::from(INTERRUPTED)) };
+        if let Some(manifest) = &manifest {
+            manifest::check(manifest, &plan)?;
+        }
         let report = Report::new(json, verbose, dry_run, live, manifest.as_deref())?;
         plan.report = report.wants_names();
         let mut teller = Teller::start(report)?;
@@ -209,6 +212,11 @@ impl Copy {
                 Ok(ExitCode::from(BROKEN))
             }
             Some(error) if begun && !error.is_final() => {
+                tell(&format!("farlink: {:#}", anyhow!(error)));
+                Ok(ExitCode::from(BROKEN))
+            }
+            // Nothing was begun, and the same command is to be given again.
+            Some(error) if error.is_put_off() => {
                 tell(&format!("farlink: {:#}", anyhow!(error)));
                 Ok(ExitCode::from(BROKEN))
             }

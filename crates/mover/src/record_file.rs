@@ -1,7 +1,7 @@
 //! The file that records are appended to, by several movers at once if they like.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use farlink_wire::record::Record;
@@ -19,6 +19,9 @@ impl RecordFile {
     /// # Errors
     /// [`RecordFileError::Open`].
     pub fn open(path: &Path) -> Result<Self, RecordFileError> {
+        if !is_of_objects(path) {
+            return Err(RecordFileError::Other { path: path.to_owned() });
+        }
         let opened = OpenOptions::new().append(true).create(true).open(path);
         let file = opened.map_err(|source| RecordFileError::Open { path: path.to_owned(), source })?;
         Ok(Self { file, path: path.to_owned() })
@@ -60,6 +63,17 @@ impl RecordFile {
     }
 }
 
+/// Whether `path` can be a file of JSON objects, a line each: it begins as one, is empty, is no regular file, or is not there.
+#[must_use]
+pub fn is_of_objects(path: &Path) -> bool {
+    let is_other = || -> io::Result<bool> {
+        let mut first = [0];
+        // A pipe must not be read from.
+        Ok(path.metadata()?.is_file() && File::open(path)?.read(&mut first)? == 1 && first != *b"{")
+    };
+    !is_other().unwrap_or(false)
+}
+
 /// Why a record was not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordFileError {
@@ -70,6 +84,12 @@ pub enum RecordFileError {
         path: PathBuf,
         /// The kernel's own words.
         source: io::Error,
+    },
+    /// It is something else.
+    #[error("{} has other content than records: name another file", path.display())]
+    Other {
+        /// Which.
+        path: PathBuf,
     },
     /// Nothing was written.
     #[error("write to records file {}", path.display())]

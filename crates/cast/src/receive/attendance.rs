@@ -29,9 +29,11 @@ use crate::line::{Filled, Line};
 use crate::record::{MOST_RTT, least_rtt};
 use crate::storage::{Storage, reason};
 
+mod early;
 mod leaving;
 mod versions;
 
+use early::MOST_EARLY_REPAIRED;
 use versions::GIVEN_UP;
 
 /// How it ended.
@@ -404,18 +406,6 @@ impl Attendance {
         }
     }
 
-    /// Whether a packet of the group can be kept. Otherwise it is as if it had been lost: it comes again when there is a file for it. Not so
-    /// what came over the control connection, which the sender sends once.
-    fn has_room(&self, data: &Data, bytes: usize) -> bool {
-        self.items.has_room(data.product, data.shape.content()) && self.is_kept(data, bytes, MOST_EARLY)
-    }
-
-    /// Whether there is a file for it, or less than `most` bytes wait for theirs.
-    fn is_kept(&self, data: &Data, bytes: usize, most: usize) -> bool {
-        let is_head = data.offset < u64::from(data.shape.head());
-        is_head || self.items.has_begun(data.product) || self.early_bytes + bytes <= most
-    }
-
     /// Bytes of a stream came.
     fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
         if self.welcome.block.get() > 0 {
@@ -532,7 +522,8 @@ impl Attendance {
             let now = monotonic();
             if now.since(said_at) >= SIGN_OF_LIFE {
                 said_at = now;
-                line.push(&Control::Report(self.machine.report(now)));
+                // Not how it fares: it hears nobody now, and would be taken for one that cannot.
+                line.push(&Control::Have(Vec::new()));
                 // Where it is broken that is found later.
                 let _ = line.flush();
             }
@@ -559,22 +550,10 @@ impl Attendance {
             }
         }
     }
-
-    fn forget_early(&mut self, product: u32) -> Vec<(u64, Vec<u8>)> {
-        let early = self.early.remove(&product).unwrap_or_default();
-        self.early_bytes -= early.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
-        early
-    }
 }
 
 /// How long a packet may be late because another overtook it: paths of a circuit do not reorder, but queues of a host do.
 const GRACE: Nanos = Nanos(1_000_000);
-
-/// Content of products without a name, bytes: of 1 Gb/s 0.13 s, in which a first packet that was lost comes again.
-const MOST_EARLY: usize = 16 << 20;
-
-/// The same of what comes over the control connection, where a sender repeats heads first: no honest one goes beyond it.
-const MOST_EARLY_REPAIRED: usize = 4 * MOST_EARLY;
 
 /// Calls for packets of the group between two looks at the control connection: each brings up to sixteen runs of them.
 const AT_ONCE: u32 = 8;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use farlink_cast::group::Group;
 use farlink_cast::receive::{self, Finished, Notice, Plan, Progress};
@@ -99,6 +99,12 @@ impl Receive {
             identity: self.end.identity.clone().unwrap_or(usual.identity),
             known_hosts: self.known_hosts.clone().unwrap_or(usual.known_hosts),
         };
+        if self.into.as_bytes().starts_with(b"null:") && self.into.len() > 5 {
+            bail!(
+                "--into {}: write null: alone to keep nothing, or ./{0} for a directory",
+                self.into.to_string_lossy()
+            );
+        }
         let into = if self.into == OsStr::new("null:") {
             None
         } else {

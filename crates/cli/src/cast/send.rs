@@ -195,6 +195,12 @@ impl Send {
             if classes[..at].iter().any(|other| other.group.address().port() == port) {
                 bail!("--groups has port {port} twice: each class has control connections at its own port");
             }
+            let address = class.group.address().ip();
+            if classes[..at].iter().any(|other| other.group.address().ip() == address) {
+                bail!(
+                    "--groups has {address} twice: networks forward by address, not by port, and each class would have the others' packets, too"
+                );
+            }
         }
         let is_found = |class: &Class| matches!(class.pace, Pace::Found);
         if self.max_rate.is_some() && !classes.iter().any(is_found) {

@@ -1,10 +1,16 @@
 //! The manifest of a copy: what became of each name, a line each.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use farlink_mover::copy::Plan;
+use farlink_mover::record_file::is_of_objects;
+use farlink_wire::message::Way;
+use farlink_wire::message::copy::Place;
 
 /// A manifest that is written. What an earlier copy wrote stays until there is something to say.
 #[derive(Debug)]
@@ -20,10 +26,34 @@ pub(super) struct Manifest {
     failed: Option<io::Error>,
 }
 
+/// Refuses one that would be copied while it is written, or that the copy would take the place of.
+pub(super) fn check(path: &Path, plan: &Plan) -> anyhow::Result<()> {
+    let Some(name) = path.file_name() else { return Ok(()) };
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Where there is no such directory, it cannot be opened.
+    let Ok(above) = above.canonicalize() else { return Ok(()) };
+    let whole = above.join(name);
+    let of = |place: &Place| Path::new(OsStr::from_bytes(place.as_bytes())).canonicalize();
+    let sources = plan.sources.iter().filter(|_| plan.way == Way::Forward);
+    if sources.flat_map(of).any(|source| whole.starts_with(source)) {
+        bail!("--manifest {} is in what is copied: name a file outside of it", path.display());
+    }
+    let is_here = plan.way == Way::Reverse || plan.far.is_local();
+    let destination = PathBuf::from(OsStr::from_bytes(plan.destination.as_bytes()));
+    let is_destination = destination == path || of(&plan.destination).is_ok_and(|place| place == whole);
+    if is_here && is_destination {
+        bail!("--manifest {} is where the copy goes: name another file", path.display());
+    }
+    Ok(())
+}
+
 impl Manifest {
     /// That in `path`.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let is_new = fs::symlink_metadata(path).is_err();
+        if !is_new && !is_of_objects(path) {
+            bail!("{} is no manifest: it would be lost. Name another file, or remove it", path.display());
+        }
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("write the manifest {}", path.display()))?;
         Ok(Self { file, path: path.to_owned(), is_new, begun: false, lines: Vec::new(), failed: None })

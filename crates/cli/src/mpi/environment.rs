@@ -13,7 +13,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use farlink_flow::fabric::messages::MOST_WINDOW;
 use farlink_flow::fabric::path::LEAST_RATE;
-use farlink_flow::fabric::settings::{SettingError, Settings as OfRank};
+use farlink_flow::fabric::settings::{SettingError, Settings as OfRank, VARIABLES};
 use farlink_flow::fabric::transport::dc::Initiators;
 use farlink_flow::fabric::transport::dc::policy::PolicyKind;
 use farlink_host::{network, process};
@@ -140,7 +140,7 @@ pub(crate) fn variables(
     all.extend(of_settings(settings)?);
     let read = read(&all, std::env::var_os)?;
     // What is said otherwise, for ranks of other hosts as well.
-    for name in SAID_TO_FARLINK {
+    for name in VARIABLES {
         let is_new = |value: &OsString| !value.is_empty() && !all.iter().any(|each| each.name == name);
         let value = std::env::var_os(name).filter(is_new);
         all.extend(value.map(|value| Variable { name, value, is_inherited: true }));
@@ -297,21 +297,6 @@ const MPICH: [(&str, &str); 3] =
 
 /// What all processes of a job have, and nobody else.
 pub(crate) const JOB_KEY: &str = "FARLINK_JOB_KEY";
-
-/// What a user may say to Farlink otherwise than by an option.
-pub(crate) const SAID_TO_FARLINK: [&str; 11] = [
-    "FARLINK_TRANSPORT",
-    "FARLINK_RATE",
-    "FARLINK_DCIS",
-    "FARLINK_DCI_POLICY",
-    "FARLINK_DCI_QUOTA",
-    "FARLINK_DC_HANDSHAKE",
-    "FARLINK_EAGER",
-    "FARLINK_INTERFACE",
-    "FARLINK_STATS",
-    "FARLINK_PEER_TIMEOUT",
-    "FARLINK_SHM",
-];
 
 /// Open MPI gives its own parameters to every rank.
 const HANDED_ON_ALREADY: &[u8] = b"OMPI_MCA_";

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::net::IpAddr;
 
-use super::environment::{JOB_KEY, SAID_TO_FARLINK};
+use farlink_flow::fabric::settings::VARIABLES;
+
+use super::environment::JOB_KEY;
 
 /// A line for each variable of `environment` whose name is nearly one of Farlink's.
 pub(crate) fn complaints(environment: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
@@ -17,11 +19,11 @@ fn complaint(name: &str, value: &OsString) -> Option<String> {
     let said = written.strip_prefix(PREFIX)?;
     // Emulated hosts are called as their user likes, and have their addresses in such variables.
     let is_address = || value.to_str().is_some_and(|value| value.parse::<IpAddr>().is_ok());
-    if SAID_TO_FARLINK.contains(&name) || name == JOB_KEY || is_address() {
+    if VARIABLES.contains(&name) || name == JOB_KEY || is_address() {
         return None;
     }
     let likeness = |its: &str| strsim::normalized_damerau_levenshtein(said, &its[PREFIX.len()..]);
-    let all = SAID_TO_FARLINK.into_iter().chain([JOB_KEY]);
+    let all = VARIABLES.into_iter().chain([JOB_KEY]);
     let nearest = all.max_by(|one, two| likeness(one).total_cmp(&likeness(two)))?;
     let is_near = likeness(nearest) >= NEAR;
     is_near.then(|| {
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn names_of_others_are_let_be() {
-        for name in SAID_TO_FARLINK {
+        for name in VARIABLES {
             assert_eq!(of(name, "1"), [""; 0]);
         }
         for (name, value) in [

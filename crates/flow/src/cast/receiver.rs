@@ -155,6 +155,11 @@ pub struct Receiver {
     frontier: (u32, u64),
     /// How far it was looked through for gaps.
     scanned: (u32, u64),
+    /// The same of what was sent before it joined, and where that was.
+    scanned_before: (u32, u64),
+    joined: (u32, u64),
+    /// What the sender cannot read any more and is there to be compared: it is lost where it turns out to be damaged.
+    lost_meanwhile: BTreeMap<u32, Text>,
     gaps: Gaps,
     /// Products that the sender holds no longer.
     catch_up: BTreeSet<u32>,
@@ -191,7 +196,10 @@ impl Receiver {
             done: Numbers::default(),
             failed: Failed::default(),
             frontier: first,
-            scanned: first,
+            scanned: position,
+            scanned_before: first,
+            joined: position,
+            lost_meanwhile: BTreeMap::new(),
             gaps: Gaps::default(),
             catch_up: BTreeSet::new(),
             room: usize::MAX,
@@ -283,6 +291,10 @@ impl Receiver {
 
     /// The sender cannot send a product any more.
     pub fn on_lost(&mut self, product: u32, reason: Text) {
+        if self.items.get(&product).is_some_and(Item::is_checked) {
+            self.lost_meanwhile.insert(product, reason);
+            return;
+        }
         self.fail(product, Failure::Lost(reason));
     }
 
@@ -313,6 +325,8 @@ impl Receiver {
         let Some(item) = self.items.get_mut(&product) else { return };
         if is_right {
             self.store(product);
+        } else if let Some(reason) = self.lost_meanwhile.remove(&product) {
+            self.fail(product, Failure::Lost(reason));
         } else if item.reset() {
             self.catch_up.insert(product);
             self.gaps.replace(product, now);
@@ -544,27 +558,10 @@ impl Receiver {
     fn settle(&mut self, product: u32) {
         self.kept_parity -= self.items.remove(&product).map_or(0, |item| item.kept_parity());
         self.catch_up.remove(&product);
+        self.lost_meanwhile.remove(&product);
         self.asked_for.remove(&product);
         self.gaps.forget(product);
         self.done.insert(product);
-    }
-
-    /// The first pass is known to have come so far.
-    fn reach(&mut self, now: Nanos, to: (u32, u64)) {
-        // In order and without loss there is nothing to look for.
-        let in_order = to > self.frontier && self.scanned == self.frontier && to.0 == self.frontier.0;
-        let complete = in_order
-            && self.config.block.get() == 0
-            && self
-                .items
-                .get(&to.0)
-                .is_some_and(|item| item.packets.missing(self.frontier.1..to.1).is_none());
-        self.frontier = self.frontier.max(to);
-        if complete {
-            self.scanned = self.frontier;
-        } else {
-            self.scan(now);
-        }
     }
 
     /// The products that are stored and were not said yet: the first of each run, and how many it has.

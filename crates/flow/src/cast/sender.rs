@@ -333,8 +333,11 @@ impl Sender {
 
     /// A product cannot be read (any more): nobody who lacks something of it will get it.
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
-        self.lose(product, |receiver, progress| {
-            progress.failed += 1;
+        self.lose(product, |receiver, peer| {
+            peer.progress.failed += 1;
+            if peer.lost.runs() < MOST_LOST {
+                peer.lost.insert(one(product));
+            }
             Send::Lost { receiver, product, reason: reason.clone() }
         });
     }
@@ -344,13 +347,13 @@ impl Sender {
         if self.held.contains_key(&product) || self.archive.get(product).is_some() {
             self.superseded.insert(one(product));
         }
-        self.lose(product, |receiver, progress| {
-            progress.products += 1;
+        self.lose(product, |receiver, peer| {
+            peer.progress.products += 1;
             Send::Superseded { receiver, product }
         });
     }
 
-    fn lose(&mut self, product: u32, tell: impl Fn(u32, &mut Progress) -> Send) {
+    fn lose(&mut self, product: u32, tell: impl Fn(u32, &mut Peer) -> Send) {
         let held = self.held.remove(&product);
         if held.is_none() && !self.archive.remove(product) {
             return;
@@ -364,7 +367,7 @@ impl Sender {
             peer.gone.remove(one(product));
             waiting += peer.forget(product);
             if lacks {
-                self.pending.push_back(tell(*receiver, &mut peer.progress));
+                self.pending.push_back(tell(*receiver, peer));
             }
         }
         self.waiting -= waiting;
@@ -553,3 +556,6 @@ const LEAST_PACE: Nanos = Nanos(1_000_000);
 
 /// The loss that is reckoned with before any is known.
 const LIKELY_LOSS: f64 = 0.01;
+
+/// Runs of products that a receiver was told are lost, and may have had.
+const MOST_LOST: usize = 1000;

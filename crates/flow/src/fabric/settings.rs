@@ -47,6 +47,21 @@ pub struct Settings {
     pub proof: Option<PathBuf>,
 }
 
+/// What a user may say by a variable: each is handed on to the ranks of other hosts.
+pub const VARIABLES: [&str; 11] = [
+    "FARLINK_TRANSPORT",
+    "FARLINK_RATE",
+    "FARLINK_DCIS",
+    "FARLINK_DCI_POLICY",
+    "FARLINK_DCI_QUOTA",
+    "FARLINK_DC_HANDSHAKE",
+    "FARLINK_EAGER",
+    "FARLINK_INTERFACE",
+    "FARLINK_STATS",
+    "FARLINK_PEER_TIMEOUT",
+    "FARLINK_SHM",
+];
+
 /// Why they cannot: a variable that says what cannot be.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum SettingError {
@@ -313,6 +328,24 @@ mod tests {
                 |name| all.iter().rev().find(|(its, _)| *its == name).map(|(_, value)| (*value).into());
             Self::from_variables(value)
         }
+    }
+
+    #[test]
+    fn all_that_is_read_is_handed_on() {
+        let read = std::cell::RefCell::new(Vec::new());
+        let lookup = |name: &'static str| {
+            read.borrow_mut().push(name);
+            (name == "FARLINK_JOB_KEY").then(|| KEY.into())
+        };
+        Settings::from_variables(lookup).unwrap();
+        let is_said = |name: &&str| {
+            name.starts_with("FARLINK_") && !["FARLINK_JOB_KEY", "FARLINK_PROOF"].contains(name)
+        };
+        let mut read: Vec<_> = read.into_inner().into_iter().filter(is_said).collect();
+        let mut all = VARIABLES.to_vec();
+        read.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(read, all);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(super) struct Again {
     failed: BTreeMap<String, FileEvent>,
     /// Whether they are being tried again.
     trying: bool,
+    /// How often they may be after that.
+    left: u32,
     done: HashSet<String>,
 }
 
@@ -28,7 +30,12 @@ impl Again {
         if self.trying {
             // The directories above come along, and were told of before.
             let (asked, _) = self.failed.get_key_value(&event.path)?;
-            self.done.insert(asked.clone());
+            let asked = asked.clone();
+            if self.left > 0 && matches!(event.what, Became::Lacking(Lack::Abandoned, _)) {
+                self.failed.insert(asked, event);
+                return None;
+            }
+            self.done.insert(asked);
             return Some(event);
         }
         // An attempt before, which the connection did not survive, may have told of it.
@@ -43,16 +50,17 @@ impl Again {
         Some(event)
     }
 
-    /// Begins to try again: how many names, and the rules that admit them alone. `None` where there is nothing to try.
-    pub(super) fn begin(&mut self) -> Option<(usize, Vec<Rule>)> {
-        self.trying = true;
-        if self.failed.is_empty() {
+    /// Begins to try again, and may do so `left` times more: how many names, and the rules that admit them alone. `None` where there is
+    /// nothing to try.
+    pub(super) fn begin(&mut self, left: u32) -> Option<(usize, Vec<Rule>)> {
+        (self.trying, self.left) = (true, left);
+        if self.failed.len() == self.done.len() {
             return None;
         }
         let mut rules: Vec<Rule> = Vec::new();
         let mut admitted = HashSet::new();
         let mut names = 0;
-        for path in self.failed.keys() {
+        for path in self.failed.keys().filter(|path| !self.done.contains(*path)) {
             let path = bytes_of(path);
             let Ok(path) = std::str::from_utf8(&path) else { continue };
             let above = path.match_indices('/').map(|(at, _)| format!("/{}/", escaped(&path[..at])));
@@ -117,7 +125,7 @@ mod tests {
         for path in ["run/a/odd [1]*?.dat", "run/b\\c"] {
             assert_eq!(again.take(failed(path)), None);
         }
-        let (names, rules) = again.begin().unwrap();
+        let (names, rules) = again.begin(0).unwrap();
         assert_eq!(names, 2);
         let filter = Filter::new(&rules).unwrap();
         let admits = |path: &str, is_dir| filter.admits(&RelativePath::new(path.as_bytes()).unwrap(), is_dir);
@@ -141,7 +149,7 @@ mod tests {
         assert_eq!(again.take(missing.clone()), Some(missing), "what is not there is not tried again");
         assert_eq!(again.take(failed("d/y")), None);
         assert_eq!(again.take(failed("d/z")), None);
-        assert!(again.begin().is_some());
+        assert!(again.begin(0).is_some());
         // The way to it, then the name itself.
         assert_eq!(again.take(event("d", Became::Copied)), None);
         let copied = event("d/y", Became::Copied);
@@ -159,7 +167,7 @@ mod tests {
         );
         assert_eq!(again.take(failed("x")), None);
         assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));
-        assert_eq!(again.begin().map(|(names, _)| names), Some(1));
+        assert_eq!(again.begin(0).map(|(names, _)| names), Some(1));
         // Both sources are looked at again.
         assert_eq!(again.take(skipped), None);
         assert_eq!(again.end(), [failed("x")]);
@@ -173,9 +181,21 @@ mod tests {
         assert_eq!(told.count(), 5);
         assert!(again.take(failed("")).is_some(), "what has no name");
         assert!(again.take(failed("%FF")).is_some(), "what no rule can name");
-        let (names, rules) = again.begin().unwrap();
+        let (names, rules) = again.begin(0).unwrap();
         assert!(Filter::new(&rules).is_ok());
         assert_eq!(names, 6);
         assert_eq!(again.end().len(), MOST_NAMES);
+    }
+
+    #[test]
+    fn what_fails_again_is_tried_as_often_as_it_may_and_told_once() {
+        let mut again = Again::default();
+        assert_eq!((again.take(failed("a")), again.take(failed("b"))), (None, None));
+        assert_eq!(again.begin(1).unwrap().0, 2);
+        assert!(again.take(event("a", Became::Copied)).is_some());
+        assert_eq!(again.take(failed("b")), None);
+        assert_eq!(again.begin(0).unwrap().0, 1, "the other is there");
+        assert_eq!(again.take(failed("b")), Some(failed("b")));
+        assert_eq!((again.begin(0), again.end()), (None, Vec::new()));
     }
 }

@@ -111,19 +111,27 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     Finished { record, summary, error, begun }
 }
 
-/// Tries what failed once more, by itself; true where that was interrupted. What was measured stays that of the transfer before.
+/// Tries what failed once more, by itself and as often as attempts may come to nothing; true where that was interrupted.
 fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
-    let Some((count, rules)) = ledger.again.begin() else { return false };
-    let what = if count == 1 { "a file that was".to_owned() } else { format!("{count} files that were") };
-    ledger.warn(format!("trying once more {what} not read to the end"));
-    let (record, bottleneck) = (ledger.record.clone(), ledger.summary.bottleneck);
-    let outcome = Attempt { plan, rules: &rules, names, resume: true, stop }.run(ledger);
-    if let Err(error) = &outcome {
-        ledger.warn(chain(error));
+    let bottleneck = ledger.summary.bottleneck;
+    for attempt in 1..=plan.retries {
+        let Some((count, rules)) = ledger.again.begin(plan.retries - attempt) else { return false };
+        // Whoever writes to it takes his time.
+        pause(attempt, stop);
+        let what = if count == 1 { "a file that was".to_owned() } else { format!("{count} files that were") };
+        ledger.warn(format!("trying once more {what} not read to the end"));
+        let outcome = Attempt { plan, rules: &rules, names, resume: true, stop }.run(ledger);
+        ledger.summary.bottleneck = bottleneck;
+        match outcome {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(error) => {
+                ledger.warn(chain(&error));
+                return false;
+            }
+        }
     }
-    ledger.record = record;
-    ledger.summary.bottleneck = bottleneck;
-    matches!(outcome, Ok(true))
+    false
 }
 
 /// Waits before attempt `attempt`: 1, 2, 4, ... seconds, no longer than 30.
@@ -250,6 +258,9 @@ impl Attempt<'_> {
         // What was under way is there by now, or is not.
         ledger.on_events(end.take_events());
         let tally = tally(&end);
+        if talked.is_ok() {
+            ledger.listener.hear(Notice::Progress(progress(&tally, ledger.start.unwrap_or(start))));
+        }
         ledger.begun |= tally.acknowledged > 0 || tally.entries > 0;
         ledger.went_on |= tally.acknowledged > ledger.farthest;
         ledger.farthest = ledger.farthest.max(tally.acknowledged);
@@ -381,6 +392,15 @@ impl Attempt<'_> {
     }
 }
 
+/// How far it is, of what began at `start`.
+fn progress(tally: &Tally, start: Nanos) -> Progress {
+    let &Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally;
+    let seconds = monotonic().since(start).as_secs_f64();
+    // What came twice counts once.
+    let bytes = if known { acknowledged.min(of_bytes) } else { acknowledged };
+    Progress { bytes, of_bytes, entries, of_entries, known, seconds }
+}
+
 /// Refuses what the far end would not read, before anybody is called.
 pub(super) fn check(request: &Request) -> Result<(), CopyError> {
     if request.sources.len() > MOST_SOURCES {
@@ -477,11 +497,7 @@ impl Party for Client<'_, '_> {
             self.limit = limit;
             end.hold(limit);
         }
-        let Tally { acknowledged, entries, of_entries, of_bytes, known, .. } = tally(end);
-        let seconds = monotonic().since(self.ledger.start.unwrap_or(self.start)).as_secs_f64();
-        // What came twice counts once.
-        let bytes = if known { acknowledged.min(of_bytes) } else { acknowledged };
-        let progress = Progress { bytes, of_bytes, entries, of_entries, known, seconds };
+        let progress = progress(&tally(end), self.ledger.start.unwrap_or(self.start));
         self.ledger.listener.hear(Notice::Progress(progress));
     }
 

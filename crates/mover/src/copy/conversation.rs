@@ -102,7 +102,7 @@ impl End {
         }
     }
 
-    fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+    fn on_message(&self, message: Copy) -> Result<(), CopyError> {
         match self {
             Self::Sender(sending) => sending.on_message(message),
             Self::Receiver(receiving) => receiving.on_message(message),

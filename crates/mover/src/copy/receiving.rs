@@ -105,7 +105,7 @@ struct State {
     of: Option<(u64, u64)>,
     last: Nanos,
     lost: Vec<Lost>,
-    /// Connections that were, and those that ended.
+    /// Connections that are at work.
     streams: usize,
     finished: bool,
     over: bool,

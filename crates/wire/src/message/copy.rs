@@ -67,12 +67,6 @@ impl Place {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
-
-    /// Whether it ends with a slash: what is in it, rather than itself.
-    #[must_use]
-    pub fn has_trailing_slash(&self) -> bool {
-        self.0.last() == Some(&b'/')
-    }
 }
 
 impl TryFrom<String> for Place {

@@ -11,6 +11,7 @@ use farlink_wire::entry::{Digest, Metadata};
 use farlink_wire::message::copy::{Protect, Secret};
 use farlink_wire::path::RelativePath;
 
+use super::early::MOST_EARLY;
 use super::*;
 
 fn attendance() -> Attendance {

@@ -8,36 +8,35 @@ use farlink_wire::cast::control::{MOST_RANGES, Want};
 use farlink_wire::quantity::Nanos;
 use rand::RngExt;
 
-use super::gaps::Gap;
+use super::gaps::{Gap, MOST_GAPS};
 use super::item::Item;
 use super::{LIKELY_RTT, Receiver};
 use crate::numbers::Numbers;
 
 impl Receiver {
+    /// The first pass is known to have come so far.
+    pub(super) fn reach(&mut self, now: Nanos, to: (u32, u64)) {
+        // In order and without loss there is nothing to look for.
+        let in_order = to > self.frontier && self.scanned == self.frontier && to.0 == self.frontier.0;
+        let complete = in_order
+            && self.config.block.get() == 0
+            && self
+                .items
+                .get(&to.0)
+                .is_some_and(|item| item.packets.missing(self.frontier.1..to.1).is_none());
+        self.frontier = self.frontier.max(to);
+        if complete {
+            self.scanned = self.frontier;
+        } else {
+            self.scan(now);
+        }
+    }
+
     /// Looks through what the first pass has passed for what did not come of it, as far as there is room to remember it.
     pub(super) fn scan(&mut self, now: Nanos) {
-        let at = now.after(self.config.grace);
-        let to = self.frontier;
-        while self.scanned < to && !self.gaps.is_full() {
-            let (product, from) = self.scanned;
-            let end = if product < to.0 { u64::MAX } else { to.1 };
-            let next = if product < to.0 { (product + 1, 0) } else { to };
-            if self.done.contains(product) {
-                self.scanned = next;
-                continue;
-            }
-            let missing = match self.items.get(&product) {
-                Some(item) if item.shape.is_some() => item.packets.missing(from..end),
-                _ => Some(from..end),
-            };
-            self.scanned = next;
-            if let Some(run) = missing {
-                if run.end < end && run.end < u64::MAX {
-                    self.scanned = (product, run.end);
-                }
-                self.gaps.insert(at, product, run);
-            }
-        }
+        // What is sent while it is there is to be repaired while that is held, however much there was before.
+        self.scanned = self.look(now, self.scanned, self.frontier, MOST_GAPS);
+        self.scanned_before = self.look(now, self.scanned_before, self.joined, MOST_GAPS / 2);
         // Those that have gaps already are found to be gone when these are due, however many there are.
         while !self.gaps.is_full()
             && let Some(run) = self.gone.pop(1)
@@ -49,9 +48,36 @@ impl Receiver {
         }
     }
 
+    /// Looks from `at` on for what is missing up to `to`, until so many gaps are remembered: where it came to.
+    fn look(&mut self, now: Nanos, at: (u32, u64), to: (u32, u64), most: usize) -> (u32, u64) {
+        let due = now.after(self.config.grace);
+        let mut at = at;
+        while at < to && self.gaps.len() < most {
+            let (product, from) = at;
+            let end = if product < to.0 { u64::MAX } else { to.1 };
+            at = if product < to.0 { (product + 1, 0) } else { to };
+            // All of one that is gone is asked for already.
+            if self.done.contains(product) || self.catch_up.contains(&product) {
+                continue;
+            }
+            let missing = match self.items.get(&product) {
+                Some(item) if item.shape.is_some() => item.packets.missing(from..end),
+                _ => Some(from..end),
+            };
+            if let Some(run) = missing {
+                if run.end < end && run.end < u64::MAX {
+                    at = (product, run.end);
+                }
+                self.gaps.insert(due, product, run);
+            }
+        }
+        at
+    }
+
     /// Looks on where there was no room before: what was stored since made some.
     pub(super) fn look_on(&mut self, now: Nanos) {
-        if !self.gaps.is_full() && (self.scanned < self.frontier || !self.gone.is_empty()) {
+        let is_behind = self.scanned < self.frontier || self.scanned_before < self.joined;
+        if !self.gaps.is_full() && (is_behind || !self.gone.is_empty()) {
             self.scan(now);
         }
     }
@@ -238,16 +264,16 @@ const MOST_AGAIN: Nanos = Nanos(4_000_000_000);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use farlink_wire::cast::control::BlockPackets;
     use farlink_wire::cast::packet::{Data, Parity};
     use farlink_wire::cast::{Announcement, Payload, Position, Shape};
     use farlink_wire::entry::Metadata;
+    use farlink_wire::message::Text;
     use farlink_wire::path::RelativePath;
 
-    use farlink_wire::message::Text;
-
     use super::*;
-    use crate::cast::receiver::gaps::MOST_GAPS;
     use crate::cast::receiver::{Config, Event};
 
     /// Of who joins when so many products were sent.
@@ -286,6 +312,25 @@ mod tests {
         assert!(wanted.len() == 4 && wanted.starts_with(&[0, 1, 2]), "one has begun: {wanted:?}");
         receiver.on_room(2);
         assert_eq!(asked(&mut receiver, 40), wanted);
+    }
+
+    #[test]
+    fn what_is_sent_while_it_is_there_is_asked_for_however_much_was_sent_before() {
+        let joined = MOST_GAPS as u32 + 5_000;
+        let mut receiver = Receiver::new(behind(joined), Nanos::ZERO);
+        let mut now = Nanos(1_000_000);
+        receiver.on_status(now, Position { product: joined + 3, offset: 0 });
+        let mut missing: BTreeSet<u32> = (joined..joined + 3).collect();
+        while !missing.is_empty() {
+            now = receiver.deadline().max(now);
+            assert!(now < Nanos(10_000_000_000), "{missing:?}");
+            while let Some(event) = receiver.poll(now) {
+                let Event::Nack(wants) = event else { continue };
+                missing.retain(|product| wants.iter().all(|want| want.product != *product));
+            }
+        }
+        // And what was sent before is not forgotten.
+        assert!(receiver.scanned_before.0 >= MOST_GAPS as u32 / 2 && receiver.scanned_before.0 < joined);
     }
 
     #[test]

@@ -42,6 +42,11 @@ impl Gaps {
         self.due.first_key_value().map(|((at, ..), _)| *at)
     }
 
+    /// How many are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.due.len()
+    }
+
     /// Whether there is room for none more.
     pub(super) fn is_full(&self) -> bool {
         self.due.len() >= MOST_GAPS

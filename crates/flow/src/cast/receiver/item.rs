@@ -132,6 +132,11 @@ impl Item {
         Some((self.announcement.clone()?, shape.content(), self.digest))
     }
 
+    /// Whether everything is there, and being compared.
+    pub(super) const fn is_checked(&self) -> bool {
+        matches!(self.state, State::Checked { .. })
+    }
+
     /// Begins once more; false where it did so before.
     pub(super) fn reset(&mut self) -> bool {
         if matches!(self.state, State::Checked { again: true } | State::Coming { again: true }) {

@@ -64,6 +64,11 @@ impl Sender {
     pub fn on_have(&mut self, now: Nanos, receiver: u32, runs: &[(u32, u32)]) {
         for (first, count) in runs {
             let last = first.saturating_add(count - 1);
+            if let Some(peer) = self.peers.get_mut(&receiver) {
+                let had = peer.lost.remove(u64::from(*first)..u64::from(last) + 1);
+                peer.progress.failed -= had;
+                peer.progress.products += had;
+            }
             self.settle(now, receiver, *first..=last, |progress, products| progress.products += products);
         }
     }

@@ -50,6 +50,8 @@ pub(super) struct Peer {
     pub(super) owed: Spans,
     /// Those of them that it is still to be told of.
     pub(super) gone: Spans,
+    /// Products that it was told are lost: it may have had them, and not said so yet.
+    pub(super) lost: Spans,
     /// Products that are held, have had their first pass, and that it does not have.
     pub(super) behind: u64,
     /// When what it does not hear of was last found to be gone.
@@ -83,6 +85,7 @@ impl Peer {
             sent: BTreeMap::new(),
             sent_runs: 0,
             owed: Spans::default(),
+            lost: Spans::default(),
             gone: Spans::default(),
             behind: 0,
             deaf_at: now,

@@ -4,6 +4,7 @@ use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
 use super::held::Held;
+use super::peer::Peer;
 use super::{Send, Sender};
 
 impl Sender {
@@ -33,12 +34,20 @@ impl Sender {
 
     /// To a receiver that hears nothing of the group what was sent to it is gone: it catches up over its connection.
     pub(super) fn release_to_deaf(&mut self, now: Nanos, receiver: u32) {
-        let Some(peer) = self.peers.get_mut(&receiver) else { return };
+        let Some(peer) = self.peers.get(&receiver) else { return };
         // A sender that was kept from sending anything has told nobody anything.
-        let is_deaf = self.spoken_at.since(peer.heard_at) >= DEAF;
-        if !is_deaf || peer.behind == 0 || now.since(peer.deaf_at) < DEAF_AGAIN {
+        let silence = self.spoken_at.since(peer.heard_at);
+        if silence < DEAF || peer.behind == 0 || now.since(peer.deaf_at) < DEAF_AGAIN {
             return;
         }
+        // Where most hear nothing a tree is broken, or is being made: what is sent to each of them is sent to all once it is there.
+        let is_deaf = |peer: &&Peer| self.spoken_at.since(peer.heard_at) >= DEAF;
+        let many = self.peers.len();
+        let deaf = self.peers.values().filter(is_deaf).count();
+        if silence < DEAF_TOGETHER && deaf >= A_TREE && 2 * deaf > many {
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&receiver) else { return };
         peer.deaf_at = now;
         let mut gone = Vec::new();
         for (product, held) in self.held.iter_mut().filter(|(_, held)| held.until.is_some()) {
@@ -100,6 +109,12 @@ impl Sender {
 
 /// After what time without a packet of the group a receiver hears nothing of it: something is sent to it each second.
 const DEAF: Nanos = Nanos(3_000_000_000);
+
+/// The same of one among many: routers take some seconds to make another tree.
+const DEAF_TOGETHER: Nanos = Nanos(12_000_000_000);
+
+/// Fewer than these cost less alone.
+const A_TREE: usize = 3;
 
 /// How often what was sent meanwhile is found to be gone for it: that looks at everything that is held.
 const DEAF_AGAIN: Nanos = Nanos(200_000_000);

@@ -49,6 +49,10 @@ impl Receiving {
             if item.digest == Digest::ABSENT {
                 continue;
             }
+            // A pack has thousands of names, and a disk may take its time for each.
+            if self.state().over {
+                return Ok(false);
+            }
             match self.put(item) {
                 Ok(Some(())) => stored.push(item),
                 Ok(None) => {

@@ -10,8 +10,8 @@ use crate::copy::CopyError;
 use crate::copy::file_event::{Became, FileEvent};
 
 impl Receiving {
-    /// Takes a message of the sender; true where it was the last.
-    pub(crate) fn on_message(self: &Arc<Self>, message: Copy) -> Result<bool, CopyError> {
+    /// Takes a message of the sender.
+    pub(crate) fn on_message(self: &Arc<Self>, message: Copy) -> Result<(), CopyError> {
         match message {
             // What it is called, and why, comes by itself where that is of interest here.
             Copy::Abandon { file, keep, .. } => self.on_abandon(file, keep)?,
@@ -39,10 +39,9 @@ impl Receiving {
             }
             // The receiver finds out by itself what it lacks.
             Copy::Lost(_) => {}
-            Copy::Sent(_) => return Ok(true),
             _ => return Err(CopyError::OutOfPlace { what: "what only a receiver says" }),
         }
-        Ok(false)
+        Ok(())
     }
 
     fn on_abandon(self: &Arc<Self>, file: u32, keep: bool) -> Result<(), CopyError> {

@@ -11,8 +11,8 @@ use crate::copy::file_event::{Became, FileEvent};
 use crate::copy::lost::Lost;
 
 impl Sending {
-    /// Takes a message of the receiver; true where it was the last.
-    pub(crate) fn on_message(&self, message: Copy) -> Result<bool, CopyError> {
+    /// Takes a message of the receiver.
+    pub(crate) fn on_message(&self, message: Copy) -> Result<(), CopyError> {
         let mut guard = self.state();
         let state = &mut *guard;
         state.far_ahead = None;
@@ -37,7 +37,7 @@ impl Sending {
                     self.abandon(&file, Became::Lacking(Lack::Failed, reason));
                 }
                 self.changed.notify_all();
-                return Ok(false);
+                return Ok(());
             }
             Copy::Proven { file, blocks, last } => {
                 let blocks = blocks.into_iter().map(|block| (block.index, block.digest));
@@ -63,7 +63,7 @@ impl Sending {
             Copy::Lost(stream) => {
                 drop(guard);
                 self.on_lost(Lost::of_far_side(stream));
-                return Ok(false);
+                return Ok(());
             }
             // A client's limit is its own.
             Copy::Limit(limit) if !self.manner.report => self.hold(limit),
@@ -72,13 +72,13 @@ impl Sending {
                 drop(guard);
                 self.steering.end();
                 self.changed.notify_all();
-                return Ok(true);
+                return Ok(());
             }
             _ => return Err(CopyError::OutOfPlace { what: "what only a sender says" }),
         }
         drop(guard);
         self.changed.notify_all();
-        Ok(false)
+        Ok(())
     }
 }
 

@@ -230,6 +230,43 @@ fn a_sender_that_was_silent_itself_takes_nobody_for_deaf() {
 }
 
 #[test]
+fn where_most_hear_nothing_what_is_held_is_kept_for_the_group() {
+    let hold = Hold { floor: Nanos(100_000 * MS), of_multicast: 1.0, of_rtt: 1.0 };
+    let mut sender = Sender::new(Config { hold, ..Config::of_a_gigabit(0.001, None) }, Nanos(MS));
+    let mut now = Nanos(MS);
+    (0..5).for_each(|receiver| sender.on_join(now, receiver, 0));
+    sender.on_product(Shape::new(20, 500).unwrap());
+    let report = |packets| Report { packets, rtt: Nanos(MS), ..Report::default() };
+    let gone = |sender: &mut Sender, now: &mut Nanos, hear: u32, time: u64| {
+        drive(sender, now, Nanos(time * MS));
+        (0..5).for_each(|receiver| {
+            sender.on_report(*now, receiver, report(u64::from(receiver < hear) * now.0));
+        });
+        sender.totals.gone
+    };
+    assert_eq!(gone(&mut sender, &mut now, 5, 100), 0);
+    // A tree is being made. It is not, after all, and one of them is found to hear nothing alone.
+    assert_eq!(gone(&mut sender, &mut now, 0, 100), 0);
+    assert_eq!(gone(&mut sender, &mut now, 0, 6_000), 0);
+    assert_eq!(gone(&mut sender, &mut now, 0, 8_000), 5);
+    sender.on_product(Shape::new(20, 500).unwrap());
+    assert_eq!(gone(&mut sender, &mut now, 4, 100), 5);
+    assert_eq!(gone(&mut sender, &mut now, 4, 3_200), 6);
+}
+
+#[test]
+fn a_product_that_is_lost_is_not_to_who_had_it_and_had_not_said_so() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    (1..=2).for_each(|receiver| sender.on_join(now, receiver, 0));
+    sender.on_product(Shape::new(20, 500).unwrap());
+    drive(&mut sender, &mut now, Nanos(MS));
+    sender.on_unreadable(0, &"it was deleted".to_owned().into());
+    sender.on_have(now, 1, &[(0, 1)]);
+    let counts = |receiver| sender.progress(receiver).map(|progress| (progress.products, progress.failed));
+    assert_eq!((counts(1), counts(2)), (Some((1, 0)), Some((0, 1))));
+}
+
+#[test]
 fn of_a_feed_whose_old_products_are_deleted_whoever_joins_is_not_told_of_each() {
     let (mut sender, mut now) = (sender(8), Nanos(MS));
     sender.on_join(now, 1, sender.first());
