@@ -300,13 +300,14 @@ def test_a_dry_run_names_everything_and_copies_nothing(odd: Path, tmp_path: Path
 def test_a_dry_run_ends_as_the_copy_would(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     manifest = tmp_path / "manifest"
-    manifest.write_text("of the last copy")
+    last = '{"path":"of the last copy"}\n'
+    manifest.write_text(last)
     gone, there = str(tmp_path / "gone"), str(tmp_path / "there")
     for places, status in (((gone,), NONE), ((gone, str(tmp_path / "file")), SOME_FAILED)):
         ended = farlink("copy", *places, there, "--dry-run")
         assert (ended.status, "gone" in ended.stderr + ended.stdout) == (status, True), ended
     refused = farlink("copy", gone, "host:~nobody/x", "--manifest", str(manifest))
-    assert (refused.status, manifest.read_text()) == (REFUSED, "of the last copy"), refused
+    assert (refused.status, manifest.read_text()) == (REFUSED, last), refused
     ended = farlink("copy", str(tmp_path / "file"), there, "--dry-run", "--manifest", str(manifest))
     assert (ended.status, json.loads(manifest.read_text())["path"]) == (0, "file"), ended
     endless = farlink("copy", "/dev/zero", there, "--length", "3MiB", "--dry-run", "--json")

@@ -83,7 +83,7 @@ impl Control {
 
     /// Keeps what has arrived for the next [`poll`](Self::poll), up to a bound: that there is anything tells that the far side lives. That it
     /// has ended is for that to say.
-    pub(crate) fn take_in(&mut self) -> Result<(), ControlError> {
+    fn take_in(&mut self) -> Result<(), ControlError> {
         if self.received.len() < MOST_KEPT {
             let mut chunk = [0; 4096];
             match self.channel.read(&mut chunk) {

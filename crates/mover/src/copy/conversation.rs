@@ -72,14 +72,6 @@ impl End {
         }
     }
 
-    /// Whether more is known of names than whoever listens has taken.
-    fn is_full(&self) -> bool {
-        match self {
-            Self::Sender(sending) => sending.has_untold(),
-            Self::Receiver(receiving) => receiving.has_untold(),
-        }
-    }
-
     /// Whether what it has to say is not to wait for more.
     fn is_urgent(&self) -> bool {
         match self {
@@ -185,13 +177,9 @@ pub(crate) fn talk(
     let _counted = end.timing().count();
     let mut poller = Poller::new().map_err(CopyError::wait)?;
     poller.add(&*control, CONTROL, Interest::Read).map_err(CopyError::wait)?;
-    // While nothing that comes is looked at.
-    let mut aside = Poller::new().map_err(CopyError::wait)?;
-    for poller in [&mut poller, &mut aside] {
-        poller.add(wake, WAKE, Interest::Read).map_err(CopyError::wait)?;
-        for stop in stops {
-            poller.add(stop, STOP, Interest::Read).map_err(CopyError::wait)?;
-        }
+    poller.add(wake, WAKE, Interest::Read).map_err(CopyError::wait)?;
+    for stop in stops {
+        poller.add(stop, STOP, Interest::Read).map_err(CopyError::wait)?;
     }
     let (mut talk, mut ready) = (Talk::default(), Vec::new());
     // What waits until the far side takes it: digests of a large file that is there are megabytes.
@@ -279,12 +267,6 @@ pub(crate) fn talk(
         control.flush()?;
         // Whoever never stops talking is not to keep this end from anything else.
         let mut turn = MESSAGES_A_TURN;
-        // Nor who says more of names than is told here.
-        let is_full = end.is_full();
-        if is_full {
-            turn = 0;
-            control.take_in()?;
-        }
         while turn > 0
             && let Some(message) =
                 early.pop_front().map_or_else(|| control.poll(), |message| Ok(Some(message)))?
@@ -333,9 +315,7 @@ pub(crate) fn talk(
             return Err(crate::control::ControlError::Silent { quiet: now.since(control.heard()) }.into());
         }
         let waits = control.unsent() > 0 || !pending.is_empty();
-        let longest = if is_full {
-            BREATH
-        } else if turn == 0 {
+        let longest = if turn == 0 {
             Nanos::ZERO
         } else if waits {
             BREATH
@@ -344,7 +324,6 @@ pub(crate) fn talk(
             let next = if turned < next_words { next_words.min(next_sign) } else { next_sign };
             next.min(next_look).since(monotonic()).min(LOOK)
         };
-        let poller = if is_full { &mut aside } else { &mut poller };
         poller.wait(longest, &mut ready).map_err(CopyError::wait)?;
         if ready.contains(&STOP) {
             talk.interrupted = true;

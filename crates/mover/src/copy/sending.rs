@@ -161,11 +161,6 @@ impl Sending {
         state.ending == Ending::No
     }
 
-    /// Whether very much became of names that nobody has asked for yet.
-    pub(super) fn has_untold(&self) -> bool {
-        self.state().events.len() > MOST_UNHEARD
-    }
-
     /// Waits until `done`, which what arrives brings about; `false` where the transfer is over.
     pub(super) fn wait_until(&self, mut done: impl FnMut() -> bool) -> bool {
         let mut state = self.state();

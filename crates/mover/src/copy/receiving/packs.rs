@@ -45,13 +45,15 @@ impl Receiving {
         let number = pack.pack;
         let mut rejected = Vec::new();
         let mut stored = Vec::new();
+        let mut is_whole = true;
         for (at, item) in pack.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
                 continue;
             }
             // A pack has thousands of names, and a disk may take its time for each.
             if self.state().over {
-                return Ok(false);
+                is_whole = false;
+                break;
             }
             match self.put(item) {
                 Ok(Some(())) => stored.push(item),
@@ -91,8 +93,11 @@ impl Receiving {
         for (item, what) in rejected {
             state.close_name(self.manner.report, &item.entry, item.content.len() as u64, None, what);
         }
-        state.outbox.acknowledged.push(Unit::Pack(number));
-        Ok(true)
+        // What of it is there was told to whom that is told; the sender is not, as it is not all.
+        if is_whole {
+            state.outbox.acknowledged.push(Unit::Pack(number));
+        }
+        Ok(is_whole)
     }
 
     /// Stores one entry; `None` where its content is damaged.

@@ -38,11 +38,6 @@ impl Receiving {
         events
     }
 
-    /// Whether very much became of names that nobody has asked for yet.
-    pub(crate) fn has_untold(&self) -> bool {
-        self.state().events.len() > MOST_UNTOLD
-    }
-
     /// How much is done.
     pub(crate) fn tally(&self) -> Tally {
         let state = self.state();
