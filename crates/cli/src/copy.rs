@@ -177,7 +177,13 @@ impl Copy {
             if let (Err(_), Err(error)) = (&foretold, &written) {
                 tell(&format!("farlink: {error:#}"));
             }
-            let foretold = foretold?;
+            let foretold = match foretold {
+                Err(error) if error.is_put_off() => {
+                    tell(&format!("farlink: {:#}", anyhow!(error)));
+                    return Ok(ExitCode::from(BROKEN));
+                }
+                foretold => foretold?,
+            };
             written?;
             return Ok(match foretold {
                 Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),

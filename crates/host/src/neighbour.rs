@@ -218,6 +218,11 @@ impl Neighbours {
         while let Some(knock) = self.knocking.get_mut(at) {
             let came = match introduction::receive(&knock.line) {
                 Ok(None) => {
+                    if !knock.is_watched {
+                        let watched = self.poller.add(&knock.line, knock.key, Interest::Read);
+                        knock.is_watched = watched.is_ok();
+                        introduced = introduced.and(watched);
+                    }
                     at += 1;
                     continue;
                 }

@@ -34,13 +34,24 @@ pub(super) fn check(path: &Path, plan: &Plan) -> anyhow::Result<()> {
     let Ok(above) = above.canonicalize() else { return Ok(()) };
     let whole = above.join(name);
     let of = |place: &Place| Path::new(OsStr::from_bytes(place.as_bytes())).canonicalize();
-    let sources = plan.sources.iter().filter(|_| plan.way == Way::Forward);
+    // Where names are chosen, it may not be among them; and a link is copied as a link.
+    let all = plan.way == Way::Forward && plan.rules.is_empty() && plan.names.is_none();
+    let is_link = |place: &&Place| {
+        Path::new(OsStr::from_bytes(place.as_bytes()))
+            .symlink_metadata()
+            .is_ok_and(|about| about.is_symlink())
+    };
+    let sources = plan.sources.iter().filter(|place| all && !is_link(place));
     if sources.flat_map(of).any(|source| whole.starts_with(source)) {
         bail!("--manifest {} is in what is copied: name a file outside of it", path.display());
     }
     let is_here = plan.way == Way::Reverse || plan.far.is_local();
     let destination = PathBuf::from(OsStr::from_bytes(plan.destination.as_bytes()));
-    let is_destination = destination == path || of(&plan.destination).is_ok_and(|place| place == whole);
+    let takes =
+        |name: &[u8]| of(&plan.destination).is_ok_and(|place| place.join(OsStr::from_bytes(name)) == whole);
+    let name_of = |place: &Place| place.as_bytes().rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec);
+    let mut names = plan.sources.iter().filter_map(name_of);
+    let is_destination = destination == path || takes(b"") || names.any(|name| takes(&name));
     if is_here && is_destination {
         bail!("--manifest {} is where the copy goes: name another file", path.display());
     }
@@ -119,14 +130,14 @@ mod tests {
         let mut manifest = Manifest::open(&path).unwrap();
         manifest.write(&json!(1));
         manifest.begin();
-        manifest.write(&json!(22));
+        manifest.write(&json!({"a": 22}));
         manifest.close(true).unwrap();
         Manifest::open(&path).unwrap().close(false).unwrap();
-        assert_eq!(read().as_deref(), Some("22\n"));
+        assert_eq!(read().as_deref(), Some("{\"a\":22}\n"));
         let mut manifest = Manifest::open(&path).unwrap();
-        manifest.write(&json!(3));
+        manifest.write(&json!({"a": 3}));
         manifest.close(false).unwrap();
-        assert_eq!(read().as_deref(), Some("3\n"));
+        assert_eq!(read().as_deref(), Some("{\"a\":3}\n"));
         Manifest::open(&path).unwrap().close(true).unwrap();
         assert_eq!(read().as_deref(), Some(""), "a copy of nothing");
         fs::remove_file(&path).unwrap();

@@ -58,7 +58,7 @@ impl Allowed {
     /// The place to read from. What is granted itself has its own name beneath what it is in.
     pub(super) fn to_read(&self, place: &Place) -> Result<Reached, CopyError> {
         let mut reached = self.within(place, &self.grant.read, "read")?;
-        let whole = place.as_bytes();
+        let whole = plain(place.as_bytes());
         if !reached.beneath.is_empty() {
             return Ok(reached);
         }
@@ -97,20 +97,26 @@ impl Allowed {
         Ok(Reached { base: self.open(root)?, beneath, granted })
     }
 
+    /// How much of `path` is this host's own choice: up to the outermost directory that a client may write to, by whatever name.
+    fn end_of_own(&self, path: &[u8]) -> usize {
+        let ends = (1..=path.len()).filter(|end| path.get(*end).is_none_or(|next| *next == b'/'));
+        let is_written = |end: &usize| {
+            let found = Path::new(OsStr::from_bytes(&path[..*end])).canonicalize();
+            found.is_ok_and(|found| self.written.iter().any(|root| found.starts_with(root)))
+        };
+        ends.into_iter().find(is_written).unwrap_or(path.len())
+    }
+
     /// A directory that a key may reach, or that one is in. Where a client may write what it is called by, it may have put a link in the
     /// way, and none is followed.
     fn open(&self, path: &[u8]) -> Result<Arc<Directory>, CopyError> {
         let whole = |path: &[u8]| Directory::open(Path::new(OsStr::from_bytes(path)));
-        let outer = self.written.iter().map(|root| root.as_os_str().as_bytes());
-        // The outermost: what that is called by is nobody's but this host's.
-        let outermost = outer
-            .filter_map(|root| Some((root, beneath(path, root)?)))
-            .max_by_key(|(_, beneath)| beneath.len());
-        let opened = match outermost {
-            Some((root, beneath)) if !beneath.is_empty() => {
-                whole(root).and_then(|root| root.open_dir(&beneath, Links::Refuse))
-            }
-            _ => whole(path),
+        let end = self.end_of_own(path);
+        let (own, beneath) = path.split_at(end);
+        let beneath: Vec<u8> = beneath.iter().copied().skip_while(|byte| *byte == b'/').collect();
+        let opened = match beneath.is_empty() {
+            true => whole(path),
+            false => whole(own).and_then(|own| own.open_dir(&beneath, Links::Refuse)),
         };
         opened.map(Arc::new).map_err(|source: io::Error| {
             if is_link_in_the_way(&source) {
@@ -164,6 +170,7 @@ mod tests {
         fs::create_dir(&own).unwrap();
         symlink("/", open.join("link")).unwrap();
         symlink(&open, scratch.0.join("to-in")).unwrap();
+        symlink(&scratch.0, scratch.0.join("alias")).unwrap();
         let root = |name: &str| scratch.0.join(name).to_str().unwrap().to_owned();
         let reach = |name: &str, written: &[PathBuf], place: &str| {
             let place = Place::new(place.as_bytes()).unwrap();
@@ -172,12 +179,13 @@ mod tests {
         let written = [open.clone(), own];
         assert_eq!(reach("in/real", &written, &root("in/real/x")).unwrap(), b"x");
         assert_eq!(reach("in/real/deep", &written, &root("in/real/deep")).unwrap(), b"deep");
-        for name in ["in/link", "in/link/etc"] {
+        for name in ["in/link", "in/link/etc", "alias/in/link"] {
             let error = reach(name, &written, &root(&format!("{name}/x"))).unwrap_err().to_string();
             assert!(error.contains("symbolic link") && error.contains(name), "{error}");
             // Where nobody may write, it is the host's own.
             assert_eq!(reach(name, &[], &root(&format!("{name}/x"))).unwrap(), b"x");
         }
+        assert_eq!(reach("alias/in/real", &written, &root("alias/in/real/x")).unwrap(), b"x");
         // What is granted itself, by a link of the host's.
         assert_eq!(reach("to-in", &[scratch.0.join("to-in")], &root("to-in/x")).unwrap(), b"x");
     }

@@ -114,17 +114,26 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
 /// Tries what failed once more, by itself and as often as attempts may come to nothing; true where that was interrupted.
 fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
     let bottleneck = ledger.summary.bottleneck;
-    for attempt in 1..=plan.retries {
-        let Some((count, rules)) = ledger.again.begin(plan.retries - attempt) else { return false };
+    let most = plan.retries.min(MOST_AGAIN);
+    for attempt in 1..=most {
+        let Some((count, rules)) = ledger.again.begin(most - attempt) else { return false };
         // Whoever writes to it takes his time.
         pause(attempt, stop);
         let what = if count == 1 { "a file that was".to_owned() } else { format!("{count} files that were") };
         ledger.warn(format!("trying once more {what} not read to the end"));
+        let before = ledger.record.clone();
         let outcome = Attempt { plan, rules: &rules, names, resume: true, stop }.run(ledger);
         ledger.summary.bottleneck = bottleneck;
+        // What both ends took is that of the transfer, and not of these few.
+        let record = &mut ledger.record;
+        (record.cpu_s, record.disk_s) = (before.cpu_s, before.disk_s);
+        (record.retransmits, record.buffers) = (before.retransmits, before.buffers);
+        ledger.record.files = Some(ledger.summary.entries.max(before.files.unwrap_or(0)));
         match outcome {
             Ok(true) => return true,
             Ok(false) => {}
+            // Ctrl-C reaches what carries the connection, too.
+            Err(error) if stop.is_raised() && error.is_passing() => return true,
             Err(error) => {
                 ledger.warn(chain(&error));
                 return false;
@@ -133,6 +142,9 @@ fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) ->
     }
     false
 }
+
+/// How often: each is a way to the far end, and a file that is always written to is never copied.
+const MOST_AGAIN: u32 = 3;
 
 /// Waits before attempt `attempt`: 1, 2, 4, ... seconds, no longer than 30.
 fn pause(attempt: u32, stop: &Wake) {

@@ -132,7 +132,9 @@ fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Admit
 fn admitted(keys: BTreeMap<PublicKey, Grant>) -> BTreeMap<PublicKey, Arc<Admitted>> {
     let everywhere = Path::new("/");
     let written = keys.values().flat_map(|grant| &grant.write).filter(|directory| *directory != everywhere);
-    let written: Arc<[PathBuf]> = written.cloned().collect();
+    // As they are found whatever name leads there; what is not there yet is what its name says.
+    let found = |directory: &PathBuf| directory.canonicalize().unwrap_or_else(|_| directory.clone());
+    let written: Arc<[PathBuf]> = written.map(found).collect();
     let admit = |(key, grant)| (key, Arc::new(Admitted { grant, written: Arc::clone(&written) }));
     keys.into_iter().map(admit).collect()
 }

@@ -86,6 +86,13 @@ impl State {
     /// True where that happens again and again.
     fn on_damaged(&mut self, unit: Unit) -> bool {
         let was_acknowledged = self.schedule.on_damaged(unit);
+        let is_known = match unit {
+            Unit::Block(file, index) => self.files.get(&file).is_some_and(|file| index < file.blocks()),
+            Unit::Pack(pack) => self.packs.contains_key(&pack),
+        };
+        if !is_known {
+            return false;
+        }
         let times = self.damaged.entry(unit).or_default();
         *times += 1;
         let is_hopeless = *times >= MOST_DAMAGED;
