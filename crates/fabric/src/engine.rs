@@ -266,13 +266,15 @@ impl Engine {
             self.looks_behind = None;
             return why;
         }
-        let since = match &self.looks_behind {
-            // Who did something else meanwhile, or was suspended, does not look on.
-            Some(looking) if looking.behind == from && now.since(looking.last) < ELSEWHERE => looking.since,
-            _ => now,
+        let looked = match &self.looks_behind {
+            // What it did for longer was something else, or it was suspended.
+            Some(looking) if looking.behind == from => {
+                looking.looked.after(now.since(looking.last).min(ELSEWHERE))
+            }
+            _ => Nanos::ZERO,
         };
-        self.looks_behind = Some(Looking { behind: from, since, last: now });
-        why.filter(|_| now.since(since) >= ALONE)
+        self.looks_behind = Some(Looking { behind: from, looked, last: now });
+        why.filter(|_| looked >= ALONE)
     }
 
     /// Takes a receive back.
@@ -571,14 +573,15 @@ const LONGEST: Nanos = Nanos(500_000);
 /// it ends, and where that brings an error it aborts.
 const ALONE: Nanos = Nanos(2_000_000_000);
 
-/// Who looks on does so in a loop.
+/// The most that the time between two looks counts.
 const ELSEWHERE: Nanos = Nanos(100_000_000);
 
 /// What looks for a message of somebody who has ended.
 #[derive(Debug)]
 struct Looking {
     behind: Option<PeerId>,
-    since: Nanos,
+    /// For how long it has looked on.
+    looked: Nanos,
     last: Nanos,
 }
 

@@ -39,7 +39,7 @@ pub struct Neighbours {
     poller: Poller,
     /// Keys of what the poller knows: 0 is the listener's.
     last_key: u64,
-    knocking: Vec<Knock>,
+    knocking: Vec<(u64, Line, Nanos)>,
     readers: Vec<Reader>,
     /// Until their end is heard: a line that a forked process has, too, must be taken out of the poller while it is open here.
     writers: HashMap<u64, Arc<Line>>,
@@ -97,8 +97,7 @@ impl Neighbours {
     /// Lets in those that introduced themselves, where `admits` says so, and notes who ended or wants to be heard. Never waits.
     ///
     /// # Errors
-    /// The kernel's: no descriptors left, or no memory. Who cannot be let in for want of a descriptor waits until there is one; where memory is lacking, it takes this process
-    /// for ended.
+    /// The kernel's: no descriptors left, or no memory. Who could not be let in for that takes this process for ended.
     pub fn attend(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
         // One that was dropped by another process than made it, by fork(2), has not ended its line.
         let poller = &self.poller;
@@ -206,32 +205,17 @@ impl Neighbours {
         while self.knocking.len() < MOST_KNOCKING {
             let Some(socket) = introduction::accept(&self.listener)? else { return Ok(()) };
             let (key, line) = (self.next_key(), Line::new(socket));
-            let watched = self.poller.add(&line, key, Interest::Read);
-            self.knocking.push(Knock { key, line, since: monotonic(), is_watched: watched.is_ok() });
-            watched?;
+            self.poller.add(&line, key, Interest::Read)?;
+            self.knocking.push((key, line, monotonic()));
         }
         Ok(())
     }
 
     fn introduce(&mut self, admits: &mut dyn FnMut(&Introduction) -> bool) -> io::Result<()> {
         let (mut at, mut introduced) = (0, Ok(()));
-        while let Some(knock) = self.knocking.get_mut(at) {
-            let came = match introduction::receive(&knock.line) {
+        while let Some((_, line, _)) = self.knocking.get(at) {
+            let came = match introduction::receive(line) {
                 Ok(None) => {
-                    if !knock.is_watched {
-                        let watched = self.poller.add(&knock.line, knock.key, Interest::Read);
-                        knock.is_watched = watched.is_ok();
-                        introduced = introduced.and(watched);
-                    }
-                    at += 1;
-                    continue;
-                }
-                // It stays there, and wakes nobody.
-                Err(error) if introduction::is_shortage(&error) => {
-                    if std::mem::take(&mut knock.is_watched) {
-                        introduced = introduced.and(self.poller.remove(&knock.line));
-                    }
-                    introduced = introduced.and(Err(error));
                     at += 1;
                     continue;
                 }
@@ -241,12 +225,9 @@ impl Neighbours {
                     None
                 }
             };
-            let Knock { key, line, is_watched, .. } = self.knocking.remove(at);
+            let (key, line, _) = self.knocking.remove(at);
             match came.filter(|(who, _)| admits(who)).map(|(who, memory)| (who, Ring::adopt(memory))) {
                 Some((who, Ok(ring))) => {
-                    if !is_watched {
-                        introduced = introduced.and(self.poller.add(&line, key, Interest::Read));
-                    }
                     self.readers.push(Reader::new(ring, line, key, who.id));
                     continue;
                 }
@@ -257,10 +238,10 @@ impl Neighbours {
             }
             self.forget(&line);
         }
-        let oldest = self.knocking.first().map_or(Nanos::MAX, |knock| knock.since);
+        let oldest = self.knocking.first().map_or(Nanos::MAX, |(_, _, since)| *since);
         if self.knocking.len() == MOST_KNOCKING && oldest.after(AT_ONCE) <= monotonic() {
             // It stands there to keep others out.
-            let Knock { line, .. } = self.knocking.remove(0);
+            let (_, line, _) = self.knocking.remove(0);
             self.forget(&line);
         }
         introduced
@@ -270,16 +251,6 @@ impl Neighbours {
         self.last_key += 1;
         self.last_key
     }
-}
-
-/// Who connected, and has not said who that is.
-#[derive(Debug)]
-struct Knock {
-    key: u64,
-    line: Line,
-    since: Nanos,
-    /// Whether the poller has it: not where there is no descriptor for what comes with its introduction.
-    is_watched: bool,
 }
 
 /// An error of an introduction that is this process's own; otherwise the other one ended, or what it said is none.

@@ -335,8 +335,9 @@ impl Sender {
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
         self.lose(product, |receiver, peer| {
             peer.progress.failed += 1;
-            if peer.lost.runs() < MOST_LOST {
-                peer.lost.insert(one(product));
+            peer.lost.insert(one(product));
+            while peer.lost.runs() > MOST_LOST {
+                peer.lost.pop(u64::MAX);
             }
             Send::Lost { receiver, product, reason: reason.clone() }
         });

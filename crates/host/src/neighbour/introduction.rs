@@ -92,9 +92,6 @@ pub(super) fn receive(socket: &impl AsFd) -> io::Result<Option<(Introduction, Ow
     let mut ancillary = cmsg_space!([RawFd; 253]);
     let mut bytes = [0; LEN + 1];
     let mut parts = [IoSliceMut::new(&mut bytes)];
-    // The kernel would drop what it has no descriptor for, and say no more than that something is lacking (MSG_CTRUNC): then it stays where
-    // it is.
-    drop(socket.as_fd().try_clone_to_owned()?);
     let descriptor = socket.as_fd().as_raw_fd();
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
     let got = match recvmsg::<UnixAddr>(descriptor, &mut parts, Some(&mut ancillary), flags) {

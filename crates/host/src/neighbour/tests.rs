@@ -291,7 +291,7 @@ fn who_is_turned_away_wakes_nobody_where_a_forked_process_has_the_line() {
     let (mut left, mut right) = (Neighbours::listen(&name()).unwrap(), Neighbours::listen(&to).unwrap());
     let knocks = introduction::connect(&to).map(Line::new).unwrap();
     right.attend(&mut |_| false).unwrap();
-    let _copy = right.knocking[0].line.as_fd().try_clone_to_owned().unwrap();
+    let _copy = right.knocking[0].1.as_fd().try_clone_to_owned().unwrap();
     knocks.wake();
     right.attend(&mut |_| false).unwrap();
     assert!(right.knocking.is_empty() && !knocks.hear() && !can_be_read(&right));
@@ -353,16 +353,10 @@ fn hear_with_too_few_descriptors(mut left: Neighbours, to: &str) {
     setrlimit(Resource::RLIMIT_NOFILE, next + 1, most).unwrap();
     let error = right.attend(&mut |_| true).unwrap_err();
     assert!(introduction::is_shortage(&error) && right.readers().is_empty(), "{error}");
-    assert!(right.attend(&mut |_| true).is_err() && !can_be_read(&right));
     left.attend(&mut |_| true).unwrap();
-    assert!(!writer.ended());
-    // It is let in when there is one.
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
-    right.attend(&mut |_| true).unwrap();
-    assert_eq!(right.readers().len(), 1);
-    drop(writer);
-    assert!(can_be_read(&right), "that it has gone is heard");
+    assert!(writer.ended());
     // Of others that speak nonsense there is nothing to tell.
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
     drop(introduction::connect(to).unwrap());
     right.attend(&mut |_| true).unwrap();
 }

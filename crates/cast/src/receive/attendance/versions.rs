@@ -29,6 +29,7 @@ impl Attendance {
             Ok(true) => {
                 let (path, bytes) = (item.path(), item.size());
                 self.items.remove(product);
+                self.nameless.remove(&product);
                 self.given_up.remove(&product);
                 self.stored_bytes += bytes;
                 self.times.last = Some(now);

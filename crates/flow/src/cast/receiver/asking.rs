@@ -38,7 +38,7 @@ impl Receiver {
         self.scanned = self.look(now, self.scanned, self.frontier, MOST_GAPS);
         self.scanned_before = self.look(now, self.scanned_before, self.joined, MOST_GAPS / 2);
         // Those that have gaps already are found to be gone when these are due, however many there are.
-        while !self.gaps.is_full()
+        while self.gaps.len() < MOST_GAPS / 2
             && let Some(run) = self.gone.pop(1)
         {
             let product = run.start as u32;
@@ -56,8 +56,7 @@ impl Receiver {
             let (product, from) = at;
             let end = if product < to.0 { u64::MAX } else { to.1 };
             at = if product < to.0 { (product + 1, 0) } else { to };
-            // All of one that is gone is asked for already.
-            if self.done.contains(product) || self.catch_up.contains(&product) {
+            if self.done.contains(product) {
                 continue;
             }
             let missing = match self.items.get(&product) {
@@ -319,6 +318,7 @@ mod tests {
         let joined = MOST_GAPS as u32 + 5_000;
         let mut receiver = Receiver::new(behind(joined), Nanos::ZERO);
         let mut now = Nanos(1_000_000);
+        receiver.on_gone(now, &[(0, joined)]);
         receiver.on_status(now, Position { product: joined + 3, offset: 0 });
         let mut missing: BTreeSet<u32> = (joined..joined + 3).collect();
         while !missing.is_empty() {

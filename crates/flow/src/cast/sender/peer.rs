@@ -247,7 +247,8 @@ impl Peer {
     /// Bytes that it takes.
     pub(super) fn memory(&self) -> u64 {
         size_of::<Self>() as u64
-            + 32 * (self.runs + self.sent_runs + self.owed.runs() + self.gone.runs()) as u64
+            + 32 * (self.runs + self.sent_runs + self.owed.runs() + self.gone.runs() + self.lost.runs())
+                as u64
     }
 }
 
