@@ -27,6 +27,10 @@ use crate::post::{Incoming, Look, Outgoing, Then, flags_of, flags_of_wanted};
 use crate::queues::Queues;
 use crate::statistics::{Counts, Statistics};
 
+mod looking;
+
+use looking::Looking;
+
 /// What the lock protects.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -266,15 +270,10 @@ impl Engine {
             self.looks_behind = None;
             return why;
         }
-        let looked = match &self.looks_behind {
-            // What it did for longer was something else, or it was suspended.
-            Some(looking) if looking.behind == from => {
-                looking.looked.after(now.since(looking.last).min(ELSEWHERE))
-            }
-            _ => Nanos::ZERO,
-        };
-        self.looks_behind = Some(Looking { behind: from, looked, last: now });
-        why.filter(|_| looked >= ALONE)
+        let looking = Looking::on(self.looks_behind.take(), from, now);
+        let is_alone = looking.is_alone();
+        self.looks_behind = Some(looking);
+        why.filter(|_| is_alone)
     }
 
     /// Takes a receive back.
@@ -568,22 +567,6 @@ const MOMENT: Nanos = Nanos(20_000);
 
 /// How long they wait where it looks on only later than that.
 const LONGEST: Nanos = Nanos(500_000);
-
-/// For how long a program looks behind others that ended before it is told that nothing will come: MPICH looks once for each communicator while
-/// it ends, and where that brings an error it aborts.
-const ALONE: Nanos = Nanos(2_000_000_000);
-
-/// The most that the time between two looks counts.
-const ELSEWHERE: Nanos = Nanos(100_000_000);
-
-/// What looks for a message of somebody who has ended.
-#[derive(Debug)]
-struct Looking {
-    behind: Option<PeerId>,
-    /// For how long it has looked on.
-    looked: Nanos,
-    last: Nanos,
-}
 
 /// A run behind which there is likely no other, bytes: the kernel joins what came together, up to 64 KiB.
 const SHORT_RUN: usize = 16 << 10;

@@ -7,6 +7,7 @@ use farlink_wire::fabric::address::Address;
 use farlink_wire::fabric::datagram::About;
 use farlink_wire::quantity::BitsPerSec;
 
+use super::looking::{ALONE, ELSEWHERE};
 use super::*;
 use crate::completion::Queue;
 use crate::memory::Parts;
