@@ -42,7 +42,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// One of a rate, or one that holds nothing back, of datagrams with so many bytes [around](around) each.
+    /// One of a rate, or one that holds nothing back, of datagrams with so many bytes [around] each.
     #[must_use]
     pub fn new(rate: Option<BitsPerSec>, around: u64, now: Nanos) -> Self {
         let bucket = rate.map(|rate| TokenBucket::with_burst(rate, burst(rate), now));
@@ -77,7 +77,7 @@ fn burst(rate: BitsPerSec) -> u64 {
 
 impl Path {
     /// One with a known rate, or one to be sought where so many processes of this host send, this one included; of datagrams with so many
-    /// bytes [around](around) each.
+    /// bytes [around] each.
     #[must_use]
     pub fn new(rate: Option<BitsPerSec>, sharers: u64, around: u64, now: Nanos) -> Self {
         let congestion: Box<dyn Congestion> = match rate {
