@@ -319,15 +319,17 @@ impl Engine {
         self.owes_until.is_some()
     }
 
-    fn take_in(&mut self, now: Nanos) {
+    fn take_in(&mut self, mut now: Nanos) {
         self.counts.rounds += 1;
         self.taken = now;
         // A look at the socket is a system call: where nothing comes, it must not slow what comes through memory.
         let is_alone = self.nearby.as_ref().is_none_or(Nearby::is_alone);
         if self.busy || is_alone || now.since(self.looked) >= LOOK_EVERY {
             self.looked = now;
-            self.busy = self.hear(now);
+            let heard = self.hear();
+            self.busy = heard.is_some();
             self.worked |= self.busy;
+            now = heard.unwrap_or(now);
         }
         if let Some(nearby) = &mut self.nearby {
             self.worked |= nearby.take_in(now, &mut self.endpoint, &mut self.operations);
@@ -430,9 +432,11 @@ impl Engine {
         self.busy = true;
     }
 
-    /// Takes what the socket has; whether there was something.
-    fn hear(&mut self, now: Nanos) -> bool {
-        let mut came = false;
+    /// Takes what the socket has: when, if there was something. What comes has the time at which it was taken. That of the call may be some
+    /// milliseconds before, in which the process was kept from its processor: what came meanwhile would seem to have come sooner than it
+    /// can, and its acknowledgement to have been held for longer, of which the path's round trip is told.
+    fn hear(&mut self) -> Option<Nanos> {
+        let mut came = None;
         for _ in 0..RUNS_AT_ONCE {
             let received = match self.datagrams.receive(&mut self.incoming) {
                 Ok(Some(received)) => received,
@@ -442,7 +446,8 @@ impl Engine {
                     break;
                 }
             };
-            came = true;
+            let now = monotonic();
+            came = Some(now);
             self.counts.runs_in += 1;
             for datagram in self.incoming[..received.bytes].chunks_mut(received.packet) {
                 self.counts.datagrams_in += 1;
@@ -453,7 +458,7 @@ impl Engine {
                 break;
             }
         }
-        if came {
+        if let Some(now) = came {
             self.heard = now;
             self.endpoint.on_datagrams_end(now);
             if let Some(Foreign { from, version, .. }) = self.endpoint.poll_foreign() {

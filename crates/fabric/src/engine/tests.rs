@@ -125,6 +125,22 @@ fn acknowledgements_wait_for_what_is_said_next() {
 }
 
 #[test]
+fn nothing_came_before_it_left() {
+    let (mut engine, there) = engine();
+    let mut other = engine_of(1, there);
+    let here = engine.datagrams.address();
+    // The process is kept from its processor from here on until it is there.
+    let called = monotonic();
+    send(&mut other, identity(0, here), &[7; 8]);
+    let left = monotonic();
+    while engine.counts.datagrams_in == 0 {
+        other.put_out(monotonic());
+        engine.progress(called);
+    }
+    assert!(engine.heard() >= left);
+}
+
+#[test]
 fn who_only_ever_says_something_hears_what_comes() {
     let bytes = [7; 8];
     let (mut engine, there) = engine();
