@@ -6,4 +6,4 @@ pub mod datagram;
 pub mod frame;
 
 /// The version of both, in each datagram and in each endpoint's address: programs of different versions do not talk.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;

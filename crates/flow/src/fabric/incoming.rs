@@ -93,7 +93,7 @@ impl Incoming {
 
     /// Opens a datagram that never came before. A piece for which there is no room is as if it had not come: it must not be acknowledged,
     /// for then it would not come again.
-    pub fn open<'a>(&self, clear: Clear, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+    pub fn open<'a>(&mut self, clear: Clear, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         if self.numbers.contains(clear.number) {
             return None;
         }

@@ -366,7 +366,7 @@ impl Outgoing {
     }
 
     /// Opens an acknowledgement that came alone: nothing where it is none of this context's.
-    pub fn open_ack(&self, clear: Clear, datagram: &mut [u8]) -> Option<Ack> {
+    pub fn open_ack(&mut self, clear: Clear, datagram: &mut [u8]) -> Option<Ack> {
         Ack::decode(self.cipher.open(clear, Direction::Back, datagram)?).ok()
     }
 

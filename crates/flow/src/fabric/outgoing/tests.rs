@@ -86,7 +86,7 @@ impl Pair {
     }
 
     /// What a datagram says that the other end takes.
-    fn opens(&self, datagram: &[u8]) -> Option<(Clear, Vec<u8>)> {
+    fn opens(&mut self, datagram: &[u8]) -> Option<(Clear, Vec<u8>)> {
         let clear = Clear::decode(datagram).unwrap();
         self.incoming.open(clear, &mut datagram.to_vec()).map(|body| (clear, body.to_vec()))
     }
