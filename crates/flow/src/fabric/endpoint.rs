@@ -405,8 +405,13 @@ impl Endpoint {
         for (ended, origin) in self.relays.ended() {
             self.messages.tell_gone(origin, self.peers.identity(ended).endpoint.0);
         }
-        for peer in self.relays.unconfirmed() {
+        for peer in self.relays.unconfirmed(now) {
             self.messages.nudge(peer);
+        }
+        // What it answers may take as long to find a way to this process as others take to be given up.
+        let patience = Nanos(8 * look_every(self.settings.silence).0);
+        for peer in self.relays.silent(now, patience) {
+            self.fail(now, peer, Failure::Silent);
         }
         let silence = look_every(self.settings.silence);
         let anybody = self.messages.awaits_anybody();

@@ -125,6 +125,33 @@ fn a_host_that_is_gone_is_an_error_in_time_for_all_of_its_processes() {
 }
 
 #[test]
+fn a_process_that_is_stopped_is_an_error_in_time_and_its_neighbours_go_on() {
+    for (stopped, sends) in (3..6).flat_map(|stopped| [true, false].map(|sends| (stopped, sends))) {
+        let mut simulation = program(0.01);
+        pairs().for_each(|(from, to)| simulation.message(from, to, 1000));
+        simulation.finish(Nanos(SECOND));
+        simulation.run(Nanos(SECOND));
+        simulation.kill(stopped);
+        for process in 0..3 {
+            if sends {
+                simulation.send(process, stopped, 20_000);
+            }
+            simulation.receive(process, stopped, 8);
+        }
+        // Others have something to say all the time, and nothing that anybody waits for is late.
+        for _ in 0..2 * SILENCE.0 / SECOND {
+            let live = pairs().filter(|(from, to)| ![*from, *to].contains(&stopped));
+            live.for_each(|(from, to)| simulation.message(from, to, 1000));
+            simulation.run(Nanos(SECOND));
+        }
+        simulation.finish(Nanos(SECOND));
+        let failed: BTreeSet<_> = simulation.failures.iter().map(|each| (each.process, each.other)).collect();
+        assert_eq!(failed, (0..3).map(|process| (process, stopped)).collect(), "{stopped} {sends}");
+        assert!(simulation.failures.iter().all(|each| each.why == Failure::Silent));
+    }
+}
+
+#[test]
 fn what_goes_by_another_way_is_taken_once() {
     // Long enough that others are tried, and not so long that anybody fails.
     for cut_s in [6, 9] {

@@ -38,8 +38,8 @@ struct Relay {
     first: u64,
     again: usize,
     bytes: usize,
-    /// `first` when it was last looked, where something was kept then; and whether it was the same before.
-    looked: Option<u64>,
+    /// `first` when it was last looked, where something was kept then, and since when it has been that; and whether it was the same before.
+    looked: Option<(u64, Nanos)>,
     is_stuck: bool,
     /// How many of its pieces came, and how many it knows that came.
     came: u64,
@@ -143,6 +143,8 @@ impl Relays {
     pub(super) fn send_again(&mut self, peer: PeerId) {
         if let Some(relay) = self.peers.get_mut(&peer) {
             (relay.again, relay.told) = (0, 0);
+            // It has as long to answer what comes by that way.
+            relay.looked = None;
         }
     }
 
@@ -184,15 +186,23 @@ impl Relays {
 
     /// Peers that have not said since this was last asked that they have what they were sent: who was to hand it on may have ended, and
     /// whoever acknowledged it owes no answer.
-    pub(super) fn unconfirmed(&mut self) -> Vec<PeerId> {
+    pub(super) fn unconfirmed(&mut self, now: Nanos) -> Vec<PeerId> {
         let leaving = &self.leaving;
         let look = |(peer, relay): (&PeerId, &mut Relay)| {
-            let now = (!relay.kept.is_empty()).then_some(relay.first);
-            let before = std::mem::replace(&mut relay.looked, now);
-            relay.is_stuck = now.is_some() && now == before;
+            let before = relay.looked.filter(|(first, _)| *first == relay.first);
+            relay.is_stuck = before.is_some() && !relay.kept.is_empty();
+            relay.looked = (!relay.kept.is_empty()).then(|| before.unwrap_or((relay.first, now)));
             (relay.is_stuck && !leaving.contains_key(peer)).then_some(*peer)
         };
         self.peers.iter_mut().filter_map(look).collect()
+    }
+
+    /// Peers that have not said for so long that they have what they were sent, though their host acknowledged it, and they were
+    /// [asked](Self::unconfirmed): they do not run.
+    pub(super) fn silent(&self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
+        let is_silent = |relay: &Relay| relay.looked.is_some_and(|(_, since)| now.since(since) >= silence);
+        let silent = self.peers.iter().filter(|(_, relay)| is_silent(relay));
+        silent.map(|(peer, _)| *peer).filter(|peer| !self.leaving.contains_key(peer)).collect()
     }
 
     /// A neighbour ended.
@@ -249,6 +259,9 @@ impl Relays {
     /// This process did not run for so long: they are waited for as much longer, but no longer than until `most`.
     pub(super) fn on_pause(&mut self, pause: Nanos, most: Nanos) {
         self.leaving.values_mut().for_each(|leaving| leaving.until = leaving.until.after(pause).min(most));
+        for (_, since) in self.peers.values_mut().filter_map(|relay| relay.looked.as_mut()) {
+            *since = since.after(pause);
+        }
     }
 
     /// When the first of them is, or somebody is to be [told](Self::tell).
@@ -367,10 +380,10 @@ mod tests {
         let mut relays = Relays::default();
         let frames = vec![0; MOST_KEPT];
         relays.keep(PEER, &Arc::new(Piece { to: EndpointId(1), frames }));
-        assert!(relays.unconfirmed().is_empty() && !relays.has_pieces(PEER) && relays.is_full(PEER));
-        assert!(relays.unconfirmed() == [PEER] && !relays.is_full(PEER), "a word may go");
+        assert!(relays.unconfirmed(NOW).is_empty() && !relays.has_pieces(PEER) && relays.is_full(PEER));
+        assert!(relays.unconfirmed(NOW) == [PEER] && !relays.is_full(PEER), "a word may go");
         relays.on_leaving(PEER, None, Nanos(9));
-        assert!(relays.unconfirmed().is_empty());
+        assert!(relays.unconfirmed(NOW).is_empty());
     }
 
     #[test]
