@@ -432,9 +432,8 @@ RULES: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES.keys())
-def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[str]) -> None:
-    source = tmp_path / "source"
+def ruled(source: Path) -> Path:
+    """A tree of which rules take some."""
     for name in (
         "leaf.c",
         "keep.o",
@@ -448,10 +447,68 @@ def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[s
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
+    return source
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES.keys())
+def test_rules_leave_out_what_rsync_leaves_out(tmp_path: Path, rules: Sequence[str]) -> None:
+    source = ruled(tmp_path / "source")
     copy(f"{source}/", tmp_path / "ours", *rules)
     ended = run(["rsync", "-a", *rules, f"{source}/", str(tmp_path / "theirs")])
     assert ended.status == 0, ended
     assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+FILES_OF_RULES: dict[str, Sequence[tuple[str, str]]] = {
+    "excludes": [("--exclude-from", "# objects\n*.o\n\n; and\nb/\n")],
+    "includes": [("--include-from", "keep.o\n*/\n"), ("--exclude", "*")],
+    "signs": [("--exclude-from", "+ keep.o\r\n- *.o\r\n")],
+    "in their order": [
+        ("--exclude", "a/b"),
+        ("--include-from", "*.o\n"),
+        ("--exclude-from", "leaf*\nkeep*\n"),
+    ],
+    "by NUL": [("--exclude-from", "#.o\0*.c\0"), ("--from0", "")],
+}
+
+
+@pytest.mark.parametrize("rules", FILES_OF_RULES.values(), ids=FILES_OF_RULES.keys())
+def test_files_of_rules_are_read_as_rsync_reads_them(
+    tmp_path: Path, rules: Sequence[tuple[str, str]]
+) -> None:
+    source, words = ruled(tmp_path / "source"), []
+    for number, (option, said) in enumerate(rules):
+        words.append(option)
+        if option.endswith("-from"):
+            words.append(str(tmp_path / f"rules-{number}"))
+            (tmp_path / f"rules-{number}").write_text(said, newline="")
+        elif said:
+            words.append(said)
+    copy(f"{source}/", tmp_path / "ours", *words)
+    # rsync's own --from0 is heard where it stands.
+    words = sorted(words, key=lambda word: word != "--from0")
+    ended = run(["rsync", "-a", *words, f"{source}/", str(tmp_path / "theirs")])
+    assert ended.status == 0, ended
+    assert listing(tmp_path / "ours") == listing(tmp_path / "theirs")
+
+
+def test_files_of_rules_that_are_none_are_refused(tmp_path: Path) -> None:
+    source = ruled(tmp_path / "source")
+    words = ["copy", str(source), str(tmp_path / "there")]
+    (tmp_path / "rules").write_bytes(b"a\n!\n")
+    (tmp_path / "odd").write_bytes(b"a\xff\n")
+    for options, said in (
+        (("--exclude-from", str(tmp_path / "none")), "read the patterns in"),
+        (("--exclude-from", str(tmp_path / "rules")), "forgets"),
+        (("--include-from", str(tmp_path / "odd")), "UTF-8"),
+        (("--include-from", "-", "--files-from", "-"), "--include-from and --files-from"),
+    ):
+        ended = farlink(*words, *options, stdin="b\n")
+        assert (ended.status, said in ended.complaint) == (REFUSED, True), ended
+    assert not (tmp_path / "there").exists()
+    words = ["copy", f"{source}/", str(tmp_path / "there"), "--exclude-from", "-"]
+    assert farlink(*words, stdin="a\nb\n*.c\n").status == 0
+    assert set(listing(tmp_path / "there")) == {b"keep.o"}
 
 
 @pytest.mark.parametrize("by_nul", [False, True], ids=["lines", "by NUL"])

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use farlink_flow::timetable::Timetable;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
@@ -32,6 +32,7 @@ mod list;
 mod location;
 mod manifest;
 mod report;
+mod rules;
 mod teller;
 
 use location::{Location, Reach};
@@ -48,6 +49,7 @@ use teller::Teller;
 /// Exit codes: 0 all is copied; 1 some names are not, and each was named; 2 refused, nothing was begun; 3 it was begun, and the
 /// connection or the far end failed: run the same command again; 4 none of the names is copied, and each was named; 130 interrupted.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("listed").args(["files_from", "include_from", "exclude_from"]).multiple(true))]
 pub(crate) struct Copy {
     /// What to copy, and behind it where to
     #[arg(value_name = "SOURCE… DESTINATION", required = true, num_args = 1..)]
@@ -61,11 +63,17 @@ pub(crate) struct Copy {
     /// Do not copy what matches GLOB
     #[arg(long, value_name = "GLOB", allow_hyphen_values = true, value_parser = glob)]
     exclude: Vec<String>,
+    /// Copy what matches a pattern of FILE, which has one a line, where no rule before it excludes that; - is standard input
+    #[arg(long, value_name = "FILE")]
+    include_from: Vec<PathBuf>,
+    /// Do not copy what matches a pattern of FILE; there, too, "+ " before a pattern includes and "- " excludes
+    #[arg(long, value_name = "FILE")]
+    exclude_from: Vec<PathBuf>,
     /// Copy only the names that FILE lists, one a line, each beneath SOURCE and with all that is in it; - is standard input
     #[arg(long, value_name = "FILE")]
     files_from: Option<PathBuf>,
-    /// The names that --files-from lists end with a NUL, not with their line, as find -print0 writes them
-    #[arg(long, requires = "files_from")]
+    /// What the files of --files-from, --include-from and --exclude-from list ends with a NUL, not with its line, as find -print0 writes it
+    #[arg(long, requires = "listed")]
     from0: bool,
     /// Copy no faster than this, all connections together, as in 2gbit, or by this host's time of day, as in "08:00,2gbit 18:00,off"
     #[arg(long, value_name = "RATE")]
@@ -111,7 +119,7 @@ pub(crate) struct Copy {
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
     /// Read this much of a source that has no end, such as /dev/zero
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["include", "exclude"])]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["include", "exclude", "include_from", "exclude_from"])]
     length: Option<Bytes>,
     /// Start the far end by this command instead of ssh, as rsync's -e
     #[arg(long, short = 'e', value_name = "COMMAND")]
@@ -158,7 +166,7 @@ impl Copy {
     /// Copies, and leaves a record however it ended.
     pub(crate) fn run(self, matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
         let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
-        let rules = rules(matches);
+        let rules = rules::of(matches)?;
         let live = !self.quiet && !self.json && (self.verbose || io::stderr().is_terminal());
         let (dry_run, quiet, json, verbose) = (self.dry_run, self.quiet, self.json, self.verbose);
         let manifest = self.manifest.clone();
@@ -389,19 +397,6 @@ fn glob(text: &str) -> Result<String, &'static str> {
         return Err("a sign before the pattern is rsync's: write --exclude GLOB or --include GLOB");
     }
     Ok(text.to_owned())
-}
-
-/// Includes and excludes in the order in which they were given.
-fn rules(matches: &clap::ArgMatches) -> Vec<Rule> {
-    let of = |id: &str, include: bool| {
-        let places = matches.indices_of(id).into_iter().flatten();
-        let globs = matches.get_many::<String>(id).into_iter().flatten().cloned();
-        places.zip(globs.map(move |pattern| Rule { include, pattern })).collect::<Vec<_>>()
-    };
-    let mut rules = of("include", true);
-    rules.extend(of("exclude", false));
-    rules.sort_by_key(|(at, _)| *at);
-    rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
 fn protect(text: &str) -> anyhow::Result<Protect> {

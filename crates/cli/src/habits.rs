@@ -16,7 +16,6 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
             "the same command takes up what was begun: leave it out"
         }
         "--bwlimit" => "write --limit RATE, as in --limit 2gbit",
-        "--exclude-from" | "--include-from" => "write --exclude GLOB or --include GLOB for each pattern",
         "--rsh" => "write --ssh COMMAND",
         _ => return None,
     })

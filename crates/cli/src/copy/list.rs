@@ -8,6 +8,8 @@ use anyhow::{Context, bail};
 use farlink_wire::message::copy::Place;
 use farlink_wire::path::{RelativePath, readable};
 
+use super::rules;
+
 /// The names that `file` lists, `-` being standard input: one a line, or behind each a NUL. As with rsync, lines end with a carriage return,
 /// too, and those that begin with `#` or `;` are comments: `./#name` is a name.
 pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
@@ -23,19 +25,13 @@ pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
 
 /// The source itself stands first in what find(1) says of it: with others behind it, it says nothing.
 fn places(bytes: &[u8], by_nul: bool) -> anyhow::Result<Vec<Place>> {
-    let (source, others): (Vec<_>, Vec<_>) = names(bytes, by_nul).partition(|name| is_source(name));
+    let (source, others): (Vec<_>, Vec<_>) = rules::lines(bytes, by_nul).partition(|name| is_source(name));
     let of = if others.is_empty() { source } else { others };
     of.into_iter().map(place).collect()
 }
 
 fn is_source(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'/').all(|each| matches!(each, b"" | b"."))
-}
-
-fn names(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
-    let ends = move |byte: &u8| if by_nul { *byte == b'\0' } else { matches!(byte, b'\n' | b'\r') };
-    let is_comment = move |name: &[u8]| !by_nul && matches!(name, [b'#' | b';', ..]);
-    bytes.split(ends).filter(move |name| !name.is_empty() && !is_comment(name))
 }
 
 /// Whether `names` are few enough to be asked for.
@@ -86,13 +82,6 @@ mod tests {
         assert_eq!(read(b".\0./a\0./a/b\0").unwrap(), ["a", "a/b"]);
         assert!(read(b".\0./\0").is_err());
         assert!(read(b"").unwrap().is_empty());
-    }
-
-    #[test]
-    fn comments_and_carriage_returns_are_as_rsync_has_them() {
-        let read = |by_nul| names(b"# a\r\nb\r\n;c\n\n./#d\0e", by_nul).collect::<Vec<_>>();
-        assert_eq!(read(false), [&b"b"[..], b"./#d\0e"]);
-        assert_eq!(read(true), [&b"# a\r\nb\r\n;c\n\n./#d"[..], b"e"]);
     }
 
     #[test]
