@@ -1,5 +1,5 @@
 //! Datagrams of a job, sealed and opened: AES-256-GCM (RFC 5116). Each context has keys of its own, derived from the job's, one for each
-//! [`EPOCH`] of numbers; the nonce is the datagram's number and the direction that it goes in, which no two datagrams of a context share.
+//! 2^22 numbers; the nonce is the datagram's number and the direction that it goes in, which no two datagrams of a context share.
 
 use farlink_wire::fabric::datagram::Clear;
 
