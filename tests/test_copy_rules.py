@@ -44,6 +44,8 @@ def ruled(source: Path) -> Path:
         "a/b/c/leaf.o",
         "a/leaf.c",
         "a/x/b",
+        "#.o",
+        ";x",
     ):
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ FILES_OF_RULES: dict[str, Sequence[tuple[str, str]]] = {
         ("--include-from", "*.o\n"),
         ("--exclude-from", "leaf*\nkeep*\n"),
     ],
-    "by NUL": [("--exclude-from", "#.o\0*.c\0"), ("--from0", "")],
+    "by NUL": [("--exclude-from", "#.o\0;x\0*.c\0"), ("--from0", "")],
 }
 
 
@@ -109,7 +111,7 @@ def test_files_of_rules_that_are_none_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "there").exists()
     words = ["copy", f"{source}/", str(tmp_path / "there"), "--exclude-from", "-"]
     assert farlink(*words, stdin="a\nb\n*.c\n").status == 0
-    assert set(listing(tmp_path / "there")) == {b"keep.o"}
+    assert set(listing(tmp_path / "there")) == {b"keep.o", b"#.o", b";x"}
 
 
 @pytest.mark.parametrize("by_nul", [False, True], ids=["lines", "by NUL"])

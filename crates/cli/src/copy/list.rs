@@ -25,9 +25,13 @@ pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
 
 /// The source itself stands first in what find(1) says of it: with others behind it, it says nothing.
 fn places(bytes: &[u8], by_nul: bool) -> anyhow::Result<Vec<Place>> {
-    let (source, others): (Vec<_>, Vec<_>) = rules::lines(bytes, by_nul).partition(|name| is_source(name));
+    let (source, others): (Vec<_>, Vec<_>) = names(bytes, by_nul).partition(|name| is_source(name));
     let of = if others.is_empty() { source } else { others };
     of.into_iter().map(place).collect()
+}
+
+fn names(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
+    rules::lines(bytes, by_nul).filter(move |name| by_nul || !rules::is_comment(name))
 }
 
 fn is_source(name: &[u8]) -> bool {
@@ -82,6 +86,13 @@ mod tests {
         assert_eq!(read(b".\0./a\0./a/b\0").unwrap(), ["a", "a/b"]);
         assert!(read(b".\0./\0").is_err());
         assert!(read(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn comments_are_as_rsync_has_them() {
+        let read = |by_nul| names(b"# a\r\nb\r\n;c\n\n./#d\0e", by_nul).collect::<Vec<_>>();
+        assert_eq!(read(false), [&b"b"[..], b"./#d\0e"]);
+        assert_eq!(read(true), [&b"# a\r\nb\r\n;c\n\n./#d"[..], b"e"]);
     }
 
     #[test]

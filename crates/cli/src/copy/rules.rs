@@ -50,18 +50,20 @@ fn read(file: &Path, include: bool, by_nul: bool) -> anyhow::Result<Vec<Rule>> {
         fs::read(file).map(|read| bytes = read)
     };
     read.with_context(|| format!("read the patterns in {}", file.display()))?;
-    lines(&bytes, by_nul)
-        .map(|line| rule(line, include))
-        .collect::<Result<_, _>>()
-        .with_context(|| format!("the patterns in {}", file.display()))
+    let rule =
+        |line| rule(line, include).with_context(|| format!("a pattern in {} is refused", file.display()));
+    lines(&bytes, by_nul).filter(|line| !is_comment(line)).map(rule).collect()
 }
 
-/// What a file lists, one a line, or behind each a NUL. Lines end with a carriage return, too, and those that begin with `#` or `;` are
-/// comments.
+/// What a file lists, one a line, or behind each a NUL. Lines end with a carriage return, too.
 pub(super) fn lines(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
     let ends = move |byte: &u8| if by_nul { *byte == b'\0' } else { matches!(byte, b'\n' | b'\r') };
-    let is_comment = move |line: &[u8]| !by_nul && matches!(line, [b'#' | b';', ..]);
-    bytes.split(ends).filter(move |line| !line.is_empty() && !is_comment(line))
+    bytes.split(ends).filter(|line| !line.is_empty())
+}
+
+/// Of rules whatever ends a line, and of names where a NUL does not, as rsync has it.
+pub(super) const fn is_comment(line: &[u8]) -> bool {
+    matches!(line, [b'#' | b';', ..])
 }
 
 /// A sign and a space before a pattern say what it does, whatever the file is for, as rsync has it.
@@ -71,6 +73,9 @@ fn rule(line: &[u8], include: bool) -> anyhow::Result<Rule> {
         [b'-', b' ', pattern @ ..] => (false, pattern),
         pattern => (include, pattern),
     };
+    if pattern.is_empty() {
+        bail!("\"{}\" has no pattern behind its sign", readable(line));
+    }
     if pattern == b"!" {
         bail!("\"!\" forgets rules in rsync's files, and does not here: leave out what it would forget");
     }
@@ -85,10 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_carriage_returns_are_as_rsync_has_them() {
-        let lines = |by_nul| lines(b"# a\r\nb\r\n;c\n\n./#d\0e", by_nul).collect::<Vec<_>>();
-        assert_eq!(lines(false), [&b"b"[..], b"./#d\0e"]);
-        assert_eq!(lines(true), [&b"# a\r\nb\r\n;c\n\n./#d"[..], b"e"]);
+    fn lines_end_as_rsync_has_them() {
+        let lines = |by_nul| lines(b"a\r\nb\n\nc\0d", by_nul).collect::<Vec<_>>();
+        assert_eq!(lines(false), [&b"a"[..], b"b", b"c\0d"]);
+        assert_eq!(lines(true), [&b"a\r\nb\n\nc"[..], b"d"]);
     }
 
     #[test]
@@ -99,6 +104,7 @@ mod tests {
             assert_eq!(rule(line.as_bytes(), true).unwrap(), Rule { include, pattern });
         }
         assert!(!rule(b"a", false).unwrap().include);
+        assert!(rule(b"- ", false).unwrap_err().to_string().contains("no pattern"));
         assert!(rule(b"!", false).unwrap_err().to_string().contains("forgets"));
         assert!(rule(b"a\xff", false).unwrap_err().to_string().contains("UTF-8"));
     }

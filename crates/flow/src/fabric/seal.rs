@@ -1,19 +1,26 @@
 //! Datagrams of a job, sealed and opened: AES-256-GCM (RFC 5116). Each context has keys of its own, derived from the job's, one for each
 //! 2^22 numbers; the nonce is the datagram's number and the direction that it goes in, which no two datagrams of a context share.
 
+use core::fmt::{self, Debug, Formatter};
+
 use farlink_wire::fabric::datagram::Clear;
 
 use super::operation::EndpointId;
 use crate::aead::{Key, NONCE};
 
 /// Seals and opens the datagrams of one context.
-#[derive(Debug)]
 pub struct Cipher {
     /// What its keys are derived from.
     secret: [u8; 32],
     /// Of the newest epoch in which its owner sealed something.
     epoch: u64,
     key: Key,
+}
+
+impl Debug for Cipher {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cipher").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
 }
 
 /// Which way a datagram goes.
@@ -83,8 +90,8 @@ impl Cipher {
     }
 }
 
-/// Datagrams of a direction that one key seals: both are fewer than the 2^23 that RFC 9001 (6.6, of packets as long as these) has a key of
-/// AES-GCM seal.
+/// Datagrams of a direction that one key seals: both directions together are no more than the 2^23 that RFC 9001 (6.6, of packets as long as
+/// these) has a key of AES-GCM seal.
 const EPOCH: u64 = 1 << 22;
 
 fn key_of(secret: &[u8; 32], epoch: u64) -> Option<Key> {
@@ -153,8 +160,15 @@ mod tests {
             }
             assert_eq!(theirs.epoch, epoch);
         }
-        // As many blocks of zeros sealed by two keys have nothing in common.
-        let first = seal(3, Direction::Forth).1;
-        assert_ne!(first[Clear::LEN..], seal(3 + EPOCH, Direction::Forth).1[Clear::LEN..]);
+        // The same, with the same nonce and head, is another by another epoch's key, and only that opens it.
+        let sealed = |epoch: u64| {
+            let mut sealed = [b'x'; 5 + TAG];
+            key_of(&ours.secret, epoch).unwrap().seal([0; NONCE], &[], &mut sealed, &[]).unwrap();
+            sealed
+        };
+        assert_ne!(sealed(0)[..5], sealed(1)[..5]);
+        let opened =
+            |by: u64| key_of(&ours.secret, by)?.open([0; NONCE], &[], &mut sealed(1)).map(<[u8]>::len);
+        assert_eq!([0, 1, 2].map(opened), [None, Some(5), None]);
     }
 }

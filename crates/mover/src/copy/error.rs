@@ -79,7 +79,7 @@ pub enum CopyError {
     /// More than a request has room for.
     #[error(
         "the names, rules and lists of this copy take {bytes} bytes, and a request has {most}: copy in parts, or name a directory with fewer \
-         --include and --exclude"
+         rules of --include and --exclude or their files"
     )]
     LongRequest {
         /// As they are sent.

@@ -225,7 +225,10 @@ pub enum FilterError {
     #[error("a listed name cannot be copied")]
     Name(#[from] PathError),
     /// More than anyone writes.
-    #[error("{rules} include and exclude patterns, where {} are the most", Filter::MOST_RULES)]
+    #[error(
+        "{rules} include and exclude patterns, where {} are the most: list the names by --files-from",
+        Filter::MOST_RULES
+    )]
     TooMany {
         /// How many.
         rules: usize,

@@ -38,6 +38,7 @@ mod sender;
 mod writers;
 
 use chores::Chore;
+pub(super) use holes::MOST_ZEROS;
 use outbox::Outbox;
 use writers::Writers;
 

@@ -27,8 +27,10 @@ pub struct Standing {
     entry: Entry,
     block_bytes: u64,
     sparse: bool,
-    /// What its blocks were when they were compared.
-    compared: OnceLock<Box<[Digest]>>,
+    /// What its blocks were when they were compared, but for those in `holes`.
+    compared: OnceLock<Box<[(u32, Digest)]>>,
+    /// Runs of blocks that are not read: there is nothing in them, and very much of it.
+    holes: OnceLock<Vec<(u32, u32)>>,
     instead: OnceLock<Partial>,
     /// Held while the partial file is made.
     making: Mutex<()>,
@@ -48,6 +50,7 @@ impl Store {
             block_bytes,
             sparse,
             compared: OnceLock::new(),
+            holes: OnceLock::new(),
             instead: OnceLock::new(),
             making: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -248,7 +251,7 @@ impl Standing {
     /// The blocks that it has. A disk that fails where it stands has none of it: all of the file comes again, and is put elsewhere.
     fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
         let mut goes_on = true;
-        let proven = self.held.proven(&mut |bytes| {
+        let proven = self.held.proven(self.holes(), &mut |bytes| {
             goes_on = progress(bytes);
             goes_on
         });
@@ -257,8 +260,21 @@ impl Standing {
             return Ok(Vec::new());
         }
         let proven = proven?;
-        let _ = self.compared.set(proven.iter().map(|(_, digest)| *digest).collect());
+        let _ = self.compared.set(proven.as_slice().into());
         Ok(proven)
+    }
+
+    /// Of a source without holes all blocks come, and are to be known as they are.
+    fn holes(&self) -> &[(u32, u32)] {
+        self.holes.get_or_init(|| if self.sparse { self.held.vast_holes() } else { Vec::new() })
+    }
+
+    /// Whether block `index` is what was compared, if it was.
+    fn is_as_compared(&self, index: u32, digest: Digest) -> bool {
+        self.compared.get().is_none_or(|compared| {
+            let place = compared.binary_search_by_key(&index, |(index, _)| *index);
+            place.is_ok_and(|place| compared[place].1 == digest)
+        })
     }
 
     /// The partial file that was made, if it was: none is from now on, and whoever is about it ends that.
@@ -283,6 +299,7 @@ impl Standing {
         }
         // A run that takes this one up finds in the journal what is in it from now on.
         let copied = self.held.blocks(
+            self.holes(),
             &mut |offset, piece| {
                 if self.stopped.load(Ordering::Relaxed) {
                     return Err(self.held.interrupted());
@@ -290,9 +307,12 @@ impl Standing {
                 partial.write_at(offset, piece)
             },
             // Of blocks that are the same nobody looks again: they are to be what was compared.
-            &mut |index, digest| match self.compared.get() {
-                Some(compared) if compared.get(index as usize) != Some(&digest) => Err(self.held.changed()),
-                _ => partial.note(index, digest),
+            &mut |index, digest| {
+                if self.is_as_compared(index, digest) {
+                    partial.note(index, digest)
+                } else {
+                    Err(self.held.changed())
+                }
             },
         );
         // It may have been given up behind the last piece.
@@ -346,6 +366,38 @@ mod tests {
         store.finish(&target, &entry).unwrap();
         assert!(fs::read(&big).unwrap() == content);
         assert_eq!(scratch.names(), ["big"]);
+    }
+
+    #[test]
+    fn of_vast_holes_that_stand_there_nothing_is_read() {
+        let scratch = Scratch::new("vast");
+        let target = scratch.open("", true, TargetOptions::default()).unwrap();
+        let size = 100_000 * BLOCK;
+        let standing = File::create(scratch.0.join("big")).unwrap();
+        standing.set_len(size).unwrap();
+        sparse::write_at(&standing, size - 1, b"x").unwrap();
+        let entry = file("big", size);
+        let open =
+            |sparse| Store::standing(target.held(&entry, BLOCK).unwrap(), entry.clone(), BLOCK, sparse);
+        let store = open(true);
+        let Store::Held(held) = &store else { panic!("it stands there") };
+        // Of a source without holes it is to be known what is in them.
+        let Store::Held(other) = open(false) else { panic!("it stands there") };
+        assert_eq!((held.holes(), other.holes()), (&[(0, 99_999)][..], &[][..]));
+        let proven = store.proven(&mut |_| true).unwrap();
+        assert_eq!(proven.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [99_999]);
+        // What comes for one has a file of its own, with what was compared and no more.
+        store.leave_out(&target, 0, 99_999).unwrap();
+        assert!(held.instead.get().is_none());
+        store.write_at(&target, 7 * BLOCK, &[1; BLOCK as usize]).unwrap();
+        store.leave_out(&target, 8, 1).unwrap();
+        let read = |offset| {
+            let mut byte = [9];
+            assert_eq!(store.read_at(offset, &mut byte).unwrap(), 1);
+            byte[0]
+        };
+        assert_eq!([7 * BLOCK, 8 * BLOCK, size - 1].map(read), [1, 0, b'x']);
+        store.abandon();
     }
 
     #[test]

@@ -167,15 +167,12 @@ impl Relays {
         if number < relay.came {
             // It was told, and does not know.
             relay.told = 0;
-            if !self.is_ending {
-                self.tell_at.get_or_insert(now.after(TELL_AFTER));
-            }
+            self.tell_at.get_or_insert(now.after(TELL_AFTER));
             return Ok(None);
         }
         relay.came += 1;
-        if !self.is_ending {
-            self.tell_at.get_or_insert(now.after(TELL_AFTER));
-        }
+        // Who ends and stays long, for others have not taken all that it said, lives.
+        self.tell_at.get_or_insert(now.after(TELL_AFTER));
         Ok(Some(rest))
     }
 
@@ -191,14 +188,16 @@ impl Relays {
         let look = |(peer, relay): (&PeerId, &mut Relay)| {
             let before = relay.looked.filter(|(first, _)| *first == relay.first);
             relay.is_stuck = before.is_some() && !relay.kept.is_empty();
-            relay.looked = (!relay.kept.is_empty()).then(|| before.unwrap_or((relay.first, now)));
+            // What has not left by its new way cannot be answered.
+            let all_left = !relay.kept.is_empty() && relay.again == relay.kept.len();
+            relay.looked = all_left.then(|| before.unwrap_or((relay.first, now)));
             (relay.is_stuck && !leaving.contains_key(peer)).then_some(*peer)
         };
         self.peers.iter_mut().filter_map(look).collect()
     }
 
-    /// Peers that have not said for so long that they have what they were sent, though their host acknowledged it, and they were
-    /// [asked](Self::unconfirmed): they do not run.
+    /// Peers that have not said for so long that they have what left for them, though they were [asked](Self::unconfirmed), and another of
+    /// their host answers for it, or is given up itself: they do not run.
     pub(super) fn silent(&self, now: Nanos, silence: Nanos) -> Vec<PeerId> {
         let is_silent = |relay: &Relay| relay.looked.is_some_and(|(_, since)| now.since(since) >= silence);
         let silent = self.peers.iter().filter(|(_, relay)| is_silent(relay));
@@ -368,9 +367,12 @@ mod tests {
         let mut word = vec![0; HEAD];
         assert!(there.begin(PEER, 0, &mut word) && here.on_piece(NOW, PEER, &word).is_ok());
         assert_eq!((here.kept, there.has_pieces(PEER)), (0, false));
-        // Who ends does not wait for who hears that.
+        // Who ends waits for nobody to hear that, but says that it lives to who asks.
+        assert!(there.on_piece(NOW, PEER, &sent(&mut here, 0)).is_ok());
         there.on_ending();
-        assert!(there.on_piece(NOW, PEER, &sent(&mut here, 0)).is_ok() && there.deadline().is_none());
+        assert!(there.deadline().is_none());
+        assert!(there.on_piece(NOW, PEER, &sent(&mut here, 0)).is_ok());
+        assert!(there.tell(LATER) == [PEER] && there.has_pieces(PEER));
         here.forget(PEER);
         assert_eq!((here.kept, here.sent(PEER)), (0, 0));
     }

@@ -80,4 +80,4 @@ fn zeros(size: u64, bytes: u64, index: u32, length: u64) -> Digest {
 static NOTHING: [u8; 65536] = [0; 65536];
 
 /// Bytes of holes of a file that are hashed: about 10 seconds' worth.
-const MOST_ZEROS: u64 = 64 << 30;
+pub(in crate::copy) const MOST_ZEROS: u64 = 64 << 30;

@@ -12,6 +12,8 @@ use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 
 use super::placing::Place;
 use super::{Target, TargetError, is_still};
+use crate::copy::outgoing::holes;
+use crate::copy::receiving::MOST_ZEROS;
 
 /// A file of the right size under the final name, open to be read.
 #[derive(Debug)]
@@ -106,11 +108,37 @@ impl Held {
         sparse::is_hole(&self.file, from, end).unwrap_or(false)
     }
 
-    /// The digests of all its blocks. `progress` is told of bytes that were read, and says whether to go on.
+    /// Runs of its blocks in which there is nothing, first and number, where these are so many that it would take minutes to hash nothing.
+    #[must_use]
+    pub fn vast_holes(&self) -> Vec<(u32, u32)> {
+        let holes = self.holes();
+        let bytes: u64 = holes.iter().map(|(_, count)| u64::from(*count) * self.block_bytes).sum();
+        if bytes > MOST_ZEROS { holes } else { Vec::new() }
+    }
+
+    fn holes(&self) -> Vec<(u32, u32)> {
+        let data = sparse::Extents::new(&self.file, self.size);
+        // Where the file system does not tell, the rest of it is data.
+        let mut failed = false;
+        let data = data.map(|extent| {
+            extent.unwrap_or_else(|_| {
+                failed = true;
+                0..self.size
+            })
+        });
+        holes(self.size, data)
+    }
+
+    /// The digests of all its blocks, but for those that are [`without`](Self::blocks) any. `progress` is told of bytes that were read, and
+    /// says whether to go on.
     ///
     /// # Errors
     /// [`TargetError`], also where it does not go on.
-    pub fn proven(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Vec<(u32, Digest)>, TargetError> {
+    pub fn proven(
+        &self,
+        without: &[(u32, u32)],
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Vec<(u32, Digest)>, TargetError> {
         if let Ok(now) = status_of(&self.file) {
             let _ = self.compared.set(now);
         }
@@ -118,31 +146,51 @@ impl Held {
         let mut take = |_, piece: &[u8]| {
             if progress(piece.len() as u64) { Ok(()) } else { Err(self.interrupted()) }
         };
-        self.blocks(&mut take, &mut |index, digest| {
+        self.blocks(without, &mut take, &mut |index, digest| {
             digests.push((index, digest));
             Ok(())
         })?;
         Ok(digests)
     }
 
-    /// Hands all its content to `take`, from the beginning: offset and bytes; and behind each block its number and digest to `end`.
+    /// Hands all its content to `take`, from the beginning: offset and bytes; and behind each block its number and digest to `end`; `without`
+    /// the blocks of these runs, which ascend.
     ///
     /// # Errors
     /// [`TargetError`], those of `take` and `end` included.
     pub fn blocks(
         &self,
+        without: &[(u32, u32)],
         take: &mut Take<'_>,
         end: &mut dyn FnMut(u32, Digest) -> Result<(), TargetError>,
     ) -> Result<(), TargetError> {
         let blocks = self.size.div_ceil(self.block_bytes) as u32;
         let mut buffer = vec![0; READ_BYTES];
-        for index in 0..blocks {
+        let mut next = 0;
+        let end_of_all = (blocks, 0);
+        let within = without.iter().chain([&end_of_all]).flat_map(|(first, count)| {
+            let between = next..*first;
+            next = first + count;
+            between
+        });
+        // To read nothing takes longer than to know it, and room in the kernel's memory.
+        let holes = self.holes();
+        let mut empty = holes.iter().flat_map(|(first, count)| *first..first + count).peekable();
+        for index in within {
+            while empty.next_if(|each| *each < index).is_some() {}
+            let is_empty = empty.peek() == Some(&index);
             let mut hasher = BlockHasher::new(self.size, self.block_bytes, index);
             let from = u64::from(index) * self.block_bytes;
-            self.each(from, (self.size - from).min(self.block_bytes), &mut buffer, &mut |offset, piece| {
-                hasher.update(piece);
-                take(offset, piece)
-            })?;
+            self.each(
+                from,
+                (self.size - from).min(self.block_bytes),
+                &mut buffer,
+                is_empty,
+                &mut |offset, piece| {
+                    hasher.update(piece);
+                    take(offset, piece)
+                },
+            )?;
             end(index, hasher.finish())?;
         }
         Ok(())
@@ -163,14 +211,18 @@ impl Held {
         from: u64,
         length: u64,
         buffer: &mut [u8],
+        is_empty: bool,
         take: &mut Take<'_>,
     ) -> Result<(), TargetError> {
+        if is_empty {
+            buffer.fill(0);
+        }
         let failed = |source| TargetError::of("read again", &self.place.shown, source);
         let mut at = 0;
         while at < length {
             let count = (length - at).min(buffer.len() as u64) as usize;
             let piece = &mut buffer[..count];
-            if sparse::read_at(&self.file, from + at, piece).map_err(failed)? < count {
+            if !is_empty && sparse::read_at(&self.file, from + at, piece).map_err(failed)? < count {
                 return Err(failed(io::ErrorKind::UnexpectedEof.into()));
             }
             take(from + at, piece)?;
