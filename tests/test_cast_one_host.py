@@ -149,6 +149,31 @@ def test_one_that_was_killed_and_whose_end_is_not_seen_counts_once(
     assert (status, code, whole(record)) == (0, 0, [True])
 
 
+def test_one_whose_last_words_come_when_it_is_started_again_counts_once(
+    star: Emulation, tmp_path: Path
+) -> None:
+    source, into = tmp_path / "source", tmp_path / "one"
+    for number in range(300):
+        file_of(source / f"{number}", 100_000 + number)
+    with sender(star, source, options=(*wait_for(1), "--timeout", "20s"), rate=SLOW) as sending:
+        with receiver(star, HOST, into) as first:
+            while first.until("progress")["progress"]["bytes"] < 5_000_000:
+                pass
+            # What it says now, and that it ends, waits in its host until the link is there again.
+            star.change("--cut", target=f"/{HOST}")
+            try:
+                for _ in range(4):
+                    first.until("progress")
+                killed(star, first, into)
+                with receiver(star, HOST, into) as again:
+                    star.change("--restore", target=f"/{HOST}")
+                    code, _ = again.end()
+            finally:
+                star.change("--restore", target=f"/{HOST}")
+        status, record = sending.end()
+    assert (status, code, whole(record)) == (0, 0, [True])
+
+
 def test_two_that_have_one_directory_by_mistake_are_two(star: Emulation, large: Path, tmp_path: Path) -> None:
     into = tmp_path / "one"
     with (

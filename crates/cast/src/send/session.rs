@@ -1,6 +1,6 @@
 //! The thread of a session that has its machine, the group's socket and the files.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
@@ -209,8 +209,8 @@ struct Session<'a> {
     progress: Progress,
     /// When a receiver was heard last.
     heard_at: BTreeMap<u32, Nanos>,
-    /// Those that are there and have said nothing since another joined for the same directory.
-    succeeded: BTreeSet<u32>,
+    /// Those that are there, and have said nothing that could not be from before, since another joined for the same directory: when it did.
+    succeeded: BTreeMap<u32, Nanos>,
     /// Receivers that were lost, and until when they are waited for.
     lost: Vec<(u32, Nanos)>,
     /// Whether so many receivers were there as it was to wait for.
@@ -296,7 +296,7 @@ impl<'a> Session<'a> {
             wake,
             progress: Progress::default(),
             heard_at: BTreeMap::new(),
-            succeeded: BTreeSet::new(),
+            succeeded: BTreeMap::new(),
             lost: Vec::new(),
             has_begun: false,
             wait_until: plan.wait.map(|wait| monotonic().after(wait)),

@@ -31,6 +31,11 @@ impl Session<'_> {
         }
         if !matches!(heard, Heard::Refused(..)) {
             self.heard_at.insert(receiver, now);
+        }
+        // That its connection has ended says nothing of whether it lives, nor what it said before it was killed and comes late.
+        if !matches!(heard, Heard::Left(_))
+            && self.succeeded.get(&receiver).is_some_and(|since| now.since(*since) > SILENT)
+        {
             self.succeeded.remove(&receiver);
         }
         match heard {
@@ -113,17 +118,17 @@ impl Session<'_> {
         tell: &mut dyn FnMut(Notice<'_>),
     ) {
         let is_silent = |number| self.heard_at.get(number).is_none_or(|heard| now.since(*heard) > SILENT);
-        let before = self.progress.peers.iter().find(|(number, peer)| {
+        let before = self.progress.peers.iter().filter(|(number, peer)| {
             let may_be_there = peer.is_there && !is_silent(*number);
             is_again(peer, may_be_there, &join, at.ip())
         });
-        if let Some(before) = before.map(|(before, _)| *before) {
+        for before in before.map(|(before, _)| *before).collect::<Vec<_>>() {
             self.forget(now, before);
         }
         // One that was heard just now may have been killed since, or another may have the same directory by mistake: that one speaks again.
         let are_there = self.progress.peers.iter().filter(|(_, peer)| peer.is_there);
         let same = are_there.filter(|(_, peer)| is_again(peer, false, &join, at.ip()));
-        self.succeeded.extend(same.map(|(number, _)| *number));
+        self.succeeded.extend(same.map(|(number, _)| (*number, now)));
         let (first, position) = (self.machine.first(), self.machine.position());
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();
@@ -183,7 +188,7 @@ impl Session<'_> {
 
     /// A receiver is there no longer.
     fn part(&mut self, now: Nanos, receiver: u32, leave: Option<Leave>, tell: &mut dyn FnMut(Notice<'_>)) {
-        if self.succeeded.contains(&receiver) && leave.is_none() {
+        if self.succeeded.contains_key(&receiver) && leave.is_none() {
             self.forget(now, receiver);
             return;
         }
