@@ -1,26 +1,39 @@
 //! A list of names beneath the source, as rsync's and tar's.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use farlink_wire::message::copy::Place;
 use farlink_wire::path::{RelativePath, readable};
 
-use super::rules;
-
 /// The names that `file` lists, `-` being standard input: one a line, or behind each a NUL. As with rsync, lines end with a carriage return,
 /// too, and those that begin with `#` or `;` are comments: `./#name` is a name.
 pub(super) fn read(file: &Path, by_nul: bool) -> anyhow::Result<Vec<Place>> {
-    let mut bytes = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        fs::read(file).map(|read| bytes = read)
-    };
-    read.with_context(|| format!("read the list of names {}", file.display()))?;
+    let bytes = content(file).with_context(|| format!("read the list of names {}", file.display()))?;
     places(&bytes, by_nul)
+}
+
+/// What `file` has, or standard input where it is `-`.
+pub(super) fn content(file: &Path) -> io::Result<Vec<u8>> {
+    if file.as_os_str() != "-" {
+        return fs::read(file);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What a file lists, one a line, or behind each a NUL. Lines end with a carriage return, too.
+pub(super) fn lines(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
+    let ends = move |byte: &u8| if by_nul { *byte == b'\0' } else { matches!(byte, b'\n' | b'\r') };
+    bytes.split(ends).filter(|line| !line.is_empty())
+}
+
+/// Of rules whatever ends a line, and of names where a NUL does not, as rsync has it.
+pub(super) const fn is_comment(line: &[u8]) -> bool {
+    matches!(line, [b'#' | b';', ..])
 }
 
 /// The source itself stands first in what find(1) says of it: with others behind it, it says nothing.
@@ -31,7 +44,7 @@ fn places(bytes: &[u8], by_nul: bool) -> anyhow::Result<Vec<Place>> {
 }
 
 fn names(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
-    rules::lines(bytes, by_nul).filter(move |name| by_nul || !rules::is_comment(name))
+    lines(bytes, by_nul).filter(move |name| by_nul || !is_comment(name))
 }
 
 fn is_source(name: &[u8]) -> bool {
@@ -86,6 +99,13 @@ mod tests {
         assert_eq!(read(b".\0./a\0./a/b\0").unwrap(), ["a", "a/b"]);
         assert!(read(b".\0./\0").is_err());
         assert!(read(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn lines_end_as_rsync_has_them() {
+        let lines = |by_nul| lines(b"a\r\nb\n\nc\0d", by_nul).collect::<Vec<_>>();
+        assert_eq!(lines(false), [&b"a"[..], b"b", b"c\0d"]);
+        assert_eq!(lines(true), [&b"a\r\nb\n\nc"[..], b"d"]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Which names a copy takes: `--include`, `--exclude` and files of both, as rsync's.
 
-use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use farlink_wire::message::copy::Rule;
 use farlink_wire::path::readable;
+
+use super::list::{content, is_comment, lines};
 
 /// Every rule that was given, by word or by file, in the order in which they were.
 pub(super) fn of(matches: &ArgMatches) -> anyhow::Result<Vec<Rule>> {
@@ -43,27 +43,10 @@ where
 
 /// The rules of `file`, `-` being standard input.
 fn read(file: &Path, include: bool, by_nul: bool) -> anyhow::Result<Vec<Rule>> {
-    let mut bytes = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        fs::read(file).map(|read| bytes = read)
-    };
-    read.with_context(|| format!("read the patterns in {}", file.display()))?;
+    let bytes = content(file).with_context(|| format!("read the patterns in {}", file.display()))?;
     let rule =
         |line| rule(line, include).with_context(|| format!("a pattern in {} is refused", file.display()));
     lines(&bytes, by_nul).filter(|line| !is_comment(line)).map(rule).collect()
-}
-
-/// What a file lists, one a line, or behind each a NUL. Lines end with a carriage return, too.
-pub(super) fn lines(bytes: &[u8], by_nul: bool) -> impl Iterator<Item = &[u8]> {
-    let ends = move |byte: &u8| if by_nul { *byte == b'\0' } else { matches!(byte, b'\n' | b'\r') };
-    bytes.split(ends).filter(|line| !line.is_empty())
-}
-
-/// Of rules whatever ends a line, and of names where a NUL does not, as rsync has it.
-pub(super) const fn is_comment(line: &[u8]) -> bool {
-    matches!(line, [b'#' | b';', ..])
 }
 
 /// A sign and a space before a pattern say what it does, whatever the file is for, as rsync has it.
@@ -88,13 +71,6 @@ fn rule(line: &[u8], include: bool) -> anyhow::Result<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_end_as_rsync_has_them() {
-        let lines = |by_nul| lines(b"a\r\nb\n\nc\0d", by_nul).collect::<Vec<_>>();
-        assert_eq!(lines(false), [&b"a"[..], b"b", b"c\0d"]);
-        assert_eq!(lines(true), [&b"a\r\nb\n\nc"[..], b"d"]);
-    }
 
     #[test]
     fn a_sign_says_what_a_line_does_whatever_the_file_is_for() {
