@@ -12,10 +12,11 @@ use farlink_host::beneath::{Directory, Node, is_link_in_the_way, is_without_lock
 use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::journal::{Journal, Row};
+use farlink_wire::path::RelativePath;
 
 use super::metadata::set_metadata;
 use super::placing::Place;
-use super::{Target, TargetError, is_still};
+use super::{Target, TargetError, is_still, remove_unused};
 
 use touched::Touched;
 use written::Written;
@@ -77,6 +78,17 @@ impl Target {
         self.placed(entry, |place| {
             self.open_partial(place, names.clone(), journal, (size, block_bytes), sparse)
         })
+    }
+
+    /// Removes what an earlier run left of another version of a file that has come since in another way, unless somebody is writing it.
+    pub(super) fn remove_partial(&self, place: &Place, path: &RelativePath) {
+        let (name, journal) = self.partial_names(path);
+        let directory = &place.directory;
+        let is_there = |name: &[u8]| directory.status(name).is_ok();
+        // One has not been without the other, but for a moment.
+        if is_there(&journal) && (!is_there(&name) || remove_unused(directory, &name)) {
+            let _ = directory.unlink(&journal);
+        }
     }
 
     fn open_partial(

@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use farlink_host::beneath::{Node, set_mtime, status_of};
 use farlink_host::{disk, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind};
-use farlink_wire::frame::MOST_PACKED;
 
 use super::metadata::Refused;
 use super::placing::Place;
@@ -18,7 +17,7 @@ impl Target {
     /// [`TargetError`].
     pub fn put(&self, entry: &Entry, content: &[u8]) -> Result<(), TargetError> {
         self.placed(entry, |place| {
-            self.with_temporary(&place, |temporary| {
+            let put = self.with_temporary(&place, |temporary| {
                 let mut file = place.directory.create_new(temporary)?;
                 // Tells `remove_leftovers` that it is none. Where the file system has no locks, none is taken for a leftover either.
                 let _ = file.try_lock();
@@ -42,7 +41,11 @@ impl Target {
                 let refused = self.set_metadata(&file, &entry.metadata)?;
                 if self.options.fsync { file.sync_all() } else { disk::settle(&file) }?;
                 Ok(refused)
-            })
+            });
+            if matches!(put, Ok(()) | Err(TargetError::Refused { .. })) {
+                self.remove_partial(&place, &entry.path);
+            }
+            put
         })
     }
 
@@ -94,10 +97,8 @@ impl Target {
             {
                 return Ok(false);
             }
-            if size > MOST_PACKED {
-                // An earlier run may have ended between the last two steps of `Partial::finish`.
-                let _ = place.directory.unlink(&self.partial_names(&entry.path).1);
-            }
+            // An earlier run may have ended between the last two steps of `Partial::finish`, or within another version.
+            self.remove_partial(place, &entry.path);
             if self.options.fsync {
                 file.sync_all()?;
             }

@@ -402,3 +402,29 @@ fn leftovers_of_this_command_are_removed_and_nobody_elses() {
     assert_eq!(fs::read_dir(scratch.0.join("d")).unwrap().count(), kept.len() + 2);
     assert!(fs::symlink_metadata(at(&format!("{prefix}00000005.tmp"))).unwrap().file_type().is_fifo());
 }
+
+#[test]
+fn what_is_left_of_another_version_goes_where_a_small_one_comes_or_stands_unless_it_is_written() {
+    let scratch = Scratch::new("versions");
+    let target = scratch.target();
+    let begin = || target.partial(&file("large", 3 << 20), 1 << 20, false).unwrap();
+    let count = || fs::read_dir(&scratch.0).unwrap().count();
+    for stands in [false, true] {
+        let written = begin();
+        let small = || match stands {
+            false => target.put(&file("large", 1), b"x").unwrap(),
+            true => assert!(target.holds(&file("large", 1), whole(b"x"))),
+        };
+        small();
+        assert_eq!(count(), 3, "somebody writes it");
+        drop(written);
+        small();
+        assert_eq!(count(), 1);
+    }
+    // And a journal whose partial file was removed by somebody.
+    drop(begin());
+    let (partial, journal) = target.partial_names(&file("large", 1).path);
+    fs::remove_file(scratch.0.join(OsStr::from_bytes(&partial))).unwrap();
+    target.put(&file("large", 1), b"x").unwrap();
+    assert!(!scratch.0.join(OsStr::from_bytes(&journal)).exists() && count() == 1);
+}
