@@ -101,6 +101,11 @@ def test_standard_input_may_not_have_the_name_of_another_source(tmp_path: Path, 
     assert all(word in said for word in ("standard input", str(source), '"out.nc"', "--name")), said
 
 
+def test_standard_input_is_named_once() -> None:
+    said = refused(*SEND, "--no-auth", "-", "-")
+    assert all(word in said for word in ("standard input", "2 times", "write one -")), said
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     said = refused(*RECEIVE, "--no-auth", "--into", str(tmp_path / "no" / "such"))
     assert str(tmp_path / "no") in said

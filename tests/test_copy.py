@@ -323,6 +323,21 @@ def test_what_is_left_to_an_earlier_source_is_said(tmp_path: Path) -> None:
     assert (done.status, (there / "file").read_text()) == (0, "a"), done
     assert "file: skipped, an earlier source has something of this name" in done.stderr
     assert "1 was skipped" in done.stdout
+    manifest = tmp_path / "manifest"
+    for how in ((), ("--dry-run",)):
+        done = farlink(
+            "copy",
+            *how,
+            "--json",
+            "--manifest",
+            str(manifest),
+            f"{tmp_path}/a/",
+            f"{tmp_path}/b/",
+            str(there),
+        )
+        assert "earlier source" not in manifest.read_text() + done.stdout, done
+        assert '"path":"file"' in manifest.read_text(), done
+        assert '"path":"file"' in done.stdout, done
 
 
 # The sources, each in its own directory, and a destination: what is made of it is rsync's to say.

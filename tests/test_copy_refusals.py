@@ -57,6 +57,8 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--streams", "513"): ("513", "512"),
     ("{here}/file", "{here}/new", "--length", "3"): ('"3"', "no unit"),
     ("/dev/zero", "{here}/new", "--length", "0B"): ("--length 0B", "10GiB"),
+    ("{here}/file", "{here}/new", "--manifest", "-"): ("--manifest -", "--json"),
+    ("{here}/file", "{here}/new", "--record", "-"): ("--record -", "--json"),
     ("{here}/file", "{here}/new", "--manifest", "{here}/file"): ("--manifest", "in what is copied"),
     ("{here}", "{here}/../new", "--manifest", "{here}/names"): ("--manifest", "in what is copied"),
     ("{here}/file", "{here}/new", "--manifest", "{here}/new"): ("--manifest", "where the copy goes"),

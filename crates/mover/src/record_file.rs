@@ -1,10 +1,11 @@
 //! The file that records are appended to, by several movers at once if they like.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use farlink_wire::record::Record;
+use serde_json::Value;
 
 /// A records file, open for appending.
 #[derive(Debug)]
@@ -19,9 +20,12 @@ impl RecordFile {
     /// # Errors
     /// [`RecordFileError::Open`].
     pub fn open(path: &Path) -> Result<Self, RecordFileError> {
+        if path == Path::new("-") {
+            return Err(RecordFileError::Output);
+        }
         // What is called so is this process's own output, whatever else is written there.
         let is_output = path.starts_with("/dev") || path.starts_with("/proc");
-        if !is_output && !is_of_objects(path) {
+        if !is_output && (!is_of_objects(path) || is_of_records(path) == Some(false)) {
             return Err(RecordFileError::Other { path: path.to_owned() });
         }
         let opened = OpenOptions::new().append(true).create(true).open(path);
@@ -76,9 +80,29 @@ pub fn is_of_objects(path: &Path) -> bool {
     !is_other().unwrap_or(false)
 }
 
+/// Whether what `path` has of objects begins with a record, by `true`, or with what became of a name, as the manifest of a copy does; `None` where it
+/// begins with neither.
+#[must_use]
+pub fn is_of_records(path: &Path) -> Option<bool> {
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut line = String::new();
+    BufReader::new(File::open(path).ok()?).take(MOST_FIRST).read_line(&mut line).ok()?;
+    let first: Value = serde_json::from_str(&line).ok()?;
+    let is_record = first.get("schema").is_some();
+    (is_record || first.get("outcome").is_some()).then_some(is_record)
+}
+
+/// Bytes of a first line that are read: a record's samples may be long.
+const MOST_FIRST: u64 = 16 << 20;
+
 /// Why a record was not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordFileError {
+    /// Standard output was meant.
+    #[error("--record -: name a file; with --json the record is the last line of standard output")]
+    Output,
     /// The file cannot be there.
     #[error("open records file {}", path.display())]
     Open {
@@ -134,6 +158,20 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let ids: Vec<_> = text.lines().map(|line| Record::parse(line).unwrap().id).collect();
         assert_eq!(ids, ["one", "two"]);
+    }
+
+    #[test]
+    fn what_is_no_file_of_records_is_refused() {
+        let path = std::env::temp_dir().join(format!("farlink-other-{}", std::process::id()));
+        for content in ["words\n", "{\"path\":\"x\",\"outcome\":\"copied\"}\n"] {
+            std::fs::write(&path, content).unwrap();
+            let error = RecordFile::open(&path).unwrap_err();
+            assert!(error.to_string().contains("other content than records"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+        let error = RecordFile::open(Path::new("-")).unwrap_err();
+        assert!(error.to_string().contains("--json"), "{error}");
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn a_far_end_that_was_never_written_down_is_told_with_the_line_to_write() {
     assert_eq!(
         error,
         format!(
-            "127.0.0.1 is not known: if `farlink serve` there says that its key is {shown}, add this line to {}: {address} {shown}",
+            "127.0.0.1 is not known: if farlink there says that its key is {shown}, add this line to {}: {address} {shown}",
             keys.path("known_hosts")
         )
     );

@@ -243,7 +243,11 @@ impl Send {
     fn sources(&self, watch: Option<&SourcePath>) -> anyhow::Result<(Vec<SourcePath>, Option<Piped>)> {
         let named = self.sources.iter().filter(|each| *each != "-");
         let sources = named.map(|each| source(each)).collect::<anyhow::Result<Vec<_>>>()?;
-        let is_piped = self.sources.iter().any(|each| each == "-");
+        let piped = self.sources.iter().filter(|each| *each == "-").count();
+        if piped > 1 {
+            bail!("standard input is named {piped} times, and can be read once: write one -");
+        }
+        let is_piped = piped > 0;
         if !is_piped && self.name.is_some() {
             bail!(
                 "--name is of standard input, and no source is -: leave it out, files have their own names"

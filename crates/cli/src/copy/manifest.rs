@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use farlink_mover::copy::Plan;
-use farlink_mover::record_file::is_of_objects;
+use farlink_mover::record_file::{is_of_objects, is_of_records};
 use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
@@ -28,6 +28,9 @@ pub(super) struct Manifest {
 
 /// Refuses one that would be copied while it is written, or that the copy would take the place of.
 pub(super) fn check(path: &Path, plan: &Plan) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        bail!("--manifest -: name a file; --json prints the same lines on standard output");
+    }
     let Some(name) = path.file_name() else { return Ok(()) };
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Where there is no such directory, it cannot be opened.
@@ -62,7 +65,7 @@ impl Manifest {
     /// That in `path`.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let is_new = fs::symlink_metadata(path).is_err();
-        if !is_new && !is_of_objects(path) {
+        if !is_new && (!is_of_objects(path) || is_of_records(path) == Some(true)) {
             bail!("{} is no manifest: it would be lost. Name another file, or remove it", path.display());
         }
         let file = File::options().write(true).create(true).truncate(false).open(path);
@@ -140,6 +143,17 @@ mod tests {
         assert_eq!(read().as_deref(), Some("{\"a\":3}\n"));
         Manifest::open(&path).unwrap().close(true).unwrap();
         assert_eq!(read().as_deref(), Some(""), "a copy of nothing");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn records_are_no_manifest() {
+        let path = std::env::temp_dir().join(format!("farlink-manifest-records-{}", std::process::id()));
+        let records = "{\"schema\":1,\"id\":\"x\"}\n";
+        fs::write(&path, records).unwrap();
+        let error = Manifest::open(&path).unwrap_err();
+        assert!(error.to_string().contains("is no manifest"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), records);
         fs::remove_file(&path).unwrap();
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farlink_mover::copy::file_event::{Became, FileEvent};
+use farlink_mover::copy::source::LATER;
 use farlink_mover::copy::{Notice, Progress, Summary};
 use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Bytes;
@@ -72,12 +73,8 @@ impl Report {
 
     /// What would be copied.
     fn foretold(&mut self, event: &FileEvent) {
-        if let Some(manifest) = &mut self.manifest {
-            manifest.write(&line(event));
-        }
-        if self.json {
-            print(&(line(event).to_string() + "\n"));
-        } else {
+        self.list(event);
+        if !self.json {
             print(&format!("{}  {}{}\n", Bytes(event.bytes), event.path, remark(event)));
         }
     }
@@ -92,13 +89,21 @@ impl Report {
         }
     }
 
-    fn file(&mut self, event: &FileEvent) {
+    /// Writes what became of a name where programs read it, once: what of a later source is skipped, as an earlier one has its name, is not told.
+    fn list(&mut self, event: &FileEvent) {
+        if matches!(&event.what, Became::Lacking(Lack::Skipped, why) if why == LATER) {
+            return;
+        }
         if let Some(manifest) = &mut self.manifest {
             manifest.write(&line(event));
         }
         if self.json {
             print(&(line(event).to_string() + "\n"));
         }
+    }
+
+    fn file(&mut self, event: &FileEvent) {
+        self.list(event);
         match &event.what {
             Became::Lacking(Lack::Failed, _) if self.follows_another(&event.path) => self.beneath += 1,
             Became::Lacking(Lack::Skipped, what) => {
@@ -154,10 +159,11 @@ impl Report {
             print(&(told.to_string() + "\n"));
         }
         if self.bar.is_some() || self.plain {
-            let time = if progress.known && rate > 0.0 {
-                format!("{left:.0} s left")
-            } else {
-                "counting".to_owned()
+            let time = match progress.known {
+                false => "counting".to_owned(),
+                true if rate > 0.0 => format!("{left:.0} s left"),
+                // Nothing has come for some seconds: what is there is read, say.
+                true => "? s left".to_owned(),
             };
             let (bytes, of) = (Bytes(progress.bytes), Bytes(progress.of_bytes));
             let text = format!(

@@ -74,7 +74,7 @@ impl KnownHosts {
 pub enum KnownHostsError {
     /// It was never written down.
     #[error(
-        "{} is not known{}: if `farlink serve` there says that its key is {}, add this line to {}: {named}",
+        "{} is not known{}: if farlink there says that its key is {}, add this line to {}: {named}",
         named.host, other_port(*port, *elsewhere), named.key, path.display()
     )]
     Unknown {
@@ -130,7 +130,7 @@ mod tests {
             known.complaint("b", PORT, new).to_string(),
             format!(
                 "b is not known at port {PORT} (line 3 is of port 99, and a server on another port may have another key): \
-                 if `farlink serve` there says that its key is {new}, add this line to /x/known_hosts: b {new}"
+                 if farlink there says that its key is {new}, add this line to /x/known_hosts: b {new}"
             )
         );
         assert!(known.complaint("c", PORT, new).to_string().starts_with("c is not known: if "));

@@ -160,6 +160,11 @@ impl Target {
             let shown = self.placing.shown();
             failed.push((RelativePath::root(), root, TargetError::of("write to the disk", shown, error)));
         }
+        if let Err(moved) = self.placing.check_is_there()
+            && failed.is_empty()
+        {
+            failed.push((RelativePath::root(), root, moved));
+        }
         if directories.rows.is_empty() {
             self.placing.withdraw();
             return failed;

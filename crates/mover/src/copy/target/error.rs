@@ -44,13 +44,19 @@ pub enum TargetError {
         path: String,
     },
     /// A file or link would have to take the place of a directory.
-    #[error("a directory is in the way at {path}: move it away, or copy to another name")]
+    #[error("a directory is in the way at {path}: move it away, or choose another name")]
     DirectoryInTheWay {
         /// Where.
         path: String,
     },
+    /// The destination has another path now, or none.
+    #[error("{path} was moved or removed while it was copied to: what was copied is where that is now")]
+    Moved {
+        /// The path that it had.
+        path: String,
+    },
     /// Something else is where a directory must be.
-    #[error("a file is in the way to {path}: move it away, or copy to another name")]
+    #[error("a file is in the way to {path}: move it away, or choose another name")]
     FileInTheWay {
         /// What should be a directory, or in one.
         path: String,

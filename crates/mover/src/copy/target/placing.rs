@@ -25,6 +25,9 @@ pub(super) struct Placing {
     /// What the destination is in, and its name there; `None` where it was found as a directory.
     outer: Option<(Arc<Directory>, Vec<u8>)>,
     inside: OnceLock<Tree>,
+    /// What the whole path of the destination is beneath.
+    containment: Arc<Directory>,
+    path: Vec<u8>,
     several: bool,
     /// Whether it can only be a directory.
     is_directory: bool,
@@ -65,6 +68,8 @@ impl Placing {
         let placing = |outer| Self {
             outer,
             inside: OnceLock::new(),
+            containment: Arc::clone(containment),
+            path: path.to_vec(),
             several,
             is_directory,
             is_made: AtomicBool::new(false),
@@ -171,6 +176,17 @@ impl Placing {
         {
             let _ = outer.remove_dir(name);
         }
+    }
+
+    /// Checks that the destination, where it is a directory, has its path still: what is put in it otherwise is where nobody looks for it.
+    pub(super) fn check_is_there(&self) -> Result<(), TargetError> {
+        let Some(tree) = self.inside.get() else { return Ok(()) };
+        let found = self.containment.open_dir(&self.path, Links::Follow);
+        let is_there = match found.and_then(|found| Ok((found.own_status()?, tree.top().own_status()?))) {
+            Ok((found, ours)) => found.is_same_file(&ours),
+            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        };
+        if is_there { Ok(()) } else { Err(TargetError::Moved { path: self.shown.clone() }) }
     }
 
     /// Checks that `entry` was asked for.

@@ -143,15 +143,15 @@ fn the_destination_is_what_it_is_there_or_what_the_entries_make_of_it() {
             "the directory /no/such is not there: make it with `mkdir -p /no/such`",
         ),
         ("no/", true, file("a/b", 1), ""),
-        ("old/", false, file("a", 1), "a file is in the way to old/: move it away, or copy to another name"),
-        ("old", true, file("a", 1), "a file is in the way to old: move it away, or copy to another name"),
+        ("old/", false, file("a", 1), "a file is in the way to old/: move it away, or choose another name"),
+        ("old", true, file("a", 1), "a file is in the way to old: move it away, or choose another name"),
         (
             "old",
             false,
             directory("t", 0o755),
-            "a file is in the way to old: move it away, or copy to another name",
+            "a file is in the way to old: move it away, or choose another name",
         ),
-        ("old/x", false, file("a", 1), "a file is in the way to old/: move it away, or copy to another name"),
+        ("old/x", false, file("a", 1), "a file is in the way to old/: move it away, or choose another name"),
         ("../out", false, file("a", 1), "../out leads out of the directory that may be written"),
     ];
     for (destination, several, entry, said) in errors {
@@ -272,11 +272,11 @@ fn what_is_in_the_way_is_replaced_or_named_and_never_opened() {
         target.put(&file(replaced, 1), b"x").unwrap();
         assert!(fs::symlink_metadata(scratch.0.join(replaced)).unwrap().is_file());
     }
-    let said = "a directory is in the way at directory: move it away, or copy to another name";
+    let said = "a directory is in the way at directory: move it away, or choose another name";
     assert_eq!(target.put(&file("directory", 1), b"x").unwrap_err().to_string(), said);
     assert_eq!(target.symlink(&link("directory", "x")).unwrap_err().to_string(), said);
     assert_eq!(target.partial(&file("directory", 1), 1 << 20, false).unwrap_err().to_string(), said);
-    let said = "a file is in the way to file/x: move it away, or copy to another name";
+    let said = "a file is in the way to file/x: move it away, or choose another name";
     assert_eq!(target.put(&file("file/x", 1), b"x").unwrap_err().to_string(), said);
     assert!(matches!(target.directory(&directory("file", 0o755)), Err(TargetError::FileInTheWay { .. })));
     assert_eq!(scratch.names(), ["directory", "fifo", "file", "link"]);
@@ -427,4 +427,22 @@ fn what_is_left_of_another_version_goes_where_a_small_one_comes_or_stands_unless
     fs::remove_file(scratch.0.join(OsStr::from_bytes(&partial))).unwrap();
     target.put(&file("large", 1), b"x").unwrap();
     assert!(!scratch.0.join(OsStr::from_bytes(&journal)).exists() && count() == 1);
+}
+
+#[test]
+fn a_destination_that_is_moved_away_meanwhile_is_missed() {
+    let scratch = Scratch::new("moved-away");
+    for is_made_again in [false, true] {
+        let target = scratch.open("there", true, TargetOptions::default()).unwrap();
+        target.put(&file("one", 1), b"x").unwrap();
+        fs::rename(scratch.0.join("there"), scratch.0.join("elsewhere")).unwrap();
+        if is_made_again {
+            fs::create_dir(scratch.0.join("there")).unwrap();
+        }
+        let failed = target.finish_directories();
+        let said: Vec<_> =
+            failed.iter().map(|(path, _, error)| (path.is_root(), error.to_string())).collect();
+        assert!(matches!(&*said, [(true, said)] if said.contains("there was moved or removed")), "{said:?}");
+        fs::remove_dir_all(scratch.0.join("elsewhere")).unwrap();
+    }
 }
