@@ -83,6 +83,12 @@ impl Emulated {
         common
     }
 
+    /// Says of the connection to `peer` what it is, and how the emulator has done since this was seen.
+    pub fn account_for(&self, record: &mut Record, peer: IpAddr) {
+        self.describe(record, peer);
+        record.emulator = Self::of_this_host().and_then(|now| now.health_since(self));
+    }
+
     /// How late packets left from `before` until now, worst over the links; `None` where it does not say.
     #[must_use]
     pub fn health_since(&self, before: &Self) -> Option<EmulatorHealth> {

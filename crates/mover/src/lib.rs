@@ -13,6 +13,7 @@ pub mod copy;
 pub mod facts;
 pub mod far;
 pub mod memory;
+pub mod record;
 pub mod record_file;
 pub mod secure;
 pub mod server;

@@ -20,6 +20,7 @@ use crate::dial::{DialError, Route};
 use crate::offset::{Exchange, Offset};
 use crate::payload::{self, Payload};
 use crate::receiver::{self, Receiving};
+use crate::record::name_hosts;
 use crate::secure::{Credentials, CredentialsError};
 use crate::sender::{self, Sending};
 use crate::transfer::{Ending, Meter, Near, Session, TransferError, receive, send};
@@ -37,7 +38,6 @@ pub use target::{Target, TargetError};
 pub use crate::ports::PORT;
 
 use connect::{Consent, connect};
-pub(crate) use ledger::note_circuit;
 
 /// A transfer that someone wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ fn attempt(
     };
     let before = Emulated::of_this_host();
     let Some(consent) = reach(plan, &request, before.as_ref(), stop)? else { return Ok(Ending::Interrupted) };
-    ledger::name_hosts(record, plan.way, &request.host, &consent.accept.host);
+    name_hosts(record, plan.way, &request.host, &consent.accept.host);
     let (here, peer) = consent.ends().map_err(system("name both ends"))?;
 
     let mut account = Account::new(plan.interval.get(), plan.streams.get());
@@ -124,8 +124,7 @@ fn attempt(
         transfer(&Transfer { plan, request: &request, stop }, consent, progress, record, &mut account);
     ledger::close(record, account);
     if let Some(before) = before.filter(|before| peer != here && before.addresses().contains(&peer)) {
-        before.describe(record, peer);
-        record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(&before));
+        before.account_for(record, peer);
     }
     outcome
 }

@@ -2,13 +2,14 @@
 
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
+use farlink_mover::record::protection;
 use farlink_wire::cast::control::Welcome;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Disk, Ends, Hosts, Record};
 use serde_json::json;
 
 use super::{Plan, Progress};
-use crate::record::{self, Frame};
+use crate::record::{Frame, add_cast};
 
 /// What is known of it when it has ended.
 pub(super) struct Course<'a> {
@@ -49,9 +50,11 @@ impl Course<'_> {
                 source: facts::recorded(&welcome.host),
                 destination: Some(facts::recorded(&host)),
             });
-            record.protection = Some(record::protection(welcome.protect));
+            record.protection = Some(protection(welcome.protect).to_owned());
         }
-        record::describe(&mut record, self.before, self.plan.group.address().ip());
+        if let Some(before) = self.before {
+            before.account_for(&mut record, self.plan.group.address().ip());
+        }
         let cast = json!({
             "group": self.plan.group.to_string(),
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),
@@ -69,7 +72,7 @@ impl Course<'_> {
             "realtime": self.realtime,
             "seed": self.seed,
         });
-        record::add_cast(&mut record, cast);
+        add_cast(&mut record, cast);
         record
     }
 }

@@ -2,12 +2,13 @@
 
 use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
+use farlink_mover::record::protection;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::record::{Disk, Ends, Hosts, Record};
 use serde_json::{Value, json};
 
 use super::{Peer, Plan, Progress, Rate};
-use crate::record::{self, Frame};
+use crate::record::{Frame, add_cast};
 
 /// What is known of a session when it has ended.
 pub(super) struct Course<'a> {
@@ -37,14 +38,16 @@ impl Course<'_> {
             source: Some(host.name.to_string()),
             destination: Some(self.plan.group.to_string()),
             hosts: Some(Hosts { source: facts::recorded(&host), destination: None }),
-            protection: Some(record::protection(self.plan.protect)),
+            protection: Some(protection(self.plan.protect).to_owned()),
             rtt_s: self.known_rtts().max().map(Nanos::as_secs_f64),
             cpu_s: Some(Ends { sender: Some(self.cpu.as_secs_f64()), receiver: self.receivers_cpu_s() }),
             disk_s: self.read.map(|read| Disk { read: Some(read.as_secs_f64()), write: None }),
             ..self.frame.record()
         };
-        record::describe(&mut record, self.before, self.plan.group.address().ip());
-        record::add_cast(&mut record, self.cast());
+        if let Some(before) = self.before {
+            before.account_for(&mut record, self.plan.group.address().ip());
+        }
+        add_cast(&mut record, self.cast());
         record
     }
 

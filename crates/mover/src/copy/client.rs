@@ -40,6 +40,7 @@ use crate::budget::Budget;
 use crate::connection::Emulated;
 use crate::far::ThisEnd;
 use crate::far::opened::Opened;
+use crate::record::name_hosts;
 use crate::{chain, facts};
 
 /// Carries `plan` out. Raise `stop` to end it early; `listener` is told how it goes.
@@ -280,7 +281,7 @@ impl Attempt<'_> {
         let first = ledger.start.unwrap_or(start);
         let near = facts::host();
         if let Some(accept) = &host {
-            record::name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
+            name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
         }
         // The first sample may have met a late packet: by now there are others.
         let rtt = control.least_rtt().map_or(rtt, |later| later.min(rtt));

@@ -1,9 +1,9 @@
 //! From what is known of a file transfer to its record.
 
+use farlink_wire::message::Way;
 use farlink_wire::message::copy::Protect;
-use farlink_wire::message::{Host, Way};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
-use farlink_wire::record::{Buffers, Disk, Ends, Hosts, Kind, Mode, Record, SCHEMA};
+use farlink_wire::record::{Buffers, Disk, Ends, Kind, Mode, Record};
 use serde_json::json;
 
 use super::conversation::Talk;
@@ -11,48 +11,23 @@ use super::plan::Plan;
 use super::sending::Tally;
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::facts;
-use crate::memory::note_circuit;
+use crate::record::{begun, note_sent, protection};
 
 /// A record with all that is known before anything moves.
 pub(super) fn opened(plan: &Plan, started: String) -> Record {
+    // On one host it is one process.
+    let protect = if plan.far.is_local() { Protect::Clear } else { plan.protect };
     Record {
-        schema: SCHEMA,
         kind: Kind::File,
         mode: Mode::Size,
-        started,
         stripes: Some(1),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
-        tool: "farlink".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        protection: Some(protection(plan).to_owned()),
-        ..Record::default()
+        protection: Some(protection(protect).to_owned()),
+        ..begun(started)
     }
-}
-
-/// As records say it.
-fn protection(plan: &Plan) -> &'static str {
-    match plan.protect {
-        _ if plan.far.is_local() => "clear",
-        Protect::Encrypt => "encrypted",
-        Protect::Integrity => "integrity",
-        Protect::Clear => "clear",
-    }
-}
-
-/// Both hosts, each in its role.
-pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host) {
-    let (source, destination) = match way {
-        Way::Forward => (near, far),
-        Way::Reverse => (far, near),
-    };
-    record.source = Some(source.name.to_string());
-    record.destination = Some(destination.name.to_string());
-    record.hosts =
-        Some(Hosts { source: facts::recorded(source), destination: Some(facts::recorded(destination)) });
 }
 
 /// What came in earlier attempts.
@@ -122,16 +97,7 @@ pub(super) fn close(record: &mut Record, before: &Before, talk: Option<&Talk>, c
         record.disk_s = Some(Disk { read: seconds(read), write: seconds(write) });
         record.retransmits = Some(sent.retransmits);
         record.buffers = Some(Buffers { send: sent.buffer, receive: finished.buffer });
-        record.congestion =
-            Some(sent.congestion.to_string()).filter(|name| !name.is_empty()).or(record.congestion.take());
-        record.congestion_origin = sent.origin;
-        if let Some(reason) = &sent.reason {
-            record.congestion_reason = Some(reason.to_string());
-        }
-        record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
-        if let Some(circuit) = sent.circuit {
-            note_circuit(record, circuit, attempt.since(first));
-        }
+        note_sent(record, sent, attempt.since(first));
         if let Some(resumed) = account.careful_resume {
             let told = json!({"jump_bps": resumed.jump, "outcome": resumed.outcome});
             record.extra.insert("careful_resume".to_owned(), told);
@@ -144,7 +110,6 @@ pub(super) fn describe(record: &mut Record, before: &Emulated, control: &Control
     let Some(tcp) = control.channel().tcp() else { return };
     let (Ok(peer), Ok(here)) = (tcp.peer_addr(), tcp.local_addr()) else { return };
     if peer.ip() != here.ip() && before.addresses().contains(&peer.ip()) {
-        before.describe(record, peer.ip());
-        record.emulator = Emulated::of_this_host().and_then(|after| after.health_since(before));
+        before.account_for(record, peer.ip());
     }
 }

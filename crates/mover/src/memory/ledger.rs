@@ -1,20 +1,20 @@
 //! From what is known of a transfer to its record.
 
-use farlink_wire::message::{CircuitAccount, Goal, Host, Way};
+use farlink_wire::message::Goal;
+use farlink_wire::message::copy::Protect;
 use farlink_wire::quantity::{BitsPerSec, Nanos};
-use farlink_wire::record::{Buffers, Ends, Hosts, Mode, Outcome, Record, SCHEMA};
+use farlink_wire::record::{Buffers, Ends, Mode, Outcome, Record};
 use serde_json::json;
 
 use super::{MemoryError, Plan};
 use crate::account::Account;
-use crate::{chain, facts};
+use crate::chain;
+use crate::record::{begun, note_sent, protection};
 
 /// A record with all that is known before anything moves.
 pub(super) fn opened(plan: &Plan, started: String) -> Record {
     Record {
-        schema: SCHEMA,
         mode: mode(plan.goal),
-        started,
         streams: Some(plan.streams.into()),
         stripes: Some(1),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
@@ -22,23 +22,9 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         declared_bps: plan.declared.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         block_bytes: Some(plan.block.get().into()),
-        tool: "farlink".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        protection: Some("clear".to_owned()),
-        ..Record::default()
+        protection: Some(protection(Protect::Clear).to_owned()),
+        ..begun(started)
     }
-}
-
-/// Both hosts, each in its role.
-pub(super) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host) {
-    let (source, destination) = match way {
-        Way::Forward => (near, far),
-        Way::Reverse => (far, near),
-    };
-    record.source = Some(source.name.to_string());
-    record.destination = Some(destination.name.to_string());
-    record.hosts =
-        Some(Hosts { source: facts::recorded(source), destination: Some(facts::recorded(destination)) });
 }
 
 /// The two clocks were apart, and by how much the estimate may be wrong.
@@ -60,28 +46,10 @@ pub(super) fn close(record: &mut Record, account: Account) {
         record.buffers = Some(Buffers { send: sent.buffer, receive: received.buffer });
     }
     if let Some(sent) = &account.sent {
-        record.congestion = Some(sent.congestion.to_string()).filter(|name| !name.is_empty());
-        record.congestion_origin = sent.origin;
-        // Whoever chose last says why.
-        if let Some(reason) = &sent.reason {
-            record.congestion_reason = Some(reason.to_string());
-        }
-        record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
+        note_sent(record, sent, Nanos::ZERO);
         record.extra.insert("zero_copy".to_owned(), json!(sent.zero_copy));
-        if let Some(circuit) = sent.circuit {
-            note_circuit(record, circuit, Nanos::ZERO);
-        }
     }
     record.tcp = account.into_traces();
-}
-
-/// Whether a circuit held the declared rate, or when it fell back, as its sender has it, which began `later` than the record.
-pub(crate) fn note_circuit(record: &mut Record, circuit: CircuitAccount, later: Nanos) {
-    let told = match circuit.fell_back {
-        None => json!({"held": true}),
-        Some(at) => json!({"held": false, "fell_back_s": at.after(later).as_secs_f64()}),
-    };
-    record.extra.insert("circuit".to_owned(), told);
 }
 
 /// How it ended.
