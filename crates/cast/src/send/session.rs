@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
-use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::TryRecvError;
 use std::thread;
 
 use farlink_flow::cast::pacer::Rates;
@@ -14,8 +12,6 @@ use farlink_flow::cast::seal::Sealer;
 use farlink_flow::cast::sender::{Config, Send, Sender};
 use farlink_host::beneath::Directory;
 use farlink_host::clock::{monotonic, rfc3339_now};
-use farlink_host::datagram::MOST_AT_ONCE;
-use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_host::scheduling::{Scheduling, urgent_in_turn, wake_on_time};
@@ -23,7 +19,6 @@ use farlink_mover::chain;
 use farlink_mover::connection::Emulated;
 use farlink_mover::copy::filter::Filter;
 use farlink_wire::cast::control::{Control, Words};
-use farlink_wire::cast::packet::Data;
 use farlink_wire::cast::{Payload, SessionId, Shape};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::Secret;
@@ -48,11 +43,11 @@ mod redundancy;
 mod refusals;
 mod rivals;
 mod tempo;
+mod work;
 
-use ending::INTERRUPTED;
 use redundancy::Redundancy;
 use refusals::Refusals;
-use rivals::{Age, Rivals};
+use rivals::Rivals;
 use tempo::Tempo;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
@@ -320,171 +315,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn work(
-        &mut self,
-        stop: &Wake,
-        tell: &mut dyn FnMut(Notice<'_>),
-        times: &mut Times,
-    ) -> Result<(), CastError> {
-        let begun = monotonic();
-        let (young_until, quiet_until) = (begun.after(YOUNG), begun.after(QUIET));
-        let (mut beacon_at, mut shown_at) = (quiet_until, begun);
-        let (mut ready, mut others) = (Vec::new(), vec![0; MOST_AT_ONCE]);
-        loop {
-            let mut heard_now = 0;
-            // Packets do not wait for more than that.
-            while heard_now < HEARD_AT_ONCE {
-                match self.hearing.next() {
-                    Ok((receiver, heard)) => {
-                        self.hear(receiver, heard, tell);
-                        heard_now += 1;
-                    }
-                    Err(TryRecvError::Empty) => break,
-                    // The door has failed, and says why.
-                    Err(TryRecvError::Disconnected) => return Ok(()),
-                }
-            }
-            // Nobody is silent, or gone for good, of whom a word waits.
-            let all_heard = heard_now < HEARD_AT_ONCE;
-            self.hear_rivals(tell)?;
-            // Who is there already is heard before anything is sent, and asked whether it is a session.
-            let now = monotonic();
-            let is_quiet = now < quiet_until || (self.rivals.is_asking() && now < young_until);
-            if !is_quiet && self.may_begin(now, tell)? {
-                self.has_begun = true;
-                if times.first.is_none() {
-                    times.started = rfc3339_now();
-                    times.first = Some(monotonic());
-                }
-                self.supply(tell)?;
-            }
-            if now >= self.idle_until {
-                self.send_later()?;
-            }
-            // What waits on the wake is looked at in between.
-            let (mut is_busy, mut repairs) = (true, 0);
-            for _ in 0..BETWEEN {
-                let now = monotonic();
-                let may_send = !is_quiet && now >= self.idle_until;
-                let Some(send) = (if may_send { self.machine.poll(now) } else { None }) else {
-                    is_busy = false;
-                    break;
-                };
-                // A product that has just come does not wait for many repairs.
-                let is_repair = matches!(
-                    send,
-                    Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. }
-                );
-                self.send(send)?;
-                if let Some((product, at)) = self.begun.take() {
-                    tell(Notice::Begun { path: self.products.path(product), at });
-                }
-                repairs += u32::from(is_repair);
-                if repairs >= REPAIRS_BETWEEN {
-                    break;
-                }
-            }
-            for not_sent in self.not_sent.drain(..) {
-                tell(Notice::NotSent(not_sent));
-            }
-            let now = monotonic();
-            let is_alone = self.progress.peers.values().all(|peer| !peer.is_there);
-            if !is_quiet && (is_alone || now < young_until) && now >= beacon_at {
-                // So that receivers find this host, and a session that begins now finds the group in use.
-                self.send(Send::Status(self.machine.position()))?;
-                beacon_at = now.after(BEACON);
-            }
-            // Of every packet that has left, before a receiver can tell of it.
-            let sent = self.machine.totals().group_wire;
-            self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
-            if heard_now > 0
-                && let Some(rate) = self.tempo.adjust(now)
-            {
-                self.machine.set_rate(rate);
-            }
-            if now >= shown_at {
-                shown_at = now.after(OFTEN);
-                if all_heard {
-                    self.dismiss_silent(now, tell);
-                }
-                self.show(times, tell);
-            }
-            if self.progress.is_all && self.machine.is_complete() {
-                times.last.get_or_insert(now);
-            } else {
-                times.last = None;
-            }
-            if all_heard {
-                self.lost.retain(|(_, until)| *until > now);
-            }
-            let somebody = self.progress.peers.values().any(|peer| peer.is_there) || !self.lost.is_empty();
-            // What has appeared waits for receivers only as long as more may.
-            let may_come = self.products.watched().is_some();
-            if all_heard && self.has_begun && !somebody && !may_come {
-                self.tell_unsent(tell);
-                return Ok(());
-            }
-            let mut deadline = shown_at;
-            if is_quiet {
-                deadline = deadline.min(if self.rivals.is_asking() { young_until } else { quiet_until });
-            } else {
-                let is_idle = now < self.idle_until;
-                let next = if is_idle { Some(self.idle_until) } else { self.machine.deadline() };
-                deadline = deadline.min(next.unwrap_or(Nanos::MAX));
-                if is_alone || now < young_until {
-                    deadline = deadline.min(beacon_at);
-                }
-                is_busy |= !is_idle && !self.later.is_empty();
-            }
-            is_busy |= !all_heard;
-            let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
-            // Once it has been heeded, the user's word is not waited for again, but another.
-            let at_once = self.plan.at_once.as_ref().unwrap_or(&self.wake);
-            let heeded = if self.ceased { at_once.as_fd() } else { stop.as_fd() };
-            let mut waited = vec![self.wake.as_fd(), heeded, self.sockets.others.as_fd()];
-            waited.extend(self.products.watched());
-            wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
-            if self.ceased && self.plan.at_once.as_ref().is_some_and(Wake::is_raised) {
-                self.interrupted = true;
-                self.break_off(INTERRUPTED.to_owned());
-                return Ok(());
-            }
-            if ready.get(1) == Some(&true) && !self.ceased {
-                if self.plan.watch.is_none() || !self.has_begun {
-                    // What has appeared by now is counted, too.
-                    self.cease(tell);
-                    let is_lacking = self.tell_unsent(tell);
-                    // Ctrl-C is how a directory is watched no longer: where nothing appeared in it nobody lacks anything.
-                    if self.plan.watches_alone() && self.products.count() == 0 && !is_lacking {
-                        self.end_of_nothing();
-                    } else {
-                        self.interrupted = !is_lacking;
-                        self.break_off(INTERRUPTED.to_owned());
-                    }
-                    return Ok(());
-                }
-                self.cease(tell);
-                tell(Notice::Ceased);
-            }
-            if ready.get(3) == Some(&true) {
-                let lacks = &mut self.lacks;
-                self.products.notice(&mut |not_sent| {
-                    *lacks |= not_sent.failed;
-                    tell(Notice::NotSent(not_sent));
-                });
-            }
-            self.wake.lower();
-            if ready.get(2) == Some(&true) {
-                let age = match now {
-                    now if now < quiet_until => Age::Silent,
-                    now if now < young_until => Age::Young,
-                    _ => Age::Established,
-                };
-                self.overhear(&mut others, age, tell)?;
-            }
-        }
-    }
-
     /// Has products wait for their turn.
     fn supply(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> Result<(), CastError> {
         while !self.progress.is_all && self.machine.wants_products() {
@@ -556,28 +386,6 @@ const ETHERNET: u32 = 38;
 
 /// Products that are held at most: of 40 kB 2.6 GB, which are read again from files.
 const MOST_HELD: usize = 65_536;
-
-/// What receivers said that is dealt with between two packets.
-const HEARD_AT_ONCE: u32 = 64;
-
-/// Decisions of the machine between two looks at what came in.
-const BETWEEN: u32 = 32;
-
-/// And runs of repairs: with 1,500 bytes each they take 0.5 ms of 100 Mb/s.
-const REPAIRS_BETWEEN: u32 = 4;
-
-/// How long a session listens before it sends: longer than [`BEACON`], so that it hears one that has begun before.
-const QUIET: Nanos = Nanos(250_000_000);
-
-/// How often the group hears of a session that is young, or that nobody has joined.
-const BEACON: Nanos = Nanos(200_000_000);
-
-/// How long a session gives way to another on the same group: one that is older is heard each second at least, also when it has
-/// nothing to send.
-const YOUNG: Nanos = Nanos(2_500_000_000);
-
-/// How often progress is told.
-const OFTEN: Nanos = Nanos(200_000_000);
 
 #[cfg(test)]
 mod tests {
