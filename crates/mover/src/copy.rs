@@ -5,9 +5,11 @@
 
 mod again;
 pub(crate) mod allowed;
+mod attempt;
 mod bottleneck;
 mod client;
 mod conversation;
+mod end;
 mod error;
 pub mod file_event;
 pub mod filter;
@@ -43,8 +45,9 @@ mod timing;
 mod unfinished;
 mod worker;
 
+pub use attempt::CIRCUIT_STREAMS;
 pub use bottleneck::Bottleneck;
-pub use client::{CIRCUIT_STREAMS, run};
+pub use client::run;
 pub use error::CopyError;
 pub use foretell::{Foretold, foretell};
 pub use plan::{Finished, Listener, Notice, Plan, Progress, Summary};

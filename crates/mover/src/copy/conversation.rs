@@ -1,31 +1,17 @@
 //! What the two ends of a file transfer say to each other while it goes on.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::copy::{Account, Copy, Finished};
 use farlink_wire::message::{Arrival, Message, STOPPED};
-use farlink_wire::quantity::{BitsPerSec, Nanos};
+use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
-use super::file_event::FileEvent;
+use super::end::End;
 use super::lost::Lost;
-use super::receiving::Receiving;
-use super::sending::Sending;
-use super::timing::Timing;
-use super::worker::Shared;
-use crate::channel::Channel;
-use crate::control::{Control, MESSAGES_A_TURN};
-
-/// One end of a file transfer.
-pub(crate) enum End {
-    /// It sends.
-    Sender(Arc<Sending>),
-    /// It receives.
-    Receiver(Arc<Receiving>),
-}
+use crate::control::{Control, ControlError, MESSAGES_A_TURN};
 
 /// What came of a conversation.
 #[derive(Debug, Default)]
@@ -57,112 +43,6 @@ pub(crate) trait Party {
     fn accepted(&mut self, _accept: farlink_wire::message::copy::Accept) {}
 }
 
-impl End {
-    fn timing(&self) -> &Timing {
-        match self {
-            Self::Sender(sending) => &sending.timing,
-            Self::Receiver(receiving) => &receiving.timing,
-        }
-    }
-
-    fn take_messages(&self) -> Vec<Copy> {
-        match self {
-            Self::Sender(sending) => sending.take_messages(),
-            Self::Receiver(receiving) => receiving.take_messages(),
-        }
-    }
-
-    /// Whether what it has to say is not to wait for more.
-    fn is_urgent(&self) -> bool {
-        match self {
-            Self::Sender(_) => true,
-            Self::Receiver(receiving) => receiving.is_urgent(),
-        }
-    }
-
-    fn take_lost(&self) -> Vec<Lost> {
-        match self {
-            Self::Sender(sending) => sending.take_lost(),
-            Self::Receiver(receiving) => receiving.take_lost(),
-        }
-    }
-
-    fn take_failure(&self) -> Option<CopyError> {
-        match self {
-            Self::Sender(sending) => sending.take_failure(),
-            Self::Receiver(receiving) => receiving.take_failure(),
-        }
-    }
-
-    fn on_message(&self, message: Copy) -> Result<(), CopyError> {
-        match self {
-            Self::Sender(sending) => sending.on_message(message),
-            Self::Receiver(receiving) => receiving.on_message(message),
-        }
-    }
-
-    /// All threads of it end.
-    pub(crate) fn abort(&self) {
-        self.stop(None);
-    }
-
-    /// As [`Self::abort`], and whoever talks is told why.
-    pub(crate) fn fail(&self, error: CopyError) {
-        self.stop(Some(error));
-    }
-
-    fn stop(&self, error: Option<CopyError>) {
-        match self {
-            Self::Sender(sending) => sending.abort(error),
-            Self::Receiver(receiving) => receiving.abort(error),
-        }
-    }
-
-    /// Waits until all threads have ended, after [`Self::abort`]: nothing is read or written then.
-    pub(crate) fn wait(&self) {
-        match self {
-            Self::Sender(sending) => sending.timing.wait(),
-            Self::Receiver(receiving) => {
-                receiving.timing.wait();
-                receiving.let_go();
-            }
-        }
-    }
-
-    /// What became of names since this was asked last.
-    pub(crate) fn take_events(&self) -> Vec<FileEvent> {
-        match self {
-            Self::Sender(sending) => sending.take_events(),
-            Self::Receiver(receiving) => receiving.take_events(),
-        }
-    }
-
-    /// From now on no more bits per second than `limit`: the sender sees to it.
-    pub(crate) fn hold(&self, limit: Option<BitsPerSec>) {
-        match self {
-            Self::Sender(sending) => sending.hold(limit),
-            Self::Receiver(receiving) => receiving.ask_to_hold(limit),
-        }
-    }
-
-    /// Data connections that are at work.
-    pub(crate) fn streams(&self) -> usize {
-        match self {
-            Self::Sender(sending) => sending.streams(),
-            Self::Receiver(receiving) => receiving.streams(),
-        }
-    }
-
-    /// A data connection joins.
-    pub(crate) fn join(&self, stream: u32, channel: Channel) -> Result<(), CopyError> {
-        let started = match self {
-            Self::Sender(sending) => super::stream_out::StreamOut::start(sending, stream, channel),
-            Self::Receiver(receiving) => super::stream_in::StreamIn::start(receiving, stream, channel),
-        };
-        started.map_err(|source| CopyError::System { attempt: "begin to use a data connection", source })
-    }
-}
-
 /// Talks over `control` until both accounts are there; `wake` is raised when the end has something to say, and `early` is what the far
 /// side has said already.
 pub(crate) fn talk(
@@ -172,7 +52,7 @@ pub(crate) fn talk(
     stops: &[&Wake],
     patience: Nanos,
     party: &mut dyn Party,
-    mut early: VecDeque<Message>,
+    early: VecDeque<Message>,
 ) -> Result<Talk, CopyError> {
     let _counted = end.timing().count();
     let mut poller = Poller::new().map_err(CopyError::wait)?;
@@ -181,172 +61,245 @@ pub(crate) fn talk(
     for stop in stops {
         poller.add(stop, STOP, Interest::Read).map_err(CopyError::wait)?;
     }
-    let (mut talk, mut ready) = (Talk::default(), Vec::new());
-    // What waits until the far side takes it: digests of a large file that is there are megabytes.
-    let mut pending = VecDeque::new();
-    let mut lost: Vec<(Nanos, Lost)> = Vec::new();
-    let (mut next_sign, mut next_look, mut next_account) = (monotonic(), monotonic(), monotonic());
-    let mut looked = monotonic();
-    // From when on what may wait for more is said, and how long that waits.
-    let (mut next_words, mut hold) = (monotonic(), Nanos::ZERO);
+    let mut conversation = Conversation::new(control, end, party, early);
+    let mut ready = Vec::new();
     loop {
         wake.lower();
         if let Some(failure) = end.take_failure() {
             return Err(failure);
         }
         let turned = monotonic();
-        lost.extend(end.take_lost().into_iter().map(|lost| (turned, lost)));
-        // Where the far end gave up, it says so on this connection: not before that may have come is another opened.
-        let ripe = lost.iter().take_while(|(at, _)| turned.since(*at) >= GRACE).count();
-        let ripe: Vec<_> = lost.drain(..ripe).map(|(_, lost)| lost).collect();
-        party.replace(end, ripe)?;
-        let mut is_asked = false;
-        while control.unsent() < MOST_UNSENT {
-            // Not while some of it waits: an end that has more to say than the far side takes waits, too.
-            if pending.is_empty()
-                && !std::mem::replace(&mut is_asked, true)
-                && (turned >= next_words || end.is_urgent())
-            {
-                pending.extend(end.take_messages());
-                if !pending.is_empty() {
-                    next_words = turned.after(hold);
-                }
-            }
-            let Some(message) = pending.pop_front() else { break };
-            if let Copy::Finished(finished) = &message {
-                talk.finished = Some(finished.clone());
-                talk.finished_at = monotonic();
-                // What arrived last is told before that was all.
-                while let News::Some(news) = News::of(end) {
-                    party.observe(end, &news);
-                    control.add(&Message::Arrived(news))?;
-                }
-            }
-            control.add(&Message::Copy(message))?;
-            if control.unsent() >= MOST_UNSENT {
-                control.flush()?;
-            }
-        }
-        control.flush()?;
-        // A client that has everything, and the sender's account of it, need not wait for another.
-        if talk.finished.is_some() && talk.account.is_some() && party.leaves_first() && control.unsent() == 0
-        {
+        conversation.replace_lost(turned)?;
+        conversation.pass_on(turned)?;
+        if conversation.has_all() {
             end.abort();
-            return Ok(talk);
+            return Ok(conversation.talk);
         }
         let now = monotonic();
-        if now >= next_sign {
-            if let End::Sender(sending) = end
+        conversation.say_what_is_due(now)?;
+        let heard = conversation.hear()?;
+        if heard == Heard::Last {
+            return Ok(conversation.talk);
+        }
+        conversation.check_patience(now, patience)?;
+        let pause = if heard == Heard::Some { Nanos::ZERO } else { conversation.pause(turned) };
+        poller.wait(pause, &mut ready).map_err(CopyError::wait)?;
+        if ready.contains(&STOP) {
+            conversation.talk.interrupted = true;
+            return Ok(conversation.talk);
+        }
+    }
+}
+
+/// A conversation that goes on.
+struct Conversation<'a> {
+    control: &'a mut Control,
+    end: &'a End,
+    party: &'a mut dyn Party,
+    talk: Talk,
+    /// What the far side has said before anybody listened.
+    early: VecDeque<Message>,
+    /// What waits until the far side takes it: digests of a large file that is there are megabytes.
+    pending: VecDeque<Copy>,
+    /// Data connections that are lost, and since when.
+    lost: Vec<(Nanos, Lost)>,
+    next_sign: Nanos,
+    next_look: Nanos,
+    next_account: Nanos,
+    /// From when on what may wait for more is said, and how long that waits.
+    next_words: Nanos,
+    hold: Nanos,
+    /// When this end looked last.
+    looked: Nanos,
+}
+
+/// What was heard of the far side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// All that has come.
+    All,
+    /// Some of it: more may have come.
+    Some,
+    /// The last that there is to hear.
+    Last,
+}
+
+impl<'a> Conversation<'a> {
+    fn new(
+        control: &'a mut Control,
+        end: &'a End,
+        party: &'a mut dyn Party,
+        early: VecDeque<Message>,
+    ) -> Self {
+        let now = monotonic();
+        Self {
+            control,
+            end,
+            party,
+            talk: Talk::default(),
+            early,
+            pending: VecDeque::new(),
+            lost: Vec::new(),
+            next_sign: now,
+            next_look: now,
+            next_account: now,
+            next_words: now,
+            hold: Nanos::ZERO,
+            looked: now,
+        }
+    }
+
+    /// Has others take the place of connections that were lost. Where the far end gave up, it says so on this one: not before that may have
+    /// come is another opened.
+    fn replace_lost(&mut self, now: Nanos) -> Result<(), CopyError> {
+        self.lost.extend(self.end.take_lost().into_iter().map(|lost| (now, lost)));
+        let ripe = self.lost.iter().take_while(|(at, _)| now.since(*at) >= GRACE).count();
+        let ripe = self.lost.drain(..ripe).map(|(_, lost)| lost).collect();
+        self.party.replace(self.end, ripe)
+    }
+
+    /// Says what the end has to say, as far as the far side takes it.
+    fn pass_on(&mut self, now: Nanos) -> Result<(), CopyError> {
+        let mut is_asked = false;
+        while self.control.unsent() < MOST_UNSENT {
+            // Not while some of it waits: an end that has more to say than the far side takes waits, too.
+            if self.pending.is_empty()
+                && !std::mem::replace(&mut is_asked, true)
+                && (now >= self.next_words || self.end.is_urgent())
+            {
+                self.pending.extend(self.end.take_messages());
+                if !self.pending.is_empty() {
+                    self.next_words = now.after(self.hold);
+                }
+            }
+            let Some(message) = self.pending.pop_front() else { break };
+            if let Copy::Finished(finished) = &message {
+                self.note_finished(finished.clone());
+                // What arrived last is told before that was all.
+                while self.tell_arrivals()? {}
+            }
+            self.control.add(&Message::Copy(message))?;
+            if self.control.unsent() >= MOST_UNSENT {
+                self.control.flush()?;
+            }
+        }
+        Ok(self.control.flush()?)
+    }
+
+    /// Tells the far side what has arrived since it was told last; whether anything has.
+    fn tell_arrivals(&mut self) -> Result<bool, CopyError> {
+        let arrivals = self.end.take_arrivals();
+        if arrivals.is_empty() {
+            return Ok(false);
+        }
+        self.party.observe(self.end, &arrivals);
+        self.control.add(&Message::Arrived(arrivals))?;
+        Ok(true)
+    }
+
+    fn note_finished(&mut self, finished: Finished) {
+        self.talk.finished = Some(finished);
+        self.talk.finished_at = monotonic();
+    }
+
+    /// Whether a client has everything, and the sender's account of it: it need not wait for another.
+    fn has_all(&self) -> bool {
+        let is_told = self.talk.finished.is_some() && self.talk.account.is_some();
+        is_told && self.party.leaves_first() && self.control.unsent() == 0
+    }
+
+    /// Says that this end is there, how far it is, and what a sender accounts for.
+    fn say_what_is_due(&mut self, now: Nanos) -> Result<(), CopyError> {
+        if now >= self.next_sign {
+            if let End::Sender(sending) = self.end
                 && let Some((entries, bytes)) = sending.extent()
             {
-                control.add(&Message::Copy(Copy::Extent { entries, bytes }))?;
+                self.control.add(&Message::Copy(Copy::Extent { entries, bytes }))?;
             }
-            match News::of(end) {
-                News::Some(news) => {
-                    party.observe(end, &news);
-                    control.add(&Message::Arrived(news))?;
-                }
-                News::None => control.add(&Message::Alive)?,
+            if !self.tell_arrivals()? {
+                self.control.add(&Message::Alive)?;
             }
-            hold = control.least_rtt().map_or(Nanos::ZERO, |rtt| Nanos(rtt.0 / WORDS_A_ROUND_TRIP));
-            next_sign = now.after(SIGN);
+            let rtt = self.control.least_rtt();
+            self.hold = rtt.map_or(Nanos::ZERO, |rtt| Nanos(rtt.0 / WORDS_A_ROUND_TRIP));
+            self.next_sign = now.after(SIGN);
         }
-        if let End::Sender(sending) = end
+        if let End::Sender(sending) = self.end
             && sending.has_sent_all()
-            && pending.is_empty()
-            && now >= next_account
+            && self.pending.is_empty()
+            && now >= self.next_account
         {
             // Before it is asked for: it arrives with the last bytes, and behind all that is said of what lacks.
-            control.add(&Message::Copy(Copy::Sent(Box::new(party.account()))))?;
-            next_account = now.after(SIGN);
+            self.control.add(&Message::Copy(Copy::Sent(Box::new(self.party.account()))))?;
+            self.next_account = now.after(SIGN);
         }
-        if now >= next_look {
-            party.observe(end, &[]);
-            next_look = now.after(LOOK);
+        if now >= self.next_look {
+            self.party.observe(self.end, &[]);
+            self.next_look = now.after(LOOK);
         }
-        control.flush()?;
-        // Whoever never stops talking is not to keep this end from anything else.
-        let mut turn = MESSAGES_A_TURN;
-        while turn > 0
-            && let Some(message) =
-                early.pop_front().map_or_else(|| control.poll(), |message| Ok(Some(message)))?
-        {
-            turn -= 1;
+        Ok(self.control.flush()?)
+    }
+
+    /// Takes what the far side says, and no more at once than lets this end do anything else: whoever never stops talking is not to keep it
+    /// from that.
+    fn hear(&mut self) -> Result<Heard, CopyError> {
+        for _ in 0..MESSAGES_A_TURN {
+            let early = self.early.pop_front();
+            let Some(message) = early.map_or_else(|| self.control.poll(), |message| Ok(Some(message)))?
+            else {
+                return Ok(Heard::All);
+            };
             match message {
                 Message::Alive => {}
-                Message::Arrived(news) => party.observe(end, &news),
+                Message::Arrived(news) => self.party.observe(self.end, &news),
                 Message::Failed(reason) if reason.as_str().ends_with(STOPPED) => {
                     return Err(CopyError::FarStopped);
                 }
                 Message::Failed(reason) | Message::Refuse(reason) => {
                     return Err(CopyError::FarEnd { reason });
                 }
-                Message::Copy(Copy::Accept(accept)) => party.accepted(accept),
+                Message::Copy(Copy::Accept(accept)) => self.party.accepted(accept),
                 Message::Copy(Copy::Finished(finished)) => {
-                    talk.finished = Some(finished.clone());
-                    talk.finished_at = monotonic();
-                    end.on_message(Copy::Finished(finished))?;
-                    party.observe(end, &[]);
-                    let account = party.account();
-                    control.send(&Message::Copy(Copy::Sent(Box::new(account.clone()))))?;
-                    talk.account = Some(account);
-                    return Ok(talk);
+                    self.note_finished(finished.clone());
+                    self.end.on_message(Copy::Finished(finished))?;
+                    self.party.observe(self.end, &[]);
+                    let account = self.party.account();
+                    self.control.send(&Message::Copy(Copy::Sent(Box::new(account.clone()))))?;
+                    self.talk.account = Some(account);
+                    return Ok(Heard::Last);
                 }
                 Message::Copy(Copy::Sent(account)) => {
-                    talk.account = Some(*account);
-                    if talk.finished.is_some() {
-                        end.abort();
-                        return Ok(talk);
+                    self.talk.account = Some(*account);
+                    if self.talk.finished.is_some() {
+                        self.end.abort();
+                        return Ok(Heard::Last);
                     }
                 }
-                Message::Copy(message) => {
-                    end.on_message(message)?;
-                }
-                other => return Err(crate::control::ControlError::out_of_place(&other).into()),
+                Message::Copy(message) => self.end.on_message(message)?,
+                other => return Err(ControlError::out_of_place(&other).into()),
             }
         }
-        // A process that was stopped, as by Ctrl-Z, goes on where its far end has waited: one of the same process has.
-        let absent = now.since(looked);
-        looked = now;
-        if absent > ABSENCE {
-            control.excuse(absent);
-        }
-        if now.since(control.heard()) > patience {
-            return Err(crate::control::ControlError::Silent { quiet: now.since(control.heard()) }.into());
-        }
-        let waits = control.unsent() > 0 || !pending.is_empty();
-        let longest = if turn == 0 {
-            Nanos::ZERO
-        } else if waits {
-            BREATH
-        } else {
-            // What was not due at this turn's beginning, and has become so since, is not to wait for anything else.
-            let next = if turned < next_words { next_words.min(next_sign) } else { next_sign };
-            next.min(next_look).since(monotonic()).min(LOOK)
-        };
-        poller.wait(longest, &mut ready).map_err(CopyError::wait)?;
-        if ready.contains(&STOP) {
-            talk.interrupted = true;
-            return Ok(talk);
-        }
+        Ok(Heard::Some)
     }
-}
 
-/// What has arrived at a receiver and was not told yet.
-enum News {
-    Some(Vec<Arrival>),
-    None,
-}
-
-impl News {
-    fn of(end: &End) -> Self {
-        match end {
-            End::Receiver(receiving) => match receiving.take_arrivals() {
-                news if news.is_empty() => Self::None,
-                news => Self::Some(news),
-            },
-            End::Sender(_) => Self::None,
+    /// Checks that the far side was heard in time. A process that was stopped, as by Ctrl-Z, goes on where its far end has waited: one of the
+    /// same process has.
+    fn check_patience(&mut self, now: Nanos, patience: Nanos) -> Result<(), CopyError> {
+        let absent = now.since(std::mem::replace(&mut self.looked, now));
+        if absent > ABSENCE {
+            self.control.excuse(absent);
         }
+        let quiet = now.since(self.control.heard());
+        if quiet > patience { Err(ControlError::Silent { quiet }.into()) } else { Ok(()) }
+    }
+
+    /// How long to wait for anything, in a turn that began at `turned`.
+    fn pause(&self, turned: Nanos) -> Nanos {
+        if self.control.unsent() > 0 || !self.pending.is_empty() {
+            return BREATH;
+        }
+        // What was not due at this turn's beginning, and has become so since, is not to wait for anything else.
+        let words = if turned < self.next_words { self.next_words } else { Nanos::MAX };
+        words.min(self.next_sign).min(self.next_look).since(monotonic()).min(LOOK)
     }
 }
 

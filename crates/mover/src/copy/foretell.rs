@@ -7,7 +7,7 @@ use farlink_wire::message::{Message, Way};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
-use super::client::{Attempt, Prepared, check, random};
+use super::attempt::{Attempt, Prepared, check, random};
 use super::file_event::{Became, FileEvent};
 use super::ledger::Halves;
 use super::names::Names;

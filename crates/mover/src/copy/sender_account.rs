@@ -5,7 +5,7 @@ use farlink_wire::message::copy::Account;
 use farlink_wire::message::{Sent, Text};
 use farlink_wire::quantity::Nanos;
 
-use super::conversation::End;
+use super::end::End;
 
 /// The sender's account.
 pub(super) fn sender_account(end: &End) -> Account {

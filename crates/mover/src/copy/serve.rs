@@ -13,7 +13,8 @@ use farlink_wire::message::{Arrival, Message, Way};
 use farlink_wire::path::readable;
 
 use super::allowed::{Allowed, Reached};
-use super::conversation::{End, Party, talk};
+use super::conversation::{Party, talk};
+use super::end::End;
 use super::filter::Filter;
 use super::lost::Lost;
 use super::manner::Manner;
