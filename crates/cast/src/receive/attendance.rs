@@ -1,37 +1,33 @@
 //! A receiver's part in one session: its machine, what it hears, and what it stores.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::AsFd;
 
 use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver, Tally};
 use farlink_flow::cast::seal::Opener;
 use farlink_host::clock::{monotonic, rfc3339_now};
-use farlink_host::multicast::Inbox;
-use farlink_host::precise::wait_readable;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::cast::Announcement;
 use farlink_wire::cast::control::{Control, Repair, Report, Welcome, Words};
-use farlink_wire::cast::packet::{Data, Header};
+use farlink_wire::cast::packet::Data;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
 
-use super::hearing::Hearing;
 use super::newest::Newest;
 use super::recent::Recent;
 use super::samples::Samples;
 use super::unfinished::Unfinished;
-use super::{Notice, Plan, Progress, UNHEARD};
-use crate::contact::told;
+use super::{Notice, Progress};
 use crate::error::CastError;
-use crate::line::{Filled, Line};
+use crate::line::Line;
 use crate::record::{MOST_RTT, least_rtt};
 use crate::storage::{Storage, reason};
 
 mod early;
 mod leaving;
 mod versions;
+mod work;
 
 use early::MOST_EARLY_REPAIRED;
 use versions::GIVEN_UP;
@@ -43,16 +39,6 @@ pub(super) enum Departure {
     Complete,
     /// The user ended it.
     Stopped,
-}
-
-/// What came from the group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Brought {
-    Nothing,
-    /// All that was there.
-    All,
-    /// And more is.
-    More,
 }
 
 /// When what happened.
@@ -203,166 +189,6 @@ impl Attendance {
             stored_bytes: self.stored_bytes - self.before.stored_bytes,
             seconds: now.since(self.times.joined).as_secs_f64(),
         }
-    }
-
-    /// Takes part until everything is there, the user ends it, or the connection breaks.
-    pub(super) fn work(
-        &mut self,
-        plan: &Plan,
-        hearing: &mut Hearing,
-        storage: &Storage,
-        line: &mut Line,
-        stop: &Wake,
-        tell: &mut dyn FnMut(Notice<'_>),
-    ) -> Result<Departure, CastError> {
-        let at = line.channel().tcp().and_then(|tcp| tcp.peer_addr().ok()).unwrap_or(plan.group.address());
-        let talk = |source| told(at, None, source);
-        let (mut inbox, mut ready) = (Inbox::new(), Vec::new());
-        let (mut shown_at, mut heard_at) = (monotonic(), monotonic());
-        let (mut line_is_ready, mut group_at) = (true, monotonic());
-        let (mut unheard_at, mut is_told) = (monotonic().after(UNHEARD), false);
-        let mut again_at = unheard_at;
-        // Why nothing more comes, once the sender has said so.
-        let mut broken_off = None;
-        let mut is_unwritable = false;
-        loop {
-            let brought = self.hear_group(hearing, storage, line, &mut inbox, stop, tell)?;
-            let mut is_busy = brought == Brought::More;
-            // Where something took long the line was not looked at: nothing may have come, or much.
-            line_is_ready |= monotonic().since(heard_at) > plan.patience;
-            let filled = if line_is_ready { line.fill().map_err(talk)? } else { Filled::Dry };
-            let now = monotonic();
-            while let Some(control) = line.next().map_err(|source| CastError::Protocol { at, source })? {
-                heard_at = now;
-                let answer = match control {
-                    Control::Words(Words::Refuse(reason)) => {
-                        return Err(CastError::Refused { at, reason: reason.to_string() });
-                    }
-                    Control::Words(Words::BreakOff(reason)) => {
-                        broken_off = Some(reason.to_string());
-                        None
-                    }
-                    Control::Echo { answer: false, stamp } => Some(stamp),
-                    other => {
-                        // The sender has noticed, too.
-                        if matches!(other, Control::Gone(_)) && !is_told && now.since(group_at) >= DEAF {
-                            unheard_at = now;
-                        }
-                        self.hear_sender(now, &other, storage);
-                        None
-                    }
-                };
-                if let Some(stamp) = answer {
-                    line.push(&Control::Echo { answer: true, stamp });
-                }
-            }
-            self.do_all(storage, line, stop, tell);
-            is_busy |= filled == Filled::More;
-            if self.machine.is_complete() {
-                self.times.last.get_or_insert(now);
-                self.leave(line);
-                return Ok(Departure::Complete);
-            }
-            if let Some(reason) = broken_off {
-                return Err(CastError::BrokenOff { at, reason });
-            }
-            if filled == Filled::Ended {
-                let closed = "it closed the connection";
-                return Err(talk(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, closed)));
-            }
-            if let Err(error) = line.flush() {
-                // What the sender said before it closed is still to be read.
-                if std::mem::replace(&mut is_unwritable, true) {
-                    return Err(talk(error));
-                }
-                line_is_ready = true;
-                continue;
-            }
-            if now.since(heard_at) > plan.patience {
-                return Err(CastError::Silent { at, quiet: plan.patience });
-            }
-            if now >= shown_at {
-                shown_at = now.after(OFTEN);
-                if let Err(error) = storage.check_is_there() {
-                    self.leave(line);
-                    return Err(error);
-                }
-                self.machine.on_counts(self.opener.counts(), self.opener.refused().total());
-                tell(Notice::Progress(&self.progress()));
-            }
-            let mut until = self.machine.deadline().min(shown_at);
-            if line.has_unsent() {
-                until = until.min(now.after(SEND_AGAIN));
-            }
-            // Where packets come one close behind the other, several are waited for: each time that this thread is woken costs as much as
-            // a packet or two.
-            let is_dense = brought == Brought::All && now.since(group_at) < DENSE;
-            if brought != Brought::Nothing {
-                (group_at, unheard_at, again_at) = (now, Nanos::MAX, now.after(UNHEARD));
-                is_told = false;
-            }
-            if now >= again_at {
-                hearing.join_again(plan);
-                again_at = now.after(UNHEARD);
-            }
-            if now >= unheard_at {
-                (unheard_at, is_told) = (Nanos::MAX, true);
-                tell(plan.unheard(now.since(group_at), Some(at)));
-            }
-            let mut pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
-            let mut waited = vec![stop.as_fd(), line.channel().as_fd()];
-            if is_dense && !is_busy {
-                pause = pause.min(NAP);
-            } else {
-                waited.push(hearing.socket().as_fd());
-            }
-            wait_readable(&waited, Some(pause), &mut ready).map_err(CastError::Wait)?;
-            if ready.first() == Some(&true) {
-                self.leave(line);
-                return Ok(Departure::Stopped);
-            }
-            line_is_ready = filled == Filled::More || ready.get(1) == Some(&true);
-        }
-    }
-
-    /// Takes what came from the group.
-    fn hear_group(
-        &mut self,
-        hearing: &mut Hearing,
-        storage: &Storage,
-        line: &mut Line,
-        inbox: &mut Inbox,
-        stop: &Wake,
-        tell: &mut dyn FnMut(Notice<'_>),
-    ) -> Result<Brought, CastError> {
-        let mut brought = Brought::Nothing;
-        for _ in 0..AT_ONCE {
-            if !hearing.receive_all(inbox, tell).map_err(CastError::Wait)? {
-                return Ok(brought);
-            }
-            brought = Brought::All;
-            let now = monotonic();
-            for packet in inbox.each().flat_map(|(received, run)| run.chunks_mut(received.packet)) {
-                match self.opener.open(packet) {
-                    Ok((Header::Data(data), payload)) => {
-                        if self.has_room(&data, payload.len()) {
-                            self.take(now, &data, &packet[payload], storage);
-                        }
-                    }
-                    Ok((Header::Parity(parity), payload)) => {
-                        self.machine.on_parity(now, &parity, &packet[payload]);
-                    }
-                    Ok((Header::Status(position), _)) => self.machine.on_status(now, position),
-                    // It is counted.
-                    Err(_) => {}
-                }
-            }
-            self.do_all(storage, line, stop, tell);
-            if !inbox.is_full() {
-                return Ok(brought);
-            }
-        }
-        Ok(Brought::More)
     }
 
     fn hear_sender(&mut self, now: Nanos, control: &Control<'_>, storage: &Storage) {
@@ -554,23 +380,6 @@ impl Attendance {
 
 /// How long a packet may be late because another overtook it: paths of a circuit do not reorder, but queues of a host do.
 const GRACE: Nanos = Nanos(1_000_000);
-
-/// Calls for packets of the group between two looks at the control connection: each brings up to sixteen runs of them.
-const AT_ONCE: u32 = 8;
-
-/// How close behind each other packets come that are waited for together, and for how long that is: a receive buffer of 64 KiB holds
-/// 1.3 ms at 400 Mb/s.
-const DENSE: Nanos = Nanos(400_000);
-const NAP: Nanos = Nanos(200_000);
-
-/// For how long nothing comes to an end that hears nothing: something is sent to the group each second.
-const DEAF: Nanos = Nanos(2_500_000_000);
-
-/// How often progress is told.
-const OFTEN: Nanos = Nanos(200_000_000);
-
-/// When to look again whether the connection takes more.
-const SEND_AGAIN: Nanos = Nanos(1_000_000);
 
 /// How often the sender hears that this end is there while it reads what is there already.
 const SIGN_OF_LIFE: Nanos = Nanos(1_000_000_000);
