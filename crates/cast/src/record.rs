@@ -24,7 +24,7 @@ pub(crate) struct Frame {
 impl Frame {
     /// The record that it begins, with a number of its own.
     pub(crate) fn record(&self) -> Record {
-        let random = process::random().unwrap_or_default();
+        let random: [u8; 16] = process::random().unwrap_or_default();
         Record {
             id: random.iter().map(|byte| format!("{byte:02x}")).collect(),
             kind: Kind::Cast,

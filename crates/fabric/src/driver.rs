@@ -70,7 +70,8 @@ impl Driver {
         let ip = farlink_host::network::address(settings.interface.as_deref())?;
         let datagrams =
             Datagrams::open(ip, SOCKET_BUFFER).map_err(|source| OpenError::Socket { address: ip, source })?;
-        let [endpoint, seed] = random().map_err(OpenError::System)?;
+        let random = || process::random().map(u64::from_be_bytes).map_err(OpenError::System);
+        let (endpoint, seed) = (random()?, random()?);
         let address = Address {
             endpoint,
             host: host().map_err(OpenError::System)?.0,
@@ -357,13 +358,6 @@ pub(crate) enum OpenError {
     Socket { address: std::net::IpAddr, source: std::io::Error },
     #[error("open an endpoint")]
     System(#[source] std::io::Error),
-}
-
-/// Two numbers that nobody else has.
-fn random() -> std::io::Result<[u64; 2]> {
-    let bytes = process::random()?;
-    let number = u128::from_be_bytes(bytes);
-    Ok([(number >> 64) as u64, number as u64])
 }
 
 /// What people know this process by.

@@ -121,7 +121,7 @@ fn open(directory: &Path, flags: libc::c_int) -> io::Result<File> {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {}
         opened => return opened,
     }
-    let unguessable = process::random()?.map(|byte| format!("{byte:02x}")).concat();
+    let unguessable = process::random::<16>()?.map(|byte| format!("{byte:02x}")).concat();
     let path = directory.join(format!(".farlink-{unguessable}"));
     let made = options.create_new(true).custom_flags(flags).open(&path);
     // A file system that refuses direct I/O may have made the file all the same.

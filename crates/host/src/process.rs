@@ -184,12 +184,12 @@ pub fn become_user(name: &str) -> Result<(), UserError> {
     setresuid(user.uid, user.uid, user.uid).map_err(failed)
 }
 
-/// 128 bits that nobody can guess.
+/// Bytes that nobody can guess.
 ///
 /// # Errors
 /// The kernel's, where it has no source of them.
-pub fn random() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
+pub fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|error| match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::other(error.to_string()),

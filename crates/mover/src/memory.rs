@@ -229,7 +229,7 @@ fn transfer(
     ending.map_err(|source| MemoryError::Transfer { target: plan.target.clone(), source })
 }
 
-fn random() -> Result<[u8; 16], MemoryError> {
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], MemoryError> {
     process::random().map_err(system("draw a random number"))
 }
 

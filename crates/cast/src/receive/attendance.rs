@@ -102,9 +102,7 @@ impl Attendance {
     pub(super) fn new(welcome: &Welcome, descriptors: u64) -> Result<Self, CastError> {
         let opener = Opener::new(welcome.session, &welcome.key, welcome.protect, welcome.number)
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
-        let random = process::random().map_err(CastError::Wait)?;
-        let [a, b, c, d, e, f, g, h, ..] = random;
-        let seed = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
+        let seed = u64::from_ne_bytes(process::random().map_err(CastError::Wait)?);
         let config = Config {
             payload: welcome.payload,
             block: welcome.block,

@@ -114,9 +114,7 @@ impl<'a> Reception<'a> {
         let hearing = Hearing::join(plan)?;
         // Last: it may make the directory.
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
-        let random = process::random().map_err(CastError::Wait)?;
-        let [a, b, c, d, e, f, g, h, ..] = random;
-        let number = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let number = u64::from_be_bytes(process::random().map_err(CastError::Wait)?);
         let place = plan.into.as_deref().map(place);
         let strangers = Strangers::default();
         // Of a large product that is not whole yet there is a file.

@@ -115,9 +115,7 @@ fn carry_out(
     finished: &mut Finished,
     times: &mut Times,
 ) -> Result<(), CastError> {
-    let random = || process::random().map_err(CastError::Wait);
-    let [a, b, c, d, e, f, g, h, ..] = random()?;
-    let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+    let id = SessionId(u64::from_be_bytes(process::random().map_err(CastError::Wait)?));
     // Each receiver has a connection.
     let room = Room::of(plan, process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS));
     let sockets = Sockets::open(plan, id)?;
@@ -252,12 +250,7 @@ impl<'a> Session<'a> {
         outbox: Arc<Outbox>,
         (hearing, wake): (Hearing, Wake),
     ) -> Result<Self, CastError> {
-        let random = || process::random().map_err(CastError::Wait);
-        let (left, right) = (random()?, random()?);
-        let mut secret = [0; 32];
-        secret[..16].copy_from_slice(&left);
-        secret[16..].copy_from_slice(&right);
-        let key = Secret(Digest(secret));
+        let key = Secret(Digest(process::random().map_err(CastError::Wait)?));
         let sealer = Sealer::new(id, &key, plan.protect)
             .map_err(|error| CastError::Seal { reason: error.to_string() })?;
         let tempo = Tempo::new(plan.rate, monotonic());

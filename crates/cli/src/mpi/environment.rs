@@ -133,10 +133,9 @@ pub(crate) fn variables(
     library: &Path,
     settings: &Settings,
 ) -> anyhow::Result<(Vec<Variable>, OfRank)> {
-    let key = [process::random(), process::random()];
-    let [Ok(first), Ok(second)] = key else { bail!("the system has no random numbers for a key") };
+    let key = process::random::<32>().context("draw a random key")?;
     let mut all = of_mpi(mpi, library);
-    all.push(Variable::new(JOB_KEY, hexadecimal(&[first, second].concat())));
+    all.push(Variable::new(JOB_KEY, hexadecimal(&key)));
     all.extend(of_settings(settings)?);
     let read = read(&all, std::env::var_os)?;
     // What is said otherwise, for ranks of other hosts as well.

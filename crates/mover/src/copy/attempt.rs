@@ -85,7 +85,7 @@ impl Attempt<'_> {
         let mut request = self.request(token);
         check(&request)?;
         if plan.protect == Protect::Integrity {
-            request.secret = Some(secret()?);
+            request.secret = Some(Secret(Digest(random()?)));
         }
         let before = Emulated::of_this_host();
         let opened = plan
@@ -246,16 +246,7 @@ fn tally(end: &End) -> Tally {
     }
 }
 
-/// Bits that nobody foresees.
-pub(super) fn random() -> Result<[u8; 16], CopyError> {
+/// Bytes that nobody foresees.
+pub(super) fn random<const BYTES: usize>() -> Result<[u8; BYTES], CopyError> {
     process::random().map_err(|source| CopyError::System { attempt: "draw a random number", source })
-}
-
-/// Twice as many.
-fn secret() -> Result<Secret, CopyError> {
-    let (left, right) = (random()?, random()?);
-    let mut secret = [0; 32];
-    secret[..16].copy_from_slice(&left);
-    secret[16..].copy_from_slice(&right);
-    Ok(Secret(Digest(secret)))
 }

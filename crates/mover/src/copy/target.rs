@@ -99,8 +99,7 @@ impl Target {
         let placing = Placing::open(containment, destination, &options)?;
         let random = process::random()
             .map_err(|source| TargetError::of("draw a number for", placing.shown(), source))?;
-        let [a, b, c, d, ..] = random;
-        let numbers = AtomicU32::new(u32::from_ne_bytes([a, b, c, d]));
+        let numbers = AtomicU32::new(u32::from_ne_bytes(random));
         let prefix = format!("{HIDDEN}{}", &blake3::hash(&key).to_hex()[..8]);
         Ok(Self { placing, options, key, directories: Mutex::default(), prefix, numbers })
     }

@@ -110,8 +110,7 @@ impl fmt::Debug for Identity {
 /// A new secret key as PKCS #8 (RFC 8410, section 7): fixed bytes, and 32 that nobody can guess.
 fn new_secret() -> io::Result<PrivatePkcs8KeyDer<'static>> {
     let mut bytes = PKCS8.to_vec();
-    bytes.extend(process::random()?);
-    bytes.extend(process::random()?);
+    bytes.extend(process::random::<32>()?);
     Ok(bytes.into())
 }
 
