@@ -12,7 +12,7 @@ use farlink_flow::timetable::Timetable;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
-use farlink_mover::copy::{self, Finished, Foretold, Plan};
+use farlink_mover::copy::{self, CopyError, Finished, Foretold, Plan};
 use farlink_mover::far::Far;
 use farlink_mover::memory;
 use farlink_mover::record_file::RecordFile;
@@ -179,24 +179,7 @@ impl Copy {
         plan.report = report.wants_names();
         let mut teller = Teller::start(report)?;
         if dry_run {
-            let foretold = copy::foretell(&plan, &stop, &mut teller);
-            let Some(mut report) = teller.end(&stop) else { return Ok(ExitCode::from(INTERRUPTED)) };
-            let written = report.close(foretold.is_ok());
-            if let (Err(_), Err(error)) = (&foretold, &written) {
-                tell(&format!("farlink: {error:#}"));
-            }
-            let foretold = match foretold {
-                Err(error) if error.is_put_off() => {
-                    tell(&format!("farlink: {:#}", anyhow!(error)));
-                    return Ok(ExitCode::from(BROKEN));
-                }
-                foretold => foretold?,
-            };
-            written?;
-            return Ok(match foretold {
-                Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
-                Foretold { failed, entries, .. } => of_names(failed, entries),
-            });
+            return foretell(&plan, &stop, teller);
         }
         let Finished { record, summary, error, begun } = copy::run(&plan, &stop, &mut teller);
         let report = teller.end(&stop);
@@ -217,35 +200,17 @@ impl Copy {
         for error in &unwritten {
             tell(&format!("farlink: {error:#}"));
         }
-        match error {
-            Some(error) if error.is_passing() => {
-                tell(&format!(
-                    "farlink: {:#} (run the same command again: what is there is not sent again)",
-                    anyhow!(error)
-                ));
-                Ok(ExitCode::from(BROKEN))
-            }
-            Some(error) if begun && !error.is_final() => {
-                tell(&format!("farlink: {:#}", anyhow!(error)));
-                Ok(ExitCode::from(BROKEN))
-            }
-            // Nothing was begun, and the same command is to be given again.
-            Some(error) if error.is_put_off() => {
-                tell(&format!("farlink: {:#}", anyhow!(error)));
-                Ok(ExitCode::from(BROKEN))
-            }
-            Some(error) => Err(error.into()),
-            None => {
-                if !quiet && !json {
-                    print(&report::summary(&record, &summary));
-                }
-                Ok(match record.outcome {
-                    Outcome::Interrupted => ExitCode::from(INTERRUPTED),
-                    _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(UNWRITTEN),
-                    _ => of_names(summary.failed, summary.entries + summary.bare),
-                })
-            }
+        if let Some(error) = error {
+            return of_failure(error, begun);
         }
+        if !quiet && !json {
+            print(&report::summary(&record, &summary));
+        }
+        Ok(match record.outcome {
+            Outcome::Interrupted => ExitCode::from(INTERRUPTED),
+            _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(UNWRITTEN),
+            _ => of_names(summary.failed, summary.entries + summary.bare),
+        })
     }
 
     /// What is wanted; `None` where `stop` was raised while the round trip was measured.
@@ -263,20 +228,7 @@ impl Copy {
             known_hosts: self.known_hosts,
             no_keys: self.no_auth,
         };
-        let far_sources = sources.iter().filter(|source| source.is_far()).count();
-        let way = match (sources.iter().find(|source| source.is_far()), destination.is_far()) {
-            (None, _) => Way::Forward,
-            (Some(source), true) => {
-                bail!("both {source} and {destination} are on other hosts: run farlink copy on one of them")
-            }
-            _ if far_sources < sources.len() => {
-                bail!("some sources are here and some on another host: copy them by two commands")
-            }
-            _ if sources.iter().any(|source| !source.same_host(&sources[0])) => {
-                bail!("the sources are on different hosts: copy them by a command for each")
-            }
-            _ => Way::Reverse,
-        };
+        let way = way(&sources, &destination)?;
         let far_location = if way == Way::Forward { &destination } else { &sources[0] };
         let far = far_location.far(&reach)?;
         let of_connections = [
@@ -297,12 +249,7 @@ impl Copy {
         if protect == Protect::Integrity && self.no_verify {
             bail!("--protect integrity checks digests: leave out --no-verify");
         }
-        if let Some(length @ Bytes(0)) = self.length {
-            bail!("--length {length}: there is nothing to read: write how much, as in 10GiB");
-        }
-        if let Some(length) = self.length.filter(|length| length.0 > MOST_FILE) {
-            bail!("--length {length}: no file has more than {}", Bytes(MOST_FILE));
-        }
+        self.length.map_or(Ok(()), check_length)?;
         let names = self.files_from.as_deref().map(|file| list::read(file, self.from0)).transpose()?;
         if let Some(names) = &names {
             if sources.len() != 1 || self.length.is_some() {
@@ -368,6 +315,65 @@ impl Copy {
         }
         Ok(Some(plan))
     }
+}
+
+/// Tells what `plan` would copy, and copies nothing.
+fn foretell(plan: &Plan, stop: &Wake, mut teller: Teller) -> anyhow::Result<ExitCode> {
+    let foretold = copy::foretell(plan, stop, &mut teller);
+    let Some(mut report) = teller.end(stop) else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let written = report.close(foretold.is_ok());
+    if let (Err(_), Err(error)) = (&foretold, &written) {
+        tell(&format!("farlink: {error:#}"));
+    }
+    let foretold = match foretold {
+        Err(error) if error.is_put_off() => return of_failure(error, false),
+        foretold => foretold?,
+    };
+    written?;
+    Ok(match foretold {
+        Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
+        Foretold { failed, entries, .. } => of_names(failed, entries),
+    })
+}
+
+/// Which way is copied, by where both sides are.
+fn way(sources: &[Location], destination: &Location) -> anyhow::Result<Way> {
+    let far_sources = sources.iter().filter(|source| source.is_far()).count();
+    match (sources.iter().find(|source| source.is_far()), destination.is_far()) {
+        (None, _) => Ok(Way::Forward),
+        (Some(source), true) => {
+            bail!("both {source} and {destination} are on other hosts: run farlink copy on one of them")
+        }
+        _ if far_sources < sources.len() => {
+            bail!("some sources are here and some on another host: copy them by two commands")
+        }
+        _ if sources.iter().any(|source| !source.same_host(&sources[0])) => {
+            bail!("the sources are on different hosts: copy them by a command for each")
+        }
+        _ => Ok(Way::Reverse),
+    }
+}
+
+fn check_length(length: Bytes) -> anyhow::Result<()> {
+    match length {
+        Bytes(0) => bail!("--length {length}: there is nothing to read: write how much, as in 10GiB"),
+        Bytes(bytes) if bytes > MOST_FILE => {
+            bail!("--length {length}: no file has more than {}", Bytes(MOST_FILE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is said of a copy that failed as a whole, of which something was `begun` or not.
+fn of_failure(error: CopyError, begun: bool) -> anyhow::Result<ExitCode> {
+    let (is_passing, may_go_on) = (error.is_passing(), begun && !error.is_final());
+    // Of one that was put off nothing was begun, and the same command is to be given again.
+    if !is_passing && !may_go_on && !error.is_put_off() {
+        return Err(error.into());
+    }
+    let mend = if is_passing { " (run the same command again: what is there is not sent again)" } else { "" };
+    tell(&format!("farlink: {:#}{mend}", anyhow!(error)));
+    Ok(ExitCode::from(BROKEN))
 }
 
 /// Whether some names, or all, are not copied.
