@@ -152,6 +152,15 @@ def test_what_cannot_be_proven_passes_where_that_is_said(
     assert installed("run", "--unproven", "--", launcher('test -z "$FARLINK_PROOF"')).status == 0
 
 
+def test_a_launcher_that_is_asked_about_itself_starts_no_ranks(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    for question in ("--version", "--help"):
+        ended = installed("run", "--", launcher("echo answered"), question)
+        assert ended.status == 0, ended
+        assert not ended.stderr, ended
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_passed_on(
     installed: Installed, launcher: Callable[..., str], number: signal.Signals

@@ -109,10 +109,11 @@ impl Run {
         mistyped::complaints(std::env::vars_os().chain(named.concat())).iter().for_each(|line| tell(line));
         let (variables, read) = environment::variables(launcher.family(), &library, &self.options.settings)?;
         named.iter().try_for_each(|its| environment::agree(&variables, its))?;
-        if !self.unproven {
+        let unproven = self.unproven || arguments::is_question(arguments);
+        if !unproven {
             self.options.settings.suits_this_host(&read)?;
         }
-        let proof = if self.unproven { None } else { Some(Proof::expect()?) };
+        let proof = if unproven { None } else { Some(Proof::expect()?) };
         let proof_variable = proof.as_ref().map(|proof| Variable::new(proof::VARIABLE, proof.directory()));
         let mut command = Command::new(program);
         for Variable { name, value, .. } in variables.iter().chain(&proof_variable) {

@@ -21,6 +21,11 @@ pub(super) fn options(arguments: &[OsString]) -> impl Iterator<Item = &OsString>
     arguments[..count].iter()
 }
 
+/// Whether the launcher is asked about itself: it starts no ranks.
+pub(super) fn is_question(arguments: &[OsString]) -> bool {
+    options(arguments).any(|word| is_one_of(word, &QUESTIONS))
+}
+
 /// What the ranks of each program are given, in turn: what stands before a colon goes for one.
 pub(super) fn programs(arguments: &[OsString]) -> impl Iterator<Item = &[OsString]> {
     arguments.split(|word| word == ":")
@@ -71,6 +76,9 @@ const OPEN_MPI: [&str; 2] = ["-x", "--x"];
 const HYDRA: [&str; 4] = ["-genv", "--genv", "-env", "--env"];
 const PARAMETERS: [&str; 4] = ["--mca", "-mca", "--gmca", "-gmca"];
 
+/// What both answer, and start nothing.
+const QUESTIONS: [&str; 6] = ["--version", "-version", "-V", "--help", "-help", "-h"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +99,12 @@ mod tests {
         assert_eq!(set("-n 1 -x A=1 ./a x : -n 1 --x B=2 ./b -x C=3"), ["A=1", "B=2"]);
         assert_eq!(set("-genv A 1 -n 2 -env B true ./a -env C 3"), ["A=1", "B=true"]);
         assert_eq!(set("-n 2 ./a"), [""; 0]);
+    }
+
+    #[test]
+    fn a_question_to_the_launcher_is_none_to_a_program() {
+        assert!(is_question(&words("--version")) && is_question(&words("-n 2 --help")));
+        assert!(!is_question(&words("-n 2 ./a --version")) && !is_question(&[]));
     }
 
     #[test]
