@@ -42,12 +42,3 @@ impl Cast {
 fn products(count: u32) -> String {
     if count == 1 { "1 product".to_owned() } else { format!("{count} products") }
 }
-
-/// Somebody lacks something.
-const SOME: u8 = 1;
-
-/// The connection or the far end failed.
-const BROKEN: u8 = 3;
-
-/// 128 and SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;

@@ -25,6 +25,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::Outcome;
 
 use crate::auto;
+use crate::exit::{BROKEN, INTERRUPTED, NONE, REFUSED, SOME};
 use crate::memory::{buffer, circuit, congestion, interval, patience, round_trip, streams};
 use crate::output::{print, tell};
 
@@ -208,7 +209,7 @@ impl Copy {
         }
         Ok(match record.outcome {
             Outcome::Interrupted => ExitCode::from(INTERRUPTED),
-            _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(UNWRITTEN),
+            _ if !unwritten.is_empty() && summary.failed == 0 => ExitCode::from(REFUSED),
             _ => of_names(summary.failed, summary.entries + summary.bare),
         })
     }
@@ -416,18 +417,3 @@ fn protect(text: &str) -> anyhow::Result<Protect> {
 
 /// Bytes of a copy of unknown size: so many that ramp-up matters and does not rule.
 const USUAL_SIZE: u64 = 10 << 30;
-
-/// Some names were not copied.
-const SOME: u8 = 1;
-
-/// All is copied, and what was to be written of that is not.
-const UNWRITTEN: u8 = 2;
-
-/// The connection or the far end failed midway.
-const BROKEN: u8 = 3;
-
-/// No name was copied.
-const NONE: u8 = 4;
-
-/// 128 and SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;

@@ -8,6 +8,7 @@ use farlink_doctor::{Facts, Finding, NetworkPath, examine, root_would_add, scrip
 use farlink_host::{disk, path_mtu};
 use farlink_wire::quantity::BitsPerSec;
 
+use crate::exit;
 use crate::output::{is_lost, print, tell};
 
 /// Find what on this host would keep a transfer from filling a path.
@@ -64,7 +65,7 @@ impl Doctor {
         }
         // Who has not got what was found is told so, and not that there is something.
         let is_told = !findings.is_empty() && !is_lost();
-        Ok(if is_told { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+        Ok(if is_told { ExitCode::from(exit::SOME) } else { ExitCode::SUCCESS })
     }
 }
 
@@ -124,6 +125,3 @@ fn gigabits(rate: BitsPerSec) -> String {
     }
     format!("{:.3} Gb/s", rate.get() as f64 / 1e9)
 }
-
-/// The exit code where something was found.
-const FOUND: u8 = 1;

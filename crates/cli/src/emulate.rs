@@ -12,7 +12,7 @@ use farlink_host::contain::{self, Event, Events, Rights};
 use farlink_link::{Conditions, Framing};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
-use crate::BAD_INPUT;
+use crate::exit::{NOT_FOUND, REFUSED};
 use crate::output::{print, tell};
 use crate::path_options::PathOptions;
 
@@ -68,7 +68,7 @@ impl Emulate {
             Ok(code) => code,
             Err(error) => {
                 tell(&format!("farlink: {error:#}"));
-                BAD_INPUT
+                REFUSED
             }
         })?;
         Ok(ExitCode::from(code))
@@ -155,6 +155,3 @@ pub(crate) fn split_target(target: &str) -> anyhow::Result<(&str, &str)> {
 
 /// Of a link that nobody gave a rate: what the studies' connections had.
 const USUAL_RATE: u64 = 10_000_000_000;
-
-/// A command that could not be started, as env(1) and the shells have it.
-pub(crate) const NOT_FOUND: u8 = 127;

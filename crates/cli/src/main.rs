@@ -9,6 +9,7 @@ mod congestion;
 mod copy;
 mod doctor;
 mod emulate;
+mod exit;
 mod far_end;
 mod habits;
 mod keygen;
@@ -85,10 +86,10 @@ fn main() -> ExitCode {
     };
     let code = done.unwrap_or_else(|error| {
         output::tell(&format!("farlink: {error:#}"));
-        ExitCode::from(BAD_INPUT)
+        ExitCode::from(exit::REFUSED)
     });
     // All is done, and whoever reads what it said has not got it.
-    if output::is_lost() && code == ExitCode::SUCCESS { ExitCode::from(BAD_INPUT) } else { code }
+    if output::is_lost() && code == ExitCode::SUCCESS { ExitCode::from(exit::REFUSED) } else { code }
 }
 
 /// Arguments with `--rate -1gbit` written as `--rate=-1gbit`, so that it is refused as the rate that it is meant to be
@@ -130,7 +131,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
-        return ExitCode::from(BAD_INPUT);
+        return ExitCode::from(exit::REFUSED);
     }
     let text = error.to_string();
     let reason: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
@@ -152,7 +153,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         reason = format!("{named}: {habit}");
     }
     output::tell(&format!("farlink: {reason} (see {verb} --help)"));
-    ExitCode::from(BAD_INPUT)
+    ExitCode::from(exit::REFUSED)
 }
 
 /// The verb that `arguments` begin with, as far as they are right.
@@ -165,9 +166,6 @@ fn verb(arguments: impl Iterator<Item = String>) -> String {
     }
     verb
 }
-
-/// The exit code of everything that was refused or failed.
-const BAD_INPUT: u8 = 2;
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,7 @@ use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 use farlink_wire::record::{Ends, Outcome, Record};
 
 use crate::auto;
+use crate::exit::INTERRUPTED;
 use crate::output::{print, tell};
 
 /// Move memory from this process to that of `farlink serve` on another host, and measure it.
@@ -301,6 +302,3 @@ pub(crate) fn patience(text: &str) -> anyhow::Result<Patience> {
 
 /// The congestion control of circuits.
 const CIRCUIT: &str = "circuit";
-
-/// 128 and SIGINT, as shells have it.
-const INTERRUPTED: u8 = 130;

@@ -19,6 +19,7 @@ use environment::{Mpi as Family, Settings, Variable};
 use launcher::Launcher;
 use proof::{Judged, Proof};
 
+use crate::exit;
 use crate::output::{print, tell};
 
 /// Run MPI programs over long connections, as they are: Open MPI's and MPICH's load Farlink as their network.
@@ -125,11 +126,11 @@ impl Run {
             .and_then(|delegate| delegate.run(&mut command))
             .with_context(|| format!("start {program:?}"))?;
         // Whoever ended it wants no more of it.
-        let judged = if code < ENDED_BY_SIGNAL { proof.map(|proof| proof.judge(code != 0)) } else { None };
+        let judged = if code < exit::SIGNAL { proof.map(|proof| proof.judge(code != 0)) } else { None };
         match judged {
             Some(Err(error)) => {
                 tell(&format!("farlink: {error}"));
-                return Ok(ExitCode::from(if code == 0 { UNPROVEN } else { code }));
+                return Ok(ExitCode::from(if code == 0 { exit::SOME } else { code }));
             }
             Some(Ok(Judged::NoneBegan)) if launcher.is_own() => {
                 let library = library.display();
@@ -149,9 +150,3 @@ impl Run {
         Ok(ExitCode::from(code))
     }
 }
-
-/// Ranks did not use Farlink.
-const UNPROVEN: u8 = 1;
-
-/// Exit codes from here on are a signal's.
-const ENDED_BY_SIGNAL: u8 = 128;

@@ -8,7 +8,8 @@ use farlink_emulator::client::Client;
 use farlink_emulator::control;
 use farlink_host::contain::Events;
 
-use crate::emulate::{NOT_FOUND, socket, split_target};
+use crate::emulate::{socket, split_target};
+use crate::exit::NOT_FOUND;
 use crate::output::tell;
 
 /// Run a command on a host of a running emulation, as if from here.

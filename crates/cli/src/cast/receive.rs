@@ -21,7 +21,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::end::End;
-use super::{BROKEN, INTERRUPTED, SOME, products};
+use super::products;
+use crate::exit::{BROKEN, INTERRUPTED, SOME};
 use crate::memory::buffer;
 use crate::output::{print, tell};
 

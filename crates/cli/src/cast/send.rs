@@ -28,7 +28,7 @@ use super::class::{Class, Pace, class, pace};
 use super::end::End;
 use super::table::{Table, name};
 use super::telling::{Telling, summary};
-use super::{BROKEN, INTERRUPTED, SOME};
+use crate::exit::{BROKEN, INTERRUPTED, REFUSED, SOME};
 use crate::keys_again::keep_up;
 use crate::output::{print, tell};
 
@@ -310,9 +310,6 @@ type Keys = (Identity, Arc<Admission>);
 fn watch_ends_twice(watched: bool) -> anyhow::Result<Option<Wake>> {
     watched.then(signal::on_second_termination).transpose().context("catch signals")
 }
-
-/// Nothing was begun.
-const REFUSED: u8 = 2;
 
 /// What standard input is called where nobody says.
 const PIPED: &str = "stdin";
