@@ -325,6 +325,7 @@ def test_what_is_left_to_an_earlier_source_is_said(tmp_path: Path) -> None:
     assert "1 was skipped" in done.stdout
     manifest = tmp_path / "manifest"
     for how in ((), ("--dry-run",)):
+        manifest.unlink(missing_ok=True)
         done = farlink(
             "copy",
             *how,
@@ -336,8 +337,10 @@ def test_what_is_left_to_an_earlier_source_is_said(tmp_path: Path) -> None:
             str(there),
         )
         assert "earlier source" not in manifest.read_text() + done.stdout, done
-        assert '"path":"file"' in manifest.read_text(), done
-        assert '"path":"file"' in done.stdout, done
+        assert manifest.read_text().count('"path":"file"') == 1, done
+        assert done.stdout.count('"path":"file"') == 1, done
+        if not how:
+            assert json.loads(done.stdout.splitlines()[-1])["skipped"] == 1, done
 
 
 # The sources, each in its own directory, and a destination: what is made of it is rsync's to say.

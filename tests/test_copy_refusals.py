@@ -59,6 +59,10 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("/dev/zero", "{here}/new", "--length", "0B"): ("--length 0B", "10GiB"),
     ("{here}/file", "{here}/new", "--manifest", "-"): ("--manifest -", "--json"),
     ("{here}/file", "{here}/new", "--record", "-"): ("--record -", "--json"),
+    ("{here}/file", "{here}/new", "--record", "{here}/../x", "--manifest", "{here}/.././x"): (
+        "both",
+        "a file for each",
+    ),
     ("{here}/file", "{here}/new", "--manifest", "{here}/file"): ("--manifest", "in what is copied"),
     ("{here}", "{here}/../new", "--manifest", "{here}/names"): ("--manifest", "in what is copied"),
     ("{here}/file", "{here}/new", "--manifest", "{here}/new"): ("--manifest", "where the copy goes"),

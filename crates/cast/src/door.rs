@@ -252,7 +252,7 @@ impl Door {
         let filled = guest.line.fill().map_err(|error| error.to_string())?;
         if filled == Filled::Ended && !guest.has_joined {
             // It waited for long, and comes again.
-            return Err(UNASKED_FOR.to_owned());
+            return Err("it had waited for too long, and went away".to_owned());
         }
         if guest.has_joined && !self.outbox.is_open(number) {
             // It was given up, and comes back over another connection.
@@ -311,7 +311,7 @@ impl Door {
             guest.line.push(&Control::Echo { answer: true, stamp });
         }
         guest.has_more = filled == Filled::More;
-        Ok((filled == Filled::Ended).then(|| Farewell::Refused(UNASKED_FOR.to_owned())))
+        Ok((filled == Filled::Ended).then(|| Farewell::Refused(LEFT_BEFORE_JOINING.to_owned())))
     }
 
     /// Takes what a receiver said before its connection took nothing more: it may have left by then, with an account.
@@ -407,7 +407,7 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
 pub(crate) const HAD_ALL: &str = "it had all of this session before";
 
 /// Why who went away as a stranger was not let in.
-const UNASKED_FOR: &str = "it ended the connection before it had asked to take part, as another sender does that asks whether the group is in use";
+const LEFT_BEFORE_JOINING: &str = "it ended the connection before it had asked to take part, as another sender does that asks whether the group is in use";
 
 /// Why who was given up is shown out.
 const GIVEN_UP: &str = "it was silent for too long";

@@ -270,7 +270,7 @@ impl<'f> Products<'f> {
         let (entry, handle) = match found {
             Found::Entry(entry, handle) => (entry, handle),
             Found::Skipped { path, what } => return Some(not_sent(path, what.to_string(), false)),
-            Found::LeftOut { path, why } => return Some(not_sent(path, why.to_owned(), false)),
+            Found::LeftOut { path, why } => return Some(not_sent(path, why.to_string(), false)),
             Found::Failed { path, error, .. } => return Some(Step::lacking(path, chain(&error))),
         };
         Some(match entry.kind {

@@ -1,7 +1,7 @@
 //! What the records of both ends of a session have alike.
 
 use farlink_host::process;
-use farlink_mover::record::begun;
+use farlink_mover::record::new_record;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::{Kind, Mode, Outcome, Record};
 use serde_json::Value;
@@ -33,7 +33,7 @@ impl Frame {
             duration_s: self.duration.map(Nanos::as_secs_f64),
             outcome: self.outcome,
             error: self.error.clone(),
-            ..begun(self.started.clone())
+            ..new_record(self.started.clone())
         }
     }
 }

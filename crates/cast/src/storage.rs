@@ -73,7 +73,7 @@ impl Storage {
         key.copy_from_slice(&blake3::hash(format!("farlink cast {group}").as_bytes()).as_bytes()[..16]);
         let destination = Destination { path: path.to_vec(), several: true };
         // No entries tell of directories.
-        let options = TargetOptions { parents: 0o777, ..TargetOptions::default() };
+        let options = TargetOptions { parents: 0o777, is_again: true, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
         target.check_right()?;
         let whereabouts = Whereabouts::of(Path::new(OsStr::from_bytes(path))).ok();

@@ -166,6 +166,9 @@ pub(crate) struct Copy {
 impl Copy {
     /// Copies, and leaves a record however it ended.
     pub(crate) fn run(self, matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
+        if let (Some(record), Some(manifest)) = (&self.record, &self.manifest) {
+            manifest::check_apart(manifest, record)?;
+        }
         let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
         let rules = rules::of(matches)?;
         let live = !self.quiet && !self.json && (self.verbose || io::stderr().is_terminal());

@@ -84,7 +84,7 @@ impl Emulated {
     }
 
     /// Says of the connection to `peer` what it is, and how the emulator has done since this was seen.
-    pub fn account_for(&self, record: &mut Record, peer: IpAddr) {
+    pub fn note_in(&self, record: &mut Record, peer: IpAddr) {
         self.describe(record, peer);
         record.emulator = Self::of_this_host().and_then(|now| now.health_since(self));
     }

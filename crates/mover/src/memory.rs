@@ -124,7 +124,7 @@ fn attempt(
         transfer(&Transfer { plan, request: &request, stop }, consent, progress, record, &mut account);
     ledger::close(record, account);
     if let Some(before) = before.filter(|before| peer != here && before.addresses().contains(&peer)) {
-        before.account_for(record, peer);
+        before.note_in(record, peer);
     }
     outcome
 }

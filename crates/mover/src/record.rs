@@ -10,7 +10,7 @@ use crate::facts;
 
 /// A record of a transfer that was `started` then, by the calendar, and of which nothing else is known.
 #[must_use]
-pub fn begun(started: String) -> Record {
+pub fn new_record(started: String) -> Record {
     Record {
         schema: SCHEMA,
         started,
@@ -44,8 +44,7 @@ pub(crate) fn name_hosts(record: &mut Record, way: Way, near: &Host, far: &Host)
 
 /// What the sender says of its connections; it began `later` than the record.
 pub(crate) fn note_sent(record: &mut Record, sent: &Sent, later: Nanos) {
-    record.congestion =
-        Some(sent.congestion.to_string()).filter(|name| !name.is_empty()).or(record.congestion.take());
+    record.congestion = Some(sent.congestion.to_string()).filter(|name| !name.is_empty());
     record.congestion_origin = sent.origin;
     // Whoever chose last says why.
     if let Some(reason) = &sent.reason {
@@ -53,12 +52,12 @@ pub(crate) fn note_sent(record: &mut Record, sent: &Sent, later: Nanos) {
     }
     record.mtu = Some(sent.mtu).filter(|mtu| *mtu > 0);
     if let Some(circuit) = sent.circuit {
-        record.extra.insert("circuit".to_owned(), told_of(circuit, later));
+        record.extra.insert("circuit".to_owned(), of_circuit(circuit, later));
     }
 }
 
 /// Whether a circuit held the declared rate, or when it fell back, as its sender has it, which began `later` than the record.
-fn told_of(circuit: CircuitAccount, later: Nanos) -> serde_json::Value {
+fn of_circuit(circuit: CircuitAccount, later: Nanos) -> serde_json::Value {
     match circuit.fell_back {
         None => json!({"held": true}),
         Some(at) => json!({"held": false, "fell_back_s": at.after(later).as_secs_f64()}),

@@ -5,7 +5,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use farlink_wire::record::Record;
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// A records file, open for appending.
 #[derive(Debug)]
@@ -18,14 +19,14 @@ impl RecordFile {
     /// Opens `path`, making it where it is not there: do so before anything moves.
     ///
     /// # Errors
-    /// [`RecordFileError::Open`].
+    /// [`RecordFileError::Open`]; [`RecordFileError::Other`] and [`RecordFileError::Output`], where it is no file of records.
     pub fn open(path: &Path) -> Result<Self, RecordFileError> {
         if path == Path::new("-") {
             return Err(RecordFileError::Output);
         }
         // What is called so is this process's own output, whatever else is written there.
         let is_output = path.starts_with("/dev") || path.starts_with("/proc");
-        if !is_output && (!is_of_objects(path) || is_of_records(path) == Some(false)) {
+        if !is_output && (!is_of_objects(path) || matches!(Lines::of(path), Lines::Names)) {
             return Err(RecordFileError::Other { path: path.to_owned() });
         }
         let opened = OpenOptions::new().append(true).create(true).open(path);
@@ -80,18 +81,42 @@ pub fn is_of_objects(path: &Path) -> bool {
     !is_other().unwrap_or(false)
 }
 
-/// Whether what `path` has of objects begins with a record, by `true`, or with what became of a name, as the manifest of a copy does; `None` where it
-/// begins with neither.
-#[must_use]
-pub fn is_of_records(path: &Path) -> Option<bool> {
-    if !path.metadata().ok()?.is_file() {
-        return None;
+/// What the lines of a file are, by the first of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// Records.
+    Records,
+    /// What became of names, as the manifest of a copy has it.
+    Names,
+    /// Something else, or nothing that can be read.
+    Other,
+}
+
+/// What tells a record from what became of a name.
+#[derive(Deserialize)]
+struct First {
+    schema: Option<IgnoredAny>,
+    outcome: Option<IgnoredAny>,
+}
+
+impl Lines {
+    /// Those of `path`.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let first = || -> Option<First> {
+            if !path.metadata().ok()?.is_file() {
+                return None;
+            }
+            let mut line = Vec::new();
+            BufReader::new(File::open(path).ok()?).take(MOST_FIRST).read_until(b'\n', &mut line).ok()?;
+            serde_json::from_slice(&line).ok()
+        };
+        match first() {
+            Some(First { schema: Some(_), .. }) => Self::Records,
+            Some(First { outcome: Some(_), .. }) => Self::Names,
+            _ => Self::Other,
+        }
     }
-    let mut line = String::new();
-    BufReader::new(File::open(path).ok()?).take(MOST_FIRST).read_line(&mut line).ok()?;
-    let first: Value = serde_json::from_str(&line).ok()?;
-    let is_record = first.get("schema").is_some();
-    (is_record || first.get("outcome").is_some()).then_some(is_record)
 }
 
 /// Bytes of a first line that are read: a record's samples may be long.
@@ -101,7 +126,7 @@ const MOST_FIRST: u64 = 16 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordFileError {
     /// Standard output was meant.
-    #[error("--record -: name a file; with --json the record is the last line of standard output")]
+    #[error("--record -: name a file; with --json records are printed on standard output")]
     Output,
     /// The file cannot be there.
     #[error("open records file {}", path.display())]
@@ -168,6 +193,11 @@ mod tests {
             let error = RecordFile::open(&path).unwrap_err();
             assert!(error.to_string().contains("other content than records"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        // Of another mover, or cut short.
+        for content in ["{\"of\": \"another\"}\n", "{\"cut"] {
+            std::fs::write(&path, content).unwrap();
+            RecordFile::open(&path).unwrap();
         }
         std::fs::remove_file(&path).unwrap();
         let error = RecordFile::open(Path::new("-")).unwrap_err();

@@ -53,7 +53,7 @@ impl Course<'_> {
             record.protection = Some(protection(welcome.protect).to_owned());
         }
         if let Some(before) = self.before {
-            before.account_for(&mut record, self.plan.group.address().ip());
+            before.note_in(&mut record, self.plan.group.address().ip());
         }
         let cast = json!({
             "group": self.plan.group.to_string(),

@@ -45,7 +45,7 @@ impl Course<'_> {
             ..self.frame.record()
         };
         if let Some(before) = self.before {
-            before.account_for(&mut record, self.plan.group.address().ip());
+            before.note_in(&mut record, self.plan.group.address().ip());
         }
         add_cast(&mut record, self.cast());
         record

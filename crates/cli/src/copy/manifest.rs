@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use farlink_mover::copy::Plan;
-use farlink_mover::record_file::{is_of_objects, is_of_records};
+use farlink_mover::record_file::{Lines, is_of_objects};
 use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
@@ -61,11 +61,30 @@ pub(super) fn check(path: &Path, plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses one that is the file of records, too.
+pub(super) fn check_apart(path: &Path, record: &Path) -> anyhow::Result<()> {
+    let place = |path: &Path| {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // What is there may be a link, or have several names.
+        let there = path
+            .canonicalize()
+            .or_else(|_| Ok(above.canonicalize()?.join(path.file_name().unwrap_or_default())));
+        there.map_err(|_: io::Error| ())
+    };
+    if let (Ok(manifest), Ok(records)) = (place(path), place(record))
+        && manifest == records
+        && !manifest.starts_with("/dev")
+    {
+        bail!("--manifest and --record are both {}: name a file for each", path.display());
+    }
+    Ok(())
+}
+
 impl Manifest {
     /// That in `path`.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let is_new = fs::symlink_metadata(path).is_err();
-        if !is_new && (!is_of_objects(path) || is_of_records(path) == Some(true)) {
+        if !is_new && (!is_of_objects(path) || matches!(Lines::of(path), Lines::Records)) {
             bail!("{} is no manifest: it would be lost. Name another file, or remove it", path.display());
         }
         let file = File::options().write(true).create(true).truncate(false).open(path);

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farlink_mover::copy::file_event::{Became, FileEvent};
-use farlink_mover::copy::source::LATER;
 use farlink_mover::copy::{Notice, Progress, Summary};
 use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Bytes;
@@ -91,7 +90,7 @@ impl Report {
 
     /// Writes what became of a name where programs read it, once: what of a later source is skipped, as an earlier one has its name, is not told.
     fn list(&mut self, event: &FileEvent) {
-        if matches!(&event.what, Became::Lacking(Lack::Skipped, why) if why == LATER) {
+        if matches!(event.what, Became::Lacking(Lack::Later, _)) {
             return;
         }
         if let Some(manifest) = &mut self.manifest {
@@ -106,7 +105,7 @@ impl Report {
         self.list(event);
         match &event.what {
             Became::Lacking(Lack::Failed, _) if self.follows_another(&event.path) => self.beneath += 1,
-            Became::Lacking(Lack::Skipped, what) => {
+            Became::Lacking(Lack::Skipped | Lack::Later, what) => {
                 let path = if event.path.is_empty() { "." } else { &event.path };
                 self.say(&format!("farlink: {path}: skipped, {what}"));
             }
@@ -161,8 +160,8 @@ impl Report {
         if self.bar.is_some() || self.plain {
             let time = match progress.known {
                 false => "counting".to_owned(),
-                true if rate > 0.0 => format!("{left:.0} s left"),
-                // Nothing has come for some seconds: what is there is read, say.
+                true if rate > 0.0 || progress.bytes >= progress.of_bytes => format!("{left:.0} s left"),
+                // It has just begun, or nothing has come for some seconds: what is there is read, say.
                 true => "? s left".to_owned(),
             };
             let (bytes, of) = (Bytes(progress.bytes), Bytes(progress.of_bytes));
@@ -224,7 +223,7 @@ fn line(event: &FileEvent) -> serde_json::Value {
     let (outcome, reason) = match &event.what {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
-        Became::Lacking(Lack::Skipped, reason) => ("skipped", Some(reason)),
+        Became::Lacking(Lack::Skipped | Lack::Later, reason) => ("skipped", Some(reason)),
         Became::Lacking(_, reason) => ("failed", Some(reason)),
     };
     let mut object = json!({"path": event.path, "bytes": event.bytes, "outcome": outcome});

@@ -24,7 +24,7 @@ impl Again {
     /// Takes what became of a name, where that is not the last word on it or is none at all; gives it back otherwise.
     pub(super) fn take(&mut self, event: FileEvent) -> Option<FileEvent> {
         // An earlier source's is what was asked for, and to be tried again.
-        if matches!(event.what, Became::Lacking(Lack::Skipped, _)) && self.failed.contains_key(&event.path) {
+        if matches!(event.what, Became::Lacking(Lack::Later, _)) && self.failed.contains_key(&event.path) {
             return Some(event).filter(|_| !self.trying);
         }
         if self.trying {
@@ -163,7 +163,7 @@ mod tests {
         let mut again = Again::default();
         let skipped = event(
             "x",
-            Became::Lacking(Lack::Skipped, "an earlier source has something of this name".to_owned()),
+            Became::Lacking(Lack::Later, "an earlier source has something of this name".to_owned()),
         );
         assert_eq!(again.take(failed("x")), None);
         assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));

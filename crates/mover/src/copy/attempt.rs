@@ -30,7 +30,7 @@ use crate::far::opened::Opened;
 use crate::record::name_hosts;
 use crate::{chain, facts};
 
-mod party;
+mod client_party;
 mod prepared;
 mod request;
 
@@ -38,7 +38,7 @@ pub(super) use prepared::Prepared;
 pub use request::CIRCUIT_STREAMS;
 pub(super) use request::check;
 
-use party::{Client, MOST_REPLACED};
+use client_party::{ClientParty, MOST_REPLACED};
 
 /// One attempt at a plan.
 pub(super) struct Attempt<'a> {
@@ -51,7 +51,7 @@ pub(super) struct Attempt<'a> {
 }
 
 /// How an attempt went.
-struct Course<'a> {
+struct Ended<'a> {
     /// What came in those before it.
     earlier: record::Before,
     /// What was known of the path.
@@ -110,7 +110,7 @@ impl Attempt<'_> {
             end.join(number, channel).inspect_err(|_| end.abort())?;
         }
         count += late.map_or(0, |late| redial.expect(late));
-        let mut client = Client {
+        let mut client = ClientParty {
             ledger,
             redial,
             end: &end,
@@ -126,7 +126,7 @@ impl Attempt<'_> {
         let talked = talk(&mut control, &end, &wake, &[self.stop], plan.patience.get(), &mut client, early)
             .map_err(|error| way.explained(error));
         // What ssh started lives until all is done, and with it the way by which connections are dialled.
-        let Client { samples, host, .. } = client;
+        let ClientParty { samples, host, .. } = client;
         if !matches!(&talked, Ok(talk) if !talk.interrupted) {
             // Whoever is still there is told.
             let reason = match &talked {
@@ -153,9 +153,9 @@ impl Attempt<'_> {
         // The first sample may have met a late packet: by now there are others.
         let rtt = control.least_rtt().map_or(rtt, |later| later.min(rtt));
         let talk = talked.as_ref().ok();
-        self.note(
+        self.note_in_record(
             ledger,
-            &Course { earlier, saved: request.saved, host, start, rtt, samples, tally, count, talk },
+            &Ended { earlier, saved: request.saved, host, start, rtt, samples, tally, count, talk },
         );
         if let Some(before) = before {
             record::describe(&mut ledger.record, &before, &control);
@@ -201,26 +201,26 @@ impl Attempt<'_> {
         })
     }
 
-    /// What it came to.
-    fn note(&self, ledger: &mut Ledger<'_>, course: &Course<'_>) {
+    /// Notes what it came to.
+    fn note_in_record(&self, ledger: &mut Ledger<'_>, ended: &Ended<'_>) {
         let plan = self.plan;
-        let &Course { start, rtt, talk, .. } = course;
+        let &Ended { start, rtt, talk, .. } = ended;
         let (first, interval, near) = (ledger.start.unwrap_or(start), plan.interval.get(), facts::host());
-        if let Some(accept) = &course.host {
+        if let Some(accept) = &ended.host {
             name_hosts(&mut ledger.record, plan.way, &near, &accept.host);
         }
-        let (samples, tally) = (&*course.samples, course.tally);
+        let (samples, tally) = (&*ended.samples, ended.tally);
         record::close(
             &mut ledger.record,
-            &course.earlier,
+            &ended.earlier,
             talk,
             &record::Course { first, attempt: start, rtt, interval, samples, way: plan.way, tally },
         );
-        ledger.record.streams = Some(course.count as u32);
+        ledger.record.streams = Some(ended.count as u32);
         let Some(Talk { account: Some(account), finished: Some(finished), .. }) = talk else { return };
         let saw = (plan.way == Way::Reverse).then(|| samples::fastest(samples, interval, rtt)).flatten();
-        SavedPaths::of(plan).keep(course.saved, account, saw);
-        let cores = (near.cores, course.host.as_ref().map_or(near.cores, |accept| accept.host.cores));
+        SavedPaths::of(plan).keep(ended.saved, account, saw);
+        let cores = (near.cores, ended.host.as_ref().map_or(near.cores, |accept| accept.host.cores));
         let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
         let took = Nanos(whole.0.saturating_sub(start.since(first).0));
         let judged = bottleneck::judge(took, account, finished, cores);

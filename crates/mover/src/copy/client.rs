@@ -74,6 +74,9 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
         (None, false) if summary.failed > 0 => Outcome::Failed,
         (None, false) => Outcome::Ok,
     };
+    if summary.skipped > 0 {
+        record.extra.insert("skipped".to_owned(), summary.skipped.into());
+    }
     record.error = error.as_ref().map(|error| chain(error));
     if record.error.is_none() && summary.failed > 0 {
         record.error =

@@ -82,7 +82,7 @@ pub(crate) fn talk(
             return Ok(conversation.talk);
         }
         conversation.check_patience(now, patience)?;
-        let pause = if heard == Heard::Some { Nanos::ZERO } else { conversation.pause(turned) };
+        let pause = if heard == Heard::More { Nanos::ZERO } else { conversation.pause(turned) };
         poller.wait(pause, &mut ready).map_err(CopyError::wait)?;
         if ready.contains(&STOP) {
             conversation.talk.interrupted = true;
@@ -119,7 +119,7 @@ enum Heard {
     /// All that has come.
     All,
     /// Some of it: more may have come.
-    Some,
+    More,
     /// The last that there is to hear.
     Last,
 }
@@ -278,7 +278,7 @@ impl<'a> Conversation<'a> {
                 other => return Err(ControlError::out_of_place(&other).into()),
             }
         }
-        Ok(Heard::Some)
+        Ok(Heard::More)
     }
 
     /// Checks that the far side was heard in time. A process that was stopped, as by Ctrl-Z, goes on where its far end has waited: one of the

@@ -49,7 +49,7 @@ impl Counting<'_> {
         if let Notice::File(event) = &notice {
             match event.what {
                 Became::Copied | Became::Same => self.foretold.entries += 1,
-                Became::Lacking(Lack::Skipped, _) => {}
+                Became::Lacking(Lack::Skipped | Lack::Later, _) => {}
                 Became::Lacking(Lack::Unfinished, _) => {
                     let is_news = u64::from(self.halves.add(&event.path));
                     self.foretold.failed += is_news;

@@ -11,7 +11,7 @@ use super::plan::Plan;
 use super::sending::Tally;
 use crate::connection::Emulated;
 use crate::control::Control;
-use crate::record::{begun, note_sent, protection};
+use crate::record::{new_record, note_sent, protection};
 
 /// A record with all that is known before anything moves.
 pub(super) fn opened(plan: &Plan, started: String) -> Record {
@@ -26,7 +26,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         declared_bps: plan.declared.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         protection: Some(protection(protect).to_owned()),
-        ..begun(started)
+        ..new_record(started)
     }
 }
 
@@ -110,6 +110,6 @@ pub(super) fn describe(record: &mut Record, before: &Emulated, control: &Control
     let Some(tcp) = control.channel().tcp() else { return };
     let (Ok(peer), Ok(here)) = (tcp.peer_addr(), tcp.local_addr()) else { return };
     if peer.ip() != here.ip() && before.addresses().contains(&peer.ip()) {
-        before.account_for(record, peer.ip());
+        before.note_in(record, peer.ip());
     }
 }

@@ -17,7 +17,6 @@ use farlink_wire::path::{RelativePath, readable};
 use super::filter::Filter;
 use super::pattern;
 
-pub use once::LATER;
 pub use path::{SourcePath, SourcePathError};
 pub(in crate::copy) use path::{absolute, plain};
 
@@ -31,11 +30,30 @@ use once::{Once, Turn};
 /// Directories that sources are beneath, of which each may have some fifty more open.
 const MOST_TREES: usize = 500;
 
-/// Why a directory is not copied into itself.
-const ITSELF: &str = "it is the destination";
+/// Why something is not copied that could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOut {
+    /// No directory is copied into itself.
+    #[error("it is the destination")]
+    Destination,
+    /// Nothing is copied from the directory that it is copied to: it is there.
+    #[error("it would be copied onto itself")]
+    OntoItself,
+    /// One name has one source.
+    #[error("an earlier source has something of this name")]
+    Later,
+}
 
-/// Why nothing is copied from the directory that it is copied to: it is there.
-const ONTO_ITSELF: &str = "it would be copied onto itself";
+impl LeftOut {
+    /// In what way its name is not there.
+    #[must_use]
+    pub const fn lack(self) -> Lack {
+        match self {
+            Self::Destination | Self::OntoItself => Lack::Skipped,
+            Self::Later => Lack::Later,
+        }
+    }
+}
 
 /// What a walk comes upon.
 #[derive(Debug)]
@@ -54,7 +72,7 @@ pub enum Found {
         /// Its name, as the receiver would have it.
         path: RelativePath,
         /// Why.
-        why: &'static str,
+        why: LeftOut,
     },
     /// What could not be looked at. The walk goes on behind it.
     Failed {
@@ -193,7 +211,7 @@ impl<'f> Walk<'f> {
         let Some(name) = name else {
             if is_onto_itself {
                 self.claim(&tree, RelativePath::root(), true);
-                return Some(Found::LeftOut { path: RelativePath::root(), why: ONTO_ITSELF });
+                return Some(Found::LeftOut { path: RelativePath::root(), why: LeftOut::OntoItself });
             }
             let found = match tree.top().own_status() {
                 Ok(status) => self.found(&tree, RelativePath::root(), status),
@@ -211,11 +229,11 @@ impl<'f> Walk<'f> {
         };
         match tree.top().status(name) {
             Ok(status) if status.node == Node::Directory && self.filter.is_destination(&status) => {
-                Some(self.failed("copy", path, Lack::Failed, io::Error::other(ITSELF)))
+                Some(self.failed("copy", path, Lack::Failed, io::Error::other(LeftOut::Destination)))
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
                 self.claim(&tree, path.clone(), status.node == Node::Directory);
-                Some(Found::LeftOut { path, why: ONTO_ITSELF })
+                Some(Found::LeftOut { path, why: LeftOut::OntoItself })
             }
             Ok(status) => self
                 .filter
@@ -312,11 +330,11 @@ impl<'f> Walk<'f> {
     fn found(&mut self, tree: &Arc<Tree>, path: RelativePath, status: Status) -> Option<Found> {
         let is_dir = status.node == Node::Directory;
         if is_dir && !path.is_root() && self.filter.is_destination(&status) {
-            return Some(Found::LeftOut { path, why: ITSELF });
+            return Some(Found::LeftOut { path, why: LeftOut::Destination });
         }
         let turn = self.once.turn(&path, is_dir);
         if turn == Turn::Later {
-            return Some(Found::LeftOut { path, why: LATER });
+            return Some(Found::LeftOut { path, why: LeftOut::Later });
         }
         let kind = match status.node {
             Node::File => Kind::File { size: status.size },

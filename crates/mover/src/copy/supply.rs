@@ -68,7 +68,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
                 lack(sending, path.to_string(), Became::Lacking(Lack::Skipped, what.to_string()));
             }
             Found::LeftOut { path, why } => {
-                lack(sending, path.to_string(), Became::Lacking(Lack::Skipped, why.to_owned()));
+                lack(sending, path.to_string(), Became::Lacking(why.lack(), why.to_string()));
             }
             Found::Failed { path, lack: how, error } => {
                 lack(sending, path.to_string(), Became::Lacking(how, chain(&error)));

@@ -54,13 +54,22 @@ pub struct TargetOptions {
     pub mode_mask: u16,
     /// Permission bits of a directory that no entry tells of, less the process's umask: ours alone, where entries that come later say them.
     pub parents: u16,
+    /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs a look a name.
+    pub is_again: bool,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,
 }
 
 impl Default for TargetOptions {
     fn default() -> Self {
-        Self { fsync: false, read_back: false, mode_mask: 0o7777, parents: 0o700, asked: None }
+        Self {
+            fsync: false,
+            read_back: false,
+            mode_mask: 0o7777,
+            parents: 0o700,
+            is_again: false,
+            asked: None,
+        }
     }
 }
 

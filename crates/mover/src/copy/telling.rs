@@ -118,7 +118,7 @@ pub(super) fn walk(
                 (path.to_string(), 0, Became::Lacking(Lack::Skipped, what.to_string()))
             }
             Found::LeftOut { path, why } => {
-                (path.to_string(), 0, Became::Lacking(Lack::Skipped, why.to_owned()))
+                (path.to_string(), 0, Became::Lacking(why.lack(), why.to_string()))
             }
             Found::Failed { path, lack, error } => {
                 (path.to_string(), 0, Became::Lacking(lack, chain(&error)))

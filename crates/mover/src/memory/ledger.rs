@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{MemoryError, Plan};
 use crate::account::Account;
 use crate::chain;
-use crate::record::{begun, note_sent, protection};
+use crate::record::{new_record, note_sent, protection};
 
 /// A record with all that is known before anything moves.
 pub(super) fn opened(plan: &Plan, started: String) -> Record {
@@ -23,7 +23,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         block_bytes: Some(plan.block.get().into()),
         protection: Some(protection(Protect::Clear).to_owned()),
-        ..begun(started)
+        ..new_record(started)
     }
 }
 

@@ -231,8 +231,10 @@ pub struct ProvenBlock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lack {
-    /// It is nothing that can be copied, such as a FIFO, or an earlier source has its name.
+    /// It is nothing that can be copied, such as a FIFO, or is the destination itself.
     Skipped,
+    /// An earlier source has something of its name, of which that is told which became of it.
+    Later,
     /// It was not copied, though it should have been.
     Failed,
     /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.

@@ -86,7 +86,12 @@ impl Session<'_> {
                 self.send(Send::Status(self.machine.position()))?;
                 round.beacon_at = now.after(BEACON);
             }
-            self.find_rate(now, heard > 0);
+            self.account_for_sent(now);
+            if heard > 0
+                && let Some(rate) = self.tempo.adjust(now)
+            {
+                self.machine.set_rate(rate);
+            }
             if now >= round.shown_at {
                 round.shown_at = now.after(OFTEN);
                 if all_heard {
@@ -121,7 +126,7 @@ impl Session<'_> {
             }
             is_busy |= !all_heard;
             let pause = if is_busy { Nanos::ZERO } else { deadline.since(monotonic()) };
-            if self.wait(stop, pause, &mut round, tell)? {
+            if self.wait(stop, (now, pause), &mut round, tell)? {
                 return Ok(());
             }
         }
@@ -140,7 +145,7 @@ impl Session<'_> {
         Some(HEARD_AT_ONCE)
     }
 
-    /// As many are there as it waits for.
+    /// Notes that it begins: as many are there as it waits for.
     fn begin(&mut self, times: &mut Times) {
         self.has_begun = true;
         if times.first.is_none() {
@@ -173,13 +178,10 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// Looks at every packet that has left, before a receiver can tell of it; and for another rate, where one `was_heard`.
-    fn find_rate(&mut self, now: Nanos, was_heard: bool) {
+    /// Tells what seeks the rate of every packet that has left, before a receiver can tell of it.
+    fn account_for_sent(&mut self, now: Nanos) {
         let sent = self.machine.totals().group_wire;
         self.tempo.on_sent(now, sent, self.sealer.next(), self.machine.idle_at());
-        if was_heard && let Some(rate) = self.tempo.adjust(now) {
-            self.machine.set_rate(rate);
-        }
     }
 
     /// Whether no receiver is there.
@@ -193,15 +195,14 @@ impl Session<'_> {
         self.has_begun && self.is_alone() && self.lost.is_empty() && !may_come
     }
 
-    /// Waits for something to hear, and for `pause` at most; heeds the user, and says whether the session is over by that.
+    /// Waits for something to hear, in a round that began `now`, and for `pause` at most; heeds the user, and says whether the session is over by that.
     fn wait(
         &mut self,
         stop: &Wake,
-        pause: Nanos,
+        (now, pause): (Nanos, Nanos),
         round: &mut Round,
         tell: &mut dyn FnMut(Notice<'_>),
     ) -> Result<bool, CastError> {
-        let waited_from = monotonic();
         // Once it has been heeded, the user's word is not waited for again, but another.
         let at_once = self.plan.at_once.as_ref().unwrap_or(&self.wake);
         let heeded = if self.ceased { at_once.as_fd() } else { stop.as_fd() };
@@ -215,7 +216,7 @@ impl Session<'_> {
             self.break_off(INTERRUPTED.to_owned());
             return Ok(true);
         }
-        if is_heeded && !self.ceased && self.is_ended_by_user(tell) {
+        if is_heeded && !self.ceased && self.heed_user(tell) {
             return Ok(true);
         }
         if appears {
@@ -227,14 +228,14 @@ impl Session<'_> {
         }
         self.wake.lower();
         if comes_from_others {
-            let age = round.age(waited_from);
+            let age = round.age(now);
             self.overhear(&mut round.others, age, tell)?;
         }
         Ok(false)
     }
 
     /// The user wants it to end: what has appeared in a directory that is watched is sent; says whether the session is over now.
-    fn is_ended_by_user(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
+    fn heed_user(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
         // What has appeared by now is counted, too.
         self.cease(tell);
         if self.plan.watch.is_some() && self.has_begun {

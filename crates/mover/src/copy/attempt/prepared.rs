@@ -20,7 +20,7 @@ pub(in crate::copy) enum Prepared {
 }
 
 impl Attempt<'_> {
-    /// Looks at this end's side.
+    /// Looks at what is here: the sources, or the destination.
     pub(in crate::copy) fn prepare(&self) -> Result<Prepared, CopyError> {
         let plan = self.plan;
         let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
@@ -50,6 +50,7 @@ impl Attempt<'_> {
                 let options = TargetOptions {
                     fsync: plan.fsync,
                     read_back: plan.read_back,
+                    is_again: self.resume,
                     asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };

@@ -6,9 +6,6 @@ use farlink_wire::path::RelativePath;
 
 use super::SourcePath;
 
-/// Why something is not copied whose name an earlier source has.
-pub const LATER: &str = "an earlier source has something of this name";
-
 /// Who has which name, of the sources that can have the same ones.
 #[derive(Debug, Default)]
 pub(super) struct Once {

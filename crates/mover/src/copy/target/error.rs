@@ -50,7 +50,9 @@ pub enum TargetError {
         path: String,
     },
     /// The destination has another path now, or none.
-    #[error("{path} was moved or removed while it was copied to: what was copied is where that is now")]
+    #[error(
+        "{path} leads to another directory than when the copy began, or to none: what was copied is in the one that it led to"
+    )]
     Moved {
         /// The path that it had.
         path: String,

@@ -16,7 +16,7 @@ use farlink_wire::path::RelativePath;
 
 use super::metadata::set_metadata;
 use super::placing::Place;
-use super::{Target, TargetError, is_still, remove_unused};
+use super::{Target, TargetError, is_still};
 
 use touched::Touched;
 use written::Written;
@@ -80,14 +80,26 @@ impl Target {
         })
     }
 
-    /// Removes what an earlier run left of another version of a file that has come since in another way, unless somebody is writing it.
+    /// Removes what an earlier run left of another version of `path`, which has come since and needed no partial file; unless somebody is
+    /// writing it.
     pub(super) fn remove_partial(&self, place: &Place, path: &RelativePath) {
+        if !self.options.is_again {
+            return;
+        }
         let (name, journal) = self.partial_names(path);
         let directory = &place.directory;
-        let is_there = |name: &[u8]| directory.status(name).is_ok();
-        // One has not been without the other, but for a moment.
-        if is_there(&journal) && (!is_there(&name) || remove_unused(directory, &name)) {
-            let _ = directory.unlink(&journal);
+        let unlink = |name: &[u8]| drop(directory.unlink(name));
+        match directory.open_write(&name).or_else(|_| directory.open_read(&name)) {
+            // Locked until both are gone: nobody else takes them up meanwhile.
+            Ok(file) => {
+                if file.try_lock().is_ok() && is_still(directory, &name, &file).unwrap_or(false) {
+                    unlink(&journal);
+                    unlink(&name);
+                }
+            }
+            // A run may have ended between the last two steps of `Partial::finish`.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => unlink(&journal),
+            Err(_) => {}
         }
     }
 

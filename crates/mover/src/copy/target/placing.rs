@@ -178,13 +178,23 @@ impl Placing {
         }
     }
 
-    /// Checks that the destination, where it is a directory, has its path still: what is put in it otherwise is where nobody looks for it.
+    /// Checks that the path of the destination, where that is a directory, leads there still: what is put in it otherwise is where nobody looks
+    /// for it.
     pub(super) fn check_is_there(&self) -> Result<(), TargetError> {
         let Some(tree) = self.inside.get() else { return Ok(()) };
+        let is_gone = |error: &io::Error| {
+            let gone = [
+                io::ErrorKind::NotFound,
+                io::ErrorKind::NotADirectory,
+                // Removed on a server of files, of which its clients were not told.
+                io::ErrorKind::StaleNetworkFileHandle,
+            ];
+            gone.contains(&error.kind())
+        };
         let found = self.containment.open_dir(&self.path, Links::Follow);
         let is_there = match found.and_then(|found| Ok((found.own_status()?, tree.top().own_status()?))) {
             Ok((found, ours)) => found.is_same_file(&ours),
-            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+            Err(error) => !is_gone(&error),
         };
         if is_there { Ok(()) } else { Err(TargetError::Moved { path: self.shown.clone() }) }
     }

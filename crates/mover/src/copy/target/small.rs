@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use farlink_host::beneath::{Node, set_mtime, status_of};
 use farlink_host::{disk, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind};
+use farlink_wire::path::RelativePath;
 
 use super::metadata::Refused;
 use super::placing::Place;
@@ -17,7 +18,7 @@ impl Target {
     /// [`TargetError`].
     pub fn put(&self, entry: &Entry, content: &[u8]) -> Result<(), TargetError> {
         self.placed(entry, |place| {
-            let put = self.with_temporary(&place, |temporary| {
+            self.with_temporary(&place, &entry.path, |temporary| {
                 let mut file = place.directory.create_new(temporary)?;
                 // Tells `remove_leftovers` that it is none. Where the file system has no locks, none is taken for a leftover either.
                 let _ = file.try_lock();
@@ -41,11 +42,7 @@ impl Target {
                 let refused = self.set_metadata(&file, &entry.metadata)?;
                 if self.options.fsync { file.sync_all() } else { disk::settle(&file) }?;
                 Ok(refused)
-            });
-            if matches!(put, Ok(()) | Err(TargetError::Refused { .. })) {
-                self.remove_partial(&place, &entry.path);
-            }
-            put
+            })
         })
     }
 
@@ -64,14 +61,15 @@ impl Target {
                     Err(error) => Err(TargetError::of("set the time of", &place.shown, error)),
                 };
             }
-            self.with_temporary(&place, |temporary| {
+            self.with_temporary(&place, &entry.path, |temporary| {
                 place.directory.symlink(target, temporary)?;
                 Refused::of("time", place.directory.set_mtime_of(temporary, seconds, nanoseconds), false)
             })
         })
     }
 
-    /// Whether the file of `entry` is there already with the content that has `digest`. Then its mode and time are set right, too.
+    /// Whether the file of `entry` is there already with the content that has `digest`. Then its mode and time are set right, too, and what an
+    /// earlier run left of another version beside it is removed.
     #[must_use]
     pub fn holds(&self, entry: &Entry, digest: Digest) -> bool {
         let Kind::File { size } = entry.kind else { return false };
@@ -97,7 +95,6 @@ impl Target {
             {
                 return Ok(false);
             }
-            // An earlier run may have ended between the last two steps of `Partial::finish`, or within another version.
             self.remove_partial(place, &entry.path);
             if self.options.fsync {
                 file.sync_all()?;
@@ -108,11 +105,12 @@ impl Target {
         self.placing.place(entry).is_ok_and(|place| held(&place).unwrap_or(false))
     }
 
-    /// Has `make` make something under a temporary name, and gives it the name of `place`: also where `make` tells of something that the
+    /// Has `make` make something under a temporary name, and gives it the name of `place`, which is `path`: also where `make` tells of something that the
     /// file system does not keep, which is the error then.
     fn with_temporary(
         &self,
         place: &Place,
+        path: &RelativePath,
         make: impl Fn(&[u8]) -> io::Result<Option<Refused>>,
     ) -> Result<(), TargetError> {
         let mut attempts = 0;
@@ -133,6 +131,7 @@ impl Target {
             let _ = place.directory.unlink(&temporary);
             return Err(TargetError::of("put in its place", &place.shown, error));
         }
+        self.remove_partial(place, path);
         if self.options.fsync {
             place
                 .directory

@@ -406,27 +406,39 @@ fn leftovers_of_this_command_are_removed_and_nobody_elses() {
 #[test]
 fn what_is_left_of_another_version_goes_where_a_small_one_comes_or_stands_unless_it_is_written() {
     let scratch = Scratch::new("versions");
-    let target = scratch.target();
+    let open =
+        |is_again| scratch.open("", true, TargetOptions { is_again, ..TargetOptions::default() }).unwrap();
+    let target = open(true);
     let begin = || target.partial(&file("large", 3 << 20), 1 << 20, false).unwrap();
     let count = || fs::read_dir(&scratch.0).unwrap().count();
-    for stands in [false, true] {
+    let put: fn(&Target) = |target| target.put(&file("large", 1), b"x").unwrap();
+    let stands: fn(&Target) = |target| assert!(target.holds(&file("large", 1), whole(b"x")));
+    let become_link: fn(&Target) = |target| target.symlink(&link("large", "elsewhere")).unwrap();
+    for comes in [put, stands, become_link] {
         let written = begin();
-        let small = || match stands {
-            false => target.put(&file("large", 1), b"x").unwrap(),
-            true => assert!(target.holds(&file("large", 1), whole(b"x"))),
-        };
-        small();
+        comes(&target);
         assert_eq!(count(), 3, "somebody writes it");
         drop(written);
-        small();
+        let _ = fs::remove_file(scratch.0.join("large"));
+        fs::write(scratch.0.join("large"), "x").unwrap();
+        comes(&open(false));
+        assert_eq!(count(), 3, "nobody looks for it where there was no earlier run");
+        let _ = fs::remove_file(scratch.0.join("large"));
+        fs::write(scratch.0.join("large"), "x").unwrap();
+        comes(&target);
+        assert_eq!(count(), 1);
+        let _ = fs::remove_file(scratch.0.join("large"));
+        fs::write(scratch.0.join("large"), "x").unwrap();
+    }
+    // And a journal whose partial file was removed by somebody; and one of those without the other.
+    drop(begin());
+    let names = target.partial_names(&file("large", 1).path);
+    for name in [&names.0, &names.1] {
+        drop(begin());
+        fs::remove_file(scratch.0.join(OsStr::from_bytes(name))).unwrap();
+        put(&target);
         assert_eq!(count(), 1);
     }
-    // And a journal whose partial file was removed by somebody.
-    drop(begin());
-    let (partial, journal) = target.partial_names(&file("large", 1).path);
-    fs::remove_file(scratch.0.join(OsStr::from_bytes(&partial))).unwrap();
-    target.put(&file("large", 1), b"x").unwrap();
-    assert!(!scratch.0.join(OsStr::from_bytes(&journal)).exists() && count() == 1);
 }
 
 #[test]
@@ -442,7 +454,10 @@ fn a_destination_that_is_moved_away_meanwhile_is_missed() {
         let failed = target.finish_directories();
         let said: Vec<_> =
             failed.iter().map(|(path, _, error)| (path.is_root(), error.to_string())).collect();
-        assert!(matches!(&*said, [(true, said)] if said.contains("there was moved or removed")), "{said:?}");
+        assert!(
+            matches!(&*said, [(true, said)] if said.contains("there leads to another directory")),
+            "{said:?}"
+        );
         fs::remove_dir_all(scratch.0.join("elsewhere")).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The client's part in a conversation.
+//! What a client does in a conversation with its far end: it tells how it goes, and replaces connections that are lost.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::copy::samples::Samples;
 use crate::copy::sender_account::sender_account;
 
 /// The client's part in a conversation.
-pub(super) struct Client<'a, 'l> {
+pub(super) struct ClientParty<'a, 'l> {
     pub(super) ledger: &'a mut Ledger<'l>,
     pub(super) redial: Redial,
     pub(super) end: &'a End,
@@ -37,7 +37,7 @@ pub(super) struct Client<'a, 'l> {
     pub(super) start: Nanos,
 }
 
-impl Party for Client<'_, '_> {
+impl Party for ClientParty<'_, '_> {
     fn observe(&mut self, end: &End, arrivals: &[Arrival]) {
         for arrival in arrivals {
             self.samples.add(arrival.index.into(), arrival.bytes);
