@@ -343,6 +343,17 @@ def test_what_is_left_to_an_earlier_source_is_said(tmp_path: Path) -> None:
             assert json.loads(done.stdout.splitlines()[-1])["skipped"] == 1, done
 
 
+def test_what_stands_at_the_destination_is_left_to_an_earlier_source(tmp_path: Path) -> None:
+    for side in ("a", "there"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "file").write_text(side)
+    there = tmp_path / "there"
+    done = farlink("copy", "--json", f"{tmp_path}/a/file", f"{there}/file", f"{there}/")
+    assert (done.status, (there / "file").read_text()) == (0, "a"), done
+    assert "file: skipped, an earlier source has something of this name" in done.stderr
+    assert done.stdout.count('"path":"file"') == 1, done
+
+
 # The sources, each in its own directory, and a destination: what is made of it is rsync's to say.
 PLACES: dict[str, Sequence[str]] = {
     "a file to a name that is free": ("file", "new"),

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ssh
+from copy_wire import VERSION
 from emulation import COMMAND_LIMIT_S, FARLINK, MARK, Emulation, farlink, next_line
 from test_keys import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+# Where its public key goes.
+CLIENT = "CLIENT"
 
 
 @pytest.fixture
@@ -65,7 +70,7 @@ def ended(far: subprocess.Popen[str]) -> int:
 
 
 def test_a_far_end_listens_as_it_is_asked_and_ends_with_its_input(client: str, tmp_path: Path) -> None:
-    asked = json.dumps({"version": 2, "key": client, "bind": "127.0.0.1", "ports": "46310-46390"})
+    asked = json.dumps({"version": VERSION, "key": client, "bind": "127.0.0.1", "ports": "46310-46390"})
     far = far_end([str(FARLINK), "far-end"], asked)
     ready = answer_of(far)["ready"]
     assert isinstance(ready, dict)
@@ -87,15 +92,18 @@ def test_a_far_end_listens_as_it_is_asked_and_ends_with_its_input(client: str, t
 @pytest.mark.parametrize(
     ("invitation", "words"),
     [
-        ('{"version":9}', "version 9"),
+        ({"version": 9}, "version 9"),
         ("hello", "malformed"),
-        ('{"version":2,"key":"farlink-ed25519 AAAA"}', "malformed"),
-        ('{"version":2,"key":"%s","bind":"192.0.2.1"}', "listen on 192.0.2.1"),
-        ('{"version":2,"key":"%s","ports":"9-8"}', "malformed"),
+        ({"version": VERSION, "key": "farlink-ed25519 AAAA"}, "malformed"),
+        ({"version": VERSION, "key": CLIENT, "bind": "192.0.2.1"}, "listen on 192.0.2.1"),
+        ({"version": VERSION, "key": CLIENT, "ports": "9-8"}, "malformed"),
     ],
 )
-def test_a_far_end_answers_why_it_cannot(client: str, invitation: str, words: str) -> None:
-    far = far_end([str(FARLINK), "far-end"], invitation.replace("%s", client))
+def test_a_far_end_answers_why_it_cannot(
+    client: str, invitation: str | dict[str, object], words: str
+) -> None:
+    asked = invitation if isinstance(invitation, str) else json.dumps(invitation).replace(CLIENT, client)
+    far = far_end([str(FARLINK), "far-end"], asked)
     assert words in str(answer_of(far)["failed"])
     assert far.wait(timeout=COMMAND_LIMIT_S) == 2
 
@@ -113,7 +121,7 @@ def test_ssh_starts_a_far_end_that_is_reached_beside_it(
     pair: Emulation, reached: ssh.Sshd, client: str, tmp_path: Path
 ) -> None:
     command = pair.command("a", *reached.words("b", "farlink far-end"))
-    far = far_end(command, json.dumps({"version": 2, "key": client}), pair.mark)
+    far = far_end(command, json.dumps({"version": VERSION, "key": client}), pair.mark)
     ready = answer_of(far)["ready"]
     assert isinstance(ready, dict)
     place = f"b:{ready['port']}"
@@ -128,7 +136,7 @@ def test_a_channel_through_ssh_joins_the_far_ends_port(
     pair: Emulation, reached: ssh.Sshd, client: str
 ) -> None:
     command = pair.command("a", *reached.words("b", "farlink far-end"))
-    far = far_end(command, json.dumps({"version": 2, "key": client, "bind": "127.0.0.1"}), pair.mark)
+    far = far_end(command, json.dumps({"version": VERSION, "key": client, "bind": "127.0.0.1"}), pair.mark)
     ready = answer_of(far)["ready"]
     assert isinstance(ready, dict)
     channel = reached.words("b", f"farlink far-end --channel 127.0.0.1:{ready['port']}")

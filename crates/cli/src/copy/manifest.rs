@@ -65,7 +65,7 @@ pub(super) fn check(path: &Path, plan: &Plan) -> anyhow::Result<()> {
 pub(super) fn check_apart(path: &Path, record: &Path) -> anyhow::Result<()> {
     let place = |path: &Path| {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // What is there may be a link, or have several names.
+        // What is there may be a link.
         let there = path
             .canonicalize()
             .or_else(|_| Ok(above.canonicalize()?.join(path.file_name().unwrap_or_default())));

@@ -24,7 +24,9 @@ impl Again {
     /// Takes what became of a name, where that is not the last word on it or is none at all; gives it back otherwise.
     pub(super) fn take(&mut self, event: FileEvent) -> Option<FileEvent> {
         // An earlier source's is what was asked for, and to be tried again.
-        if matches!(event.what, Became::Lacking(Lack::Later, _)) && self.failed.contains_key(&event.path) {
+        if matches!(event.what, Became::Lacking(Lack::Later | Lack::Skipped, _))
+            && self.failed.contains_key(&event.path)
+        {
             return Some(event).filter(|_| !self.trying);
         }
         if self.trying {
@@ -160,17 +162,17 @@ mod tests {
 
     #[test]
     fn a_later_source_of_the_same_name_is_not_what_became_of_it() {
-        let mut again = Again::default();
-        let skipped = event(
-            "x",
-            Became::Lacking(Lack::Later, "an earlier source has something of this name".to_owned()),
-        );
-        assert_eq!(again.take(failed("x")), None);
-        assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));
-        assert_eq!(again.begin(0).map(|(names, _)| names), Some(1));
-        // Both sources are looked at again.
-        assert_eq!(again.take(skipped), None);
-        assert_eq!(again.end(), [failed("x")]);
+        // What a later source has of it may be what it would be copied onto, too.
+        for lack in [Lack::Later, Lack::Skipped] {
+            let mut again = Again::default();
+            let skipped = event("x", Became::Lacking(lack, "it would be copied onto itself".to_owned()));
+            assert_eq!(again.take(failed("x")), None);
+            assert_eq!(again.take(skipped.clone()), Some(skipped.clone()));
+            assert_eq!(again.begin(0).map(|(names, _)| names), Some(1));
+            // Both sources are looked at again.
+            assert_eq!(again.take(skipped), None);
+            assert_eq!(again.end(), [failed("x")]);
+        }
     }
 
     #[test]

@@ -210,8 +210,8 @@ impl<'f> Walk<'f> {
         let is_onto_itself = tree.top().own_status().is_ok_and(|top| self.filter.is_destination(&top));
         let Some(name) = name else {
             if is_onto_itself {
-                self.claim(&tree, RelativePath::root(), true);
-                return Some(Found::LeftOut { path: RelativePath::root(), why: LeftOut::OntoItself });
+                let why = self.claim(&tree, RelativePath::root(), true);
+                return Some(Found::LeftOut { path: RelativePath::root(), why });
             }
             let found = match tree.top().own_status() {
                 Ok(status) => self.found(&tree, RelativePath::root(), status),
@@ -232,8 +232,8 @@ impl<'f> Walk<'f> {
                 Some(self.failed("copy", path, Lack::Failed, io::Error::other(LeftOut::Destination)))
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
-                self.claim(&tree, path.clone(), status.node == Node::Directory);
-                Some(Found::LeftOut { path, why: LeftOut::OntoItself })
+                let why = self.claim(&tree, path.clone(), status.node == Node::Directory);
+                Some(Found::LeftOut { path, why })
             }
             Ok(status) => self
                 .filter
@@ -244,14 +244,19 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// What stays where it is has its names, also those beneath it: what later sources have of these must not take its place.
-    fn claim(&mut self, tree: &Tree, path: RelativePath, is_directory: bool) {
+    /// What stays where it is has its names, also those beneath it: what later sources have of these must not take its place. Why it stays there:
+    /// an earlier source may have its name.
+    fn claim(&mut self, tree: &Tree, path: RelativePath, is_directory: bool) -> LeftOut {
+        let mut why = LeftOut::OntoItself;
+        let first = path.clone();
         let mut open = vec![(path, is_directory)];
         while let Some((path, is_directory)) = open.pop() {
             if !self.once.is_shared(&path) || self.over.as_ref().is_some_and(|Over(over)| over()) {
-                return;
+                return why;
             }
-            self.once.turn(&path, is_directory);
+            if self.once.turn(&path, is_directory) == Turn::Later && path == first {
+                why = LeftOut::Later;
+            }
             if !is_directory {
                 continue;
             }
@@ -264,6 +269,7 @@ impl<'f> Walk<'f> {
                 self.filter.admits(&path, is_directory).then_some((path, is_directory))
             }));
         }
+        why
     }
 
     /// The next thing of those that were listed, or of what they are in; `None` behind the last.

@@ -54,7 +54,7 @@ pub struct TargetOptions {
     pub mode_mask: u16,
     /// Permission bits of a directory that no entry tells of, less the process's umask: ours alone, where entries that come later say them.
     pub parents: u16,
-    /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs a look a name.
+    /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs two looks a name.
     pub is_again: bool,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,

@@ -89,7 +89,12 @@ impl Target {
         let (name, journal) = self.partial_names(path);
         let directory = &place.directory;
         let unlink = |name: &[u8]| drop(directory.unlink(name));
-        match directory.open_write(&name).or_else(|_| directory.open_read(&name)) {
+        let opened = match directory.open_write(&name) {
+            // It may have had its mode already.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => directory.open_read(&name),
+            opened => opened,
+        };
+        match opened {
             // Locked until both are gone: nobody else takes them up meanwhile.
             Ok(file) => {
                 if file.try_lock().is_ok() && is_still(directory, &name, &file).unwrap_or(false) {

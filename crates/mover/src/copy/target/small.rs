@@ -56,6 +56,7 @@ impl Target {
         self.placed(entry, |place| {
             if place.directory.read_link(&place.name).is_ok_and(|there| there == *target) {
                 let set = place.directory.set_mtime_of(&place.name, seconds, nanoseconds);
+                self.remove_partial(&place, &entry.path);
                 return match Refused::of("time", set, false) {
                     Ok(refused) => refused.map_or(Ok(()), |refused| Err(refused.at(&place.shown))),
                     Err(error) => Err(TargetError::of("set the time of", &place.shown, error)),

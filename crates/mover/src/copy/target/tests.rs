@@ -430,6 +430,12 @@ fn what_is_left_of_another_version_goes_where_a_small_one_comes_or_stands_unless
         let _ = fs::remove_file(scratch.0.join("large"));
         fs::write(scratch.0.join("large"), "x").unwrap();
     }
+    // Such as where a link stands already.
+    fs::remove_file(scratch.0.join("large")).unwrap();
+    symlink("elsewhere", scratch.0.join("large")).unwrap();
+    drop(begin());
+    become_link(&target);
+    assert_eq!(count(), 1);
     // And a journal whose partial file was removed by somebody; and one of those without the other.
     drop(begin());
     let names = target.partial_names(&file("large", 1).path);
