@@ -116,6 +116,9 @@ pub(crate) struct Copy {
     /// Ask first what is there already, and copy what is not; that is done anyway after an attempt that did not end well
     #[arg(long)]
     resume: bool,
+    /// Leave files as they stand that are newer at the destination, or as old and as long there: neither is read
+    #[arg(long, short, conflicts_with_all = ["dry_run", "length"])]
+    update: bool,
     /// Attempts after the first, where the connection breaks, counted anew once more was copied; with 0, files that changed while they were read are not tried once more either
     #[arg(long, value_name = "N", default_value_t = 3)]
     retries: u32,
@@ -275,6 +278,7 @@ impl Copy {
             names,
             length: self.length,
             resume: self.resume.then_some(true),
+            update: self.update,
             protect,
             verify: !self.no_verify,
             fsync: self.fsync || self.read_back,

@@ -6,9 +6,6 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
         "-a" | "-r" | "-t" | "-p" | "-l" | "--archive" | "--recursive" | "--times" | "--perms"
         | "--links" => "trees, links, modes and times are always copied: leave it out",
         "-z" | "--compress" => "nothing is compressed: leave it out",
-        "-u" | "--update" => {
-            "what is at the destination is replaced where it differs: there is no such option"
-        }
         "--delete" | "--delete-after" | "--delete-before" | "--delete-during" | "--delete-excluded" => {
             "nothing is removed at the destination: there is no such option"
         }

@@ -17,6 +17,8 @@ use crate::tuning::{CircuitWatch, Tuning};
 pub(crate) struct Manner {
     /// Ask what is there before sending it.
     pub(crate) resume: bool,
+    /// By their times and sizes alone: of what is small nothing is read before it is wanted.
+    pub(crate) update: bool,
     /// Hash what is sent.
     pub(crate) verify: bool,
     /// The secret of frames' tags, where they have some.
@@ -57,6 +59,7 @@ impl Manner {
         let tuning = Tuning::from(request);
         Self {
             resume: request.resume,
+            update: request.update,
             verify: request.verify,
             seal,
             automatic: automatic::is_asked(request.congestion.as_ref()),

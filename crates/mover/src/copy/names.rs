@@ -101,6 +101,7 @@ pub(super) mod tests {
             names: None,
             length: None,
             resume: None,
+            update: false,
             protect: Protect::Clear,
             verify: true,
             fsync: false,

@@ -34,6 +34,8 @@ pub struct Plan {
     pub length: Option<Bytes>,
     /// Ask first what is there; by what is remembered of earlier attempts where absent.
     pub resume: Option<bool>,
+    /// Leave files as they stand at the destination that are newer, or as old and as long.
+    pub update: bool,
     /// How data are kept from others.
     pub protect: Protect,
     /// Whether content is hashed and checked.

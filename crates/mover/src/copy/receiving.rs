@@ -11,7 +11,8 @@ use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::entry::{Digest, Entry};
 use farlink_wire::frame::{File, block_bytes};
-use farlink_wire::message::copy::{Copy, Finished, Place, Rejected, Rejection};
+use farlink_wire::message::Text;
+use farlink_wire::message::copy::{Copy, Finished, Lack, Place, Rejected, Rejection};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
@@ -332,6 +333,18 @@ impl State {
         let (of, lack, reason) = (Rejected::File(number), error.lack(), chain(error));
         self.outbox.rejected.push(Rejection { of, lack, reason: reason.clone().into() });
         self.close_name(report, entry, super::outgoing::size(entry), None, Became::Lacking(lack, reason));
+    }
+
+    /// What stands there under the name of a file stays.
+    fn leave_standing(&mut self, report: bool, number: u32, entry: &Entry) {
+        if self.over || !self.arrivals.on_closed(number) {
+            return;
+        }
+        let (of, reason) = (Rejected::File(number), Text::default());
+        self.outbox.rejected.push(Rejection { of, lack: Lack::Standing, reason });
+        let bytes = super::outgoing::size(entry);
+        self.done += bytes;
+        self.close_name(report, entry, bytes, None, Became::Same);
     }
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {

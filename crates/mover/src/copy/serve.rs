@@ -133,9 +133,15 @@ fn receiving_end(
     let Reached { base, beneath, granted } = allowed.to_write(destination)?;
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
-    let Request { fsync, read_back, .. } = *request;
-    let options =
-        TargetOptions { fsync, read_back, mode_mask, is_again: request.resume, ..TargetOptions::default() };
+    let Request { fsync, read_back, update, .. } = *request;
+    let options = TargetOptions {
+        fsync,
+        read_back,
+        mode_mask,
+        is_again: request.resume,
+        update,
+        ..TargetOptions::default()
+    };
     let destination = Destination { path: beneath, several: request.several };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)

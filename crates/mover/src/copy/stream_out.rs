@@ -302,7 +302,8 @@ impl StreamOut {
                 digests.push(None);
                 continue;
             }
-            let Some(handle) = handle else {
+            let is_read = !(planned.offer && self.sending.manner.update);
+            let Some(handle) = handle.as_ref().filter(|_| is_read) else {
                 Pack::add(entry, Digest::default(), &[], &mut frame);
                 digests.push(Some(Digest::default()));
                 continue;

@@ -56,6 +56,8 @@ pub struct TargetOptions {
     pub parents: u16,
     /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs two looks a name.
     pub is_again: bool,
+    /// Whether files stay as they stand that are newer than those that come, or as old and as long.
+    pub update: bool,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,
 }
@@ -68,6 +70,7 @@ impl Default for TargetOptions {
             mode_mask: 0o7777,
             parents: 0o700,
             is_again: false,
+            update: false,
             asked: None,
         }
     }

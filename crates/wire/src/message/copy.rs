@@ -128,6 +128,9 @@ pub struct Request {
     pub command: Option<Token>,
     /// Whether an earlier attempt of this copy did not end well: ask what is there before sending it.
     pub resume: bool,
+    /// Leave files as they stand that are newer than those that come, or as old and as long.
+    #[serde(default)]
+    pub update: bool,
     /// Say what would be copied, and copy nothing: of [`Way::Reverse`].
     #[serde(default)]
     pub dry_run: bool,
@@ -235,6 +238,8 @@ pub enum Lack {
     Skipped,
     /// An earlier source has something of its name, of which that is told which became of it.
     Later,
+    /// What stands there is to stay: [`Request::update`] was asked for, and it is newer, or as old and as long. That is no lack.
+    Standing,
     /// It was not copied, though it should have been.
     Failed,
     /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.

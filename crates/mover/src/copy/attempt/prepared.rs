@@ -51,6 +51,7 @@ impl Attempt<'_> {
                     fsync: plan.fsync,
                     read_back: plan.read_back,
                     is_again: self.resume,
+                    update: plan.update,
                     asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };

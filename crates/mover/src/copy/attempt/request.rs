@@ -48,6 +48,7 @@ impl Attempt<'_> {
             key: Token(self.names.key),
             command: Some(Token(self.names.command)),
             resume: self.resume,
+            update: plan.update,
             dry_run: false,
             rules: if forward { Vec::new() } else { self.rules.to_vec() },
             names: plan.names.clone().filter(|_| !forward),

@@ -44,6 +44,11 @@ impl Receiving {
             return Ok(None);
         }
         drop(state);
+        if self.timing.during(Stage::Disk, || self.manner.target.is_current(&frame.entry)) {
+            self.state().leave_standing(self.manner.report, number, &frame.entry);
+            self.settle();
+            return Ok(None);
+        }
         let opened = self.timing.during(Stage::Disk, || {
             let portion = self.manner.budget.take(budget::of_blocks(blocks));
             let portion = portion.ok_or_else(|| TargetError::memory(&frame.entry))?;

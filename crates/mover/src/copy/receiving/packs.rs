@@ -140,9 +140,10 @@ impl Receiving {
                 continue;
             }
             let held = match item.entry.kind {
-                Kind::File { .. } => {
-                    self.timing.during(Stage::Disk, || self.manner.target.holds(&item.entry, item.digest))
-                }
+                Kind::File { .. } => self.timing.during(Stage::Disk, || {
+                    let target = &self.manner.target;
+                    target.is_current(&item.entry) || target.holds(&item.entry, item.digest)
+                }),
                 // As cheap to make again as to compare.
                 _ => false,
             };
@@ -161,7 +162,9 @@ impl Receiving {
         for item in same {
             let bytes = size(&item.entry);
             state.done += bytes;
-            state.close_name(self.manner.report, &item.entry, bytes, Some(item.digest), Became::Same);
+            // Zeros stand for what was not read.
+            let digest = Some(item.digest).filter(|digest| *digest != Digest::default());
+            state.close_name(self.manner.report, &item.entry, bytes, digest, Became::Same);
         }
         let mut chunks = runs.chunks(MAX_ENTRIES).peekable();
         if chunks.peek().is_none() {

@@ -57,7 +57,7 @@ impl Sending {
             }
             Copy::Rejected(rejections) => {
                 for rejection in rejections {
-                    state.on_rejected(rejection, self.manner.report);
+                    state.on_rejected(rejection, self.manner.update, self.manner.report);
                 }
             }
             Copy::Lost(stream) => {
@@ -165,18 +165,25 @@ impl State {
         Ok(())
     }
 
-    fn on_rejected(&mut self, rejection: Rejection, report: bool) {
+    fn on_rejected(&mut self, rejection: Rejection, may_stay: bool, report: bool) {
         // What a peer says that does not fit is a failure as any other.
         let lack = match (&rejection.of, rejection.lack) {
             (Rejected::File(_) | Rejected::Item(..), Lack::Bare) => Lack::Bare,
             (Rejected::Directory(_), Lack::Unfinished) => Lack::Unfinished,
             _ => Lack::Failed,
         };
+        let stays = may_stay && rejection.lack == Lack::Standing;
         let what = Became::Lacking(lack, rejection.reason.to_string());
         match rejection.of {
             Rejected::File(number) => {
                 self.schedule.on_closed(number);
                 if let Some(file) = self.files.remove(&number) {
+                    if stays {
+                        let bytes = file.frame.size() - file.hole_bytes();
+                        self.tally.same += bytes;
+                        self.tally.acknowledged += bytes;
+                        return self.close_name(report, file.event(None, Became::Same));
+                    }
                     self.close_name(report, file.event(None, what));
                 }
             }

@@ -21,6 +21,7 @@ const STALE: Nanos = Nanos(2_000_000_000);
 fn manner(limit: Option<&str>) -> Manner {
     Manner {
         resume: false,
+        update: false,
         verify: true,
         seal: None,
         automatic: false,

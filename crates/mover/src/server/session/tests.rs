@@ -16,6 +16,7 @@ fn request(token: u8) -> copy::Request {
         key: Token([7; 16]),
         command: None,
         resume: false,
+        update: false,
         dry_run: false,
         rules: Vec::new(),
         names: None,

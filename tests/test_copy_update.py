@@ -1,0 +1,139 @@
+"""`farlink copy --update`: what is newer at the destination stays; what is as old and as long is not read."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from copying import BLOCK, MOST_PACKED, command, copy, ends, going, leftovers, modified_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from copying import Ends
+    from emulation import Emulation
+
+# Small files travel together, and large ones in blocks.
+SIZES = {"empty": 0, "small": 1000, "large": 3 * BLOCK + 5}
+
+OLD, NEW = 1_500_000_000, 1_600_000_000
+
+
+@pytest.fixture(scope="module")
+def clear(near: Emulation) -> Iterator[Ends]:
+    """Both ends, and no keys: nobody else reaches an emulated host."""
+    with ends(near) as both:
+        yield both
+
+
+def put(path: Path, letter: str, size: int, at: int) -> None:
+    """A file of `size` bytes that was changed at a time."""
+    path.write_bytes(letter.encode() * size)
+    os.utime(path, (at, at))
+
+
+def fill(source: Path, there: Path) -> dict[str, str]:
+    """Files at both ends, those that come of s and those that stand of t: what each is to be in the end."""
+    source.mkdir()
+    there.mkdir()
+    wanted = {}
+    for name, size in SIZES.items():
+        for case, (comes, stands), stays in (
+            ("newer", (OLD, NEW), True),
+            ("same", (OLD, OLD), True),
+            ("older", (NEW, OLD), False),
+        ):
+            put(source / f"{case}-{name}", "s", size, comes)
+            put(there / f"{case}-{name}", "t", size, stands)
+            wanted[f"{case}-{name}"] = "t" * size if stays else "s" * size
+        put(source / f"absent-{name}", "s", size, OLD)
+        wanted[f"absent-{name}"] = "s" * size
+        # As old, and not as long.
+        put(source / f"longer-{name}", "s", size + 1, OLD)
+        put(there / f"longer-{name}", "t", size, OLD)
+        wanted[f"longer-{name}"] = "s" * (size + 1)
+        # A link is no older file.
+        put(source / f"link-{name}", "s", size, OLD)
+        (there / f"link-{name}").symlink_to("nowhere")
+        wanted[f"link-{name}"] = "s" * size
+    return wanted
+
+
+def content(directory: Path) -> dict[str, str]:
+    """What is in the files of a directory."""
+    return {path.name: path.read_text() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("way", ["here", "to", "from"])
+def test_what_is_newer_or_as_old_and_as_long_stays(clear: Ends, tmp_path: Path, way: str) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    wanted = fill(source, there)
+    if way == "here":
+        copied = copy(f"{source}/", f"{there}/", "--update")
+    elif way == "to":
+        copied = clear.copy(f"{source}/", clear.far(there), "--update")
+    else:
+        copied = clear.copy(f"{clear.far(source)}/", there, "--update")
+    assert content(there) == wanted
+    stayed = [name for name in SIZES for name in (f"newer-{name}", f"same-{name}")]
+    outcomes = {name: copied.outcome(name) for name in wanted}
+    assert outcomes == {name: "same" if name in stayed else "copied" for name in wanted}
+    # Nobody knows the digest of what nobody has read.
+    assert not any("blake3" in copied.names[name] for name in stayed)
+    moved = sum(len(text) for name, text in wanted.items() if name not in stayed)
+    assert copied.record["bytes"] == moved
+    assert leftovers(tmp_path) == []
+
+
+def test_a_tree_that_was_copied_is_not_read_again(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    for number in range(20):
+        put(source / f"{number}", "s", MOST_PACKED // 10 * number, OLD + number)
+    copy(f"{source}/", there)
+    # What is in them by now would be told from what came, if anybody looked.
+    for path in there.iterdir():
+        at = path.stat().st_mtime_ns
+        path.write_bytes(b"t" * path.stat().st_size)
+        path.chmod(0o600)
+        os.utime(path, ns=(at, at))
+    copied = copy(f"{source}/", there, "--update")
+    assert {copied.outcome(f"{number}") for number in range(20)} == {"same"}
+    assert copied.record["bytes"] == 0
+    assert all(set(path.read_bytes()) <= {ord("t")} for path in there.iterdir())
+    # Modes and times are right all the same.
+    assert all(path.stat().st_mode == (source / path.name).stat().st_mode for path in there.iterdir())
+    assert all(modified_ns(path) == modified_ns(source / path.name) for path in there.iterdir())
+
+
+def test_an_update_that_was_interrupted_is_taken_up(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    put(source / "file", "s", 8 * BLOCK, NEW)
+    put(there / "file", "t", 8 * BLOCK, OLD)
+    interrupt(source, there)
+    copied = copy(f"{source}/", f"{there}/", "--update")
+    assert (copied.outcome("file"), content(there)) == ("copied", {"file": "s" * 8 * BLOCK})
+    assert 0 < copied.record["bytes"] < 8 * BLOCK
+    assert leftovers(tmp_path) == []
+    # Another version has come meanwhile, and stays; what was begun does not.
+    put(source / "file", "u", 8 * BLOCK, NEW + 1)
+    interrupt(source, there)
+    put(there / "file", "t", 10, NEW + 2)
+    assert copy(f"{source}/", f"{there}/", "--update").outcome("file") == "same"
+    assert content(there) == {"file": "t" * 10}
+    assert leftovers(tmp_path) == []
+
+
+def interrupt(source: Path, there: Path) -> None:
+    """Kill such a copy when some of it is there."""
+    with going(command(f"{source}/", f"{there}/", "--update", "--limit", "40mbit")) as running:
+        running.wait_for(2 * BLOCK)
+        running.send(signal.SIGKILL)
+        running.ended()
+    assert leftovers(there) != []
