@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from copying import Ends
     from emulation import Emulation
 
+# Of a file whose copy is interrupted, which takes ten seconds by itself.
+BLOCKS = 48
+
 # Small files travel together, and large ones in blocks.
 SIZES = {"empty": 0, "small": 1000, "large": 3 * BLOCK + 5}
 
@@ -114,15 +117,16 @@ def test_an_update_that_was_interrupted_is_taken_up(tmp_path: Path) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
     source.mkdir()
     there.mkdir()
-    put(source / "file", "s", 8 * BLOCK, NEW)
-    put(there / "file", "t", 8 * BLOCK, OLD)
+    put(source / "file", "s", BLOCKS * BLOCK, NEW)
+    put(there / "file", "t", BLOCKS * BLOCK, OLD)
     interrupt(source, there)
     copied = copy(f"{source}/", f"{there}/", "--update")
-    assert (copied.outcome("file"), content(there)) == ("copied", {"file": "s" * 8 * BLOCK})
-    assert 0 < copied.record["bytes"] < 8 * BLOCK
+    assert (copied.outcome("file"), content(there)) == ("copied", {"file": "s" * BLOCKS * BLOCK})
+    assert 0 < copied.record["bytes"] < BLOCKS * BLOCK
+    assert (there / "file").stat().st_mtime == NEW
     assert leftovers(tmp_path) == []
     # Another version has come meanwhile, and stays; what was begun does not.
-    put(source / "file", "u", 8 * BLOCK, NEW + 1)
+    put(source / "file", "u", BLOCKS * BLOCK, NEW + 1)
     interrupt(source, there)
     put(there / "file", "t", 10, NEW + 2)
     assert copy(f"{source}/", f"{there}/", "--update").outcome("file") == "same"
@@ -135,5 +139,45 @@ def interrupt(source: Path, there: Path) -> None:
     with going(command(f"{source}/", f"{there}/", "--update", "--limit", "40mbit")) as running:
         running.wait_for(2 * BLOCK)
         running.send(signal.SIGKILL)
-        running.ended()
+        assert running.ended().status == -signal.SIGKILL
     assert leftovers(there) != []
+
+
+def test_what_is_left_of_a_copy_that_ended_badly_is_compared_though_it_is_as_old_and_as_long(
+    tmp_path: Path,
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    for name in SIZES:
+        put(source / name, "s", SIZES[name], OLD)
+    put(source / "long", "s", BLOCKS * BLOCK, OLD)
+    with going(command(f"{source}/", f"{there}/", "--update", "--limit", "40mbit")) as running:
+        running.wait_for(2 * BLOCK)
+        running.send(signal.SIGKILL)
+        running.ended()
+    # As after a crash of the host: they have their names, and zeros that nobody has written.
+    for name in SIZES:
+        put(there / name, "\0", SIZES[name], OLD)
+    copied = copy(f"{source}/", f"{there}/", "--update")
+    assert content(there) == {path.name: path.read_text() for path in source.iterdir()}
+    assert copied.outcome("small") == "copied"
+    # That one ended well.
+    assert copy(f"{source}/", f"{there}/", "--update").record["bytes"] == 0
+
+
+def test_a_sparse_file_that_stays_counts_for_what_is_in_it(clear: Ends, tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    for directory in (source, there):
+        with (directory / "sparse").open("wb") as file:
+            file.truncate(1 << 34)
+            file.seek(1 << 33)
+            file.write(b"x")
+        os.utime(directory / "sparse", (OLD, OLD))
+    put(source / "large", "s", 5 * BLOCK, OLD)
+    copied = clear.copy(f"{clear.far(source)}/", there, "--update")
+    assert (copied.outcome("sparse"), copied.outcome("large")) == ("same", "copied")
+    assert copied.record["bytes"] == 5 * BLOCK
+    assert all(each["bytes"] <= 6 * BLOCK for each in copied.progress)

@@ -189,7 +189,7 @@ impl Attempt<'_> {
                 let manner = receiving::Manner {
                     target,
                     sink,
-                    resume: self.resume,
+                    resume: self.resume || plan.update,
                     verify: plan.verify,
                     seal,
                     report: true,

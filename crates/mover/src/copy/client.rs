@@ -20,8 +20,7 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     let names = Names::of(plan);
     let mark = Mark::of(names.command);
     let was_begun = mark.is_set();
-    // What stands there is asked for first.
-    let mut resume = plan.update || plan.resume.unwrap_or(was_begun);
+    let mut resume = plan.resume.unwrap_or(was_begun);
     mark.set();
     let mut ledger = Ledger::new(plan, listener);
     let (mut attempt, mut breaks) = (0, 0);

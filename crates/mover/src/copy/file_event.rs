@@ -71,9 +71,7 @@ impl Became {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Copied | Self::Same | Self::Lacking(Lack::Skipped | Lack::Later | Lack::Standing, _) => {
-                None
-            }
+            Self::Copied | Self::Same | Self::Lacking(Lack::Skipped | Lack::Later, _) => None,
             Self::Lacking(_, reason) => Some(reason),
         }
     }

@@ -84,10 +84,10 @@ impl<'a> Ledger<'a> {
             }
             Became::Lacking(lack, _) => {
                 match lack {
-                    Lack::Skipped | Lack::Later | Lack::Standing => self.summary.skipped += 1,
+                    Lack::Skipped | Lack::Later => self.summary.skipped += 1,
                     // It is not even there: one failure, and none that was said to be copied.
                     Lack::Failed if self.halves.forget(&event.path) => {}
-                    Lack::Failed | Lack::Abandoned => self.summary.failed += 1,
+                    Lack::Failed | Lack::Abandoned | Lack::Standing => self.summary.failed += 1,
                     Lack::Bare => {
                         self.summary.failed += 1;
                         self.summary.bare += 1;

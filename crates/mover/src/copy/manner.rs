@@ -17,8 +17,10 @@ use crate::tuning::{CircuitWatch, Tuning};
 pub(crate) struct Manner {
     /// Ask what is there before sending it.
     pub(crate) resume: bool,
-    /// By their times and sizes alone: of what is small nothing is read before it is wanted.
-    pub(crate) update: bool,
+    /// Whether the receiver may leave files as they stand.
+    pub(crate) may_stay: bool,
+    /// Whether it judges by times and sizes alone: of what is small nothing is read before it is wanted.
+    pub(crate) by_times: bool,
     /// Hash what is sent.
     pub(crate) verify: bool,
     /// The secret of frames' tags, where they have some.
@@ -58,8 +60,9 @@ impl Manner {
     ) -> Self {
         let tuning = Tuning::from(request);
         Self {
-            resume: request.resume,
-            update: request.update,
+            resume: request.resume || request.update,
+            may_stay: request.update,
+            by_times: request.update && !request.resume,
             verify: request.verify,
             seal,
             automatic: automatic::is_asked(request.congestion.as_ref()),

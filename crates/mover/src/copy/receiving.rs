@@ -336,15 +336,15 @@ impl State {
     }
 
     /// What stands there under the name of a file stays.
-    fn leave_standing(&mut self, report: bool, number: u32, entry: &Entry) {
-        if self.over || !self.arrivals.on_closed(number) {
+    fn leave_standing(&mut self, report: bool, frame: &File) {
+        if self.over || !self.arrivals.on_closed(frame.file) {
             return;
         }
-        let (of, reason) = (Rejected::File(number), Text::default());
+        let (of, reason) = (Rejected::File(frame.file), Text::default());
         self.outbox.rejected.push(Rejection { of, lack: Lack::Standing, reason });
-        let bytes = super::outgoing::size(entry);
-        self.done += bytes;
-        self.close_name(report, entry, bytes, None, Became::Same);
+        // Of holes nothing counts, and how much they are only the sender knows.
+        self.done += if frame.sparse { 0 } else { frame.size() };
+        self.close_name(report, &frame.entry, frame.size(), None, Became::Same);
     }
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {

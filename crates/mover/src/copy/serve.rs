@@ -23,7 +23,7 @@ use super::sender_account::sender_account;
 use super::sending::Sending;
 use super::source::SourcePath;
 use super::supply;
-use super::target::{Destination, Target, TargetOptions};
+use super::target::{Destination, Stays, Target, TargetOptions};
 use super::{CopyError, telling};
 use crate::budget::Budget;
 use crate::channel::Channel;
@@ -134,14 +134,10 @@ fn receiving_end(
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, update, .. } = *request;
-    let options = TargetOptions {
-        fsync,
-        read_back,
-        mode_mask,
-        is_again: request.resume,
-        update,
-        ..TargetOptions::default()
-    };
+    let asks = request.resume || update;
+    let stays = Stays::of(update, request.resume);
+    let options =
+        TargetOptions { fsync, read_back, mode_mask, is_again: asks, stays, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)
@@ -150,7 +146,7 @@ fn receiving_end(
     let manner = receiving::Manner {
         target,
         sink,
-        resume: request.resume,
+        resume: asks,
         verify: request.verify,
         seal,
         report: false,

@@ -302,7 +302,7 @@ impl StreamOut {
                 digests.push(None);
                 continue;
             }
-            let is_read = !(planned.offer && self.sending.manner.update);
+            let is_read = !(planned.offer && self.sending.manner.by_times);
             let Some(handle) = handle.as_ref().filter(|_| is_read) else {
                 Pack::add(entry, Digest::default(), &[], &mut frame);
                 digests.push(Some(Digest::default()));

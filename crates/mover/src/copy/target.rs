@@ -27,6 +27,7 @@ mod metadata;
 mod partial;
 mod placing;
 mod small;
+mod standing;
 
 /// The receiver's end of a transfer in its file system. Its methods are called by any number of threads at once.
 ///
@@ -56,10 +57,33 @@ pub struct TargetOptions {
     pub parents: u16,
     /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs two looks a name.
     pub is_again: bool,
-    /// Whether files stay as they stand that are newer than those that come, or as old and as long.
-    pub update: bool,
+    /// Which files stay as they stand, whatever comes.
+    pub stays: Stays,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,
+}
+
+/// Which files stay as they stand at the destination, whatever comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// None does.
+    None,
+    /// Those that are newer.
+    Newer,
+    /// Those that are newer, or as old and as long: what an attempt that did not end well has left could look so, and not be on the disk.
+    Current,
+}
+
+impl Stays {
+    /// Where an `update` was asked for, and after an attempt that did not end well where `is_again`.
+    #[must_use]
+    pub const fn of(update: bool, is_again: bool) -> Self {
+        match (update, is_again) {
+            (false, _) => Self::None,
+            (true, true) => Self::Newer,
+            (true, false) => Self::Current,
+        }
+    }
 }
 
 impl Default for TargetOptions {
@@ -70,7 +94,7 @@ impl Default for TargetOptions {
             mode_mask: 0o7777,
             parents: 0o700,
             is_again: false,
-            update: false,
+            stays: Stays::None,
             asked: None,
         }
     }

@@ -128,7 +128,8 @@ pub struct Request {
     pub command: Option<Token>,
     /// Whether an earlier attempt of this copy did not end well: ask what is there before sending it.
     pub resume: bool,
-    /// Leave files as they stand that are newer than those that come, or as old and as long.
+    /// Leave files as they stand that are newer than those that come, or as old and as long. After an attempt that did not end well only newer ones
+    /// are: others are compared.
     #[serde(default)]
     pub update: bool,
     /// Say what would be copied, and copy nothing: of [`Way::Reverse`].

@@ -11,7 +11,7 @@ use crate::copy::CopyError;
 use crate::copy::filter::Filter;
 use crate::copy::pattern::Pattern;
 use crate::copy::source::{SourcePath, absolute};
-use crate::copy::target::{Asked, Destination, Target, TargetOptions};
+use crate::copy::target::{Asked, Destination, Stays, Target, TargetOptions};
 
 /// What was looked at before the far end is called.
 pub(in crate::copy) enum Prepared {
@@ -50,8 +50,8 @@ impl Attempt<'_> {
                 let options = TargetOptions {
                     fsync: plan.fsync,
                     read_back: plan.read_back,
-                    is_again: self.resume,
-                    update: plan.update,
+                    is_again: self.resume || plan.update,
+                    stays: Stays::of(plan.update, self.resume),
                     asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };

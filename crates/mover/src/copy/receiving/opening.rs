@@ -44,21 +44,24 @@ impl Receiving {
             return Ok(None);
         }
         drop(state);
-        if self.timing.during(Stage::Disk, || self.manner.target.is_current(&frame.entry)) {
-            self.state().leave_standing(self.manner.report, number, &frame.entry);
-            self.settle();
-            return Ok(None);
-        }
         let opened = self.timing.during(Stage::Disk, || {
+            if self.manner.target.is_to_stay(&frame.entry)? {
+                return Ok(None);
+            }
             let portion = self.manner.budget.take(budget::of_blocks(blocks));
             let portion = portion.ok_or_else(|| TargetError::memory(&frame.entry))?;
             let store = self.store_of(&frame, bytes)?;
             // What is large takes its time, and other files need not wait for it.
             let proven = if store.is_unproven() { None } else { Some(store.proven(&mut |_| true)?) };
-            Ok::<_, TargetError>((store, proven, portion))
+            Ok::<_, TargetError>(Some((store, proven, portion)))
         });
         match opened {
-            Ok((store, proven, portion)) => self.begin(frame, blocks, store, proven, portion),
+            Ok(Some((store, proven, portion))) => self.begin(frame, blocks, store, proven, portion),
+            Ok(None) => {
+                self.state().leave_standing(self.manner.report, &frame);
+                self.settle();
+                Ok(None)
+            }
             Err(error) if error.is_final() => Err(error.into()),
             Err(error) => {
                 self.state().give_up(self.manner.report, number, &frame.entry, &error);

@@ -112,7 +112,15 @@ impl Receiving {
                 {
                     return Ok(None);
                 }
-                timing.during(Stage::Disk, || self.manner.target.put(&item.entry, item.content))?;
+                timing.during(Stage::Disk, || {
+                    // It may have come since it was wanted.
+                    let target = &self.manner.target;
+                    if target.is_to_stay(&item.entry)? {
+                        Ok(())
+                    } else {
+                        target.put(&item.entry, item.content)
+                    }
+                })?;
             }
             Kind::Directory => {
                 if !self.directories.grow(budget::of_directory(item.entry.path.as_bytes())) {
@@ -142,7 +150,8 @@ impl Receiving {
             let held = match item.entry.kind {
                 Kind::File { .. } => self.timing.during(Stage::Disk, || {
                     let target = &self.manner.target;
-                    target.is_current(&item.entry) || target.holds(&item.entry, item.digest)
+                    // What cannot be looked at is wanted, and fails when it comes.
+                    target.is_to_stay(&item.entry).unwrap_or(false) || target.holds(&item.entry, item.digest)
                 }),
                 // As cheap to make again as to compare.
                 _ => false,

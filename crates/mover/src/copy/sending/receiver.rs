@@ -57,7 +57,7 @@ impl Sending {
             }
             Copy::Rejected(rejections) => {
                 for rejection in rejections {
-                    state.on_rejected(rejection, self.manner.update, self.manner.report);
+                    state.on_rejected(rejection, self.manner.may_stay, self.manner.report);
                 }
             }
             Copy::Lost(stream) => {

@@ -21,7 +21,8 @@ const STALE: Nanos = Nanos(2_000_000_000);
 fn manner(limit: Option<&str>) -> Manner {
     Manner {
         resume: false,
-        update: false,
+        may_stay: false,
+        by_times: false,
         verify: true,
         seal: None,
         automatic: false,

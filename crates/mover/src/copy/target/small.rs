@@ -69,31 +69,6 @@ impl Target {
         })
     }
 
-    /// Whether what stands under the name of `entry` is to stay, where [that](super::TargetOptions::update) was asked for: a file that is newer, or
-    /// is as old and as long. One that is as old has its mode set right; what an earlier run left beside it is removed.
-    #[must_use]
-    pub fn is_current(&self, entry: &Entry) -> bool {
-        let Kind::File { size } = entry.kind else { return false };
-        let metadata = &entry.metadata;
-        let current = |place: &Place| -> io::Result<bool> {
-            let status = place.directory.status(&place.name)?;
-            let (there, comes) = ((status.mtime_s, status.mtime_ns), (metadata.mtime_s, metadata.mtime_ns));
-            if status.node != Node::File || there < comes || there == comes && status.size != size {
-                return Ok(false);
-            }
-            if there == comes && status.mode != metadata.mode & self.options.mode_mask {
-                let file = place.directory.open_read(&place.name)?;
-                if !status_of(&file)?.is_same_file(&status) || self.set_metadata(&file, metadata)?.is_some() {
-                    return Ok(false);
-                }
-            }
-            self.remove_partial(place, &entry.path);
-            Ok(true)
-        };
-        // What cannot be looked at or set right is sent, and then replaced.
-        self.options.update && self.placing.place(entry).is_ok_and(|place| current(&place).unwrap_or(false))
-    }
-
     /// Whether the file of `entry` is there already with the content that has `digest`. Then its mode and time are set right, too, and what an
     /// earlier run left of another version beside it is removed.
     #[must_use]

@@ -1,0 +1,126 @@
+//! Files that stay as they stand at the destination, by their times and sizes.
+
+use std::io;
+
+use farlink_host::beneath::{Node, Status};
+use farlink_wire::entry::{Entry, Kind, Metadata};
+
+use super::placing::Place;
+use super::{Stays, Target, TargetError};
+
+impl Target {
+    /// Whether what stands under the name of `entry` is to stay, as [`Stays`] has it. One that is as old has its mode set right, as far as that can be
+    /// done, and is on the disk where that was asked for; what an earlier run left beside it is removed.
+    ///
+    /// # Errors
+    /// [`TargetError`]: what cannot be looked at may be newer, and is not replaced.
+    pub fn is_to_stay(&self, entry: &Entry) -> Result<bool, TargetError> {
+        let Kind::File { size } = entry.kind else { return Ok(false) };
+        if self.options.stays == Stays::None {
+            return Ok(false);
+        }
+        self.placed(entry, |place| {
+            let stays = self.stays(&place, size, &entry.metadata);
+            let stays = stays.map_err(|error| TargetError::of("look at", &place.shown, error))?;
+            if stays {
+                self.remove_partial(&place, &entry.path);
+            }
+            Ok(stays)
+        })
+    }
+
+    /// Whether the file at `place` stays, where one of `size` bytes comes.
+    fn stays(&self, place: &Place, size: u64, comes: &Metadata) -> io::Result<bool> {
+        let status = match place.directory.status(&place.name) {
+            Ok(status) if status.node == Node::File => status,
+            Ok(_) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if is_as_old(&status, comes) {
+            let stays = status.size == size && self.options.stays == Stays::Current;
+            if stays {
+                self.set_right(place, &status, comes)?;
+            }
+            return Ok(stays);
+        }
+        Ok((status.mtime_s, status.mtime_ns) > (comes.mtime_s, comes.mtime_ns))
+    }
+
+    /// Sets the mode of one that is as old right, where we may, and has it on the disk where that was asked for.
+    fn set_right(&self, place: &Place, status: &Status, comes: &Metadata) -> io::Result<()> {
+        let is_right = status.mode == comes.mode & self.options.mode_mask;
+        if is_right && !self.options.fsync {
+            return Ok(());
+        }
+        // One that is another's, and that nobody else may open, is as old and as long all the same.
+        let Ok(file) = place.directory.open_read(&place.name) else { return Ok(()) };
+        if !is_right {
+            // Its own time: that which comes may be finer than what is kept there.
+            let (mtime_s, mtime_ns) = (status.mtime_s, status.mtime_ns);
+            let _ = self.set_metadata(&file, &Metadata { mtime_s, mtime_ns, ..*comes });
+        }
+        if self.options.fsync { file.sync_all().and_then(|()| place.directory.sync()) } else { Ok(()) }
+    }
+}
+
+/// Whether a file was changed when `comes` says, as far as its file system keeps that: some keep seconds alone.
+const fn is_as_old(status: &Status, comes: &Metadata) -> bool {
+    status.mtime_s == comes.mtime_s && (status.mtime_ns == comes.mtime_ns || status.mtime_ns == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::super::TargetOptions;
+    use super::super::tests::{Scratch, file};
+    use super::*;
+
+    /// Whether a file of three bytes stays that was changed at a time, where one of so many comes of another.
+    fn stays(stays: Stays, stands: Duration, (size, comes): (u64, Duration)) -> bool {
+        let scratch = Scratch::new("stays");
+        let target = scratch.open("", true, TargetOptions { stays, ..TargetOptions::default() }).unwrap();
+        let mut entry = file("x", size);
+        assert!(!target.is_to_stay(&entry).unwrap(), "nothing is there");
+        fs::write(scratch.0.join("x"), "abc").unwrap();
+        File::open(scratch.0.join("x")).unwrap().set_modified(UNIX_EPOCH + stands).unwrap();
+        (entry.metadata.mtime_s, entry.metadata.mtime_ns) = (comes.as_secs() as i64, comes.subsec_nanos());
+        entry.metadata.mode = 0o640;
+        let stays = target.is_to_stay(&entry).unwrap();
+        let mode = fs::metadata(scratch.0.join("x")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode == 0o640, stays && stands <= comes, "a newer one keeps its own");
+        stays
+    }
+
+    #[test]
+    fn what_is_newer_stays_and_what_is_as_old_and_as_long_where_nothing_ended_badly() {
+        let at = |seconds, nanoseconds| Duration::new(seconds, nanoseconds);
+        let old = at(1_000_000_000, 5);
+        for (stands, comes, wanted) in [
+            (old, (3, old), [false, false, true]),
+            (old, (4, old), [false, false, false]),
+            (old, (3, at(1_000_000_000, 6)), [false, false, false]),
+            (old, (3, at(1_000_000_000, 4)), [false, true, true]),
+            (old, (9, at(999_999_999, 6)), [false, true, true]),
+            // What a file system keeps of times that has seconds alone.
+            (at(1_000_000_000, 0), (3, at(1_000_000_000, 7)), [false, false, true]),
+            (at(1_000_000_000, 0), (3, at(1_000_000_001, 0)), [false, false, false]),
+        ] {
+            let found = [Stays::None, Stays::Newer, Stays::Current].map(|each| stays(each, stands, comes));
+            assert_eq!(found, wanted, "{stands:?} {comes:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_may_be_newer() {
+        let scratch = Scratch::new("unseen");
+        let options = TargetOptions { stays: Stays::Current, ..TargetOptions::default() };
+        let target = scratch.open("", true, options).unwrap();
+        fs::write(scratch.0.join("d"), "in the way").unwrap();
+        let error = target.is_to_stay(&file("d/x", 1)).unwrap_err();
+        assert!(error.to_string().contains('d'), "{error}");
+    }
+}
