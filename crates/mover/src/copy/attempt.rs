@@ -189,7 +189,7 @@ impl Attempt<'_> {
                 let manner = receiving::Manner {
                     target,
                     sink,
-                    resume: self.resume || plan.update,
+                    resume: request.asks_first(),
                     verify: plan.verify,
                     seal,
                     report: true,

@@ -60,7 +60,7 @@ impl Manner {
     ) -> Self {
         let tuning = Tuning::from(request);
         Self {
-            resume: request.resume || request.update,
+            resume: request.asks_first(),
             may_stay: request.update,
             by_times: request.update && !request.resume,
             verify: request.verify,

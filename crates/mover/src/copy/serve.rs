@@ -134,10 +134,8 @@ fn receiving_end(
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, update, .. } = *request;
-    let asks = request.resume || update;
-    let stays = Stays::of(update, request.resume);
-    let options =
-        TargetOptions { fsync, read_back, mode_mask, is_again: asks, stays, ..TargetOptions::default() };
+    let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
+    let options = TargetOptions { fsync, read_back, mode_mask, is_again, stays, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)
@@ -146,7 +144,7 @@ fn receiving_end(
     let manner = receiving::Manner {
         target,
         sink,
-        resume: asks,
+        resume: request.asks_first(),
         verify: request.verify,
         seal,
         report: false,

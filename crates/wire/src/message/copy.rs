@@ -181,6 +181,14 @@ pub struct Request {
     pub host: Host,
 }
 
+impl Request {
+    /// Whether the receiver is asked what is there before anything is sent.
+    #[must_use]
+    pub const fn asks_first(&self) -> bool {
+        self.resume || self.update
+    }
+}
+
 /// What a path carried before: RFC 9959's saved parameters of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedPath {
