@@ -34,7 +34,7 @@ pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams,
 pub use goal::Goal;
 
 /// The version of this protocol. Both ends must speak the same.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
 pub const STOPPED: &str = "the server was stopped";

@@ -117,10 +117,10 @@ impl Report {
             Became::Lacking(_, reason) => {
                 self.say(&format!("farlink: {}: {reason}", event.path));
             }
-            Became::Copied | Became::Same if self.verbose && !self.json => {
+            Became::Copied | Became::Same | Became::Newer if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
             }
-            Became::Copied | Became::Same => {}
+            Became::Copied | Became::Same | Became::Newer => {}
         }
     }
 
@@ -223,6 +223,7 @@ fn line(event: &FileEvent) -> serde_json::Value {
     let (outcome, reason) = match &event.what {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
+        Became::Newer => ("newer", None),
         Became::Lacking(Lack::Skipped | Lack::Later, reason) => ("skipped", Some(reason)),
         Became::Lacking(_, reason) => ("failed", Some(reason)),
     };
@@ -240,6 +241,7 @@ fn remark(event: &FileEvent) -> String {
     match &event.what {
         Became::Copied => String::new(),
         Became::Same => " (was there)".to_owned(),
+        Became::Newer => " (newer there)".to_owned(),
         Became::Lacking(_, reason) => format!(" ({reason})"),
     }
 }
@@ -278,6 +280,10 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     text += &of_careful_resume(record);
     if summary.failed > 0 {
         text += &format!("; {} {} not copied", names(summary.failed), were(summary.failed));
+    }
+    if summary.newer > 0 {
+        let are = if summary.newer == 1 { "is" } else { "are" };
+        text += &format!("; {} {are} newer there", names(summary.newer));
     }
     if summary.skipped > 0 {
         text += &format!("; {} {} skipped", summary.skipped, were(summary.skipped));

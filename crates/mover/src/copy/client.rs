@@ -77,6 +77,9 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     if summary.skipped > 0 {
         record.extra.insert("skipped".to_owned(), summary.skipped.into());
     }
+    if summary.newer > 0 {
+        record.extra.insert("newer".to_owned(), summary.newer.into());
+    }
     record.error = error.as_ref().map(|error| chain(error));
     if record.error.is_none() && summary.failed > 0 {
         record.error =

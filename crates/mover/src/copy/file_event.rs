@@ -3,7 +3,7 @@
 use std::io;
 
 use farlink_wire::entry::Digest;
-use farlink_wire::message::copy::{Copy, Lack, Place};
+use farlink_wire::message::copy::{Copy, Lack, Place, Verdict};
 use farlink_wire::path::bytes_of;
 
 use super::source::SourceError;
@@ -27,8 +27,10 @@ pub struct FileEvent {
 pub enum Became {
     /// It was copied.
     Copied,
-    /// It was there already, with the same content.
+    /// It was there already, with the same content or, where that is not looked at, as old and as long.
     Same,
+    /// What was there already is newer, and stays.
+    Newer,
     /// It is not there as it is at the source: in what way, and why.
     Lacking(Lack, String),
 }
@@ -44,6 +46,26 @@ impl FileEvent {
 }
 
 impl Became {
+    /// What becomes of a file of which the receiver has judged so.
+    #[must_use]
+    pub const fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Wanted => Self::Copied,
+            Verdict::Current => Self::Same,
+            Verdict::Newer => Self::Newer,
+        }
+    }
+
+    /// What a file became that the receiver refused with this `lack`, where that says that another stays.
+    #[must_use]
+    pub const fn standing(lack: Lack) -> Option<Self> {
+        match lack {
+            Lack::Current => Some(Self::Same),
+            Lack::Newer => Some(Self::Newer),
+            _ => None,
+        }
+    }
+
     /// What a file became that has its name, and of which something came, where it is new.
     #[must_use]
     pub const fn stored(is_new: bool) -> Self {
@@ -71,7 +93,7 @@ impl Became {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Self::Copied | Self::Same | Self::Lacking(Lack::Skipped | Lack::Later, _) => None,
+            Self::Copied | Self::Same | Self::Newer | Self::Lacking(Lack::Skipped | Lack::Later, _) => None,
             Self::Lacking(_, reason) => Some(reason),
         }
     }

@@ -48,7 +48,7 @@ impl Counting<'_> {
     fn hear(&mut self, notice: Notice) {
         if let Notice::File(event) = &notice {
             match event.what {
-                Became::Copied | Became::Same => self.foretold.entries += 1,
+                Became::Copied | Became::Same | Became::Newer => self.foretold.entries += 1,
                 Became::Lacking(Lack::Skipped | Lack::Later, _) => {}
                 Became::Lacking(Lack::Unfinished, _) => {
                     let is_news = u64::from(self.halves.add(&event.path));

@@ -78,8 +78,9 @@ impl<'a> Ledger<'a> {
     fn on_event(&mut self, event: FileEvent) {
         let well = match event.what {
             Became::Copied => true,
-            Became::Same => {
+            Became::Same | Became::Newer => {
                 self.summary.same += event.bytes;
+                self.summary.newer += u64::from(event.what == Became::Newer);
                 true
             }
             Became::Lacking(lack, _) => {
@@ -87,7 +88,7 @@ impl<'a> Ledger<'a> {
                     Lack::Skipped | Lack::Later => self.summary.skipped += 1,
                     // It is not even there: one failure, and none that was said to be copied.
                     Lack::Failed if self.halves.forget(&event.path) => {}
-                    Lack::Failed | Lack::Abandoned | Lack::Standing => self.summary.failed += 1,
+                    Lack::Failed | Lack::Abandoned | Lack::Current | Lack::Newer => self.summary.failed += 1,
                     Lack::Bare => {
                         self.summary.failed += 1;
                         self.summary.bare += 1;

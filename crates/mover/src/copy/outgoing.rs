@@ -226,6 +226,8 @@ struct Read {
     /// Those that could not be read, by whoever read them first.
     failed: HashSet<usize>,
     wanted: Vec<(u32, u32)>,
+    /// Those of the others that are newer at the receiver.
+    newer: Vec<(u32, u32)>,
 }
 
 impl Planned {
@@ -290,27 +292,41 @@ impl Planned {
 
     /// The receiver wants these, too; false where they are not of it, or not behind those that it wanted before.
     pub(crate) fn want(&self, runs: &[(u32, u32)]) -> bool {
-        let mut read = self.read();
+        self.add(&mut self.read().wanted, runs)
+    }
+
+    /// The receiver has newer ones of these; false as of [`want`](Self::want).
+    pub(crate) fn leave(&self, runs: &[(u32, u32)]) -> bool {
+        self.add(&mut self.read().newer, runs)
+    }
+
+    fn add(&self, to: &mut Vec<(u32, u32)>, runs: &[(u32, u32)]) -> bool {
         for (first, count) in runs {
-            let behind = read.wanted.last().map_or(0, |(first, count)| first + count);
+            let behind = to.last().map_or(0, |(first, count)| first + count);
             let end = u64::from(*first) + u64::from(*count);
             if *count == 0 || *first < behind || end > self.entries.len() as u64 {
                 return false;
             }
-            read.wanted.push((*first, *count));
+            to.push((*first, *count));
         }
         true
     }
 
-    fn is_wanted(wanted: &[(u32, u32)], at: usize) -> bool {
-        wanted.iter().any(|(first, count)| (*first..first.saturating_add(*count)).contains(&(at as u32)))
+    fn is_among(runs: &[(u32, u32)], at: usize) -> bool {
+        runs.iter().any(|(first, count)| (*first..first.saturating_add(*count)).contains(&(at as u32)))
     }
 
     /// What the receiver has already, of an offer that it has answered.
     pub(crate) fn unwanted(&self) -> Vec<FileEvent> {
-        let wanted = self.read().wanted.clone();
-        let events = self.events(&Became::Same).into_iter().enumerate();
-        let same = |(at, _): &(usize, FileEvent)| !Self::is_wanted(&wanted, *at) && !self.failed(*at);
+        let (wanted, newer) = {
+            let read = self.read();
+            (read.wanted.clone(), read.newer.clone())
+        };
+        let mut events = self.events(&Became::Same);
+        let newer_ones = events.iter_mut().enumerate().filter(|(at, _)| Self::is_among(&newer, *at));
+        newer_ones.for_each(|(_, event)| event.what = Became::Newer);
+        let events = events.into_iter().enumerate();
+        let same = |(at, _): &(usize, FileEvent)| !Self::is_among(&wanted, *at) && !self.failed(*at);
         events.filter(same).map(|(_, event)| event).collect()
     }
 
@@ -318,7 +334,7 @@ impl Planned {
     pub(crate) fn wanted(&self) -> Self {
         let wanted = self.read().wanted.clone();
         let entries = self.entries.iter().enumerate();
-        let entries = entries.filter(|(at, _)| Self::is_wanted(&wanted, *at) && !self.failed(*at));
+        let entries = entries.filter(|(at, _)| Self::is_among(&wanted, *at) && !self.failed(*at));
         Self::new(entries.map(|(_, (entry, handle))| (entry.clone(), handle.clone())).collect())
     }
 }

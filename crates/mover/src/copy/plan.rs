@@ -127,6 +127,8 @@ pub struct Progress {
 pub struct Summary {
     /// Names that are there now, copied or the same before.
     pub entries: u64,
+    /// Those of them that stand as they did, as they are newer than what came.
+    pub newer: u64,
     /// Names that should be and are not.
     pub failed: u64,
     /// Those of them whose content is there, without the mode or the time that the file system does not keep.

@@ -335,16 +335,18 @@ impl State {
         self.close_name(report, entry, super::outgoing::size(entry), None, Became::Lacking(lack, reason));
     }
 
-    /// What stands there under the name of a file stays.
-    fn leave_standing(&mut self, report: bool, frame: &File) {
+    /// What stands there under the name of a file stays: it is newer, or current.
+    fn leave_standing(&mut self, report: bool, frame: &File, is_newer: bool) {
         if self.over || !self.arrivals.on_closed(frame.file) {
             return;
         }
         let (of, reason) = (Rejected::File(frame.file), Text::default());
-        self.outbox.rejected.push(Rejection { of, lack: Lack::Standing, reason });
+        let (lack, what) =
+            if is_newer { (Lack::Newer, Became::Newer) } else { (Lack::Current, Became::Same) };
+        self.outbox.rejected.push(Rejection { of, lack, reason });
         // Of holes nothing counts, and how much they are only the sender knows.
         self.done += if frame.sparse { 0 } else { frame.size() };
-        self.close_name(report, &frame.entry, frame.size(), None, Became::Same);
+        self.close_name(report, &frame.entry, frame.size(), None, what);
     }
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {

@@ -247,8 +247,10 @@ pub enum Lack {
     Skipped,
     /// An earlier source has something of its name, of which that is told which became of it.
     Later,
-    /// What stands there is to stay: [`Request::update`] was asked for, and it is newer, or as old and as long. That is no lack.
-    Standing,
+    /// What stands there is to stay: [`Request::update`] was asked for, and it is as old and as long. That is no lack.
+    Current,
+    /// Likewise: it is newer.
+    Newer,
     /// It was not copied, though it should have been.
     Failed,
     /// Likewise: it was begun, and could not be read to its end as it was then. Another time it may.
@@ -257,6 +259,20 @@ pub enum Lack {
     Bare,
     /// A directory that was said to be copied is there, without its mode or its time, or without what should be in it.
     Unfinished,
+}
+
+/// What becomes of a name at the receiver of a copy that leaves files as they stand ([`Request::update`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It is copied.
+    #[serde(rename = "w")]
+    Wanted,
+    /// What stands there is as old and as long, and stays.
+    #[serde(rename = "c")]
+    Current,
+    /// What stands there is newer, and stays.
+    #[serde(rename = "n")]
+    Newer,
 }
 
 /// Why one name was not copied.
@@ -381,6 +397,14 @@ pub enum Copy {
         runs: Vec<(u32, u32)>,
         /// Whether that is all.
         last: bool,
+    },
+    /// Receiver: of this offer these are not wanted, as what stands there is newer; said before what is. At most [`super::MAX_ENTRIES`] runs a
+    /// message.
+    Newer {
+        /// The pack that was offered.
+        pack: u32,
+        /// First entry and number of entries.
+        runs: Vec<(u32, u32)>,
     },
     /// Receiver: these are written. At most [`super::MAX_ENTRIES`].
     Acknowledged(Vec<Unit>),

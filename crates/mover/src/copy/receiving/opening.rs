@@ -7,7 +7,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, wait_for};
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::{File, block_bytes};
-use farlink_wire::message::copy::{Copy, MOST_PROVEN, ProvenBlock};
+use farlink_wire::message::copy::{Copy, MOST_PROVEN, ProvenBlock, Verdict};
 use farlink_wire::quantity::Nanos;
 
 use super::{Digests, Incoming, Receiving};
@@ -45,20 +45,22 @@ impl Receiving {
         }
         drop(state);
         let opened = self.timing.during(Stage::Disk, || {
-            if self.manner.target.is_to_stay(&frame.entry)? {
-                return Ok(None);
+            let verdict = self.manner.target.judge(&frame.entry)?;
+            if verdict != Verdict::Wanted {
+                return Ok(Err(verdict));
             }
             let portion = self.manner.budget.take(budget::of_blocks(blocks));
             let portion = portion.ok_or_else(|| TargetError::memory(&frame.entry))?;
             let store = self.store_of(&frame, bytes)?;
             // What is large takes its time, and other files need not wait for it.
             let proven = if store.is_unproven() { None } else { Some(store.proven(&mut |_| true)?) };
-            Ok::<_, TargetError>(Some((store, proven, portion)))
+            Ok::<_, TargetError>(Ok((store, proven, portion)))
         });
         match opened {
-            Ok(Some((store, proven, portion))) => self.begin(frame, blocks, store, proven, portion),
-            Ok(None) => {
-                self.state().leave_standing(self.manner.report, &frame);
+            Ok(Ok((store, proven, portion))) => self.begin(frame, blocks, store, proven, portion),
+            Ok(Err(verdict)) => {
+                let is_newer = verdict == Verdict::Newer;
+                self.state().leave_standing(self.manner.report, &frame, is_newer);
                 self.settle();
                 Ok(None)
             }

@@ -21,7 +21,7 @@ impl Outbox {
     pub(super) fn say(&mut self, message: Copy) {
         self.others += match &message {
             Copy::Proven { blocks, .. } => 1 + blocks.len(),
-            Copy::Wanted { runs, .. } => 1 + runs.len(),
+            Copy::Wanted { runs, .. } | Copy::Newer { runs, .. } => 1 + runs.len(),
             _ => 1,
         };
         self.other.push(message);

@@ -4,7 +4,7 @@ use farlink_flow::digest;
 use farlink_wire::entry::{Digest, Kind};
 use farlink_wire::frame::{Item, Pack};
 use farlink_wire::message::MAX_ENTRIES;
-use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit};
+use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit, Verdict};
 
 use super::Receiving;
 use crate::budget;
@@ -115,10 +115,9 @@ impl Receiving {
                 timing.during(Stage::Disk, || {
                     // It may have come since it was wanted.
                     let target = &self.manner.target;
-                    if target.is_to_stay(&item.entry)? {
-                        Ok(())
-                    } else {
-                        target.put(&item.entry, item.content)
+                    match target.judge(&item.entry)? {
+                        Verdict::Wanted => target.put(&item.entry, item.content),
+                        Verdict::Current | Verdict::Newer => Ok(()),
                     }
                 })?;
             }
@@ -141,39 +140,36 @@ impl Receiving {
             return Ok(());
         }
         drop(state);
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        let mut same = Vec::new();
+        let (mut runs, mut newer, mut same) = (Vec::new(), Vec::new(), Vec::new());
         for (at, item) in offer.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
                 continue;
             }
-            let held = match item.entry.kind {
-                Kind::File { .. } => self.timing.during(Stage::Disk, || {
-                    let target = &self.manner.target;
-                    // What cannot be looked at is wanted, and fails when it comes.
-                    target.is_to_stay(&item.entry).unwrap_or(false) || target.holds(&item.entry, item.digest)
-                }),
+            let verdict = match item.entry.kind {
+                Kind::File { .. } => self.timing.during(Stage::Disk, || self.judge(item)),
                 // As cheap to make again as to compare.
-                _ => false,
+                _ => Verdict::Wanted,
             };
-            if held {
-                same.push(item);
-                continue;
+            match verdict {
+                Verdict::Wanted => add_to(&mut runs, at as u32),
+                Verdict::Newer => add_to(&mut newer, at as u32),
+                Verdict::Current => {}
             }
-            let at = at as u32;
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == at => *count += 1,
-                _ => runs.push((at, 1)),
+            if verdict != Verdict::Wanted {
+                same.push((item, Became::of(verdict)));
             }
         }
         let pack = offer.pack;
         let mut state = self.state();
-        for item in same {
+        for (item, what) in same {
             let bytes = size(&item.entry);
             state.done += bytes;
             // Zeros stand for what was not read.
             let digest = Some(item.digest).filter(|digest| *digest != Digest::default());
-            state.close_name(self.manner.report, &item.entry, bytes, digest, Became::Same);
+            state.close_name(self.manner.report, &item.entry, bytes, digest, what);
+        }
+        for chunk in newer.chunks(MAX_ENTRIES) {
+            state.outbox.say(Copy::Newer { pack, runs: chunk.to_vec() });
         }
         let mut chunks = runs.chunks(MAX_ENTRIES).peekable();
         if chunks.peek().is_none() {
@@ -186,5 +182,23 @@ impl Receiving {
         drop(state);
         self.wake.raise();
         Ok(())
+    }
+
+    /// What becomes of a file that is offered. What cannot be looked at is wanted, and fails when it comes.
+    fn judge(&self, item: &Item<'_>) -> Verdict {
+        let target = &self.manner.target;
+        match target.judge(&item.entry) {
+            Ok(verdict @ (Verdict::Current | Verdict::Newer)) => verdict,
+            Ok(Verdict::Wanted) | Err(_) if target.holds(&item.entry, item.digest) => Verdict::Current,
+            Ok(Verdict::Wanted) | Err(_) => Verdict::Wanted,
+        }
+    }
+}
+
+/// Adds what comes behind all of `runs` to them.
+fn add_to(runs: &mut Vec<(u32, u32)>, at: u32) {
+    match runs.last_mut() {
+        Some((first, count)) if *first + *count == at => *count += 1,
+        _ => runs.push((at, 1)),
     }
 }

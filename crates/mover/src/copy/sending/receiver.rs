@@ -47,6 +47,7 @@ impl Sending {
                 state.on_wanted(pack, &runs, last, self.manner.report)?;
                 state.settle_total();
             }
+            Copy::Newer { pack, runs } if self.manner.may_stay => state.on_newer(pack, &runs)?,
             Copy::Stored(files) => {
                 for (number, digest) in files {
                     state.schedule.on_closed(number);
@@ -165,6 +166,15 @@ impl State {
         Ok(())
     }
 
+    /// The receiver has newer ones of these of an offer, and will want none of them.
+    fn on_newer(&self, offer: u32, runs: &[(u32, u32)]) -> Result<(), CopyError> {
+        let planned = self.packs.get(&offer).filter(|planned| planned.offer);
+        if planned.is_none_or(|planned| planned.leave(runs)) {
+            return Ok(());
+        }
+        Err(CopyError::OutOfPlace { what: "items of an offer that it has not" })
+    }
+
     fn on_rejected(&mut self, rejection: Rejection, may_stay: bool, report: bool) {
         // What a peer says that does not fit is a failure as any other.
         let lack = match (&rejection.of, rejection.lack) {
@@ -172,17 +182,17 @@ impl State {
             (Rejected::Directory(_), Lack::Unfinished) => Lack::Unfinished,
             _ => Lack::Failed,
         };
-        let stays = may_stay && rejection.lack == Lack::Standing;
+        let stays = Became::standing(rejection.lack).filter(|_| may_stay);
         let what = Became::Lacking(lack, rejection.reason.to_string());
         match rejection.of {
             Rejected::File(number) => {
                 self.schedule.on_closed(number);
                 if let Some(file) = self.files.remove(&number) {
-                    if stays {
+                    if let Some(stays) = stays {
                         let bytes = file.frame.size() - file.hole_bytes();
                         self.tally.same += bytes;
                         self.tally.acknowledged += bytes;
-                        return self.close_name(report, file.event(None, Became::Same));
+                        return self.close_name(report, file.event(None, stays));
                     }
                     self.close_name(report, file.event(None, what));
                 }

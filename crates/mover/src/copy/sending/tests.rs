@@ -233,6 +233,24 @@ fn what_is_wanted_of_an_offer_is_of_it_and_in_order() {
 }
 
 #[test]
+fn what_is_newer_there_is_of_an_offer_of_who_asked_for_that() {
+    let names = ["a", "b", "c"].map(|name| (file(name, 5), None));
+    let sending = sending(Manner { may_stay: true, report: true, ..manner(None) });
+    sending.supply_pack(Planned::new(names.to_vec()), true);
+    for wrong in [&[(0, 4)][..], &[(2, u32::MAX)], &[(1, 0)]] {
+        let newer = Copy::Newer { pack: 0, runs: wrong.to_vec() };
+        assert!(matches!(sending.on_message(newer), Err(CopyError::OutOfPlace { .. })), "{wrong:?}");
+    }
+    sending.on_message(Copy::Newer { pack: 0, runs: vec![(1, 2)] }).unwrap();
+    sending.on_message(Copy::Wanted { pack: 0, runs: vec![(2, 1)], last: true }).unwrap();
+    let became: Vec<_> = sending.take_events().into_iter().map(|event| (event.path, event.what)).collect();
+    assert_eq!(became, [("a".to_owned(), Became::Same), ("b".to_owned(), Became::Newer)]);
+    let unasked = self::sending(manner(None));
+    let newer = Copy::Newer { pack: 0, runs: vec![(0, 1)] };
+    assert!(matches!(unasked.on_message(newer), Err(CopyError::OutOfPlace { .. })));
+}
+
+#[test]
 fn a_walk_waits_until_somebody_hears_what_it_says() {
     let sending = sending(manner(None));
     let lacks = |number: usize| {

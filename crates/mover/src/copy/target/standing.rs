@@ -4,6 +4,7 @@ use std::io;
 
 use farlink_host::beneath::{Node, Status};
 use farlink_wire::entry::{Entry, Kind, Metadata};
+use farlink_wire::message::copy::Verdict;
 
 use super::placing::Place;
 use super::{Stays, Target, TargetError};
@@ -14,37 +15,44 @@ impl Target {
     ///
     /// # Errors
     /// [`TargetError`]: what cannot be looked at may be newer, and is not replaced.
-    pub fn is_to_stay(&self, entry: &Entry) -> Result<bool, TargetError> {
-        let Kind::File { size } = entry.kind else { return Ok(false) };
-        if self.options.stays == Stays::None {
-            return Ok(false);
+    pub fn judge(&self, entry: &Entry) -> Result<Verdict, TargetError> {
+        if self.options.stays == Stays::None || !matches!(entry.kind, Kind::File { .. }) {
+            return Ok(Verdict::Wanted);
         }
         self.placed(entry, |place| {
-            let stays = self.stays(&place, size, &entry.metadata);
-            let stays = stays.map_err(|error| TargetError::of("look at", &place.shown, error))?;
-            if stays {
+            let failed = |error| TargetError::of("look at", &place.shown, error);
+            let Some((status, verdict)) = self.verdict(&place, entry).map_err(failed)? else {
+                return Ok(Verdict::Wanted);
+            };
+            if verdict == Verdict::Current {
+                self.set_right(&place, &status, &entry.metadata).map_err(failed)?;
+            }
+            if verdict != Verdict::Wanted {
                 self.remove_partial(&place, &entry.path);
             }
-            Ok(stays)
+            Ok(verdict)
         })
     }
 
-    /// Whether the file at `place` stays, where one of `size` bytes comes.
-    fn stays(&self, place: &Place, size: u64, comes: &Metadata) -> io::Result<bool> {
+    /// What becomes of `entry`, a file, by what stands at `place`, where that is a file.
+    fn verdict(&self, place: &Place, entry: &Entry) -> io::Result<Option<(Status, Verdict)>> {
         let status = match place.directory.status(&place.name) {
             Ok(status) if status.node == Node::File => status,
-            Ok(_) => return Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        if is_as_old(&status, comes) {
-            let stays = status.size == size && self.options.stays == Stays::Current;
-            if stays {
-                self.set_right(place, &status, comes)?;
-            }
-            return Ok(stays);
-        }
-        Ok((status.mtime_s, status.mtime_ns) > (comes.mtime_s, comes.mtime_ns))
+        let comes = &entry.metadata;
+        let is_as_long = entry.kind == Kind::File { size: status.size };
+        let verdict = if is_as_old(&status, comes) {
+            let stays = is_as_long && self.options.stays == Stays::Current;
+            if stays { Verdict::Current } else { Verdict::Wanted }
+        } else if (status.mtime_s, status.mtime_ns) > (comes.mtime_s, comes.mtime_ns) {
+            Verdict::Newer
+        } else {
+            Verdict::Wanted
+        };
+        Ok(Some((status, verdict)))
     }
 
     /// Sets the mode of one that is as old right, where we may, and has it on the disk where that was asked for.
@@ -79,37 +87,38 @@ mod tests {
     use super::super::tests::{Scratch, file};
     use super::*;
 
-    /// Whether a file of three bytes stays that was changed at a time, where one of so many comes of another.
-    fn stays(stays: Stays, stands: Duration, (size, comes): (u64, Duration)) -> bool {
+    /// What becomes of a file of so many bytes that was changed at a time, where one of three stands of another.
+    fn judged(stays: Stays, stands: Duration, (size, comes): (u64, Duration)) -> Verdict {
         let scratch = Scratch::new("stays");
         let target = scratch.open("", true, TargetOptions { stays, ..TargetOptions::default() }).unwrap();
         let mut entry = file("x", size);
-        assert!(!target.is_to_stay(&entry).unwrap(), "nothing is there");
+        assert_eq!(target.judge(&entry).unwrap(), Verdict::Wanted, "nothing is there");
         fs::write(scratch.0.join("x"), "abc").unwrap();
         File::open(scratch.0.join("x")).unwrap().set_modified(UNIX_EPOCH + stands).unwrap();
         (entry.metadata.mtime_s, entry.metadata.mtime_ns) = (comes.as_secs() as i64, comes.subsec_nanos());
         entry.metadata.mode = 0o640;
-        let stays = target.is_to_stay(&entry).unwrap();
+        let verdict = target.judge(&entry).unwrap();
         let mode = fs::metadata(scratch.0.join("x")).unwrap().permissions().mode() & 0o7777;
-        assert_eq!(mode == 0o640, stays && stands <= comes, "a newer one keeps its own");
-        stays
+        assert_eq!(mode == 0o640, verdict == Verdict::Current, "a newer one keeps its own");
+        verdict
     }
 
     #[test]
     fn what_is_newer_stays_and_what_is_as_old_and_as_long_where_nothing_ended_badly() {
+        use Verdict::{Current, Newer, Wanted};
         let at = |seconds, nanoseconds| Duration::new(seconds, nanoseconds);
         let old = at(1_000_000_000, 5);
         for (stands, comes, wanted) in [
-            (old, (3, old), [false, false, true]),
-            (old, (4, old), [false, false, false]),
-            (old, (3, at(1_000_000_000, 6)), [false, false, false]),
-            (old, (3, at(1_000_000_000, 4)), [false, true, true]),
-            (old, (9, at(999_999_999, 6)), [false, true, true]),
+            (old, (3, old), [Wanted, Wanted, Current]),
+            (old, (4, old), [Wanted; 3]),
+            (old, (3, at(1_000_000_000, 6)), [Wanted; 3]),
+            (old, (3, at(1_000_000_000, 4)), [Wanted, Newer, Newer]),
+            (old, (9, at(999_999_999, 6)), [Wanted, Newer, Newer]),
             // What a file system keeps of times that has seconds alone.
-            (at(1_000_000_000, 0), (3, at(1_000_000_000, 7)), [false, false, true]),
-            (at(1_000_000_000, 0), (3, at(1_000_000_001, 0)), [false, false, false]),
+            (at(1_000_000_000, 0), (3, at(1_000_000_000, 7)), [Wanted, Wanted, Current]),
+            (at(1_000_000_000, 0), (3, at(1_000_000_001, 0)), [Wanted; 3]),
         ] {
-            let found = [Stays::None, Stays::Newer, Stays::Current].map(|each| stays(each, stands, comes));
+            let found = [Stays::None, Stays::Newer, Stays::Current].map(|each| judged(each, stands, comes));
             assert_eq!(found, wanted, "{stands:?} {comes:?}");
         }
     }
@@ -120,7 +129,7 @@ mod tests {
         let options = TargetOptions { stays: Stays::Current, ..TargetOptions::default() };
         let target = scratch.open("", true, options).unwrap();
         fs::write(scratch.0.join("d"), "in the way").unwrap();
-        let error = target.is_to_stay(&file("d/x", 1)).unwrap_err();
+        let error = target.judge(&file("d/x", 1)).unwrap_err();
         assert!(error.to_string().contains('d'), "{error}");
     }
 }
