@@ -171,15 +171,30 @@ class Control:
                     self.peer.sendall(message({"copy": {"sent": ACCOUNT}}))
 
 
-def push(address: str, port: int, *, destination: str, frames: bytes, messages: bytes) -> list[Any]:
-    """Do as a client that pushes: what the server said, after `frames` and `messages`."""
+def foretold(path: str, *, size: int, modified_s: int) -> bytes:
+    """The message that says that a file would be copied."""
+    return message({"copy": {"foretold": {"path": path, "bytes": size, "node": {"f": [modified_s, 0]}}}})
+
+
+def push(
+    address: str,
+    port: int,
+    *,
+    destination: str,
+    frames: bytes,
+    messages: bytes,
+    asked: dict[str, Any] | None = None,
+) -> list[Any]:
+    """Do as a client that pushes, and asks for more: what the server said, after `frames` and `messages`."""
     token = digest(destination.encode() + frames[:4096]).hex()[:32]
     with (
         socket.create_connection((address, port), timeout=LIMIT_S) as peer,
         socket.create_connection((address, port), timeout=LIMIT_S) as data,
     ):
         control = Control(peer)
-        peer.sendall(HELLO + message(request(token=token, destination=destination)))
+        whole = request(token=token, destination=destination)
+        whole["copy"]["request"] |= asked or {}
+        peer.sendall(HELLO + message(whole))
         data.sendall(b"fardata\n" + bytes.fromhex(token) + struct.pack(">H", 0))
         control.take(len(HELLO))
         # A server that has enough may stop listening in the middle.

@@ -250,6 +250,32 @@ def test_a_hostile_client_writes_nothing_outside_the_target(both: Ends, place: P
     assert most_memory(both.server_process()) < MOST_MEMORY
 
 
+@pytest.mark.parametrize(
+    ("path", "verdicts"),
+    [
+        ("file", ["c"]),
+        ("other", ["w"]),
+        # What is as old and as long behind a link, or beside the target, is nobody's to learn of.
+        ("link/file", ["w"]),
+        ("../outside/file", None),
+        ("/outside/file", None),
+    ],
+)
+def test_a_dry_run_tells_nothing_of_what_is_outside_the_target(
+    both: Ends, place: Place, path: str, verdicts: list[str] | None
+) -> None:
+    (place.target / "file").write_bytes(b"four")
+    (place.outside / "file").write_bytes(b"four")
+    (place.target / "link").symlink_to(place.outside)
+    for directory in (place.target, place.outside):
+        os.utime(directory / "file", (1000, 1000))
+    before = place.around() | listing(place.target)
+    said = [each["copy"] for each in push(both, place, f"foretold:{path}") if "copy" in each]
+    judged = [each["judged"] for each in said if "judged" in each]
+    assert judged == ([] if verdicts is None else [verdicts])
+    assert place.around() | listing(place.target) == before
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("how", ["truncated", "flipped"])
 def test_a_client_whose_stream_is_damaged_leaves_no_wrong_file(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from copying import BLOCK, MOST_PACKED, command, copy, ends, going, leftovers, modified_ns
+from emulation import FARLINK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +94,62 @@ def test_what_is_newer_or_as_old_and_as_long_stays(clear: Ends, tmp_path: Path, 
     moved = sum(len(text) for name, text in wanted.items() if name not in stayed)
     assert copied.record["bytes"] == moved
     assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("way", ["here", "to", "from"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_would_come_is_told_and_nothing_done(
+    clear: Ends, tmp_path: Path, way: str, *, is_there: bool
+) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    wanted = fill(source, there)
+    os.mkfifo(source / "pipe")
+    for directory in (source, there):
+        (directory / "sub").mkdir()
+        (directory / "sub" / "link").symlink_to("same")
+        os.utime(directory / "sub", (OLD, OLD))
+        os.utime(directory, (OLD, OLD))
+    destination = there if is_there else tmp_path / "new"
+    before = everything(tmp_path)
+    ends = {
+        "here": (copy, f"{source}/", f"{destination}/"),
+        "to": (clear.copy, f"{source}/", f"{clear.far(destination)}/"),
+        "from": (clear.copy, f"{clear.far(source)}/", f"{destination}/"),
+    }
+    run, of, to = ends[way]
+    told = run(of, to, "--update", "--dry-run")
+    became = {"newer": "newer", "same": "same"} if is_there else {}
+    outcomes = {name: became.get(name.partition("-")[0], "copied") for name in wanted}
+    kept = "same" if is_there else "copied"
+    outcomes |= {".": kept, "sub": kept, "sub/link": kept, "pipe": "skipped"}
+    assert {name: line["outcome"] for name, line in told.names.items()} == outcomes
+    assert everything(tmp_path) == before
+
+
+def test_a_dry_run_names_only_what_would_come_and_warns_where_more_is_looked_at(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    fill(source, there)
+    at = ("--update", "--dry-run")
+
+    def said(*options: str) -> str:
+        line = [str(FARLINK), "copy", f"{source}/", str(there), *at, *options]
+        return subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    names = {line.split("  ", 1)[1] for line in said().splitlines()}
+    assert not any(name.startswith(("newer", "same")) for name in names), names
+    assert {f"older-{name}" for name in SIZES} <= names
+    verbose = said("--verbose")
+    assert "newer-large (newer there)" in verbose
+    assert "same-large (was there)" in verbose
+    warned = copy(f"{source}/", there, *at, "--resume")
+    assert "is compared by the copy itself" in warned.stderr
+    assert warned.outcome("same-large") == "same"
+
+
+def everything(directory: Path) -> dict[str, tuple[float, int, int]]:
+    """Time, size and mode of all that is beneath a directory."""
+    found = {path: path.lstat() for path in directory.rglob("*")}
+    return {str(path): (each.st_mtime_ns, each.st_size, each.st_mode) for path, each in found.items()}
 
 
 def test_a_tree_that_was_copied_is_not_read_again(tmp_path: Path) -> None:

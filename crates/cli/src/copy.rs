@@ -117,7 +117,7 @@ pub(crate) struct Copy {
     #[arg(long)]
     resume: bool,
     /// Leave files as they stand that are newer at the destination, or as old and as long there: neither is read
-    #[arg(long, short, conflicts_with_all = ["dry_run", "length"])]
+    #[arg(long, short, conflicts_with = "length")]
     update: bool,
     /// Attempts after the first, where the connection breaks, counted anew once more was copied; with 0, files that changed while they were read are not tried once more either
     #[arg(long, value_name = "N", default_value_t = 3)]

@@ -14,6 +14,7 @@ mod error;
 pub mod file_event;
 pub mod filter;
 mod foretell;
+mod judging;
 mod ledger;
 pub(crate) mod local;
 mod lost;

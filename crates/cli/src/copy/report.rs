@@ -73,7 +73,8 @@ impl Report {
     /// What would be copied.
     fn foretold(&mut self, event: &FileEvent) {
         self.list(event);
-        if !self.json {
+        let is_left = matches!(event.what, Became::Same | Became::Newer);
+        if !self.json && (self.verbose || !is_left) {
             print(&format!("{}  {}{}\n", Bytes(event.bytes), event.path, remark(event)));
         }
     }

@@ -1,5 +1,9 @@
 //! What a copy would copy, and nothing copied.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::message::copy::{Copy, Lack, Request};
@@ -9,11 +13,17 @@ use farlink_wire::quantity::Nanos;
 use super::CopyError;
 use super::attempt::{Attempt, Prepared, check, random};
 use super::file_event::{Became, FileEvent};
+use super::filter::Filter;
+use super::judging::{Asking, judged};
 use super::ledger::Halves;
 use super::names::Names;
 use super::plan::{Listener, Notice, Plan};
-use super::telling::{self, SIGN};
+use super::source::SourcePath;
+use super::target::Target;
+use super::telling::{self, Name, SIGN};
+use super::unfinished::Mark;
 use crate::control::ControlError;
+use crate::far::opened::Opened;
 
 /// What a copy would come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,52 +95,108 @@ impl Counting<'_> {
 
 /// The names, as above; false where it was ended before the last.
 fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
+    if plan.update && plan.resume.unwrap_or_else(|| Mark::of(Names::of(plan).command).is_set()) {
+        let text = "what is as old and as long is compared by the copy itself, after one that did not end well or with --resume, \
+                    and is taken for the same here";
+        counting.hear(Notice::Warning(text.to_owned()));
+    }
     // It is nobody's to take over.
     let names = Names { command: random()?, ..Names::default() };
     let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
-    if plan.way == Way::Forward {
-        if let Prepared::Sources(sources, filter) = attempt.prepare()? {
-            let over = || stop.is_raised();
-            let mut waited = Ok(true);
-            telling::walk(&sources, &filter, plan.length, &over, |event| {
-                counting.hear(Notice::File(event));
-                waited = counting.wait(stop, &mut || Ok(()));
-                matches!(waited, Ok(true))
-            });
-            waited?;
-        }
-        return Ok(!stop.is_raised());
+    if plan.way == Way::Reverse {
+        let target = if plan.update { Some(attempt.here()?) } else { None };
+        return come_from(&attempt, target.as_ref(), counting);
     }
+    let Prepared::Sources(sources, filter) = attempt.prepare()? else { return Ok(true) };
+    if plan.update && !plan.far.is_local() {
+        return go_to(&attempt, &sources, &filter, counting);
+    }
+    let target = if plan.update { Some(attempt.here()?) } else { None };
+    let over = || stop.is_raised();
+    let mut waited = Ok(true);
+    telling::walk(&sources, &filter, plan.length, &over, |name| {
+        counting.hear(Notice::File(judged(name, target.as_ref())));
+        waited = counting.wait(stop, &mut || Ok(()));
+        matches!(waited, Ok(true))
+    });
+    waited?;
+    Ok(!stop.is_raised())
+}
+
+/// The far end, asked for what nobody copies; `None` where it was ended before that was there.
+fn open(attempt: &Attempt<'_>, counting: &mut Counting<'_>) -> Result<Option<Opened>, CopyError> {
     let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
     check(&request)?;
-    let opened = plan.far.open(&request, attempt.this_end(request.saved), stop, &mut |text| {
+    attempt.plan.far.open(&request, attempt.this_end(request.saved), attempt.stop, &mut |text| {
         counting.hear(Notice::Warning(text));
-    })?;
-    let Some(opened) = opened else { return Ok(false) };
-    let (mut control, mut early) = (opened.control, opened.early);
+    })
+}
+
+/// Names of `sources` here that would go to another host.
+fn go_to(
+    attempt: &Attempt<'_>,
+    sources: &[(Arc<Directory>, SourcePath)],
+    filter: &Filter,
+    counting: &mut Counting<'_>,
+) -> Result<bool, CopyError> {
+    let (stop, patience) = (attempt.stop, attempt.plan.patience.get());
+    let Some(Opened { line: _line, control, early, .. }) = open(attempt, counting)? else { return Ok(false) };
+    telling::walking(sources, filter, None, |said| {
+        let (asked, is_told) = (VecDeque::new(), false);
+        let mut asking = Asking { control, early, patience, said, asked, is_told };
+        let mut next_sign = monotonic().after(SIGN);
+        loop {
+            asking.tell(&mut |event| counting.hear(Notice::File(event)))?;
+            let heard = asking.listen(&mut |event| counting.hear(Notice::File(event)))?;
+            if asking.is_done() {
+                return Ok(true);
+            }
+            if !counting.wait(stop, &mut || asking.control.send(&Message::Alive))? {
+                return Ok(false);
+            }
+            if monotonic() >= next_sign {
+                next_sign = monotonic().after(SIGN);
+                asking.control.send(&Message::Alive)?;
+            }
+            if !heard {
+                // For the walk, too.
+                wait_for(&asking.control, Interest::Read, stop, BREATH).map_err(ControlError::Wait)?;
+            }
+            if stop.is_raised() {
+                return Ok(false);
+            }
+        }
+    })
+}
+
+/// Names that would come from another host, to `target` where that is asked.
+fn come_from(
+    attempt: &Attempt<'_>,
+    target: Option<&Target>,
+    counting: &mut Counting<'_>,
+) -> Result<bool, CopyError> {
+    let (stop, patience) = (attempt.stop, attempt.plan.patience.get());
+    let Some(Opened { line: _line, mut control, mut early, .. }) = open(attempt, counting)? else {
+        return Ok(false);
+    };
     loop {
         // The far end waits as long as it hears from here.
         if !counting.wait(stop, &mut || control.send(&Message::Alive))? {
             return Ok(false);
         }
-        let until = monotonic().after(plan.patience.get());
         let message = match early.pop_front() {
             Some(message) => Some(message),
-            None => control.next(until, stop)?,
+            None => control.next(monotonic().after(patience), stop)?,
         };
         match message {
-            Some(Message::Copy(Copy::Foretold { path, bytes })) => {
+            Some(Message::Copy(Copy::Foretold { path, bytes, node })) => {
                 let (path, what) = (path.to_string(), Became::Copied);
-                counting.hear(Notice::File(FileEvent { path, bytes, digest: None, what }));
+                let name = Name { event: FileEvent { path, bytes, digest: None, what }, node: Some(node) };
+                counting.hear(Notice::File(judged(name, target)));
             }
             Some(Message::Copy(Copy::Skipped { path, lack, reason })) => {
-                let what = Became::Lacking(lack, reason.to_string());
-                counting.hear(Notice::File(FileEvent {
-                    path: path.to_string(),
-                    bytes: 0,
-                    digest: None,
-                    what,
-                }));
+                let (path, what) = (path.to_string(), Became::Lacking(lack, reason.to_string()));
+                counting.hear(Notice::File(FileEvent { path, bytes: 0, digest: None, what }));
             }
             Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
             None => return Ok(false),

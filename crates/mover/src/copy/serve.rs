@@ -24,7 +24,7 @@ use super::sending::Sending;
 use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Stays, Target, TargetOptions};
-use super::{CopyError, telling};
+use super::{CopyError, judging, telling};
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -42,14 +42,11 @@ pub(crate) fn serve(
     budget: &Budget,
     stops: &[&Wake],
 ) -> Result<u64, CopyError> {
-    if request.dry_run && request.way == Way::Reverse {
+    if request.dry_run {
         // Nothing is moved: connections that come all the same are nobody's.
         dismiss();
         drop(streams);
-        let (sources, filter) = sources(request, allowed)?;
-        control.send(&Message::Copy(Copy::Accept(Accept { host: facts::host() })))?;
-        let patience = request.patience.get();
-        return telling::tell(control, &sources, &filter, request.length, patience, stops).map(|()| 0);
+        return foretell(control, request, allowed, stops).map(|()| 0);
     }
     let wake = Wake::new().map_err(CopyError::wait)?;
     let seal = match request.protect {
@@ -119,6 +116,43 @@ impl Arrivals for Receiver<(u32, Channel)> {
     }
 }
 
+/// Tells what would be sent, or what would become of what would come.
+fn foretell(
+    control: &mut Control,
+    request: &Request,
+    allowed: &Allowed,
+    stops: &[&Wake],
+) -> Result<(), CopyError> {
+    let patience = request.patience.get();
+    let accept = Message::Copy(Copy::Accept(Accept { host: facts::host() }));
+    match request.way {
+        Way::Reverse => {
+            let (sources, filter) = sources(request, allowed)?;
+            control.send(&accept)?;
+            telling::tell(control, &sources, &filter, request.length, patience, stops)
+        }
+        Way::Forward => {
+            let (Reached { base, beneath, granted }, several) = destination(request, allowed)?;
+            let options = TargetOptions {
+                stays: Stays::of(request.update, request.resume),
+                ..TargetOptions::default()
+            };
+            // Nothing is made there.
+            let target = Target::find(&base, &Destination { path: beneath, several }, request.key.0, options)
+                .map_err(|error| error.beneath(&readable(&granted)))?;
+            control.send(&accept)?;
+            judging::answer(control, &target, patience, stops)
+        }
+    }
+}
+
+/// Where files go, and whether that can only be a directory.
+fn destination(request: &Request, allowed: &Allowed) -> Result<(Reached, bool), CopyError> {
+    let destination = request.destination.as_ref();
+    let destination = destination.ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
+    Ok((allowed.to_write(destination)?, request.several))
+}
+
 fn receiving_end(
     request: &Request,
     allowed: &Allowed,
@@ -126,17 +160,13 @@ fn receiving_end(
     wake: &Wake,
     budget: &Budget,
 ) -> Result<End, CopyError> {
-    let destination = request
-        .destination
-        .as_ref()
-        .ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
-    let Reached { base, beneath, granted } = allowed.to_write(destination)?;
+    let (Reached { base, beneath, granted }, several) = destination(request, allowed)?;
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, update, .. } = *request;
     let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
     let options = TargetOptions { fsync, read_back, mode_mask, is_again, stays, ..TargetOptions::default() };
-    let destination = Destination { path: beneath, several: request.several };
+    let destination = Destination { path: beneath, several };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)
         .map_err(|error| error.beneath(&readable(&granted)))?;

@@ -22,6 +22,7 @@ pub use placing::Destination;
 mod asked;
 mod directories;
 mod error;
+mod foreseen;
 mod held;
 mod metadata;
 mod partial;

@@ -10,8 +10,9 @@ use std::time::Duration;
 use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
+use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::message::Message;
-use farlink_wire::message::copy::{Copy, Lack, Place};
+use farlink_wire::message::copy::{Copy, Lack, Node, Place};
 use farlink_wire::path::bytes_of;
 use farlink_wire::quantity::{Bytes, Nanos};
 
@@ -24,6 +25,14 @@ use super::supply;
 use crate::chain;
 use crate::control::Control;
 
+/// A name, and what becomes of it where that is copied which is found.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) event: FileEvent,
+    /// What it stands for, of one that would be copied.
+    pub(super) node: Option<Node>,
+}
+
 /// The server's part: says what it would send, until one of `stops` is raised. A walk may find nothing for long: that this end lives is said
 /// meanwhile.
 pub(super) fn tell(
@@ -34,30 +43,40 @@ pub(super) fn tell(
     patience: Nanos,
     stops: &[&Wake],
 ) -> Result<(), CopyError> {
+    walking(sources, filter, length, |said| hand_on(control, said, patience, stops))
+}
+
+/// Has `take` take what a walk says, which goes on beside it: at the end of one that came to its end, `None`.
+pub(super) fn walking<T>(
+    sources: &[(Arc<Directory>, SourcePath)],
+    filter: &Filter,
+    length: Option<Bytes>,
+    take: impl FnOnce(&Receiver<Option<Name>>) -> T,
+) -> T {
     let over = AtomicBool::new(false);
     let (say, said) = sync_channel(AHEAD);
     thread::scope(|scope| {
         let over = &over;
         let walker = move || {
             let is_over = || over.load(Ordering::Relaxed);
-            let whole = || walk(sources, filter, length, &is_over, |event| say.send(Some(event)).is_ok());
+            let whole = || walk(sources, filter, length, &is_over, |name| say.send(Some(name)).is_ok());
             // That it ended is said: a walk that panicked did not come to its end.
             if catch_unwind(AssertUnwindSafe(whole)).is_ok() {
                 let _ = say.send(None);
             }
         };
         scope.spawn(walker);
-        let told = hand_on(control, &said, patience, stops);
+        let taken = take(&said);
         over.store(true, Ordering::Relaxed);
         drop(said);
-        told
+        taken
     })
 }
 
 /// Says what the walk says, to its end.
 fn hand_on(
     control: &mut Control,
-    said: &Receiver<Option<FileEvent>>,
+    said: &Receiver<Option<Name>>,
     patience: Nanos,
     stops: &[&Wake],
 ) -> Result<(), CopyError> {
@@ -65,13 +84,13 @@ fn hand_on(
     let mut next_sign = monotonic().after(SIGN);
     loop {
         let message = match said.recv_timeout(Duration::from_nanos(SIGN.0)) {
-            Ok(Some(event)) => {
-                let Ok(path) = Place::new(bytes_of(&event.path)) else { continue };
-                Message::Copy(event.message().unwrap_or_else(|| {
+            Ok(Some(name)) => {
+                let Some(message) = name.message() else { continue };
+                if matches!(message, Copy::Foretold { .. }) {
                     entries += 1;
-                    total += event.bytes;
-                    Copy::Foretold { path, bytes: event.bytes }
-                }))
+                    total += name.event.bytes;
+                }
+                Message::Copy(message)
             }
             Err(RecvTimeoutError::Timeout) => Message::Alive,
             Ok(None) => break,
@@ -99,33 +118,52 @@ pub(super) fn walk(
     filter: &Filter,
     length: Option<Bytes>,
     over: &dyn Fn() -> bool,
-    mut tell: impl FnMut(FileEvent) -> bool,
+    mut tell: impl FnMut(Name) -> bool,
 ) {
     if let Some(Bytes(length)) = length {
         sources.iter().all(|(base, source)| {
-            let (path, bytes, what) = match supply::endless(base, source, length) {
-                Ok((entry, _)) => (entry.path.to_string(), size(&entry), Became::Copied),
-                Err(reason) => (source.to_string(), 0, Became::Lacking(Lack::Failed, reason)),
+            let name = match supply::endless(base, source, length) {
+                Ok((entry, _)) => Name::of(&entry),
+                Err(reason) => Name::lacking(source.to_string(), Lack::Failed, reason),
             };
-            tell(FileEvent { path, bytes, digest: None, what }) && !over()
+            tell(name) && !over()
         });
         return;
     }
     Walk::new(sources, filter).until(over).all(|found| {
-        let (path, bytes, what) = match found {
-            Found::Entry(entry, _) => (entry.path.to_string(), size(&entry), Became::Copied),
-            Found::Skipped { path, what } => {
-                (path.to_string(), 0, Became::Lacking(Lack::Skipped, what.to_string()))
-            }
-            Found::LeftOut { path, why } => {
-                (path.to_string(), 0, Became::Lacking(why.lack(), why.to_string()))
-            }
-            Found::Failed { path, lack, error } => {
-                (path.to_string(), 0, Became::Lacking(lack, chain(&error)))
-            }
-        };
-        tell(FileEvent { path, bytes, digest: None, what })
+        tell(match found {
+            Found::Entry(entry, _) => Name::of(&entry),
+            Found::Skipped { path, what } => Name::lacking(path.to_string(), Lack::Skipped, what.to_string()),
+            Found::LeftOut { path, why } => Name::lacking(path.to_string(), why.lack(), why.to_string()),
+            Found::Failed { path, lack, error } => Name::lacking(path.to_string(), lack, chain(&error)),
+        })
     });
+}
+
+impl Name {
+    /// One that would be copied.
+    fn of(entry: &Entry) -> Self {
+        let Metadata { mtime_s, mtime_ns, .. } = entry.metadata;
+        let node = match &entry.kind {
+            Kind::File { .. } => Some(Node::File(mtime_s, mtime_ns)),
+            Kind::Directory => Some(Node::Directory(mtime_s, mtime_ns)),
+            Kind::Symlink { target } => Place::new(target.as_slice()).ok().map(Node::Symlink),
+        };
+        let (path, bytes) = (entry.path.to_string(), size(entry));
+        Self { event: FileEvent { path, bytes, digest: None, what: Became::Copied }, node }
+    }
+
+    fn lacking(path: String, lack: Lack, reason: String) -> Self {
+        let event = FileEvent { path, bytes: 0, digest: None, what: Became::Lacking(lack, reason) };
+        Self { event, node: None }
+    }
+
+    /// As it is said to the other end; `None` of the destination itself, which has no name.
+    pub(super) fn message(&self) -> Option<Copy> {
+        let Some(node) = self.node.clone() else { return self.event.message() };
+        let path = Place::new(bytes_of(&self.event.path)).ok()?;
+        Some(Copy::Foretold { path, bytes: self.event.bytes, node })
+    }
 }
 
 /// How often it says that it is alive, and looks whether it is to end.

@@ -132,7 +132,7 @@ pub struct Request {
     /// are: others are compared.
     #[serde(default)]
     pub update: bool,
-    /// Say what would be copied, and copy nothing: of [`Way::Reverse`].
+    /// Say what would be copied, and copy nothing: of [`Way::Reverse`], and with `update`.
     #[serde(default)]
     pub dry_run: bool,
     /// What is copied and what is not.
@@ -259,6 +259,20 @@ pub enum Lack {
     Bare,
     /// A directory that was said to be copied is there, without its mode or its time, or without what should be in it.
     Unfinished,
+}
+
+/// What a name stands for, as far as one that is foretold is compared. Times are seconds and nanoseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Node {
+    /// A regular file, and when it was changed.
+    #[serde(rename = "f")]
+    File(i64, u32),
+    /// A directory, likewise.
+    #[serde(rename = "d")]
+    Directory(i64, u32),
+    /// A symbolic link, and what it says.
+    #[serde(rename = "l")]
+    Symlink(Place),
 }
 
 /// What becomes of a name at the receiver of a copy that leaves files as they stand ([`Request::update`]).
@@ -443,7 +457,12 @@ pub enum Copy {
         path: Place,
         /// Bytes of content.
         bytes: u64,
+        /// What it stands for, which says what becomes of it where the receiver leaves files as they stand.
+        node: Node,
     },
+    /// Receiver, where nothing is copied: what would become of the next names that were foretold, in their order. At most
+    /// [`super::MAX_ENTRIES`].
+    Judged(Vec<Verdict>),
     /// Sender, where it is the server: how much there is to copy as far as it is known.
     Extent {
         /// Names.

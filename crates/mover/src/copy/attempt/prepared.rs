@@ -23,19 +23,17 @@ impl Attempt<'_> {
     /// Looks at what is here: the sources, or the destination.
     pub(in crate::copy) fn prepare(&self) -> Result<Prepared, CopyError> {
         let plan = self.plan;
-        let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
-        let root = root.map_err(|source| CopyError::System { attempt: "open the root directory", source })?;
+        let root = root()?;
         let mut filter = Filter::new(self.rules)?.only(plan.names.as_deref())?;
         match plan.way {
             Way::Forward => {
                 if plan.far.is_local() {
-                    let path = absolute(plan.destination.as_bytes()).map_err(CopyError::working_directory)?;
-                    if root.open_sink(&path).is_err() {
+                    let destination = self.destination()?;
+                    if root.open_sink(&destination.path).is_err() {
                         // What cannot be a destination is refused by a dry run, too.
-                        let destination = Destination { path: path.clone(), several: self.several() };
                         Target::find(&root, &destination, self.names.key, TargetOptions::default())?;
                     }
-                    filter = filter.without(&root, path);
+                    filter = filter.without(&root, destination.path);
                 }
                 let mut sources = Vec::new();
                 for place in &plan.sources {
@@ -55,16 +53,30 @@ impl Attempt<'_> {
                     asked: Some(Arc::new(Asked::new(expected(&plan.sources), filter))),
                     ..TargetOptions::default()
                 };
-                let destination = Destination {
-                    path: absolute(plan.destination.as_bytes()).map_err(CopyError::working_directory)?,
-                    several: self.several(),
-                };
+                let destination = self.destination()?;
                 let sink = root.open_sink(&destination.path).ok();
                 let target = Target::find(&root, &destination, self.names.key, options)?;
                 Ok(Prepared::Target(target, sink))
             }
         }
     }
+
+    /// A destination that is on this host, of a copy that is only foretold.
+    pub(in crate::copy) fn here(&self) -> Result<Target, CopyError> {
+        let stays = Stays::of(self.plan.update, self.resume);
+        let options = TargetOptions { stays, ..TargetOptions::default() };
+        Ok(Target::find(&root()?, &self.destination()?, self.names.key, options)?)
+    }
+
+    fn destination(&self) -> Result<Destination, CopyError> {
+        let path = absolute(self.plan.destination.as_bytes()).map_err(CopyError::working_directory)?;
+        Ok(Destination { path, several: self.several() })
+    }
+}
+
+fn root() -> Result<Arc<Directory>, CopyError> {
+    let root = Directory::open(std::path::Path::new("/")).map(Arc::new);
+    root.map_err(|source| CopyError::System { attempt: "open the root directory", source })
 }
 
 /// The first components of what may come: the last ones of the sources. `None` where what is in one of them is asked for, under

@@ -123,11 +123,10 @@ impl Placing {
     /// Where `entry`, which is not the destination itself, belongs. What is missing on the way is made.
     pub(super) fn place(&self, entry: &Entry) -> Result<Place, TargetError> {
         self.expect(entry)?;
-        if let (None, Some((outer, name))) = (self.inside.get(), &self.outer)
-            && entry.kind != Kind::Directory
-            && entry.path.components().count() == 1
+        if let (Some(itself), None) =
+            (self.as_itself(&entry.path, entry.kind == Kind::Directory), self.inside.get())
         {
-            return Ok(Place { directory: Arc::clone(outer), name: name.clone(), shown: self.shown.clone() });
+            return Ok(itself);
         }
         let tree = self.become_directory()?;
         let shown = self.show(&entry.path);
@@ -142,6 +141,33 @@ impl Placing {
         match found {
             Some((directory, name)) => Ok(Place { directory, name: name.to_vec(), shown }),
             None => Err(TargetError::DirectoryInTheWay { path: shown }),
+        }
+    }
+
+    /// The destination itself, where that was not found as a directory and `path` can go there.
+    fn as_itself(&self, path: &RelativePath, is_directory: bool) -> Option<Place> {
+        let (outer, name) = self.outer.as_ref()?;
+        let is_it = !is_directory && !self.is_directory && path.components().count() == 1;
+        is_it.then(|| Place { directory: Arc::clone(outer), name: name.clone(), shown: self.shown.clone() })
+    }
+
+    /// Where `path` is, or nothing where it is in no directory yet: nothing is made.
+    pub(super) fn look(
+        &self,
+        path: &RelativePath,
+        is_directory: bool,
+    ) -> io::Result<Option<(Arc<Directory>, Vec<u8>)>> {
+        let Some(tree) = self.inside.get() else {
+            return Ok(self
+                .as_itself(path, is_directory)
+                .map(|Place { directory, name, .. }| (directory, name)));
+        };
+        match tree.parent(path) {
+            Ok(found) => Ok(found.map(|(directory, name)| (directory, name.to_vec()))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 

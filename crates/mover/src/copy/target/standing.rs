@@ -21,9 +21,11 @@ impl Target {
         }
         self.placed(entry, |place| {
             let failed = |error| TargetError::of("look at", &place.shown, error);
-            let Some((status, verdict)) = self.verdict(&place, entry).map_err(failed)? else {
-                return Ok(Verdict::Wanted);
+            let status = match place.directory.status(&place.name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Verdict::Wanted),
+                status => status.map_err(failed)?,
             };
+            let verdict = self.verdict(&status, entry);
             if verdict == Verdict::Current {
                 self.set_right(&place, &status, &entry.metadata).map_err(failed)?;
             }
@@ -34,25 +36,20 @@ impl Target {
         })
     }
 
-    /// What becomes of `entry`, a file, by what stands at `place`, where that is a file.
-    fn verdict(&self, place: &Place, entry: &Entry) -> io::Result<Option<(Status, Verdict)>> {
-        let status = match place.directory.status(&place.name) {
-            Ok(status) if status.node == Node::File => status,
-            Ok(_) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
+    /// What becomes of `entry`, a file, by what stands under its name.
+    pub(super) fn verdict(&self, status: &Status, entry: &Entry) -> Verdict {
         let comes = &entry.metadata;
         let is_as_long = entry.kind == Kind::File { size: status.size };
-        let verdict = if is_as_old(&status, comes) {
+        if status.node != Node::File {
+            Verdict::Wanted
+        } else if is_as_old(status, comes) {
             let stays = is_as_long && self.options.stays == Stays::Current;
             if stays { Verdict::Current } else { Verdict::Wanted }
         } else if (status.mtime_s, status.mtime_ns) > (comes.mtime_s, comes.mtime_ns) {
             Verdict::Newer
         } else {
             Verdict::Wanted
-        };
-        Ok(Some((status, verdict)))
+        }
     }
 
     /// Sets the mode of one that is as old right, where we may, and has it on the disk where that was asked for.
@@ -73,7 +70,7 @@ impl Target {
 }
 
 /// Whether a file was changed when `comes` says, as far as its file system keeps that: some keep seconds alone.
-const fn is_as_old(status: &Status, comes: &Metadata) -> bool {
+pub(super) const fn is_as_old(status: &Status, comes: &Metadata) -> bool {
     status.mtime_s == comes.mtime_s && (status.mtime_ns == comes.mtime_ns || status.mtime_ns == 0)
 }
 

@@ -30,8 +30,20 @@ impl Scratch {
         several: bool,
         options: TargetOptions,
     ) -> Result<Target, TargetError> {
+        let target = self.find(path, several, options)?;
+        target.begin()?;
+        Ok(target)
+    }
+
+    /// As [`open`](Self::open), and nothing is made.
+    pub(in crate::copy) fn find(
+        &self,
+        path: &str,
+        several: bool,
+        options: TargetOptions,
+    ) -> Result<Target, TargetError> {
         let containment = Arc::new(Directory::open(&self.0).unwrap());
-        Target::open(&containment, &Destination { path: path.into(), several }, [7; 16], options)
+        Target::find(&containment, &Destination { path: path.into(), several }, [7; 16], options)
     }
 
     /// The directory as the destination.
