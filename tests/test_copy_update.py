@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, MOST_PACKED, command, copy, ends, going, leftovers, modified_ns
+from copying import BLOCK, MOST_PACKED, SOME_FAILED, command, copy, ends, going, leftovers, modified_ns
 from emulation import FARLINK
 
 if TYPE_CHECKING:
@@ -224,6 +224,28 @@ def test_what_is_left_of_a_copy_that_ended_badly_is_compared_though_it_is_as_old
     assert copied.outcome("small") == "copied"
     # That one ended well.
     assert copy(f"{source}/", f"{there}/", "--update").record["bytes"] == 0
+
+
+def test_a_name_that_failed_has_the_next_update_compare_nothing(tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    there.mkdir()
+    for name in SIZES:
+        put(source / name, "s", SIZES[name], OLD)
+    # What a file cannot take the place of.
+    put(source / "fails", "s", 1, OLD)
+    (there / "fails").mkdir()
+    copied = copy(f"{source}/", f"{there}/", "--update", status=SOME_FAILED)
+    assert copied.outcome("fails") == "failed"
+    for name in SIZES:
+        put(there / name, "t", SIZES[name], OLD)
+    copied = copy(f"{source}/", f"{there}/", "--update", status=SOME_FAILED)
+    assert [copied.outcome(name) for name in SIZES] == ["same"] * len(SIZES)
+    assert all(set((there / name).read_bytes()) <= {ord("t")} for name in SIZES)
+    # A copy that is none looks at them.
+    (there / "fails").rmdir()
+    copied = copy(f"{source}/", f"{there}/")
+    assert [copied.outcome(name) for name in SIZES if SIZES[name]] == ["copied"] * (len(SIZES) - 1)
 
 
 def test_a_sparse_file_that_stays_counts_for_what_is_in_it(clear: Ends, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     let names = Names::of(plan);
     let mark = Mark::of(names.command);
     let was_begun = mark.is_set();
-    let mut resume = plan.resume.unwrap_or(was_begun);
+    let mut resume = plan.resume.unwrap_or_else(|| mark.asks_to_compare(plan.update));
     mark.set();
     let mut ledger = Ledger::new(plan, listener);
     let (mut attempt, mut breaks) = (0, 0);
@@ -60,8 +60,11 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     }
     ledger.tell_what_failed();
     let error = outcome.err();
-    if error.is_none() && !interrupted && ledger.summary.failed == 0 {
-        mark.clear();
+    match (&error, interrupted) {
+        (None, false) if ledger.summary.failed == 0 => mark.clear(),
+        // One that went on with what was broken off has not compared those that failed.
+        (None, false) if !resume => mark.lacks_names(),
+        _ => {}
     }
     let Ledger { mut record, summary, begun, .. } = ledger;
     if !begun && !was_begun && !interrupted && error.as_ref().is_none_or(|error| !error.is_passing()) {

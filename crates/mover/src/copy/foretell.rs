@@ -95,7 +95,7 @@ impl Counting<'_> {
 
 /// The names, as above; false where it was ended before the last.
 fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
-    if plan.update && plan.resume.unwrap_or_else(|| Mark::of(Names::of(plan).command).is_set()) {
+    if plan.update && plan.resume.unwrap_or_else(|| Mark::of(Names::of(plan).command).asks_to_compare(true)) {
         let text = "what is as old and as long is compared by the copy itself, after one that did not end well or with --resume, \
                     and is taken for the same here";
         counting.hear(Notice::Warning(text.to_owned()));

@@ -1,4 +1,4 @@
-//! What a client remembers of copies that have not ended well: that they were begun.
+//! What a client remembers of copies that have not ended well: that they were begun, and whether they came to their end.
 //!
 //! A copy that was never begun sends at once. One that was asks first what is there, which costs a round trip and saves what would be
 //! sent during it. Where that is forgotten (another user, a home that cannot be written, a season later) what is whole there is sent again, and
@@ -26,14 +26,33 @@ impl Mark {
         self.0.as_ref().is_some_and(|path| path.exists())
     }
 
+    /// Whether the next attempt, an `update` or not, is to compare what is there. What came to its end and lacks some names has left no others that
+    /// look as they should and are not: an update need not.
+    pub(crate) fn asks_to_compare(&self, update: bool) -> bool {
+        let came_to_its_end =
+            || self.0.as_ref().is_some_and(|path| fs::read(path).is_ok_and(|said| said == LACKING));
+        self.is_set() && !(update && came_to_its_end())
+    }
+
     /// It is begun.
     pub(crate) fn set(&self) {
+        self.write(b"");
+        if let Some(directory) = self.0.as_ref().and_then(|path| path.parent()) {
+            forget_old(directory);
+        }
+    }
+
+    /// It came to its end, and some names were not copied.
+    pub(crate) fn lacks_names(&self) {
+        self.write(LACKING);
+    }
+
+    fn write(&self, said: &[u8]) {
         if let Some(path) = &self.0
             && let Some(directory) = path.parent()
         {
             // Where this cannot be written, the next attempt sends a round trip's worth again.
-            let _ = fs::create_dir_all(directory).and_then(|()| fs::write(path, ""));
-            forget_old(directory);
+            let _ = fs::create_dir_all(directory).and_then(|()| fs::write(path, said));
         }
     }
 
@@ -54,6 +73,9 @@ fn forget_old(directory: &Path) {
         }
     }
 }
+
+/// What the mark of a copy says that came to its end.
+const LACKING: &[u8] = b"names are lacking\n";
 
 /// Longer than any copy takes, and than most disks keep a partial file.
 const LONG_AGO: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -76,5 +98,23 @@ mod tests {
         let is_set = ["old", "recent", "new"].map(|name| mark(name).is_set());
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(is_set, [false, true, true]);
+    }
+
+    #[test]
+    fn an_update_compares_what_did_not_come_to_its_end() {
+        let directory = std::env::temp_dir().join(format!("farlink-lacking-{}", std::process::id()));
+        let mark = Mark(Some(directory.join("mark")));
+        let asks = || [false, true].map(|update| mark.asks_to_compare(update));
+        assert_eq!(asks(), [false, false]);
+        mark.set();
+        assert_eq!(asks(), [true, true]);
+        mark.lacks_names();
+        assert_eq!(asks(), [true, false]);
+        // Begun anew.
+        mark.set();
+        assert_eq!(asks(), [true, true]);
+        mark.clear();
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(asks(), [false, false]);
     }
 }
