@@ -250,13 +250,21 @@ def test_a_hostile_client_writes_nothing_outside_the_target(both: Ends, place: P
     assert most_memory(both.server_process()) < MOST_MEMORY
 
 
+def test_a_dry_run_does_not_look_behind_a_link(both: Ends, place: Place) -> None:
+    (place.outside / "file").write_bytes(b"four")
+    os.utime(place.outside / "file", (1000, 1000))
+    (place.target / "link").symlink_to(place.outside)
+    said = [each["copy"] for each in push(both, place, "foretold:link/file") if "copy" in each]
+    [[judged]] = [each["judged"] for each in said if "judged" in each]
+    assert "a symbolic link is in the way" in judged["f"]
+
+
 @pytest.mark.parametrize(
     ("path", "verdicts"),
     [
         ("file", ["c"]),
         ("other", ["w"]),
-        # What is as old and as long behind a link, or beside the target, is nobody's to learn of.
-        ("link/file", ["w"]),
+        # What is as old and as long beside the target is nobody's to learn of.
         ("../outside/file", None),
         ("/outside/file", None),
     ],
@@ -270,9 +278,11 @@ def test_a_dry_run_tells_nothing_of_what_is_outside_the_target(
     for directory in (place.target, place.outside):
         os.utime(directory / "file", (1000, 1000))
     before = place.around() | listing(place.target)
-    said = [each["copy"] for each in push(both, place, f"foretold:{path}") if "copy" in each]
+    heard = push(both, place, f"foretold:{path}")
+    assert any("leads elsewhere" in each.get("refuse", "") for each in heard) == (verdicts is None), heard
+    said = [each["copy"] for each in heard if "copy" in each]
     judged = [each["judged"] for each in said if "judged" in each]
-    assert judged == ([] if verdicts is None else [verdicts])
+    assert judged == ([] if verdicts is None else [[{"v": each} for each in verdicts]])
     assert place.around() | listing(place.target) == before
 
 

@@ -111,6 +111,24 @@ def test_a_directory_that_cannot_be_listed_is_one_name(ordinary: Path) -> None:
         assert as_nobody(ordinary, "copy", named, str(destination), "--dry-run").status == status
 
 
+def test_a_tree_of_somebody_elses_that_is_as_it_should_be_is_no_failure(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "shared", ordinary / "shared-there"
+    for directory in (source, there):
+        (directory / "sub").mkdir(parents=True)
+        (directory / "sub" / "file").write_bytes(b"file")
+        for path in (directory / "sub" / "file", directory / "sub", directory):
+            os.utime(path, (1_500_000_000, 1_500_000_000))
+    given_away(source, *source.rglob("*"))
+    told = as_nobody(ordinary, "copy", f"{source}/", str(there), "--update", "--dry-run")
+    assert (told.status, told.stdout) == (DONE, "")
+    assert as_nobody(ordinary, "copy", f"{source}/", str(there), "--update").status == DONE
+    # One that is not is one.
+    os.utime(there / "sub", (1_400_000_000, 1_400_000_000))
+    assert as_nobody(ordinary, "copy", f"{source}/", str(there), "--update").status == SOME_FAILED
+
+
 def test_more_unreadable_files_than_may_be_open_are_each_named(ordinary: Path) -> None:
     source, there = ordinary / "many-unreadable", ordinary / "many-unreadable-there"
     for directory in (source, there):

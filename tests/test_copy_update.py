@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,8 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from copying import BLOCK, MOST_PACKED, SOME_FAILED, command, copy, ends, going, leftovers, modified_ns
-from emulation import FARLINK
+from copying import (
+    BLOCK,
+    MOST_PACKED,
+    NONE,
+    REFUSED,
+    SOME_FAILED,
+    command,
+    copy,
+    ends,
+    going,
+    leftovers,
+    modified_ns,
+)
+from emulation import FARLINK, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,6 +139,82 @@ def test_what_would_come_is_told_and_nothing_done(
     assert everything(tmp_path) == before
 
 
+@pytest.mark.parametrize("way", ["here", "to", "from"])
+def test_what_is_in_the_way_is_told_beforehand(clear: Ends, tmp_path: Path, way: str) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    for directory in (source / "directory", there / "file", there / "aside", source / "linked"):
+        directory.mkdir(parents=True)
+    put(source / "file", "s", 10, OLD)
+    put(there / "directory", "t", 10, OLD)
+    put(source / "directory" / "within", "s", 10, OLD)
+    put(source / "linked" / "within", "s", 10, OLD)
+    (there / "linked").symlink_to("aside")
+    put(there / "last", "t", 10, OLD)
+    (source / "last").symlink_to("last")
+    ways = {
+        "here": (copy, f"{source}/", f"{there}/"),
+        "to": (clear.copy, f"{source}/", f"{clear.far(there)}/"),
+        "from": (clear.copy, f"{clear.far(source)}/", f"{there}/"),
+    }
+    run, of, to = ways[way]
+    told = run(of, to, "--update", "--dry-run", status=SOME_FAILED)
+    before = everything(there)
+    came = run(of, to, "--update", status=SOME_FAILED)
+    failing = ["directory", "directory/within", "file", "last", "linked", "linked/within"]
+    for each in (told, came):
+        assert sorted(name for name in each.names if each.outcome(name) == "failed") == failing
+    assert {name: told.names[name]["reason"] for name in failing} == {
+        name: came.names[name]["reason"] for name in failing
+    }
+    assert everything(there) == before
+    assert (there / "last").read_text() == "t" * 10
+    # A destination that cannot be what it has to be.
+    put(tmp_path / "x", "x", 1, OLD)
+    told = run(of.rstrip("/"), str(to).replace("/there/", "/x"), "--update", "--dry-run", status=NONE)
+    assert {told.outcome(name) for name in told.names} == {"failed"}
+
+
+def test_many_names_are_told_once_and_in_their_order(clear: Ends, tmp_path: Path) -> None:
+    source, there = tmp_path / "source", tmp_path / "there"
+    there.mkdir()
+    for number in range(9000):
+        directory = source / f"{number // 1000}"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{number}").touch()
+        if number % 1000 == 500:
+            os.mkfifo(directory / "pipe")
+    lines = [
+        [line["path"] for line in map(json.loads, told.stdout.splitlines())]
+        for told in (
+            run(command(f"{source}/", there, "--update", "--dry-run")),
+            run(
+                [
+                    *clear.on_client,
+                    *command(f"{source}/", clear.far(there), *clear.copy_options, "--update", "-n"),
+                ]
+            ),
+        )
+    ]
+    assert len(lines[0]) == len(set(lines[0])) == 9000 + 9 + 9 + 1
+    assert lines[1] == lines[0]
+
+
+@pytest.mark.parametrize("options", [(), ("--exclude", "*")])
+def test_a_destination_that_is_refused_is_refused_by_a_dry_run(
+    clear: Ends, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "file").touch()
+    nowhere = clear.far(tmp_path / "no" / "such")
+    refused = run(
+        [
+            *clear.on_client,
+            *command(tmp_path / "file", nowhere, *clear.copy_options, "--update", "-n", *options),
+        ]
+    )
+    assert refused.status == REFUSED, refused
+    assert "mkdir -p" in refused.complaint
+
+
 def test_a_dry_run_names_only_what_would_come_and_warns_where_more_is_looked_at(tmp_path: Path) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
     fill(source, there)
@@ -142,7 +231,7 @@ def test_a_dry_run_names_only_what_would_come_and_warns_where_more_is_looked_at(
     assert "newer-large (newer there)" in verbose
     assert "same-large (was there)" in verbose
     warned = copy(f"{source}/", there, *at, "--resume")
-    assert "is compared by the copy itself" in warned.stderr
+    assert "with --resume files that are as old and as long are compared by the copy itself" in warned.stderr
     assert warned.outcome("same-large") == "same"
 
 

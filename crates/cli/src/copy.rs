@@ -55,7 +55,7 @@ pub(crate) struct Copy {
     /// What to copy, and behind it where to
     #[arg(value_name = "SOURCE… DESTINATION", required = true, num_args = 1..)]
     places: Vec<std::ffi::OsString>,
-    /// Print what would be copied, and copy nothing
+    /// Print what would be copied, and copy nothing; with --update the destination is asked, and what would stay is left out
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Copy what matches GLOB although a later rule excludes it; rules are tried in their order, the first that matches decides

@@ -171,6 +171,18 @@ impl Directory {
         Ok(fstatat(&self.fd, single(name)?, AtFlags::AT_SYMLINK_NOFOLLOW)?.into())
     }
 
+    /// What a symbolic link in this directory leads to that says `target`, wherever that is. Over to another file system, which may take its time,
+    /// it is not followed.
+    ///
+    /// # Errors
+    /// As openat2(2), [`io::ErrorKind::CrossesDevices`] among them.
+    pub fn followed(&self, target: &[u8]) -> io::Result<Status> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        Ok(fstat(&openat2(&self.fd, target, how)?)?.into())
+    }
+
     /// What this directory is.
     ///
     /// # Errors

@@ -82,7 +82,9 @@ impl Report {
     pub(super) fn on(&mut self, notice: &Notice) {
         match notice {
             Notice::Progress(progress) => self.progress(progress),
-            Notice::File(event) if self.dry_run => self.foretold(event),
+            Notice::File(event) if self.dry_run && !matches!(event.what, Became::Lacking(..)) => {
+                self.foretold(event);
+            }
             Notice::File(event) => self.file(event),
             Notice::Warning(text) => self.say(&format!("farlink: {text}")),
             Notice::Again => self.manifest.iter_mut().for_each(Manifest::begin),

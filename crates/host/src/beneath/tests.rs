@@ -133,6 +133,24 @@ fn what_is_made_has_its_mode_its_times_and_its_names() {
 }
 
 #[test]
+fn a_link_is_followed_wherever_it_leads_on_this_file_system() {
+    let scratch = Scratch::new("followed");
+    fs::create_dir(scratch.0.join("sub")).unwrap();
+    fs::write(scratch.0.join("file"), "x").unwrap();
+    symlink("../file", scratch.0.join("sub/link")).unwrap();
+    let directory = scratch.open();
+    let file = directory.status(b"file").unwrap();
+    let sub = directory.open_dir(b"sub", Links::Refuse).unwrap();
+    for (from, target) in
+        [(&directory, &b"file"[..]), (&sub, b"../file"), (&sub, b"link"), (&directory, b"sub/link")]
+    {
+        assert!(from.followed(target).unwrap().is_same_file(&file));
+    }
+    assert!(directory.followed(b"nowhere").is_err());
+    assert_eq!(directory.followed(b"/proc/self/stat").unwrap_err().raw_os_error(), Some(libc::EXDEV));
+}
+
+#[test]
 fn a_tree_opens_a_directory_once_and_holds_few() {
     let scratch = Scratch::new("tree");
     for number in 0..200 {

@@ -7,7 +7,7 @@ use farlink_host::beneath::Directory;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::message::copy::{Copy, Lack, Request};
-use farlink_wire::message::{Message, Way};
+use farlink_wire::message::{Message, Streams, Way};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
@@ -22,7 +22,8 @@ use super::source::SourcePath;
 use super::target::Target;
 use super::telling::{self, Name, SIGN};
 use super::unfinished::Mark;
-use crate::control::ControlError;
+use crate::control::{Control, ControlError};
+use crate::far::ThisEnd;
 use crate::far::opened::Opened;
 
 /// What a copy would come to.
@@ -95,10 +96,14 @@ impl Counting<'_> {
 
 /// The names, as above; false where it was ended before the last.
 fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
-    if plan.update && plan.resume.unwrap_or_else(|| Mark::of(Names::of(plan).command).asks_to_compare(true)) {
-        let text = "what is as old and as long is compared by the copy itself, after one that did not end well or with --resume, \
-                    and is taken for the same here";
-        counting.hear(Notice::Warning(text.to_owned()));
+    if plan.update {
+        let compared = "files that are as old and as long are compared by the copy itself, and more may be copied than is listed here";
+        let was_broken_off = || Mark::of(Names::of(plan).command).asks_to_compare(true);
+        if plan.resume == Some(true) {
+            counting.hear(Notice::Warning(format!("with --resume {compared}")));
+        } else if was_broken_off() {
+            counting.hear(Notice::Warning(format!("this copy was broken off before: {compared}")));
+        }
     }
     // It is nobody's to take over.
     let names = Names { command: random()?, ..Names::default() };
@@ -125,9 +130,12 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
 
 /// The far end, asked for what nobody copies; `None` where it was ended before that was there.
 fn open(attempt: &Attempt<'_>, counting: &mut Counting<'_>) -> Result<Option<Opened>, CopyError> {
-    let request = Request { dry_run: true, ..attempt.request(farlink_wire::message::Token(random()?)) };
+    let request = attempt.request(farlink_wire::message::Token(random()?));
+    // Nothing goes on data connections.
+    let request = Request { dry_run: true, streams: Streams::ONE, ..request };
+    let this_end = ThisEnd { bind: attempt.plan.bind, path: None };
     check(&request)?;
-    attempt.plan.far.open(&request, attempt.this_end(request.saved), attempt.stop, &mut |text| {
+    attempt.plan.far.open(&request, this_end, attempt.stop, &mut |text| {
         counting.hear(Notice::Warning(text));
     })
 }
@@ -140,33 +148,31 @@ fn go_to(
     counting: &mut Counting<'_>,
 ) -> Result<bool, CopyError> {
     let (stop, patience) = (attempt.stop, attempt.plan.patience.get());
-    let Some(Opened { line: _line, control, early, .. }) = open(attempt, counting)? else { return Ok(false) };
-    telling::walking(sources, filter, None, |said| {
-        let (asked, is_told) = (VecDeque::new(), false);
-        let mut asking = Asking { control, early, patience, said, asked, is_told };
+    let Some(Opened { line, control, early, .. }) = open(attempt, counting)? else { return Ok(false) };
+    let told = telling::walking(sources, filter, None, |said| {
+        let mut asking = Asking::new(control, early, patience, said);
         let mut next_sign = monotonic().after(SIGN);
         loop {
-            asking.tell(&mut |event| counting.hear(Notice::File(event)))?;
-            let heard = asking.listen(&mut |event| counting.hear(Notice::File(event)))?;
+            let is_news = asking.turn(&mut |event| counting.hear(Notice::File(event)))?;
             if asking.is_done() {
                 return Ok(true);
             }
-            if !counting.wait(stop, &mut || asking.control.send(&Message::Alive))? {
+            if !counting.wait(stop, &mut || asking.live())? {
                 return Ok(false);
             }
             if monotonic() >= next_sign {
                 next_sign = monotonic().after(SIGN);
-                asking.control.send(&Message::Alive)?;
+                asking.live()?;
             }
-            if !heard {
-                // For the walk, too.
-                wait_for(&asking.control, Interest::Read, stop, BREATH).map_err(ControlError::Wait)?;
+            if !is_news {
+                asking.wait(stop)?;
             }
             if stop.is_raised() {
                 return Ok(false);
             }
         }
-    })
+    });
+    told.map_err(|error| line.explained(error))
 }
 
 /// Names that would come from another host, to `target` where that is asked.
@@ -176,9 +182,17 @@ fn come_from(
     counting: &mut Counting<'_>,
 ) -> Result<bool, CopyError> {
     let (stop, patience) = (attempt.stop, attempt.plan.patience.get());
-    let Some(Opened { line: _line, mut control, mut early, .. }) = open(attempt, counting)? else {
-        return Ok(false);
-    };
+    let Some(Opened { line, control, early, .. }) = open(attempt, counting)? else { return Ok(false) };
+    take_names((control, early), target, (patience, stop), counting).map_err(|error| line.explained(error))
+}
+
+/// The names that a far end tells; false where that was ended.
+fn take_names(
+    (mut control, mut early): (Control, VecDeque<Message>),
+    target: Option<&Target>,
+    (patience, stop): (Nanos, &Wake),
+    counting: &mut Counting<'_>,
+) -> Result<bool, CopyError> {
     loop {
         // The far end waits as long as it hears from here.
         if !counting.wait(stop, &mut || control.send(&Message::Alive))? {

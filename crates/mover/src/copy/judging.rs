@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use farlink_host::clock::monotonic;
-use farlink_host::readiness::{Interest, Poller, Wake};
-use farlink_wire::message::copy::{Copy, Place};
+use farlink_host::readiness::{Interest, Poller, Wake, wait_for};
+use farlink_wire::message::copy::{Copy, Judgement, Lack, MOST_REJECTIONS, Place};
 use farlink_wire::message::{MAX_ENTRIES, Message};
 use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::Nanos;
@@ -14,6 +14,7 @@ use super::CopyError;
 use super::file_event::{Became, FileEvent};
 use super::target::Target;
 use super::telling::{Name, SIGN};
+use crate::chain;
 use crate::control::{Control, ControlError};
 
 /// The receiver's part: says what would become of each name that it is told, until that was all, or one of `stops` is raised.
@@ -26,39 +27,54 @@ pub(super) fn answer(
     let mut poller = Poller::new().map_err(CopyError::wait)?;
     poller.add(&*control, 0, Interest::Read).map_err(CopyError::wait)?;
     for stop in stops {
-        poller.add(stop, 1, Interest::Read).map_err(CopyError::wait)?;
+        poller.add(stop, STOP, Interest::Read).map_err(CopyError::wait)?;
     }
-    let (mut verdicts, mut ready) = (Vec::new(), Vec::new());
+    let (mut judged, mut failing, mut ready) = (Vec::new(), 0, Vec::new());
     let mut next_sign = monotonic().after(SIGN);
     loop {
         let message = control.poll()?;
         let is_all = message.is_none();
         match message {
             Some(Message::Copy(Copy::Foretold { path, bytes, node })) => {
-                let path = named(&path).ok_or(CopyError::Contradiction)?;
-                verdicts.push(target.foresee(&path, bytes, &node));
+                let path =
+                    named(&path).ok_or(CopyError::OutOfPlace { what: "a name that leads elsewhere" })?;
+                judged.push(match target.foresee(&path, bytes, &node) {
+                    Ok(verdict) => Judgement::Verdict(verdict),
+                    Err(error) => {
+                        failing += 1;
+                        Judgement::Failing(chain(&error).into())
+                    }
+                });
             }
             Some(Message::Copy(Copy::Total { .. })) => {
-                control.send_patiently(&Message::Copy(Copy::Judged(verdicts)), patience)?;
+                control.send_patiently(&Message::Copy(Copy::Judged(judged)), patience)?;
+                // As it came: that was all.
+                let total = Copy::Total { files: 0, packs: 0, entries: 0, bytes: 0 };
+                control.send_patiently(&Message::Copy(total), patience)?;
                 // Whoever is done hangs up, and what has not left by then is lost.
                 return Ok(control.flush_patiently(0, patience)?);
             }
             Some(Message::Alive) | None => {}
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
         }
-        if !verdicts.is_empty() && (is_all || verdicts.len() == MAX_ENTRIES) {
-            let judged = Copy::Judged(std::mem::take(&mut verdicts));
+        if !judged.is_empty() && (is_all || judged.len() == MAX_ENTRIES || failing == MOST_REJECTIONS) {
+            let judged = Copy::Judged(std::mem::take(&mut judged));
+            failing = 0;
             control.send_patiently(&Message::Copy(judged), patience)?;
         }
         let now = monotonic();
         if now >= next_sign {
             next_sign = now.after(SIGN);
             control.send_patiently(&Message::Alive, patience)?;
+            // Of who never stops talking, too.
+            if stops.iter().any(|stop| stop.is_raised()) {
+                return Ok(());
+            }
         }
         if is_all {
             check_patience(control, patience)?;
             poller.wait(SIGN, &mut ready).map_err(CopyError::wait)?;
-            if ready.contains(&1) {
+            if ready.contains(&STOP) {
                 return Ok(());
             }
         }
@@ -67,56 +83,97 @@ pub(super) fn answer(
 
 /// The sender's part, of names that a walk says.
 pub(super) struct Asking<'a> {
-    pub(super) control: Control,
+    control: Control,
     /// What the far end has said already.
-    pub(super) early: VecDeque<Message>,
-    pub(super) patience: Nanos,
-    pub(super) said: &'a Receiver<Option<Name>>,
-    /// Names that the far end was told and has not judged.
-    pub(super) asked: VecDeque<FileEvent>,
-    /// Whether all were told.
-    pub(super) is_told: bool,
+    early: VecDeque<Message>,
+    patience: Nanos,
+    said: &'a Receiver<Option<Name>>,
+    /// Names that are not told on yet, in the order of the walk, and whether the far end is still to judge each.
+    names: VecDeque<(FileEvent, bool)>,
+    /// Whether the far end was told all, and has judged all.
+    is_told: bool,
+    is_judged: bool,
 }
 
-impl Asking<'_> {
-    /// Tells the far end what the walk says meanwhile; what is not to be judged goes to `hear` at once.
-    pub(super) fn tell(&mut self, hear: &mut dyn FnMut(FileEvent)) -> Result<(), CopyError> {
-        while !self.is_told && self.asked.len() < MOST_ASKED {
+impl<'a> Asking<'a> {
+    /// Asks over `control`, by which the far end has said `early`, of what the walk `said`.
+    pub(super) fn new(
+        control: Control,
+        early: VecDeque<Message>,
+        patience: Nanos,
+        said: &'a Receiver<Option<Name>>,
+    ) -> Self {
+        let names = VecDeque::new();
+        Self { control, early, patience, said, names, is_told: false, is_judged: false }
+    }
+
+    /// A turn: what has come is heard and what is known handed to `hear`, and the far end is told what the walk has found. False where nothing of that
+    /// was to be done.
+    pub(super) fn turn(&mut self, hear: &mut dyn FnMut(FileEvent)) -> Result<bool, CopyError> {
+        let mut is_news = false;
+        // Behind the last word the far end leaves.
+        while !self.is_judged && self.listen()? {
+            is_news = true;
+        }
+        while self.names.front().is_some_and(|(_, is_open)| !is_open) {
+            is_news = true;
+            self.names.pop_front().into_iter().for_each(|(event, _)| hear(event));
+        }
+        let told = self.tell();
+        if told.is_err() {
+            // A far end that left may have said why.
+            while self.listen()? {}
+        }
+        Ok(told? || is_news)
+    }
+
+    /// Tells the far end what the walk says meanwhile; whether that was anything.
+    fn tell(&mut self) -> Result<bool, CopyError> {
+        let mut is_any = false;
+        while !self.is_told && self.names.len() < MOST_ASKED {
             let message = match self.said.try_recv() {
-                Ok(Some(name)) => match name.message().filter(|_| name.node.is_some()) {
-                    Some(message) => {
-                        self.asked.push_back(name.event);
-                        message
-                    }
-                    None => {
-                        hear(name.event);
-                        continue;
-                    }
-                },
+                Ok(Some(name)) => {
+                    let asks = name.node.is_some().then(|| name.message()).flatten();
+                    self.names.push_back((name.event, asks.is_some()));
+                    asks
+                }
                 Ok(None) => {
                     self.is_told = true;
-                    Copy::Total { files: 0, packs: 0, entries: 0, bytes: 0 }
+                    Some(Copy::Total { files: 0, packs: 0, entries: 0, bytes: 0 })
                 }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return Err(CopyError::Panicked),
             };
-            self.control.send_patiently(&Message::Copy(message), self.patience)?;
+            is_any = true;
+            if let Some(message) = message {
+                self.control.send_patiently(&Message::Copy(message), self.patience)?;
+            }
         }
-        Ok(())
+        Ok(is_any)
     }
 
-    /// Takes what the far end has said, and hands what would become of names to `hear`; false where it has said nothing.
-    pub(super) fn listen(&mut self, hear: &mut dyn FnMut(FileEvent)) -> Result<bool, CopyError> {
+    /// Takes a message of the far end; false where there is none.
+    fn listen(&mut self) -> Result<bool, CopyError> {
         let message = match self.early.pop_front() {
             Some(message) => Some(message),
             None => self.control.poll()?,
         };
         match message {
-            Some(Message::Copy(Copy::Judged(verdicts))) => {
-                for verdict in verdicts {
-                    let event = self.asked.pop_front();
-                    let event = event.ok_or(CopyError::OutOfPlace { what: "what nobody asked" })?;
-                    hear(FileEvent { what: Became::of(verdict), ..event });
+            Some(Message::Copy(Copy::Judged(judged))) => {
+                let mut open = self.names.iter_mut().filter(|(_, is_open)| *is_open);
+                for judgement in judged {
+                    let (event, is_open) = open.next().ok_or(CopyError::OutOfPlace { what: UNASKED })?;
+                    event.what = match judgement {
+                        Judgement::Verdict(verdict) => Became::of(verdict),
+                        Judgement::Failing(reason) => Became::Lacking(Lack::Failed, reason.to_string()),
+                    };
+                    *is_open = false;
+                }
+            }
+            Some(Message::Copy(Copy::Total { .. })) => {
+                self.is_judged = true;
+                if !self.is_told || self.names.iter().any(|(_, is_open)| *is_open) {
+                    return Err(CopyError::OutOfPlace { what: "that all names are judged" });
                 }
             }
             Some(Message::Alive | Message::Copy(Copy::Accept(_))) => {}
@@ -125,6 +182,7 @@ impl Asking<'_> {
             }
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
             None => {
+                self.control.flush()?;
                 check_patience(&self.control, self.patience)?;
                 return Ok(false);
             }
@@ -132,9 +190,19 @@ impl Asking<'_> {
         Ok(true)
     }
 
-    /// Whether all is told and judged.
+    /// Says that this end is alive.
+    pub(super) fn live(&mut self) -> Result<(), ControlError> {
+        self.control.send(&Message::Alive)
+    }
+
+    /// Waits a moment for the far end to say something, or for the walk, unless `stop` is raised.
+    pub(super) fn wait(&self, stop: &Wake) -> Result<(), ControlError> {
+        wait_for(&self.control, Interest::Read, stop, BREATH).map(drop).map_err(ControlError::Wait)
+    }
+
+    /// Whether all is judged and told on.
     pub(super) fn is_done(&self) -> bool {
-        self.is_told && self.asked.is_empty()
+        self.is_judged && self.names.is_empty()
     }
 }
 
@@ -145,7 +213,10 @@ pub(super) fn judged(name: Name, target: Option<&Target>) -> FileEvent {
     let path = path.and_then(|path| named(&path));
     match (target, node, path) {
         (Some(target), Some(node), Some(path)) => {
-            let what = Became::of(target.foresee(&path, event.bytes, &node));
+            let what = match target.foresee(&path, event.bytes, &node) {
+                Ok(verdict) => Became::of(verdict),
+                Err(error) => Became::Lacking(error.lack(), chain(&error)),
+            };
             FileEvent { what, ..event }
         }
         _ => event,
@@ -165,3 +236,12 @@ fn check_patience(control: &Control, patience: Nanos) -> Result<(), ControlError
 
 /// Names that a far end is told before it has judged: it answers in a few bytes each, which so always find room.
 const MOST_ASKED: usize = 4096;
+
+/// What a far end says of names that it was not told.
+const UNASKED: &str = "what nobody asked";
+
+/// How long a sender waits at once.
+const BREATH: Nanos = Nanos(5_000_000);
+
+/// What is waited for besides the connection.
+const STOP: u64 = 1;

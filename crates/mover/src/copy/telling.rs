@@ -158,7 +158,7 @@ impl Name {
         Self { event, node: None }
     }
 
-    /// As it is said to the other end; `None` of the destination itself, which has no name.
+    /// As it is said to the other end; `None` of what has no name that can be.
     pub(super) fn message(&self) -> Option<Copy> {
         let Some(node) = self.node.clone() else { return self.event.message() };
         let path = Place::new(bytes_of(&self.event.path)).ok()?;

@@ -43,6 +43,9 @@ impl OutOfBounds {
 pub struct Streams(u16);
 
 impl Streams {
+    /// The fewest.
+    pub const ONE: Self = Self(1);
+
     /// As a number.
     #[must_use]
     pub const fn get(self) -> u16 {

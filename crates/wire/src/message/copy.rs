@@ -132,7 +132,7 @@ pub struct Request {
     /// are: others are compared.
     #[serde(default)]
     pub update: bool,
-    /// Say what would be copied, and copy nothing: of [`Way::Reverse`], and with `update`.
+    /// Copy nothing: say what would be copied, or, of [`Way::Forward`], what would become of each name that is [told](Copy::Foretold).
     #[serde(default)]
     pub dry_run: bool,
     /// What is copied and what is not.
@@ -287,6 +287,17 @@ pub enum Verdict {
     /// What stands there is newer, and stays.
     #[serde(rename = "n")]
     Newer,
+}
+
+/// What would become of a name that is foretold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Judgement {
+    /// This.
+    #[serde(rename = "v")]
+    Verdict(Verdict),
+    /// It could not be copied, for this reason.
+    #[serde(rename = "f")]
+    Failing(Text),
 }
 
 /// Why one name was not copied.
@@ -461,8 +472,8 @@ pub enum Copy {
         node: Node,
     },
     /// Receiver, where nothing is copied: what would become of the next names that were foretold, in their order. At most
-    /// [`super::MAX_ENTRIES`].
-    Judged(Vec<Verdict>),
+    /// [`super::MAX_ENTRIES`], of which [`MOST_REJECTIONS`] would fail.
+    Judged(Vec<Judgement>),
     /// Sender, where it is the server: how much there is to copy as far as it is known.
     Extent {
         /// Names.

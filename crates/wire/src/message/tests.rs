@@ -42,13 +42,14 @@ fn a_message_reads_back_and_leaves_the_bytes_after_it() {
 
 #[test]
 fn what_is_foretold_reads_back() {
-    use copy::{Copy, Node, Place, Verdict};
+    use copy::{Copy, Judgement, Node, Place, Verdict};
     let foretold = |node| Copy::Foretold { path: Place::new("a").unwrap(), bytes: 5, node };
     for message in [
         foretold(Node::File(-1, 999_999_999)),
         foretold(Node::Directory(1, 0)),
         foretold(Node::Symlink(Place::new(&b"\xff"[..]).unwrap())),
-        Copy::Judged(vec![Verdict::Wanted, Verdict::Current, Verdict::Newer]),
+        Copy::Judged([Verdict::Wanted, Verdict::Current, Verdict::Newer].map(Judgement::Verdict).to_vec()),
+        Copy::Judged(vec![Judgement::Failing("in the way".to_owned().into())]),
         Copy::Newer { pack: 1, runs: vec![(0, 2)] },
     ] {
         let message = Message::Copy(message);

@@ -180,11 +180,16 @@ impl Target {
             let finished = || {
                 let directory = tree.directory(&path)?;
                 let syncing = self.options.fsync.then(|| directory.syncing()).transpose()?;
-                if row.mtime_ns != AS_IT_IS {
+                // One that is another's may be as it should be.
+                let found = directory.own_status()?;
+                if row.mtime_ns != AS_IT_IS && (found.mtime_s, found.mtime_ns) != (row.mtime_s, row.mtime_ns)
+                {
                     directory.set_mtime(row.mtime_s, row.mtime_ns)?;
                 }
                 // Last: it may take away the right to do anything here.
-                directory.set_mode(row.mode)?;
+                if found.mode != row.mode {
+                    directory.set_mode(row.mode)?;
+                }
                 syncing.map_or(Ok(()), |syncing| syncing.sync_all())
             };
             // Its destination has failed once where it is on no disk, too.

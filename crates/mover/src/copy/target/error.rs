@@ -66,6 +66,14 @@ pub enum TargetError {
     /// The destination itself cannot be the directory that it has to be: nothing can be copied to it.
     #[error(transparent)]
     Destination(Box<Self>),
+    /// A link in the place of what it leads to, which nothing else has.
+    #[error(
+        "{path} is what the symbolic link leads to that would take its place: move it away, or choose another name"
+    )]
+    LedTo {
+        /// What would be gone.
+        path: String,
+    },
     /// A link that is not followed.
     #[error("a symbolic link is in the way to {path}: links in the destination are not followed")]
     LinkInTheWay {

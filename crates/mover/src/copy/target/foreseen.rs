@@ -2,55 +2,60 @@
 
 use std::io;
 
-use farlink_host::beneath::{self, Status};
+use farlink_host::beneath;
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::message::copy::{Node, Verdict};
 use farlink_wire::path::RelativePath;
 
+use super::small::is_last_of;
 use super::standing::is_as_old;
-use super::{Stays, Target};
+use super::{Stays, Target, TargetError};
 
 impl Target {
     /// What would become of `path`, a name of so many `bytes` of content that stands for `node`. A directory that is as old, and a link that says the
-    /// same, are taken for current, though a copy makes them again. What cannot be looked at is taken for wanted: a copy says what is wrong.
-    #[must_use]
-    pub fn foresee(&self, path: &RelativePath, bytes: u64, node: &Node) -> Verdict {
+    /// same, are taken for current, though a copy makes them again.
+    ///
+    /// # Errors
+    /// [`TargetError`]: what is in the way, as far as that can be seen.
+    pub fn foresee(&self, path: &RelativePath, bytes: u64, node: &Node) -> Result<Verdict, TargetError> {
         if self.options.stays == Stays::None {
-            return Verdict::Wanted;
+            return Ok(Verdict::Wanted);
         }
-        self.look_at(path, bytes, node).unwrap_or(Verdict::Wanted)
-    }
-
-    fn look_at(&self, path: &RelativePath, bytes: u64, node: &Node) -> io::Result<Verdict> {
-        let is_directory = matches!(node, Node::Directory(..));
-        let is_as_it_comes = |status: &Status, seconds, nanoseconds| {
-            status.node == beneath::Node::Directory && is_as_old(status, &at(seconds, nanoseconds))
-        };
         let judged = |is_current| Ok(if is_current { Verdict::Current } else { Verdict::Wanted });
-        if path.is_root() {
-            return match (node, self.placing.tree()) {
-                (Node::Directory(seconds, nanoseconds), Some(tree)) => {
-                    judged(is_as_it_comes(&tree.top().own_status()?, *seconds, *nanoseconds))
-                }
-                _ => judged(false),
-            };
-        }
-        let Some((directory, name)) = self.placing.look(path, is_directory)? else {
-            return judged(false);
+        let is_directory = matches!(node, Node::Directory(..));
+        let place = if path.is_root() { None } else { self.placing.look(path, is_directory)? };
+        let (status, shown) = match (&place, self.placing.tree()) {
+            (Some(place), _) => (place.directory.status(&place.name), place.shown.clone()),
+            (None, Some(tree)) if path.is_root() => {
+                (tree.top().own_status(), self.placing.shown().to_owned())
+            }
+            (None, _) => return Ok(Verdict::Wanted),
         };
-        let is_current = match node {
-            Node::File(seconds, nanoseconds) => {
-                let status = directory.status(&name)?;
+        let status = match status {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Verdict::Wanted),
+            status => status.map_err(|error| TargetError::of("look at", shown.clone(), error))?,
+        };
+        match (node, status.node) {
+            (Node::Directory(seconds, nanoseconds), beneath::Node::Directory) => {
+                judged(is_as_old(&status, &at(*seconds, *nanoseconds)))
+            }
+            (Node::Directory(..), beneath::Node::Symlink) => Err(TargetError::LinkInTheWay { path: shown }),
+            (Node::Directory(..), _) => Err(TargetError::FileInTheWay { path: shown }),
+            (_, beneath::Node::Directory) => Err(TargetError::DirectoryInTheWay { path: shown }),
+            (Node::File(seconds, nanoseconds), _) => {
                 let metadata = at(*seconds, *nanoseconds);
                 let entry = Entry { path: path.clone(), kind: Kind::File { size: bytes }, metadata };
-                return Ok(self.verdict(&status, &entry));
+                Ok(self.verdict(&status, &entry))
             }
-            Node::Directory(seconds, nanoseconds) => {
-                is_as_it_comes(&directory.status(&name)?, *seconds, *nanoseconds)
-            }
-            Node::Symlink(says) => directory.read_link(&name)? == says.as_bytes(),
-        };
-        judged(is_current)
+            (Node::Symlink(says), _) => match &place {
+                Some(place) if is_last_of(place, says.as_bytes()) => Err(TargetError::LedTo { path: shown }),
+                Some(place) => {
+                    let there = place.directory.read_link(&place.name);
+                    judged(there.is_ok_and(|there| there == says.as_bytes()))
+                }
+                None => judged(false),
+            },
+        }
     }
 }
 
@@ -83,34 +88,48 @@ mod tests {
         fs::write(scratch.0.join("d/x"), "abc").unwrap();
         symlink("x", scratch.0.join("d/l")).unwrap();
         ["d/x", "d"].iter().for_each(|name| old(name));
+        fs::write(scratch.0.join("d/last"), "z").unwrap();
+        old("d");
         let link = |says: &str| Node::Symlink(Place::new(says).unwrap());
-        for (path, bytes, node, wanted) in [
-            ("d", 0, Node::Directory(1000, 7), Verdict::Current),
-            ("d", 0, Node::Directory(1000, 8), Verdict::Wanted),
-            ("d", 0, Node::File(1000, 7), Verdict::Wanted),
-            ("d/x", 3, Node::File(1000, 7), Verdict::Current),
-            ("d/x", 4, Node::File(1000, 7), Verdict::Wanted),
-            ("d/x", 4, Node::File(1000, 6), Verdict::Newer),
-            ("d/x", 3, Node::File(1000, 8), Verdict::Wanted),
-            ("d/x", 0, Node::Directory(1000, 7), Verdict::Wanted),
-            ("d/l", 0, link("x"), Verdict::Current),
-            ("d/l", 0, link("y"), Verdict::Wanted),
-            ("d/x", 0, link("x"), Verdict::Wanted),
-            // Through a link nobody looks.
-            ("d/l/x", 3, Node::File(1000, 7), Verdict::Wanted),
-            ("e/x", 3, Node::File(1000, 7), Verdict::Wanted),
-            ("d/x/y", 3, Node::File(1000, 7), Verdict::Wanted),
-        ] {
+        let judged = |target: &Target, path: &str, bytes, node: &Node| {
             let path = RelativePath::new(path.as_bytes()).unwrap();
-            assert_eq!(target.foresee(&path, bytes, &node), wanted, "{path} {bytes} {node:?}");
+            target.foresee(&path, bytes, node).map_err(|error| error.to_string())
+        };
+        for (path, bytes, node, wanted) in [
+            ("d", 0, Node::Directory(1000, 7), Ok(Verdict::Current)),
+            ("d", 0, Node::Directory(1000, 8), Ok(Verdict::Wanted)),
+            ("d", 0, Node::File(1000, 7), Err("a directory is in the way")),
+            ("d", 0, link("x"), Err("a directory is in the way")),
+            ("d/x", 3, Node::File(1000, 7), Ok(Verdict::Current)),
+            ("d/x", 4, Node::File(1000, 7), Ok(Verdict::Wanted)),
+            ("d/x", 4, Node::File(1000, 6), Ok(Verdict::Newer)),
+            ("d/x", 3, Node::File(1000, 8), Ok(Verdict::Wanted)),
+            ("d/x", 0, Node::Directory(1000, 7), Err("a file is in the way")),
+            ("d/l", 0, Node::Directory(1000, 7), Err("a symbolic link is in the way")),
+            ("d/l", 0, link("x"), Ok(Verdict::Current)),
+            ("d/l", 0, link("y"), Ok(Verdict::Wanted)),
+            ("d/x", 0, link("y"), Ok(Verdict::Wanted)),
+            ("d/last", 0, link("last"), Err("is what the symbolic link leads to")),
+            // Through a link nobody looks.
+            ("d/l/x", 3, Node::File(1000, 7), Err("a symbolic link is in the way")),
+            ("e/x", 3, Node::File(1000, 7), Ok(Verdict::Wanted)),
+            ("d/x/y", 3, Node::File(1000, 7), Err("a file is in the way")),
+        ] {
+            match (judged(&target, path, bytes, &node), wanted) {
+                (Err(said), Err(wanted)) => assert!(said.contains(wanted), "{path} {node:?}: {said}"),
+                (judged, wanted) => {
+                    assert_eq!(judged, wanted.map_err(str::to_owned), "{path} {bytes} {node:?}");
+                }
+            }
         }
         assert!(!scratch.0.join("e").exists());
-        // A file under a name of its own, and a directory that is not there.
-        let x = RelativePath::new(b"x").unwrap();
-        let named = scratch.find("d/x", false, options.clone()).unwrap();
-        assert_eq!(named.foresee(&x, 3, &Node::File(1000, 7)), Verdict::Current);
-        let made = scratch.find("d/new", true, options).unwrap();
-        assert_eq!(made.foresee(&x, 3, &Node::File(1000, 7)), Verdict::Wanted);
-        assert_eq!(fs::read_dir(scratch.0.join("d")).unwrap().count(), 2);
+        // A file under a name of its own, a directory that is not there, and one that cannot be.
+        let find = |path, several| scratch.find(path, several, options.clone()).unwrap();
+        let file = Node::File(1000, 7);
+        assert_eq!(judged(&find("d/x", false), "x", 3, &file), Ok(Verdict::Current));
+        assert_eq!(judged(&find("d/new", true), "x", 3, &file), Ok(Verdict::Wanted));
+        let beneath = judged(&find("d/x", false), "s/x", 3, &file).unwrap_err();
+        assert!(beneath.contains("a file is in the way"), "{beneath}");
+        assert_eq!(fs::read_dir(scratch.0.join("d")).unwrap().count(), 3);
     }
 }

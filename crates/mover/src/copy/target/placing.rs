@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use farlink_host::beneath::{Directory, Links, Tree};
+use farlink_host::beneath::{Directory, Links, Node, Tree};
 use farlink_wire::entry::{Entry, Kind};
 use farlink_wire::path::{RelativePath, readable};
 
@@ -152,22 +152,30 @@ impl Placing {
     }
 
     /// Where `path` is, or nothing where it is in no directory yet: nothing is made.
-    pub(super) fn look(
-        &self,
-        path: &RelativePath,
-        is_directory: bool,
-    ) -> io::Result<Option<(Arc<Directory>, Vec<u8>)>> {
+    pub(super) fn look(&self, path: &RelativePath, is_directory: bool) -> Result<Option<Place>, TargetError> {
         let Some(tree) = self.inside.get() else {
-            return Ok(self
-                .as_itself(path, is_directory)
-                .map(|Place { directory, name, .. }| (directory, name)));
-        };
-        match tree.parent(path) {
-            Ok(found) => Ok(found.map(|(directory, name)| (directory, name.to_vec()))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Ok(None)
+            let itself = self.as_itself(path, is_directory);
+            if itself.is_none() {
+                self.check_is_free()?;
             }
-            Err(error) => Err(error),
+            return Ok(itself);
+        };
+        let shown = self.show(path);
+        match tree.parent(path) {
+            Ok(found) => Ok(found.map(|(directory, name)| Place { directory, name: name.to_vec(), shown })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(TargetError::of("reach", shown, error)),
+        }
+    }
+
+    /// Checks that nothing stands in the place of a destination that is to be a directory, and was not found as one.
+    fn check_is_free(&self) -> Result<(), TargetError> {
+        let Some((outer, name)) = &self.outer else { return Ok(()) };
+        let path = self.shown.clone();
+        match outer.status(name).map(|status| status.node) {
+            Err(_) | Ok(Node::Directory) => Ok(()),
+            Ok(Node::Symlink) => Err(TargetError::LinkInTheWay { path }),
+            Ok(_) => Err(TargetError::FileInTheWay { path }),
         }
     }
 

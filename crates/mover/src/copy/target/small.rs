@@ -62,6 +62,9 @@ impl Target {
                     Err(error) => Err(TargetError::of("set the time of", &place.shown, error)),
                 };
             }
+            if is_last_of(&place, target) {
+                return Err(TargetError::LedTo { path: place.shown });
+            }
             self.with_temporary(&place, &entry.path, |temporary| {
                 place.directory.symlink(target, temporary)?;
                 Refused::of("time", place.directory.set_mtime_of(temporary, seconds, nanoseconds), false)
@@ -144,6 +147,15 @@ impl Target {
         }
         refused.map_or(Ok(()), |refused| Err(refused.at(&place.shown)))
     }
+}
+
+/// Whether `place` is a file that has no other name and that a link there would lead to which says `target`.
+pub(super) fn is_last_of(place: &Place, target: &[u8]) -> bool {
+    let stands = place.directory.status(&place.name);
+    stands.is_ok_and(|stands| {
+        let is_led_to = || place.directory.followed(target).is_ok_and(|found| found.is_same_file(&stands));
+        stands.node == Node::File && !stands.has_other_names && is_led_to()
+    })
 }
 
 /// The BLAKE3 digest of what is in `file`.
