@@ -93,8 +93,10 @@ def test_a_copy_whose_news_nobody_reads_waits_and_goes_on(
     assert len(copied.names) == 20_001
 
 
-@pytest.mark.parametrize("way", ["to", "from"])
-def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(clear: Ends, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(("way", "more"), [("to", ()), ("to", ("--update",)), ("from", ())])
+def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(
+    clear: Ends, tmp_path: Path, way: str, more: tuple[str, ...]
+) -> None:
     tree, there = tmp_path / "tree", tmp_path / "there"
     tree.mkdir()
     # More than sockets hold on their way.
@@ -102,7 +104,7 @@ def test_a_dry_run_whose_names_nobody_reads_waits_and_goes_on(clear: Ends, tmp_p
     for name in names:
         (tree / name).touch()
     places = (tree, clear.far(there)) if way == "to" else (clear.far(tree), there)
-    words = command(*places, "--dry-run", *PATIENCE, *clear.copy_options)
+    words = command(*places, "--dry-run", *more, *PATIENCE, *clear.copy_options)
     with going(words, through=clear.on_client, emulation=clear.emulation) as running:
         until_full(running)
         time.sleep(HELD_S)
