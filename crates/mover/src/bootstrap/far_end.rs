@@ -15,6 +15,7 @@ use farlink_wire::quantity::Bytes;
 
 use super::SHORT_WHILE;
 use crate::chain;
+use crate::channel::is_closed;
 use crate::secure::{Admission, Identity};
 use crate::server::{Called, Event, Limits, ServeError, Server};
 
@@ -126,8 +127,11 @@ pub fn join(
         let _ = pass(&mut input, &mut forth);
         let _ = forth.shutdown(Shutdown::Write);
     })?;
-    // When the far end has said all, nobody waits for more of what is said to it.
-    pass(&mut &stream, &mut output)
+    // When the far end has said all, nobody waits for more of what is said to it. One that left has a reason, which the client knows by another way.
+    match pass(&mut &stream, &mut output) {
+        Err(error) if is_closed(&error) => Ok(()),
+        passed => passed,
+    }
 }
 
 /// Passes bytes on as they come, each time all that is there.
@@ -161,4 +165,31 @@ pub enum FarEndError {
     /// It cannot listen.
     #[error(transparent)]
     Serve(#[from] ServeError),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_channel_of_a_far_end_that_left_has_ended_well() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let far = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // What is not read when it is closed has it reset.
+            assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+        });
+        let mut said = Vec::new();
+        join(io::repeat(b'x').take(1), &mut said, address).unwrap();
+        far.join().unwrap();
+        assert!(said.is_empty());
+        // Nobody listens there by now.
+        assert_eq!(
+            join(io::empty(), &mut said, address).unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+    }
 }
