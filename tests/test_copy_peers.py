@@ -274,12 +274,13 @@ def test_a_dry_run_tells_nothing_of_what_is_outside_the_target(
 ) -> None:
     (place.target / "file").write_bytes(b"four")
     (place.outside / "file").write_bytes(b"four")
-    (place.target / "link").symlink_to(place.outside)
     for directory in (place.target, place.outside):
         os.utime(directory / "file", (1000, 1000))
     before = place.around() | listing(place.target)
     heard = push(both, place, f"foretold:{path}")
-    assert any("leads elsewhere" in each.get("refuse", "") for each in heard) == (verdicts is None), heard
+    assert any("leads elsewhere" in each["refuse"] for each in heard if "refuse" in each) == (
+        verdicts is None
+    ), heard
     said = [each["copy"] for each in heard if "copy" in each]
     judged = [each["judged"] for each in said if "judged" in each]
     assert judged == ([] if verdicts is None else [[{"v": each} for each in verdicts]])

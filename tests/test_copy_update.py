@@ -316,9 +316,9 @@ def test_what_is_left_of_a_copy_that_ended_badly_is_compared_though_it_is_as_old
 
 
 def test_a_name_that_failed_has_the_next_update_compare_nothing(tmp_path: Path) -> None:
-    source, there = tmp_path / "source", tmp_path / "there"
+    source, there = tmp_path / "source", tmp_path / "volume" / "there"
     source.mkdir()
-    there.mkdir()
+    there.mkdir(parents=True)
     for name in SIZES:
         put(source / name, "s", SIZES[name], OLD)
     # What a file cannot take the place of.
@@ -328,6 +328,10 @@ def test_a_name_that_failed_has_the_next_update_compare_nothing(tmp_path: Path) 
     assert copied.outcome("fails") == "failed"
     for name in SIZES:
         put(there / name, "t", SIZES[name], OLD)
+    # Nor where one between was refused.
+    there.parent.rename(tmp_path / "unmounted")
+    copy(f"{source}/", f"{there}/", "--update", status=REFUSED)
+    (tmp_path / "unmounted").rename(there.parent)
     copied = copy(f"{source}/", f"{there}/", "--update", status=SOME_FAILED)
     assert [copied.outcome(name) for name in SIZES] == ["same"] * len(SIZES)
     assert all(set((there / name).read_bytes()) <= {ord("t")} for name in SIZES)

@@ -3,11 +3,11 @@
 //! Whatever someone makes of the tree meanwhile, no name leads out of it. What a name's last component is made, renamed or removed
 //! is said relative to the open directory that it is in: such a name has one component.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renameat};
@@ -171,16 +171,12 @@ impl Directory {
         Ok(fstatat(&self.fd, single(name)?, AtFlags::AT_SYMLINK_NOFOLLOW)?.into())
     }
 
-    /// What a symbolic link in this directory leads to that says `target`, wherever that is. Over to another file system, which may take its time,
-    /// it is not followed.
+    /// Its path, as the kernel has it now.
     ///
     /// # Errors
-    /// As openat2(2), [`io::ErrorKind::CrossesDevices`] among them.
-    pub fn followed(&self, target: &[u8]) -> io::Result<Status> {
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        Ok(fstat(&openat2(&self.fd, target, how)?)?.into())
+    /// As readlink(2).
+    pub fn path(&self) -> io::Result<PathBuf> {
+        fs::read_link(self.by_number())
     }
 
     /// What this directory is.

@@ -10,7 +10,7 @@ use super::attempt::Attempt;
 use super::ledger::Ledger;
 use super::names::Names;
 use super::plan::{Finished, Listener, Plan};
-use super::unfinished::Mark;
+use super::unfinished::{Left, Mark};
 use crate::chain;
 
 /// Carries `plan` out. Raise `stop` to end it early; `listener` is told how it goes.
@@ -19,8 +19,8 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     let _ = process::raise_descriptor_limit(u64::MAX);
     let names = Names::of(plan);
     let mark = Mark::of(names.command);
-    let was_begun = mark.is_set();
-    let mut resume = plan.resume.unwrap_or_else(|| mark.asks_to_compare(plan.update));
+    let left = mark.left();
+    let mut resume = plan.resume.unwrap_or_else(|| left.asks_to_compare(plan.update));
     mark.set();
     let mut ledger = Ledger::new(plan, listener);
     let (mut attempt, mut breaks) = (0, 0);
@@ -55,21 +55,28 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
         other => other,
     };
     let mut interrupted = matches!(outcome, Ok(true));
+    // What an attempt that broke has left of names that fail since was not compared.
+    let mut is_known = left != Left::Begun && breaks == 0;
     if plan.retries > 0 && matches!(outcome, Ok(false)) && !stop.is_raised() {
-        interrupted = try_again(plan, names, stop, &mut ledger);
+        let tried = try_again(plan, names, stop, &mut ledger);
+        interrupted = tried == Tried::Interrupted;
+        is_known &= tried == Tried::Through;
     }
     ledger.tell_what_failed();
     let error = outcome.err();
     match (&error, interrupted) {
         (None, false) if ledger.summary.failed == 0 => mark.clear(),
-        // One that went on with what was broken off has not compared those that failed.
-        (None, false) if !resume => mark.lacks_names(),
+        (None, false) if is_known => mark.lacks_names(),
         _ => {}
     }
     let Ledger { mut record, summary, begun, .. } = ledger;
-    if !begun && !was_begun && !interrupted && error.as_ref().is_none_or(|error| !error.is_passing()) {
-        // It was refused, or none of the names could be read: nothing is there to be taken up.
-        mark.clear();
+    if !begun && !interrupted && error.as_ref().is_none_or(|error| !error.is_passing()) {
+        // It was refused, or none of the names could be read: nothing is there to be taken up but what was before.
+        match left {
+            Left::Nothing => mark.clear(),
+            Left::Lacking => mark.lacks_names(),
+            Left::Begun => {}
+        }
     }
     record.outcome = match (&error, interrupted) {
         (Some(_), _) => Outcome::Failed,
@@ -91,12 +98,21 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     Finished { record, summary, error, begun }
 }
 
-/// Tries what failed once more, by itself and as often as attempts may come to nothing; true where that was interrupted.
-fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) -> bool {
+/// How trying once more has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    /// What there is to be known of each name is known.
+    Through,
+    Interrupted,
+    Broken,
+}
+
+/// Tries what failed once more, by itself and as often as attempts may come to nothing.
+fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) -> Tried {
     let bottleneck = ledger.summary.bottleneck;
     let most = plan.retries.min(MOST_AGAIN);
     for attempt in 1..=most {
-        let Some((count, rules)) = ledger.again.begin(most - attempt) else { return false };
+        let Some((count, rules)) = ledger.again.begin(most - attempt) else { return Tried::Through };
         // Whoever writes to it takes his time.
         pause(attempt, stop);
         let what = if count == 1 { "a file that was".to_owned() } else { format!("{count} files that were") };
@@ -110,17 +126,17 @@ fn try_again(plan: &Plan, names: Names, stop: &Wake, ledger: &mut Ledger<'_>) ->
         (record.retransmits, record.buffers) = (before.retransmits, before.buffers);
         ledger.record.files = Some(ledger.summary.entries.max(before.files.unwrap_or(0)));
         match outcome {
-            Ok(true) => return true,
+            Ok(true) => return Tried::Interrupted,
             Ok(false) => {}
             // Ctrl-C reaches what carries the connection, too.
-            Err(error) if stop.is_raised() && error.is_passing() => return true,
+            Err(error) if stop.is_raised() && error.is_passing() => return Tried::Interrupted,
             Err(error) => {
                 ledger.warn(chain(&error));
-                return false;
+                return Tried::Broken;
             }
         }
     }
-    false
+    Tried::Through
 }
 
 /// How often: each is a way to the far end, and a file that is always written to is never copied.

@@ -21,7 +21,7 @@ use super::plan::{Listener, Notice, Plan};
 use super::source::SourcePath;
 use super::target::Target;
 use super::telling::{self, Name, SIGN};
-use super::unfinished::Mark;
+use super::unfinished::{Left, Mark};
 use crate::control::{Control, ControlError};
 use crate::far::ThisEnd;
 use crate::far::opened::Opened;
@@ -43,7 +43,12 @@ pub struct Foretold {
 /// # Errors
 /// Where the far end cannot be asked.
 pub fn foretell(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Result<Foretold, CopyError> {
-    let mut counting = Counting { foretold: Foretold::default(), halves: Halves::default(), listener };
+    let mut counting = Counting {
+        foretold: Foretold::default(),
+        halves: Halves::default(),
+        failed_last: String::new(),
+        listener,
+    };
     let whole = ask(plan, stop, &mut counting)?;
     Ok(Foretold { interrupted: !whole, ..counting.foretold })
 }
@@ -52,6 +57,8 @@ pub fn foretell(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Result
 struct Counting<'a> {
     foretold: Foretold,
     halves: Halves,
+    /// What failed last: what is found wrong in a directory is told right behind it.
+    failed_last: String,
     listener: &'a mut dyn Listener,
 }
 
@@ -61,13 +68,18 @@ impl Counting<'_> {
             match event.what {
                 Became::Copied | Became::Same | Became::Newer => self.foretold.entries += 1,
                 Became::Lacking(Lack::Skipped | Lack::Later, _) => {}
+                // It is not even there: one failure, and none that was said to be copied.
+                Became::Lacking(Lack::Unfinished, _) if self.failed_last == event.path => {}
                 Became::Lacking(Lack::Unfinished, _) => {
                     let is_news = u64::from(self.halves.add(&event.path));
                     self.foretold.failed += is_news;
                     // It was said to be copied.
                     self.foretold.entries = self.foretold.entries.saturating_sub(is_news);
                 }
-                Became::Lacking(..) => self.foretold.failed += 1,
+                Became::Lacking(..) => {
+                    self.foretold.failed += 1;
+                    self.failed_last.clone_from(&event.path);
+                }
             }
         }
         self.listener.hear(notice);
@@ -98,7 +110,7 @@ impl Counting<'_> {
 fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
     if plan.update {
         let compared = "files that are as old and as long are compared by the copy itself, and more may be copied than is listed here";
-        let was_broken_off = || Mark::of(Names::of(plan).command).asks_to_compare(true);
+        let was_broken_off = || Mark::of(Names::of(plan).command).left() == Left::Begun;
         if plan.resume == Some(true) {
             counting.hear(Notice::Warning(format!("with --resume {compared}")));
         } else if was_broken_off() {

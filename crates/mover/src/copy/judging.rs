@@ -15,7 +15,7 @@ use super::file_event::{Became, FileEvent};
 use super::target::Target;
 use super::telling::{Name, SIGN};
 use crate::chain;
-use crate::control::{Control, ControlError};
+use crate::control::{Control, ControlError, MESSAGES_A_TURN};
 
 /// The receiver's part: says what would become of each name that it is told, until that was all, or one of `stops` is raised.
 pub(super) fn answer(
@@ -73,7 +73,9 @@ pub(super) fn answer(
         }
         if is_all {
             check_patience(control, patience)?;
-            poller.wait(SIGN, &mut ready).map_err(CopyError::wait)?;
+            control.flush()?;
+            let pause = if control.has_unsent() { BREATH } else { SIGN };
+            poller.wait(pause, &mut ready).map_err(CopyError::wait)?;
             if ready.contains(&STOP) {
                 return Ok(());
             }
@@ -111,26 +113,25 @@ impl<'a> Asking<'a> {
     /// was to be done.
     pub(super) fn turn(&mut self, hear: &mut dyn FnMut(FileEvent)) -> Result<bool, CopyError> {
         let mut is_news = false;
-        // Behind the last word the far end leaves.
-        while !self.is_judged && self.listen()? {
+        for _ in 0..MESSAGES_A_TURN {
+            // Behind the last word the far end leaves.
+            if self.is_judged || !self.listen()? {
+                break;
+            }
             is_news = true;
         }
-        while self.names.front().is_some_and(|(_, is_open)| !is_open) {
+        for _ in 0..NAMES_A_TURN {
+            let Some((event, _)) = self.names.pop_front_if(|(_, is_open)| !*is_open) else { break };
             is_news = true;
-            self.names.pop_front().into_iter().for_each(|(event, _)| hear(event));
+            hear(event);
         }
-        let told = self.tell();
-        if told.is_err() {
-            // A far end that left may have said why.
-            while self.listen()? {}
-        }
-        Ok(told? || is_news)
+        Ok(self.tell()? || is_news)
     }
 
     /// Tells the far end what the walk says meanwhile; whether that was anything.
     fn tell(&mut self) -> Result<bool, CopyError> {
         let mut is_any = false;
-        while !self.is_told && self.names.len() < MOST_ASKED {
+        while !self.is_told && self.names.len() < MOST_ASKED && self.control.unsent() < MOST_UNSENT {
             let message = match self.said.try_recv() {
                 Ok(Some(name)) => {
                     let asks = name.node.is_some().then(|| name.message()).flatten();
@@ -146,9 +147,10 @@ impl<'a> Asking<'a> {
             };
             is_any = true;
             if let Some(message) = message {
-                self.control.send_patiently(&Message::Copy(message), self.patience)?;
+                self.control.add(&Message::Copy(message))?;
             }
         }
+        self.control.flush()?;
         Ok(is_any)
     }
 
@@ -182,7 +184,6 @@ impl<'a> Asking<'a> {
             }
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
             None => {
-                self.control.flush()?;
                 check_patience(&self.control, self.patience)?;
                 return Ok(false);
             }
@@ -234,8 +235,14 @@ fn check_patience(control: &Control, patience: Nanos) -> Result<(), ControlError
     if quiet > patience { Err(ControlError::Silent { quiet }) } else { Ok(()) }
 }
 
-/// Names that a far end is told before it has judged: it answers in a few bytes each, which so always find room.
-const MOST_ASKED: usize = 4096;
+/// Names that wait for the far end to judge them: what a second has of them over a long path.
+const MOST_ASKED: usize = 1 << 16;
+
+/// Bytes that wait for the far end to read them.
+const MOST_UNSENT: usize = 64 << 10;
+
+/// Names that are handed on before it is looked at anything else.
+const NAMES_A_TURN: usize = 256;
 
 /// What a far end says of names that it was not told.
 const UNASKED: &str = "what nobody asked";

@@ -10,6 +10,29 @@ use std::time::Duration;
 
 use super::state;
 
+/// What earlier attempts of a copy have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// There were none, or the last ended well.
+    Nothing,
+    /// What was begun and did not come to its end.
+    Begun,
+    /// All but some names, at the end.
+    Lacking,
+}
+
+impl Left {
+    /// Whether the next attempt, an `update` or not, is to compare what is there. What came to its end and lacks some names has left no others that
+    /// look as they should and are not: an update need not.
+    pub(crate) const fn asks_to_compare(self, update: bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Begun => true,
+            Self::Lacking => !update,
+        }
+    }
+}
+
 /// The mark of one copy.
 #[derive(Debug)]
 pub(crate) struct Mark(Option<PathBuf>);
@@ -21,17 +44,13 @@ impl Mark {
         Self(state::directory().map(|directory| directory.join("unfinished").join(name)))
     }
 
-    /// Whether the copy was begun before.
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.as_ref().is_some_and(|path| path.exists())
-    }
-
-    /// Whether the next attempt, an `update` or not, is to compare what is there. What came to its end and lacks some names has left no others that
-    /// look as they should and are not: an update need not.
-    pub(crate) fn asks_to_compare(&self, update: bool) -> bool {
-        let came_to_its_end =
-            || self.0.as_ref().is_some_and(|path| fs::read(path).is_ok_and(|said| said == LACKING));
-        self.is_set() && !(update && came_to_its_end())
+    /// What earlier attempts have left.
+    pub(crate) fn left(&self) -> Left {
+        match self.0.as_ref().map(fs::read) {
+            Some(Ok(said)) if said == LACKING => Left::Lacking,
+            Some(Ok(_)) => Left::Begun,
+            Some(Err(_)) | None => Left::Nothing,
+        }
     }
 
     /// It is begun.
@@ -95,16 +114,16 @@ mod tests {
         old.set_modified(SystemTime::now() - LONG_AGO * 2).unwrap();
         mark("recent").set();
         mark("new").set();
-        let is_set = ["old", "recent", "new"].map(|name| mark(name).is_set());
+        let left = ["old", "recent", "new"].map(|name| mark(name).left());
         fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(is_set, [false, true, true]);
+        assert_eq!(left, [Left::Nothing, Left::Begun, Left::Begun]);
     }
 
     #[test]
     fn an_update_compares_what_did_not_come_to_its_end() {
         let directory = std::env::temp_dir().join(format!("farlink-lacking-{}", std::process::id()));
         let mark = Mark(Some(directory.join("mark")));
-        let asks = || [false, true].map(|update| mark.asks_to_compare(update));
+        let asks = || [false, true].map(|update| mark.left().asks_to_compare(update));
         assert_eq!(asks(), [false, false]);
         mark.set();
         assert_eq!(asks(), [true, true]);

@@ -1,6 +1,9 @@
 //! Small files and symbolic links: written under a temporary name beside the final one, and renamed.
 
+use std::ffi::OsStr;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, PathBuf};
 
 use farlink_host::beneath::{Node, set_mtime, status_of};
 use farlink_host::{disk, sparse};
@@ -149,13 +152,24 @@ impl Target {
     }
 }
 
-/// Whether `place` is a file that has no other name and that a link there would lead to which says `target`.
+/// Whether `place` is a file that has no other name, and its own is what a link there would lead to that says `target`. That goes by the words alone:
+/// what is on the way may be another by the end of a copy, or be on a file system that does not answer.
 pub(super) fn is_last_of(place: &Place, target: &[u8]) -> bool {
     let stands = place.directory.status(&place.name);
-    stands.is_ok_and(|stands| {
-        let is_led_to = || place.directory.followed(target).is_ok_and(|found| found.is_same_file(&stands));
-        stands.node == Node::File && !stands.has_other_names && is_led_to()
-    })
+    if !stands.is_ok_and(|stands| stands.node == Node::File && !stands.has_other_names) {
+        return false;
+    }
+    let Ok(directory) = place.directory.path() else { return false };
+    let mut led_to = PathBuf::new();
+    // What is absolute takes the place of the directory.
+    for component in directory.join(OsStr::from_bytes(target)).components() {
+        match component {
+            Component::ParentDir => drop(led_to.pop()),
+            Component::CurDir => {}
+            other => led_to.push(other),
+        }
+    }
+    led_to == directory.join(OsStr::from_bytes(&place.name))
 }
 
 /// The BLAKE3 digest of what is in `file`.

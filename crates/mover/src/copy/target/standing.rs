@@ -10,7 +10,7 @@ use super::placing::Place;
 use super::{Stays, Target, TargetError};
 
 impl Target {
-    /// Whether what stands under the name of `entry` is to stay, as [`Stays`] has it. One that is as old has its mode set right, as far as that can be
+    /// What becomes of `entry` by what stands under its name, as [`Stays`] has it. One that is as old has its mode set right, as far as that can be
     /// done, and is on the disk where that was asked for; what an earlier run left beside it is removed.
     ///
     /// # Errors

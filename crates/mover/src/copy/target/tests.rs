@@ -479,3 +479,33 @@ fn a_destination_that_is_moved_away_meanwhile_is_missed() {
         fs::remove_dir_all(scratch.0.join("elsewhere")).unwrap();
     }
 }
+
+#[test]
+fn a_link_does_not_take_the_place_of_the_only_file_that_it_leads_to() {
+    let scratch = Scratch::new("led-to");
+    let target = scratch.open("data", true, TargetOptions::default()).unwrap();
+    let at = |name: &str| scratch.0.join("data").join(name);
+    fs::create_dir(at("sub")).unwrap();
+    for name in ["here", "absolute", "sub/up", "second", "swapped", "other"] {
+        fs::write(at(name), "x").unwrap();
+    }
+    let whole = at("absolute").canonicalize().unwrap();
+    fs::hard_link(at("second"), at("first")).unwrap();
+    symlink("swapped", at("aside")).unwrap();
+    for (name, says, is_refused) in [
+        ("here", "here", true),
+        ("here", "./sub/../here", true),
+        ("sub/up", "../sub/up", true),
+        ("absolute", whole.to_str().unwrap(), true),
+        // The content has another name.
+        ("second", "second", false),
+        // Through what this copy may replace as well.
+        ("swapped", "aside", false),
+        ("other", "here", false),
+        ("new", "new", false),
+    ] {
+        let made = target.symlink(&link(name, says));
+        assert_eq!(matches!(made, Err(TargetError::LedTo { .. })), is_refused, "{name} -> {says}: {made:?}");
+        assert_eq!(fs::symlink_metadata(at(name)).unwrap().is_symlink(), !is_refused, "{name}");
+    }
+}
