@@ -236,7 +236,7 @@ fn check_patience(control: &Control, patience: Nanos) -> Result<(), ControlError
 }
 
 /// Names that wait for the far end to judge them: what a second has of them over a long path.
-const MOST_ASKED: usize = 1 << 16;
+const MOST_ASKED: usize = 1 << 15;
 
 /// Bytes that wait for the far end to read them.
 const MOST_UNSENT: usize = 64 << 10;
