@@ -132,13 +132,14 @@ fn foretell(
             telling::tell(control, &sources, &filter, request.length, patience, stops)
         }
         Way::Forward => {
-            let (Reached { base, beneath, granted }, several) = destination(request, allowed)?;
+            let Reached { base, beneath, granted } = destination(request, allowed)?;
             let options = TargetOptions {
                 stays: Stays::of(request.update, request.resume),
                 ..TargetOptions::default()
             };
             // Nothing is made there.
-            let target = Target::find(&base, &Destination { path: beneath, several }, request.key.0, options)
+            let destination = Destination { path: beneath, several: request.several };
+            let target = Target::find(&base, &destination, request.key.0, options)
                 .map_err(|error| error.beneath(&readable(&granted)))?;
             control.send(&accept)?;
             judging::answer(control, &target, patience, stops)
@@ -146,11 +147,11 @@ fn foretell(
     }
 }
 
-/// Where files go, and whether that can only be a directory.
-fn destination(request: &Request, allowed: &Allowed) -> Result<(Reached, bool), CopyError> {
+/// Where files go.
+fn destination(request: &Request, allowed: &Allowed) -> Result<Reached, CopyError> {
     let destination = request.destination.as_ref();
     let destination = destination.ok_or(CopyError::OutOfPlace { what: "a request without a destination" })?;
-    Ok((allowed.to_write(destination)?, request.several))
+    allowed.to_write(destination)
 }
 
 fn receiving_end(
@@ -160,13 +161,13 @@ fn receiving_end(
     wake: &Wake,
     budget: &Budget,
 ) -> Result<End, CopyError> {
-    let (Reached { base, beneath, granted }, several) = destination(request, allowed)?;
+    let Reached { base, beneath, granted } = destination(request, allowed)?;
     // Whoever the server runs as must not lend its name to a program that a client brings.
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, update, .. } = *request;
     let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
     let options = TargetOptions { fsync, read_back, mode_mask, is_again, stays, ..TargetOptions::default() };
-    let destination = Destination { path: beneath, several };
+    let destination = Destination { path: beneath, several: request.several };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)
         .map_err(|error| error.beneath(&readable(&granted)))?;

@@ -123,8 +123,8 @@ impl Placing {
     /// Where `entry`, which is not the destination itself, belongs. What is missing on the way is made.
     pub(super) fn place(&self, entry: &Entry) -> Result<Place, TargetError> {
         self.expect(entry)?;
-        if let (Some(itself), None) =
-            (self.as_itself(&entry.path, entry.kind == Kind::Directory), self.inside.get())
+        if self.inside.get().is_none()
+            && let Some(itself) = self.as_itself(&entry.path, entry.kind == Kind::Directory)
         {
             return Ok(itself);
         }
