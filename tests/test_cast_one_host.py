@@ -253,4 +253,4 @@ def test_what_a_file_system_does_not_keep_is_told_and_the_product_is_stored(tmp_
             path.name: path.read_bytes() for path in (small, large)
         }
     assert {line["path"]: line["outcome"] for line in stored} == {"small": "stored", "large": "stored"}
-    assert all("does not let its mode be set" in line["lacks"] for line in stored)
+    assert all("its mode cannot be set" in line["lacks"] for line in stored)

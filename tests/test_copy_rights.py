@@ -129,6 +129,37 @@ def test_a_tree_of_somebody_elses_that_is_as_it_should_be_is_no_failure(ordinary
     assert as_nobody(ordinary, "copy", f"{source}/", str(there), "--update").status == SOME_FAILED
 
 
+def test_an_update_says_whose_mode_it_cannot_set(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "modes", ordinary / "modes-there"
+    sizes = {"small": 99, "large": MOST_PACKED + 1}
+    for directory in (source, there):
+        directory.mkdir()
+        for name, size in sizes.items():
+            for whose in ("ours", "theirs", "alike"):
+                path = directory / f"{whose}-{name}"
+                path.write_bytes(bytes(size))
+                path.chmod(0o640)
+                os.utime(path, (1_500_000_000, 1_500_000_000))
+    given_away(source, *source.iterdir(), there, *there.glob("ours-*"))
+    # Its owner may not read it, and may let himself.
+    for path in there.glob("ours-*"):
+        path.chmod(0)
+    for path in there.glob("theirs-*"):
+        path.chmod(0o644)
+    copied = understood(as_nobody(ordinary, "copy", f"{source}/", f"{there}/", "--update", "--json"))
+    assert copied.status == SOME_FAILED, copied
+    for name in sizes:
+        assert copied.outcome(f"theirs-{name}") == "failed"
+        assert "its mode cannot be set: it is somebody else's" in copied.names[f"theirs-{name}"]["reason"]
+        assert copied.outcome(f"ours-{name}") == copied.outcome(f"alike-{name}") == "same"
+        modes = {path.name: path.stat().st_mode & 0o777 for path in there.glob(f"*-{name}")}
+        assert modes == {f"ours-{name}": 0o640, f"theirs-{name}": 0o644, f"alike-{name}": 0o640}
+        # It stays whose it is.
+        assert (there / f"theirs-{name}").stat().st_uid == 0
+
+
 def test_more_unreadable_files_than_may_be_open_are_each_named(ordinary: Path) -> None:
     source, there = ordinary / "many-unreadable", ordinary / "many-unreadable-there"
     for directory in (source, there):

@@ -231,6 +231,24 @@ impl Directory {
         Ok(utimensat(&self.fd, single(name)?, &ACCESSED, &mtime, flags)?)
     }
 
+    /// Sets the permission bits of the file or directory `name`, which nobody need have the right to read.
+    ///
+    /// # Errors
+    /// As openat2(2) and fchmodat(2); `ELOOP` of a symbolic link.
+    pub fn set_mode_of(&self, name: &[u8], mode: u16) -> io::Result<()> {
+        let named = Self {
+            fd: self.resolve(
+                single(name)?.as_os_str().as_bytes(),
+                OFlag::O_PATH,
+                Mode::empty(),
+                Links::Refuse,
+            )?,
+            whole: false,
+        };
+        let mode = Mode::from_bits_truncate(mode.into());
+        Ok(fchmodat(AT_FDCWD, &*named.by_number(), mode, FchmodatFlags::FollowSymlink)?)
+    }
+
     /// The names in this directory, in the order of their bytes.
     ///
     /// # Errors

@@ -163,3 +163,24 @@ fn a_tree_opens_a_directory_once_and_holds_few() {
     tree.forget();
     assert!(is_link_in_the_way(&tree.directory(&path("0")).unwrap_err()));
 }
+
+#[test]
+fn a_mode_is_given_to_what_nobody_may_read_and_through_no_link() {
+    let scratch = Scratch::new("mode-of");
+    fs::write(scratch.0.join("file"), "x").unwrap();
+    fs::create_dir(scratch.0.join("directory")).unwrap();
+    symlink("file", scratch.0.join("link")).unwrap();
+    let directory = scratch.open();
+    let mode = |name: &str| fs::metadata(scratch.0.join(name)).unwrap().permissions().mode() & 0o7777;
+    for name in ["file", "directory"] {
+        for wanted in [0, 0o4750] {
+            directory.set_mode_of(name.as_bytes(), wanted).unwrap();
+            assert_eq!(mode(name), u32::from(wanted));
+        }
+    }
+    assert!(is_link_in_the_way(&directory.set_mode_of(b"link", 0o600).unwrap_err()));
+    assert_eq!(mode("file"), 0o4750);
+    for out in ["..", ".", "", "directory/x"] {
+        assert!(directory.set_mode_of(out.as_bytes(), 0o600).is_err(), "{out}");
+    }
+}

@@ -21,8 +21,10 @@ pub enum TargetError {
         /// As the kernel said it.
         source: io::Error,
     },
-    /// All of it is there, under its final name; the file system does not keep what belongs to it.
-    #[error("{path} was copied, but the file system there does not let its {what} be set")]
+    /// All of it is there, under its final name, without something that belongs to it.
+    #[error(
+        "{path} is there, but its {what} cannot be set: it is somebody else's, or its file system keeps none"
+    )]
     Refused {
         /// What is not as it is at the source.
         what: &'static str,

@@ -6,15 +6,16 @@ use farlink_host::beneath::{Node, Status};
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::message::copy::Verdict;
 
+use super::metadata::Refused;
 use super::placing::Place;
 use super::{Stays, Target, TargetError};
 
 impl Target {
-    /// What becomes of `entry` by what stands under its name, as [`Stays`] has it. One that is as old has its mode set right, as far as that can be
-    /// done, and is on the disk where that was asked for; what an earlier run left beside it is removed.
+    /// What becomes of `entry` by what stands under its name, as [`Stays`] has it. One that is as old has its mode set right, and is on the disk where
+    /// that was asked for; what an earlier run left beside it is removed.
     ///
     /// # Errors
-    /// [`TargetError`]: what cannot be looked at may be newer, and is not replaced.
+    /// [`TargetError`]: what cannot be looked at may be newer, and is not replaced; nor is what stays, and cannot have its mode.
     pub fn judge(&self, entry: &Entry) -> Result<Verdict, TargetError> {
         if self.options.stays == Stays::None || !matches!(entry.kind, Kind::File { .. }) {
             return Ok(Verdict::Wanted);
@@ -26,11 +27,11 @@ impl Target {
                 status => status.map_err(failed)?,
             };
             let verdict = self.verdict(&status, entry);
-            if verdict == Verdict::Current {
-                self.set_right(&place, &status, &entry.metadata).map_err(failed)?;
-            }
             if verdict != Verdict::Wanted {
                 self.remove_partial(&place, &entry.path);
+            }
+            if verdict == Verdict::Current {
+                self.set_right(&place, &status, &entry.metadata)?;
             }
             Ok(verdict)
         })
@@ -52,20 +53,22 @@ impl Target {
         }
     }
 
-    /// Sets the mode of one that is as old right, where we may, and has it on the disk where that was asked for.
-    fn set_right(&self, place: &Place, status: &Status, comes: &Metadata) -> io::Result<()> {
-        let is_right = status.mode == comes.mode & self.options.mode_mask;
-        if is_right && !self.options.fsync {
-            return Ok(());
+    /// Sets the mode of one that is as old right, and has it on the disk where that was asked for.
+    fn set_right(&self, place: &Place, status: &Status, comes: &Metadata) -> Result<(), TargetError> {
+        let mode = comes.mode & self.options.mode_mask;
+        if status.mode != mode {
+            let set = Refused::of("mode", place.directory.set_mode_of(&place.name, mode), false);
+            let refused = set.map_err(|error| TargetError::of("set the mode of", &place.shown, error))?;
+            refused.map_or(Ok(()), |refused| Err(refused.at(&place.shown)))?;
         }
         // One that is another's, and that nobody else may open, is as old and as long all the same.
-        let Ok(file) = place.directory.open_read(&place.name) else { return Ok(()) };
-        if !is_right {
-            // Its own time: that which comes may be finer than what is kept there.
-            let (mtime_s, mtime_ns) = (status.mtime_s, status.mtime_ns);
-            let _ = self.set_metadata(&file, &Metadata { mtime_s, mtime_ns, ..*comes });
+        if self.options.fsync
+            && let Ok(file) = place.directory.open_read(&place.name)
+        {
+            let synced = file.sync_all().and_then(|()| place.directory.sync());
+            synced.map_err(|error| TargetError::of("write to the disk", &place.shown, error))?;
         }
-        if self.options.fsync { file.sync_all().and_then(|()| place.directory.sync()) } else { Ok(()) }
+        Ok(())
     }
 }
 
