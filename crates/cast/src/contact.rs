@@ -109,8 +109,8 @@ pub(crate) fn join(
         let filled = line.fill().map_err(talk)?;
         match line.next().map_err(|source| CastError::Protocol { at, source })? {
             Some(Control::Words(Words::Welcome(welcome))) => return Ok(Some((line, welcome))),
-            Some(Control::Words(Words::Refuse(reason))) => {
-                return Err(CastError::Refused { at, reason: reason.to_string() });
+            Some(Control::Words(Words::Refuse(refusal))) => {
+                return Err(CastError::Refused { at, refusal });
             }
             Some(_) => {}
             None if filled == Filled::Ended => return Err(talk(ErrorKind::UnexpectedEof.into())),

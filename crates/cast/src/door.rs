@@ -13,8 +13,8 @@ use farlink_host::socket::keep_alive;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
-use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
+use farlink_wire::refusal::{Cause, Refusal};
 use rustls::ServerConfig;
 
 use crate::group::Group;
@@ -266,7 +266,8 @@ impl Door {
             let heard = match control {
                 Control::Words(Words::Join(join)) if !guest.has_joined => {
                     if join.ended == Some(self.session) {
-                        guest.line.push(&Control::Words(Words::Refuse(Text::from(HAD_ALL.to_owned()))));
+                        let refusal = Refusal::new(Cause::Complete, "it had all of this session before");
+                        guest.line.push(&Control::Words(Words::Refuse(refusal)));
                         return Ok(Some(Farewell::HadAll));
                     }
                     let named = |at: SocketAddr| (at.ip(), at.port());
@@ -276,17 +277,17 @@ impl Door {
                             "it sends to {0}, and not to the group {other}: say --group {0}",
                             self.group
                         );
-                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
+                        guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(reason.clone()))));
                         return Err(reason);
                     }
                     let grants = self.grants.as_ref();
                     let key = guest.line.channel().peer_key();
                     if let Some(reason) = grants.and_then(|grants| grants.refusal(key)) {
-                        guest.line.push(&Control::Words(Words::Refuse(Text::from(reason.clone()))));
+                        guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(reason.clone()))));
                         return Err(reason);
                     }
                     if is_full {
-                        guest.line.push(&Control::Words(Words::Refuse(Text::from(self.room.put_off()))));
+                        guest.line.push(&Control::Words(Words::Refuse(self.room.put_off())));
                         return Ok(Some(Farewell::PutOff));
                     }
                     guest.has_joined = true;
@@ -402,9 +403,6 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
     let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
     (count > own + 1).then_some(oldest)
 }
-
-/// Why who had all of a session cannot join it: the receiver knows it by this.
-pub(crate) const HAD_ALL: &str = "it had all of this session before";
 
 /// Why who went away as a stranger was not let in.
 const LEFT_BEFORE_JOINING: &str = "it ended the connection before it had asked to take part, as another sender does that asks whether the group is in use";

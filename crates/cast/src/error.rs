@@ -9,8 +9,8 @@ use farlink_mover::secure::CredentialsError;
 use farlink_mover::server::PlaceError;
 use farlink_wire::cast::control::ControlError;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::LATER;
 use farlink_wire::quantity::{Fraction, Nanos};
+use farlink_wire::refusal::{Cause, Refusal};
 
 use crate::group::Group;
 
@@ -143,12 +143,12 @@ pub enum CastError {
         key: PublicKey,
     },
     /// The sender refused.
-    #[error("{at} refuses: {reason}")]
+    #[error("{at} refuses: {refusal}")]
     Refused {
         /// Where.
         at: SocketAddr,
-        /// Its words.
-        reason: String,
+        /// Why.
+        refusal: Refusal,
     },
     /// A name that leads nowhere.
     #[error("find host {host:?}")]
@@ -265,7 +265,7 @@ impl CastError {
             | Self::Gone { .. }
             | Self::BrokenOff { .. }
             | Self::Silent { .. } => true,
-            Self::Refused { reason, .. } => reason.ends_with(LATER),
+            Self::Refused { refusal, .. } => refusal.cause == Cause::Passing,
             _ => false,
         }
     }

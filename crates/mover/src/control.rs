@@ -389,6 +389,8 @@ const MOST_UNSENT: usize = 1 << 20;
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
+    use farlink_wire::refusal::Refusal;
+
     use super::*;
     use crate::chain;
     use crate::channel::tests::{Ends, tcp};
@@ -411,8 +413,8 @@ mod tests {
         assert_eq!(said(b"HT"), "the far side is not farlink");
         assert_eq!(said(b""), "the far side closed the connection without a word: it may not be farlink");
         assert!(said(b"farlink\n\x00\x01").starts_with("the far side speaks version 1"));
-        assert_eq!(said(b"farlink\n\x00\x04\x00"), "the far side ended midway");
-        let odd = said(b"farlink\n\x00\x04\x00\x00\x00\x02{}");
+        assert_eq!(said(b"farlink\n\x00\x05\x00"), "the far side ended midway");
+        let odd = said(b"farlink\n\x00\x05\x00\x00\x00\x02{}");
         assert!(
             odd.starts_with("the far side sent what this version does not understand: a malformed"),
             "{odd}"
@@ -437,7 +439,7 @@ mod tests {
         let (mut control, mut far) = pair();
         control.send(&Message::Alive).unwrap();
         far.write_all(&Hello::ours().encode()).unwrap();
-        far.write_all(&Message::Failed("no room".to_owned().into()).encode()).unwrap();
+        far.write_all(&Message::Failed(Refusal::lasting("no room")).encode()).unwrap();
         // What was not read there makes the end a reset.
         drop(far);
         // It comes when a process that another test is starting has let go of its copy, too.
@@ -449,7 +451,7 @@ mod tests {
         assert!(matches!(told, Err(ControlError::EndedUngreeted)), "{told:?}");
         let stop = Wake::new().unwrap();
         let heard = control.next(Nanos::MAX, &stop).unwrap();
-        assert_eq!(heard, Some(Message::Failed("no room".to_owned().into())));
+        assert_eq!(heard, Some(Message::Failed(Refusal::lasting("no room"))));
         assert!(matches!(control.next(Nanos::MAX, &stop), Err(ControlError::Ended)));
     }
 
@@ -466,7 +468,7 @@ mod tests {
         assert_eq!(control.next(Nanos::MAX, &stop).unwrap(), Some(Message::Alive));
         let mut far = speaking.join().unwrap();
         control.send(&Message::Alive).unwrap();
-        far.write_all(&Message::Failed("no room".to_owned().into()).encode()).unwrap();
+        far.write_all(&Message::Failed(Refusal::lasting("no room")).encode()).unwrap();
         drop(far);
         for _ in 0..3 {
             control.send(&Message::Alive).unwrap();
@@ -474,7 +476,7 @@ mod tests {
         assert!(!control.has_unsent());
         assert_eq!(
             control.next(Nanos::MAX, &stop).unwrap(),
-            Some(Message::Failed("no room".to_owned().into()))
+            Some(Message::Failed(Refusal::lasting("no room")))
         );
         assert!(matches!(control.next(Nanos::MAX, &stop), Err(ControlError::Ended)));
     }

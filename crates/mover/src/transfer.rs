@@ -6,8 +6,9 @@ use std::sync::Arc;
 use farlink_host::clock::monotonic;
 use farlink_host::process::{cpu_of_process, cpu_of_thread};
 use farlink_host::readiness::{Interest, Poller, Wake};
-use farlink_wire::message::{MAX_ENTRIES, Message, Patience, STOPPED, Text, Way};
+use farlink_wire::message::{MAX_ENTRIES, Message, Patience, Way};
 use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::refusal::Refusal;
 
 use crate::account::Account;
 use crate::control::{Control, ControlError};
@@ -120,7 +121,7 @@ impl Session<'_> {
         let until = monotonic().after(EXPLANATION).min(monotonic().after(self.patience.get()));
         loop {
             match self.control.next(until, self.stop) {
-                Ok(Some(Message::Failed(reason))) => return TransferError::FarSide { reason },
+                Ok(Some(Message::Failed(refusal))) => return TransferError::FarSide(refusal),
                 Err(ControlError::Ended) => return ControlError::Ended.into(),
                 Ok(Some(_)) if monotonic() < until => {}
                 Ok(_) | Err(_) => return error.into(),
@@ -166,11 +167,8 @@ pub enum TransferError {
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// The far end gave up, and said why.
-    #[error("the far side failed: {reason}")]
-    FarSide {
-        /// Its words.
-        reason: Text,
-    },
+    #[error("the far side failed: {0}")]
+    FarSide(Refusal),
     /// Every stream ended, with another number of bytes than was to be sent.
     #[error("{arrived} bytes arrived where {asked} were to be sent", arrived = .arrived.0, asked = .asked.0)]
     Short {
@@ -180,7 +178,7 @@ pub enum TransferError {
         asked: Bytes,
     },
     /// This server was told to end.
-    #[error("{STOPPED}")]
+    #[error("the server was stopped")]
     ServerStopped,
     /// The kernel's own words.
     #[error("{attempt}")]

@@ -15,6 +15,7 @@ use farlink_mover::server::{Event, Limits};
 use farlink_wire::message::{Arrival, Hello, Message, Preamble, Token, Way};
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
+use farlink_wire::refusal::Refusal;
 
 const SHORT: Nanos = Nanos(300_000_000);
 
@@ -68,7 +69,7 @@ fn another_version_is_named_with_ours() {
     assert_eq!(
         error_of(&plan(address)),
         format!(
-            "{address}: the far side speaks version 1, this is version 4: install the same release at both ends"
+            "{address}: the far side speaks version 1, this is version 5: install the same release at both ends"
         )
     );
 }
@@ -94,7 +95,7 @@ fn a_server_that_breaks_the_rules_is_not_believed() {
             Message::Arrived(vec![Arrival { index: 0, bytes: 1 }]),
             "what has no place here: a count of arrivals",
         ),
-        (Message::Refuse("no\u{1b}[2Jway".to_owned().into()), "refused: no [2Jway"),
+        (Message::Refuse(Refusal::lasting("no\u{1b}[2Jway")), "refused: no [2Jway"),
     ] {
         let mut bytes = Hello::ours().encode().to_vec();
         bytes.extend(message.encode());
@@ -262,7 +263,7 @@ fn a_hostile_client_is_shown_out_and_the_next_is_served() {
         (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
         (with(b"\x00\x00\x00\x02{}"), "a malformed message"),
         (with(&Message::Stop.encode()), "what has no place here: a request to stop"),
-        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 4"),
+        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 5"),
     ];
     for (bytes, said) in cases {
         let failure = failure(&answer(&far, &bytes));

@@ -19,6 +19,7 @@ pub mod path;
 pub mod profile_model;
 pub mod quantity;
 pub mod record;
+pub mod refusal;
 mod rest;
 pub mod superpacket;
 pub mod vnet;

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{BitsPerSec, Nanos};
 use crate::record::CongestionOrigin;
+use crate::refusal::Refusal;
 
 mod bounded;
 pub mod copy;
@@ -34,17 +35,7 @@ pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams,
 pub use goal::Goal;
 
 /// The version of this protocol. Both ends must speak the same.
-pub const VERSION: u16 = 4;
-
-/// Why a transfer failed whose server was told to end, in [`Message::Failed`]: another may take its place.
-pub const STOPPED: &str = "the server was stopped";
-
-/// Why a copy ends, in [`Message::Failed`] or [`Message::Refuse`], that was begun again by another command.
-pub const OVERTAKEN: &str = "this copy was begun again by another command, which goes on with it";
-
-/// What the reason of a refusal ends with, in [`Message::Refuse`], where what was asked for may be had soon: others have it for now, or
-/// whoever asks has it, from before a connection broke.
-pub const LATER: &str = "try again later";
+pub const VERSION: u16 = 5;
 
 /// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
 pub const MAX_MESSAGE: usize = 256 * 1024;
@@ -395,7 +386,7 @@ pub enum Message {
     /// Server: consent.
     Accept(Accept),
     /// Server: why not.
-    Refuse(Text),
+    Refuse(Refusal),
     /// Sender: the end is alive.
     Alive,
     /// Receiver: what arrived, also when nothing did.
@@ -409,7 +400,7 @@ pub enum Message {
     /// Sender: its account; it sends no more.
     Sent(Sent),
     /// Either: why the transfer cannot go on.
-    Failed(Text),
+    Failed(Refusal),
     /// Either: of a file transfer.
     Copy(copy::Copy),
 }

@@ -131,8 +131,8 @@ fn who_finds_no_room_is_told_so_and_is_let_in_when_another_has_left() {
             let mut said = Vec::new();
             guest.read_to_end(&mut said).unwrap();
             match Control::decode(&said).unwrap() {
-                Some((Control::Words(Words::Refuse(reason)), _)) => {
-                    let refused = CastError::Refused { at, reason: reason.to_string() };
+                Some((Control::Words(Words::Refuse(refusal)), _)) => {
+                    let refused = CastError::Refused { at, refusal };
                     assert!(refused.is_passing() && refused.to_string().contains("2 receivers"), "{refused}");
                 }
                 other => panic!("{other:?}"),
@@ -166,7 +166,9 @@ fn who_had_all_is_refused_each_time_without_a_word_to_the_user() {
         assert!(matches!(&heard, Heard::Join(join, _) if join.receiver == 2), "{heard:?}");
         for said in answers {
             match Control::decode(&said.unwrap()).unwrap() {
-                Some((Control::Words(Words::Refuse(reason)), _)) => assert_eq!(reason.to_string(), HAD_ALL),
+                Some((Control::Words(Words::Refuse(refusal)), _)) => {
+                    assert_eq!(refusal.cause, Cause::Complete);
+                }
                 other => panic!("{other:?}"),
             }
         }

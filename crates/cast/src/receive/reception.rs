@@ -15,6 +15,7 @@ use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Welcome};
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
+use farlink_wire::refusal::Cause;
 
 use super::attendance::{Attendance, Departure};
 use super::hearing::Hearing;
@@ -23,7 +24,6 @@ use super::record::Course;
 use super::strangers::Strangers;
 use super::{Finished, Notice, Plan, Progress, UNHEARD};
 use crate::contact::{Overheard, join, overhear, resolve};
-use crate::door::HAD_ALL;
 use crate::error::CastError;
 use crate::line::Line;
 use crate::record::Frame;
@@ -437,7 +437,7 @@ impl<'a> Reception<'a> {
                 }
                 Err(error @ CastError::Wait(_)) => return Err(error),
                 // It was that session's sender that was heard, or nobody.
-                Err(CastError::Refused { reason, .. }) if reason == HAD_ALL => pause = ENDED,
+                Err(CastError::Refused { refusal, .. }) if refusal.cause == Cause::Complete => pause = ENDED,
                 Err(error) if !error.is_passing() && !is_unnamed => return Err(error),
                 // It may not be there yet, or no more: a user that waits can end it.
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! What of a process's descriptors a session has for receivers, and what for files: those are opened however many receivers come.
 
 use farlink_host::beneath::Tree;
-use farlink_wire::message::LATER;
+use farlink_wire::refusal::{Cause, Refusal};
 
 use super::Plan;
 
@@ -39,11 +39,12 @@ impl Room {
     }
 
     /// What a receiver is told for which there is no room: it may come again.
-    pub(crate) fn put_off(&self) -> String {
-        format!(
-            "it has {} receivers, and may have no more files open (ulimit -Hn there): {LATER}",
+    pub(crate) fn put_off(&self) -> Refusal {
+        let words = format!(
+            "it has {} receivers, and may have no more files open (ulimit -Hn there): try again later",
             self.receivers
-        )
+        );
+        Refusal::new(Cause::Passing, words)
     }
 }
 

@@ -10,6 +10,7 @@ use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Protect, Request, Rule, SavedPath, Secret};
 use farlink_wire::message::{Token, Way};
 use farlink_wire::quantity::Nanos;
+use farlink_wire::refusal::Refusal;
 
 use super::conversation::{Talk, talk};
 use super::end::End;
@@ -26,9 +27,9 @@ use super::{CopyError, bottleneck, record, supply};
 use crate::budget::Budget;
 use crate::connection::Emulated;
 use crate::control::Control;
+use crate::facts;
 use crate::far::opened::Opened;
 use crate::record::name_hosts;
-use crate::{chain, facts};
 
 mod client_party;
 mod prepared;
@@ -129,11 +130,11 @@ impl Attempt<'_> {
         let ClientParty { samples, host, .. } = client;
         if !matches!(&talked, Ok(talk) if !talk.interrupted) {
             // Whoever is still there is told.
-            let reason = match &talked {
-                Err(error) => chain(error),
-                Ok(_) => "interrupted".to_owned(),
+            let refusal = match &talked {
+                Err(error) => error.refusal(),
+                Ok(_) => Refusal::lasting("interrupted"),
             };
-            let _ = control.send(&farlink_wire::message::Message::Failed(reason.into()));
+            let _ = control.send(&farlink_wire::message::Message::Failed(refusal));
         }
         end.abort();
         end.wait();

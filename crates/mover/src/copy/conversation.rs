@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::copy::{Account, Copy, Finished};
-use farlink_wire::message::{Arrival, Message, STOPPED};
+use farlink_wire::message::{Arrival, Message};
 use farlink_wire::quantity::Nanos;
+use farlink_wire::refusal::Cause;
 
 use super::CopyError;
 use super::end::End;
@@ -251,11 +252,11 @@ impl<'a> Conversation<'a> {
             match message {
                 Message::Alive => {}
                 Message::Arrived(news) => self.party.observe(self.end, &news),
-                Message::Failed(reason) if reason.as_str().ends_with(STOPPED) => {
-                    return Err(CopyError::FarStopped);
+                Message::Failed(refusal) if refusal.cause == Cause::Stopped => {
+                    return Err(CopyError::FarStopped(refusal));
                 }
-                Message::Failed(reason) | Message::Refuse(reason) => {
-                    return Err(CopyError::FarEnd { reason });
+                Message::Failed(refusal) | Message::Refuse(refusal) => {
+                    return Err(CopyError::FarEnd(refusal));
                 }
                 Message::Copy(Copy::Accept(accept)) => self.party.accepted(accept),
                 Message::Copy(Copy::Finished(finished)) => {

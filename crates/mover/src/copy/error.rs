@@ -3,28 +3,23 @@
 use std::io;
 
 use farlink_wire::message::copy::PlaceError;
-use farlink_wire::message::{LATER, OVERTAKEN, STOPPED, Text};
+use farlink_wire::refusal::{Cause, Refusal};
 
 use super::filter::FilterError;
 use super::source::{SourceError, SourcePathError};
 use super::target::TargetError;
+use crate::chain;
 use crate::control::ControlError;
 
 /// Why a file transfer failed as a whole. One line that names the far end or the path, the reason, and where there is one the mend.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The far end refused, or gave up.
-    #[error("the far end: {reason}")]
-    FarEnd {
-        /// Its words.
-        reason: Text,
-    },
+    #[error("the far end: {0}")]
+    FarEnd(Refusal),
     /// As above, where both ends are in this process.
-    #[error("{reason}")]
-    OtherEnd {
-        /// Its words.
-        reason: Text,
-    },
+    #[error("{0}")]
+    OtherEnd(Refusal),
     /// The far end cannot be talked to.
     #[error(transparent)]
     Talk(#[from] ControlError),
@@ -123,7 +118,7 @@ pub enum CopyError {
     Unverified,
     /// Others have the memory that it would take.
     #[error(
-        "there is no memory left for the numbers of what came: give `farlink serve` there more (--memory), or {LATER}"
+        "there is no memory left for the numbers of what came: give `farlink serve` there more (--memory), or try again later"
     )]
     Memory,
     /// A defect of ours.
@@ -160,8 +155,8 @@ pub enum CopyError {
     #[error(transparent)]
     Start(Box<crate::bootstrap::StartError>),
     /// The server was told to end; another may take its place.
-    #[error("the far side ended: {STOPPED}")]
-    FarStopped,
+    #[error("the far side ended: {0}")]
+    FarStopped(Refusal),
     /// What is protected needs keys.
     #[error(
         "data without keys cannot be protected: make a key with `farlink keygen`, or write --protect clear"
@@ -217,7 +212,7 @@ impl CopyError {
 
     /// As it is said where both ends are in this process.
     pub(super) fn of_here(self) -> Self {
-        if let Self::FarEnd { reason } = self { Self::OtherEnd { reason } } else { self }
+        if let Self::FarEnd(refusal) = self { Self::OtherEnd(refusal) } else { self }
     }
 
     /// Whether the far end could not be reached: it may be starting again.
@@ -248,29 +243,34 @@ impl CopyError {
     /// Whether the far end refused for now: what this copy takes others have, or the copy itself, from before its connections broke.
     #[must_use]
     pub fn is_put_off(&self) -> bool {
+        matches!(self.far_cause(), Some(Cause::Passing | Cause::Stopped))
+    }
+
+    /// Why the far end refused, or gave up, where it did.
+    fn far_cause(&self) -> Option<Cause> {
         use crate::dial::DialError;
-        let reason = match self {
-            Self::FarEnd { reason } => reason,
+        match self {
+            Self::FarEnd(refusal) | Self::OtherEnd(refusal) => Some(refusal.cause),
             Self::Dial(error) => match &**error {
-                DialError::Refused { reason, .. } => reason,
-                _ => return false,
+                DialError::Refused { refusal, .. } => Some(refusal.cause),
+                _ => None,
             },
-            _ => return false,
-        };
-        [LATER, STOPPED].iter().any(|end| reason.as_str().ends_with(end))
+            _ => None,
+        }
+    }
+
+    /// As it is said to the far end.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        let cause = if matches!(self, Self::Memory) { Cause::Passing } else { Cause::Lasting };
+        Refusal::new(cause, chain(self))
     }
 
     /// Whether the same command would do no better: another has taken this copy over, or it cannot be where it was to go.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        match self {
-            Self::FarEnd { reason } | Self::OtherEnd { reason } => reason.as_str() == OVERTAKEN,
-            Self::Dial(error) => {
-                matches!(&**error, crate::dial::DialError::Refused { reason, .. } if reason.as_str() == OVERTAKEN)
-            }
-            Self::Target(error) => matches!(error, TargetError::Destination(_)),
-            _ => false,
-        }
+        self.far_cause() == Some(Cause::Overtaken)
+            || matches!(self, Self::Target(TargetError::Destination(_)))
     }
 
     /// Whether the same command may do better later: the connection or the far end went away.
@@ -279,7 +279,7 @@ impl CopyError {
         matches!(
             self,
             Self::NoStream { .. }
-                | Self::FarStopped
+                | Self::FarStopped(_)
                 | Self::Talk(
                     ControlError::Ended
                         | ControlError::Silent { .. }
@@ -322,15 +322,19 @@ mod tests {
 
     #[test]
     fn who_is_refused_for_now_may_ask_again_however_the_refusal_came() {
-        let reason = |reason: &str| Text::from(reason.to_owned());
-        let busy = format!("the server is busy with 1 transfer: {LATER}");
-        let (full, at) = (CopyError::Memory.to_string(), || "host:5210".to_owned());
-        let refused =
-            |said| CopyError::from(crate::dial::DialError::Refused { at: at(), reason: reason(said) });
-        for said in [busy.as_str(), &full, STOPPED] {
-            assert!(refused(said).is_put_off() && CopyError::FarEnd { reason: reason(said) }.is_put_off());
-        }
-        assert!(!refused("files are copied for those with a key alone").is_put_off());
+        let refused = |refusal| {
+            let at = "host:5210".to_owned();
+            CopyError::from(crate::dial::DialError::Refused { at, refusal })
+        };
+        let is_put_off = |cause| {
+            let refusal = Refusal::new(cause, "whatever it says: try again later");
+            let both = [refused(refusal.clone()).is_put_off(), CopyError::FarEnd(refusal).is_put_off()];
+            assert!(both[0] == both[1], "{cause:?}");
+            both[0]
+        };
+        assert!(is_put_off(CopyError::Memory.refusal().cause));
+        assert!(is_put_off(Cause::Passing) && is_put_off(Cause::Stopped));
+        assert!(!is_put_off(Cause::Lasting) && !is_put_off(Cause::Overtaken));
         assert!(!CopyError::NoStream { why: "broken".to_owned() }.is_put_off());
     }
 }

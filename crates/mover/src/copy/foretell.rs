@@ -227,8 +227,8 @@ fn take_names(
             Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
             None => return Ok(false),
             Some(Message::Alive | Message::Copy(Copy::Accept(_))) => {}
-            Some(Message::Failed(reason) | Message::Refuse(reason)) => {
-                return Err(CopyError::FarEnd { reason });
+            Some(Message::Failed(refusal) | Message::Refuse(refusal)) => {
+                return Err(CopyError::FarEnd(refusal));
             }
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
         }

@@ -179,8 +179,8 @@ impl<'a> Asking<'a> {
                 }
             }
             Some(Message::Alive | Message::Copy(Copy::Accept(_))) => {}
-            Some(Message::Failed(reason) | Message::Refuse(reason)) => {
-                return Err(CopyError::FarEnd { reason });
+            Some(Message::Failed(refusal) | Message::Refuse(refusal)) => {
+                return Err(CopyError::FarEnd(refusal));
             }
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
             None => {

@@ -14,7 +14,6 @@ use super::CopyError;
 use super::allowed::Allowed;
 use super::serve::serve;
 use crate::budget::Budget;
-use crate::chain;
 use crate::channel::Channel;
 use crate::control::Control;
 use crate::far::opened::{Line, Opened};
@@ -39,7 +38,7 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
         let (allowed, budget) = (Allowed::everything(), Budget::unbounded());
         let dismiss = || drop(its.far_end().take());
         if let Err(error) = serve(&mut theirs, &request, incoming, dismiss, &allowed, &budget, &[&its_stop]) {
-            let _ = theirs.send(&Message::Failed(chain(&error).into()));
+            let _ = theirs.send(&Message::Failed(error.refusal()));
         }
         theirs.part();
     };

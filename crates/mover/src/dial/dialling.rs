@@ -192,8 +192,8 @@ impl<'a> Dialling<'a> {
                 }
                 Err(error) => return Err(wrong(error)),
             };
-            if let Message::Refuse(reason) | Message::Failed(reason) = message {
-                return Err(DialError::Refused { at: self.at.to_string(), reason });
+            if let Message::Refuse(refusal) | Message::Failed(refusal) = message {
+                return Err(DialError::Refused { at: self.at.to_string(), refusal });
             }
             self.talk.early.push((message, monotonic()));
             if self.talk.early.len() >= MOST_EARLY {
@@ -240,8 +240,8 @@ impl<'a> Dialling<'a> {
         let until = monotonic().after(EXPLANATION);
         loop {
             match control.next(until, self.stop) {
-                Ok(Some(Message::Refuse(reason) | Message::Failed(reason))) => {
-                    return Err(DialError::Refused { at: self.at.to_string(), reason });
+                Ok(Some(Message::Refuse(refusal) | Message::Failed(refusal))) => {
+                    return Err(DialError::Refused { at: self.at.to_string(), refusal });
                 }
                 Ok(Some(_)) if monotonic() < until => {}
                 Ok(Some(_)) => return Err(failure),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use farlink_host::process;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::Text;
+use farlink_wire::refusal::Refusal;
 
 use crate::control::ControlError;
 use crate::tuning::TuneError;
@@ -45,12 +45,12 @@ pub enum DialError {
         source: TuneError,
     },
     /// The far end does not do it.
-    #[error("{at} refused: {reason}")]
+    #[error("{at} refused: {refusal}")]
     Refused {
         /// The far end.
         at: String,
         /// Its words.
-        reason: Text,
+        refusal: Refusal,
     },
     /// The far end showed another key than the one that is trusted.
     #[error("{at} shows the key {key}, which is not the one that is trusted")]

@@ -83,7 +83,7 @@ fn judge(message: Message, at: &str) -> Result<Option<Accept>, DialError> {
     match message {
         Message::Accept(accept) => Ok(Some(accept)),
         Message::Alive => Ok(None),
-        Message::Refuse(reason) | Message::Failed(reason) => Err(DialError::Refused { at, reason }),
+        Message::Refuse(refusal) | Message::Failed(refusal) => Err(DialError::Refused { at, refusal }),
         other => Err(DialError::Talk { at, source: ControlError::out_of_place(&other) }),
     }
 }

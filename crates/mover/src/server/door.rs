@@ -11,6 +11,7 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
 use farlink_wire::message::{Hello, Message, Preamble};
 use farlink_wire::quantity::Nanos;
+use farlink_wire::refusal::Refusal;
 
 use super::handshakes::{Handshakes, Purpose};
 use super::lobby::Lobby;
@@ -184,8 +185,8 @@ impl<'a> Door<'a> {
             return Some(Greeted { channel, guest: Guest { from, known: None }, received: said });
         }
         let mut control = Control::new(channel, said);
-        let reason = format!("{} takes clients with keys only", here.ip());
-        let _ = control.greet().and_then(|()| control.send(&Message::Refuse(reason.into())));
+        let refusal = Refusal::lasting(format!("{} takes clients with keys only", here.ip()));
+        let _ = control.greet().and_then(|()| control.send(&Message::Refuse(refusal)));
         None
     }
 }

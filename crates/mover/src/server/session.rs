@@ -10,17 +10,19 @@ use farlink_host::readiness::Wake;
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::PublicKey;
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Accept, LATER, Message, OVERTAKEN, Request, Stamp, Token};
+use farlink_wire::message::{Accept, Message, Request, Stamp, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
+use farlink_wire::refusal::{Cause, Refusal};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
-use super::turns::Copies;
+use super::turns::{Copies, TurnError};
 use super::{Event, Limits};
 use crate::account::Account;
 use crate::budget::{self, Budget, Portion};
 use crate::channel::Channel;
 use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
+use crate::copy::CopyError;
 use crate::copy::allowed::Allowed;
 use crate::copy::serve::{Arrivals, Gone, serve};
 use crate::offset::Offset;
@@ -83,9 +85,13 @@ impl House {
                 observe(Event::Failed { from, reason: chain(&error) });
                 // Whoever is still there is told; whoever ended knows.
                 match error {
-                    SessionError::Refused { reason } => Some(Message::Refuse(reason.into())),
+                    SessionError::Refused(refusal) => Some(Message::Refuse(refusal)),
                     SessionError::Left { .. } => return,
-                    other => Some(Message::Failed(chain(&other).into())),
+                    SessionError::Transfer(error) => {
+                        let is_stopped = matches!(error, TransferError::ServerStopped);
+                        let cause = if is_stopped { Cause::Stopped } else { Cause::Lasting };
+                        Some(Message::Failed(Refusal::new(cause, chain(&error))))
+                    }
                 }
             }
         };
@@ -125,16 +131,17 @@ impl House {
     fn portion(&self, bytes: Bytes) -> Result<Portion, SessionError> {
         self.budget.take(bytes).ok_or_else(|| {
             let most = self.budget.most();
-            SessionError::refused(if bytes > most {
-                format!(
+            SessionError::Refused(if bytes > most {
+                Refusal::lasting(format!(
                     "the transfer takes {bytes} of memory, and all together may take {most}: ask for fewer streams, or give `farlink serve` \
                      there more (--memory)"
-                )
+                ))
             } else {
-                format!(
+                let words = format!(
                     "the transfer takes {bytes} of memory, and others have too much of the {most} that all may take: ask for fewer \
-                     streams, or {LATER}"
-                )
+                     streams, or try again later"
+                );
+                Refusal::new(Cause::Passing, words)
             })
         })
     }
@@ -168,7 +175,7 @@ impl House {
         };
         let name = (guest.known.as_ref().map(|(key, _)| *key), request.command.unwrap_or(request.key));
         let until = monotonic().after(self.limits.patience.min(request.patience.get()));
-        let turn = self.copies.enter(name, until).map_err(|error| SessionError::refused(chain(&error)))?;
+        let turn = self.copies.enter(name, until).map_err(|error| SessionError::Refused(error.refusal()))?;
         // After the turn: the session that had it before gave its own back.
         let _place = Place::take(self)?;
         let _portion = self.portion(budget::of_copy(request))?;
@@ -183,7 +190,7 @@ impl House {
         let stops = [&self.stop, &turn.stop];
         let served = serve(control, request, streams, dismiss, &allowed, &self.budget, &stops);
         if turn.stop.is_raised() {
-            return Err(SessionError::refused(OVERTAKEN));
+            return Err(SessionError::Refused(TurnError::Overtaken.refusal()));
         }
         if self.stop.is_raised() {
             return Err(TransferError::ServerStopped.into());
@@ -191,7 +198,9 @@ impl House {
         served.map_err(|error| match error {
             // The connection: a client that was away for so long would take a refusal for the last word, and finds it broken.
             error if error.is_passing() => SessionError::Left { reason: chain(&error) },
-            error => SessionError::refused(chain(&error)),
+            // It has said so itself.
+            error @ CopyError::FarEnd(_) => SessionError::Left { reason: chain(&error) },
+            error => SessionError::Refused(error.refusal()),
         })
     }
 
@@ -328,8 +337,8 @@ impl<'a> Place<'a> {
         let place = Self(&house.transfers);
         if house.transfers.fetch_add(1, Ordering::AcqRel) >= most {
             let transfers = if most == 1 { "transfer" } else { "transfers" };
-            let reason = format!("the server is busy with {most} {transfers}: {LATER}");
-            return Err(SessionError::refused(reason));
+            let words = format!("the server is busy with {most} {transfers}: try again later");
+            return Err(SessionError::Refused(Refusal::new(Cause::Passing, words)));
         }
         Ok(place)
     }
@@ -345,8 +354,8 @@ impl Drop for Place<'_> {
 #[derive(Debug, thiserror::Error)]
 enum SessionError {
     /// What was asked for cannot be had.
-    #[error("refused: {reason}")]
-    Refused { reason: String },
+    #[error("refused: {0}")]
+    Refused(Refusal),
     /// The client is not there any more, or was not for too long.
     #[error("{reason}")]
     Left { reason: String },
@@ -356,8 +365,8 @@ enum SessionError {
 }
 
 impl SessionError {
-    fn refused(reason: impl Into<String>) -> Self {
-        Self::Refused { reason: reason.into() }
+    fn refused(words: impl Into<String>) -> Self {
+        Self::Refused(Refusal::lasting(words))
     }
 }
 

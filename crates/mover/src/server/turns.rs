@@ -8,8 +8,11 @@ use std::time::Duration;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::PublicKey;
-use farlink_wire::message::{LATER, OVERTAKEN, Token};
+use farlink_wire::message::Token;
 use farlink_wire::quantity::Nanos;
+use farlink_wire::refusal::{Cause, Refusal};
+
+use crate::chain;
 
 /// What names a copy: whose it is, where they have a key, and what they call it. Nobody takes over another's.
 pub(super) type Name = (Option<PublicKey>, Token);
@@ -77,14 +80,26 @@ impl Drop for Turn<'_> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TurnError {
     /// Who has it does not end: its disk does not answer.
-    #[error("this copy was begun before, and its end takes long: {LATER}")]
+    #[error("this copy was begun before, and its end takes long: try again later")]
     Kept,
     /// While this one waited, a later one took it.
-    #[error("{OVERTAKEN}")]
+    #[error("this copy was begun again by another command, which goes on with it")]
     Overtaken,
     /// The kernel's own words.
     #[error("make a place for the copy")]
     Wake(#[source] io::Error),
+}
+
+impl TurnError {
+    /// As a client is told.
+    pub(super) fn refusal(&self) -> Refusal {
+        let cause = match self {
+            Self::Kept => Cause::Passing,
+            Self::Overtaken => Cause::Overtaken,
+            Self::Wake(_) => Cause::Lasting,
+        };
+        Refusal::new(cause, chain(self))
+    }
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn hear(session: &mut Session<'_>, counted: bool) -> Result<Heard, TransferError
                 session.account.sent = Some(sent);
                 return Ok(Heard::Sent);
             }
-            Message::Failed(reason) => return Err(TransferError::FarSide { reason }),
+            Message::Failed(refusal) => return Err(TransferError::FarSide(refusal)),
             other => return Err(ControlError::out_of_place(&other).into()),
         }
     }

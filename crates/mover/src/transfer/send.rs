@@ -120,7 +120,7 @@ fn hear(session: &mut Session<'_>) -> Result<Heard, TransferError> {
                 session.account.received = Some(received);
                 return Ok(Heard::Account { complete: received.complete });
             }
-            Message::Failed(reason) => return Err(TransferError::FarSide { reason }),
+            Message::Failed(refusal) => return Err(TransferError::FarSide(refusal)),
             other => return Err(ControlError::out_of_place(&other).into()),
         }
     }

@@ -11,6 +11,7 @@ use super::{MOST_STREAM, Payload, Position, SessionId, Shape};
 use crate::message::copy::{Protect, Secret};
 use crate::message::{Host, Text};
 use crate::quantity::Nanos;
+use crate::refusal::Refusal;
 use crate::rest::{Rest, Short, u48_bytes};
 
 /// Bytes of a frame's head.
@@ -147,7 +148,7 @@ pub enum Words {
     /// Sender: it may.
     Welcome(Box<Welcome>),
     /// Sender: why it may not, or may stay no longer.
-    Refuse(Text),
+    Refuse(Refusal),
     /// Sender: from now on, least time between two frames with NACKs, or two with acknowledgements.
     Pace(Nanos),
     /// Sender: there are so many products, and no more.

@@ -97,8 +97,11 @@ fn values_out_of_their_bounds_are_refused() {
 
 #[test]
 fn words_from_the_far_side_cannot_move_the_cursor() {
-    let (message, _) = Message::decode(&framed(r#"{"refuse":"no\u001b[2J\nway"}"#)).unwrap().unwrap();
-    assert_eq!(message, Message::Refuse("no [2J way".to_owned().into()));
+    let (message, _) =
+        Message::decode(&framed(r#"{"refuse":{"cause":"lasting","words":"no\u001b[2J\nway"}}"#))
+            .unwrap()
+            .unwrap();
+    assert_eq!(message, Message::Refuse(Refusal::lasting("no [2J way")));
 }
 
 #[test]
@@ -122,7 +125,7 @@ fn another_version_is_named_with_ours() {
     bytes[9] = 1;
     assert_eq!(
         Hello::decode(&bytes).unwrap_err().to_string(),
-        "the far side speaks version 1, this is version 4: install the same release at both ends"
+        "the far side speaks version 1, this is version 5: install the same release at both ends"
     );
     assert_eq!(Hello::decode(b"HTTP/1.1 4"), Err(GreetingError::NotFarlink));
 }

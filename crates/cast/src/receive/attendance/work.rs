@@ -178,8 +178,8 @@ impl Attendance {
         while let Some(control) = line.next().map_err(|source| CastError::Protocol { at, source })? {
             round.heard_at = now;
             let answer = match control {
-                Control::Words(Words::Refuse(reason)) => {
-                    return Err(CastError::Refused { at, reason: reason.to_string() });
+                Control::Words(Words::Refuse(refusal)) => {
+                    return Err(CastError::Refused { at, refusal });
                 }
                 Control::Words(Words::BreakOff(reason)) => {
                     round.broken_off = Some(reason.to_string());

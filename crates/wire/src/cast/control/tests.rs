@@ -1,5 +1,6 @@
 use super::*;
 use crate::entry::Digest;
+use crate::refusal::Cause;
 
 fn frames() -> Vec<Control<'static>> {
     let host =
@@ -26,7 +27,7 @@ fn frames() -> Vec<Control<'static>> {
             ended: Some(SessionId(9)),
         }))),
         Control::Words(Words::Welcome(Box::new(welcome))),
-        Control::Words(Words::Refuse("no".to_owned().into())),
+        Control::Words(Words::Refuse(Refusal::new(Cause::Passing, "no"))),
         Control::Words(Words::Pace(Nanos(50_000_000))),
         Control::Words(Words::End { products: 7 }),
         Control::Words(Words::BreakOff("it was interrupted there".to_owned().into())),
