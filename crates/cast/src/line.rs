@@ -1,7 +1,8 @@
 //! A control connection as frames, without waiting for any of them.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 
+use farlink_mover::backlog::Backlog;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::control::{Control, ControlError, MOST_BODY};
 
@@ -12,9 +13,7 @@ pub(crate) struct Line {
     received: Vec<u8>,
     /// Bytes of `received` that were taken.
     taken: usize,
-    unsent: Vec<u8>,
-    /// Bytes of `unsent` that left.
-    left: usize,
+    unsent: Backlog,
     /// Why nothing more can be read, until that is said: what came before it is taken first.
     broken: Option<io::Error>,
 }
@@ -32,8 +31,8 @@ pub(crate) enum Filled {
 
 impl Line {
     /// Over `channel`, whose handshake may still be to be done.
-    pub(crate) const fn new(channel: Channel) -> Self {
-        Self { channel, received: Vec::new(), taken: 0, unsent: Vec::new(), left: 0, broken: None }
+    pub(crate) fn new(channel: Channel) -> Self {
+        Self { channel, received: Vec::new(), taken: 0, unsent: Backlog::default(), broken: None }
     }
 
     /// What is beneath.
@@ -82,39 +81,22 @@ impl Line {
 
     /// Sends a frame when [`Self::flush`] is called next.
     pub(crate) fn push(&mut self, control: &Control<'_>) {
-        control.encode(&mut self.unsent);
+        self.unsent.push_with(|bytes| control.encode(bytes));
     }
 
     /// Sends whole frames when [`Self::flush`] is called next.
     pub(crate) fn push_frames(&mut self, frames: &[u8]) {
-        self.unsent.extend_from_slice(frames);
+        self.unsent.push(frames);
     }
 
     /// Sends as much as the connection takes.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        while self.left < self.unsent.len() {
-            match self.channel.write(&self.unsent[self.left..]) {
-                Ok(count) => self.left += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        if self.left == self.unsent.len() {
-            self.unsent.clear();
-            self.left = 0;
-        } else if self.left > MOST_BODY {
-            self.unsent.drain(..self.left);
-            self.left = 0;
-        }
-        match self.channel.flush() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            other => other,
-        }
+        self.unsent.flush(&mut self.channel)
     }
 
     /// Bytes that wait to be sent.
     pub(crate) const fn unsent(&self) -> usize {
-        self.unsent.len() - self.left
+        self.unsent.len()
     }
 
     /// Whether anything waits to be sent, here or beneath.

@@ -1,6 +1,6 @@
 //! The control connection: greetings, then messages, never blocking for longer than was asked.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use farlink_host::clock::monotonic;
@@ -9,6 +9,7 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{GreetingError, Hello, Message, MessageError};
 use farlink_wire::quantity::Nanos;
 
+use crate::backlog::Backlog;
 use crate::channel::{Channel, ChannelError, is_closed};
 
 /// One end of a control connection.
@@ -19,7 +20,7 @@ pub(crate) struct Control {
     channel: Channel,
     greeted: bool,
     received: Vec<u8>,
-    unsent: Vec<u8>,
+    unsent: Backlog,
     /// Whether the far side takes nothing more; what it said before may still be read.
     is_deaf: bool,
     heard: Nanos,
@@ -29,7 +30,14 @@ impl Control {
     /// An end over `channel`, of which `received` was read already.
     pub(crate) fn new(mut channel: Channel, received: Vec<u8>) -> Self {
         channel.set_wait(None);
-        Self { channel, greeted: false, received, unsent: Vec::new(), is_deaf: false, heard: monotonic() }
+        Self {
+            channel,
+            greeted: false,
+            received,
+            unsent: Backlog::default(),
+            is_deaf: false,
+            heard: monotonic(),
+        }
     }
 
     /// The connection, for its addresses, what TCP knows of it, and the key that the far side has shown.
@@ -117,7 +125,7 @@ impl Control {
 
     /// Says which version this is.
     pub(crate) fn greet(&mut self) -> Result<(), ControlError> {
-        self.unsent.extend(Hello::ours().encode());
+        self.unsent.push(&Hello::ours().encode());
         self.flush()
     }
 
@@ -129,7 +137,7 @@ impl Control {
 
     /// Sends `message` with what else there is to say, by the next [`flush`](Self::flush): alone each would be a packet.
     pub(crate) fn add(&mut self, message: &Message) -> Result<(), ControlError> {
-        self.unsent.extend(message.encode());
+        self.unsent.push(&message.encode());
         if self.unsent.len() > MOST_UNSENT {
             return Err(ControlError::NotReading { unsent: self.unsent.len() });
         }
@@ -138,20 +146,7 @@ impl Control {
 
     /// Sends what the far side takes of what waits.
     pub(crate) fn flush(&mut self) -> Result<(), ControlError> {
-        while !self.unsent.is_empty() {
-            match self.channel.write(&self.unsent) {
-                Ok(0) => return Err(ControlError::Ended),
-                Ok(sent) => drop(self.unsent.drain(..sent)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return self.cannot_send(source),
-            }
-        }
-        match self.channel.flush() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(source) => self.cannot_send(source),
-            Ok(()) => Ok(()),
-        }
+        self.unsent.flush(&mut self.channel).or_else(|source| self.cannot_send(source))
     }
 
     /// Nothing can be sent: where the far side closed, what it said before is read first, and then that it did.
@@ -387,6 +382,7 @@ const MOST_UNSENT: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     use farlink_wire::refusal::Refusal;

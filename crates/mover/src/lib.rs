@@ -6,6 +6,7 @@
 //! Nothing here prints; what a person may want to see is handed to the caller.
 #![forbid(unsafe_code)]
 
+pub mod backlog;
 pub mod bootstrap;
 pub mod channel;
 pub mod connection;
