@@ -11,7 +11,8 @@ use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_host::signal;
 use farlink_mover::Progress;
-use farlink_mover::memory::{self, Finished, Plan, Target};
+use farlink_mover::far_host::FarHost;
+use farlink_mover::memory::{self, Finished, Plan};
 use farlink_mover::record_file::RecordFile;
 use farlink_mover::secure::Credentials;
 use farlink_wire::message::{Block, Buffer, Goal, Interval, Name, Patience, Streams, Way};
@@ -29,7 +30,7 @@ use crate::output::{print, tell};
 #[derive(Debug, Args)]
 pub(crate) struct Memory {
     #[arg(value_name = "HOST[:PORT]", help = "The far end: HOST, HOST:PORT or [IPV6]:PORT")]
-    host: Target,
+    host: FarHost,
     /// Move this much, as in 2GiB, and take the time that it takes
     #[arg(long, value_name = "SIZE", conflicts_with = "seconds", value_parser = size)]
     bytes: Option<Goal>,

@@ -29,8 +29,9 @@ use crate::automatic;
 use crate::channel::{Channel, ChannelError};
 use crate::control::{Control, ControlError};
 use crate::ports::for_circuits;
+use crate::role::Role;
 use crate::secure::Trust;
-use crate::tuning::{self, Origin, Role, TuneError, Tuning, arrange, insist, tune};
+use crate::tuning::{self, Origin, TuneError, Tuning, arrange, insist, tune};
 
 mod dialling;
 mod error;

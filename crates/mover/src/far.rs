@@ -16,10 +16,10 @@ use crate::channel::{Channel, ChannelError};
 use crate::control::ControlError;
 use crate::copy::CopyError;
 use crate::dial::{Dial, DialError, Dialled, Place, Route};
-use crate::memory::Target;
+use crate::far_host::FarHost;
+use crate::role::{Near, Role};
 use crate::secure::{Credentials, Trusted};
-use crate::transfer::Near;
-use crate::tuning::{Role, Tuning};
+use crate::tuning::Tuning;
 
 pub(crate) mod opened;
 
@@ -40,7 +40,7 @@ pub enum Far {
 #[derive(Debug)]
 pub struct Server {
     /// Where.
-    pub target: Target,
+    pub target: FarHost,
     /// Keys of both; nobody is trusted, and nobody shown, where absent: only an emulated host lets that in.
     pub credentials: Option<Credentials>,
 }
@@ -93,8 +93,8 @@ impl Server {
         if self.credentials.is_none() && request.protect != Protect::Clear {
             return Err(CopyError::NoKeys);
         }
-        let Target { host, port } = &self.target;
-        let addresses = self.target.resolve().map_err(|error| CopyError::Reach(Box::new(error)))?;
+        let FarHost { host, port } = &self.target;
+        let addresses = self.target.resolve()?;
         let trusted =
             self.credentials.as_ref().map(|credentials| credentials.trust(host, *port)).transpose()?;
         dial(Route::Tcp(addresses), trusted.as_ref(), request, this, stop)
@@ -171,7 +171,7 @@ fn opened(dialled: Dialled, dial: Dial, far_end: Option<FarEnd>, request: &Reque
 
 /// What this end, the client, does with the payload.
 fn role(way: Way) -> Role {
-    if Near::Client.sends(way) { Role::Sender } else { Role::Receiver }
+    Near::Client.role(way)
 }
 
 /// The way that was found.

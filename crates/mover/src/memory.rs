@@ -17,27 +17,37 @@ use farlink_wire::record::Record;
 use crate::account::{Account, Progress};
 use crate::connection::Emulated;
 use crate::dial::{DialError, Route};
-use crate::offset::{Exchange, Offset};
-use crate::payload::{self, Payload};
-use crate::receiver::{self, Receiving};
+use crate::facts;
+use crate::far_host::{FarHost, ResolveError};
 use crate::record::name_hosts;
+use crate::role::Near;
 use crate::secure::{Credentials, CredentialsError};
-use crate::sender::{self, Sending};
-use crate::transfer::{Ending, Meter, Near, Session, TransferError, receive, send};
 use crate::tuning::{CircuitWatch, Tuning};
-use crate::{facts, workers};
 
 mod connect;
 mod ledger;
+mod offset;
+mod payload;
+mod receiver;
 mod round_trip;
-mod target;
+mod sender;
+mod serve;
+mod transfer;
+mod workers;
 
 pub use round_trip::round_trip;
-pub use target::{Target, TargetError};
+pub(crate) use serve::serve;
+pub use transfer::TransferError;
+pub use workers::StreamError;
 
 pub use crate::ports::PORT;
 
 use connect::{Consent, connect};
+use offset::{Exchange, Offset};
+use payload::Payload;
+use receiver::Receiving;
+use sender::Sending;
+use transfer::{Ending, Meter, Session, receive, send};
 
 /// A transfer that someone wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +55,7 @@ pub struct Plan {
     /// When the command began, by the monotonic clock: what is measured before it is carried out is part of it.
     pub began: Nanos,
     /// The far end.
-    pub target: Target,
+    pub target: FarHost,
     /// Keys; where absent they are used, from their usual places, where others than this machine reach the far end.
     pub credentials: Option<Credentials>,
     /// Which way the payload goes.
@@ -145,7 +155,7 @@ fn reach(
         None => Some(Credentials::of_user()),
         Some(named) => Some(named.clone()),
     };
-    let Target { host, port } = &plan.target;
+    let FarHost { host, port } = &plan.target;
     let trusted = credentials.map(|credentials| credentials.trust(host, *port)).transpose()?;
     connect(Route::Tcp(addresses), trusted.as_ref(), request, until, stop)
 }
@@ -240,20 +250,9 @@ fn system(attempt: &'static str) -> impl Fn(io::Error) -> MemoryError {
 /// Why a transfer failed. One line that names the far end, the reason, and where there is one the mend.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The name is unknown.
-    #[error("find host {host}")]
-    Resolve {
-        /// The name.
-        host: String,
-        /// The resolver's own words.
-        source: io::Error,
-    },
-    /// The name is known and leads nowhere.
-    #[error("host {host} has no address")]
-    NoAddress {
-        /// The name.
-        host: String,
-    },
+    /// The far end's name leads nowhere.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
     /// No consent.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -264,7 +263,7 @@ pub enum MemoryError {
     #[error("{target}")]
     Transfer {
         /// The far end.
-        target: Target,
+        target: FarHost,
         /// What went wrong.
         source: TransferError,
     },

@@ -12,6 +12,7 @@ use farlink_wire::message::{Buffer, Name, Request, Streams, copy};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
 use crate::automatic::AUTO;
+use crate::role::Role;
 use crate::{automatic, chain};
 
 mod circuit_buffer;
@@ -19,25 +20,6 @@ mod circuit_watch;
 
 pub(crate) use circuit_buffer::{Origin, suffices};
 pub(crate) use circuit_watch::{CircuitWatch, OFTEN};
-
-/// What an end does with the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// It sends.
-    Sender,
-    /// It receives.
-    Receiver,
-}
-
-impl Role {
-    /// The buffer that matters in this role.
-    pub(crate) const fn buffer(self) -> socket::Buffer {
-        match self {
-            Self::Sender => socket::Buffer::Send,
-            Self::Receiver => socket::Buffer::Receive,
-        }
-    }
-}
 
 /// What is wanted of the data connections of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use farlink_mover::bootstrap::{Remote, Ssh};
 use farlink_mover::far::{Far, Server};
-use farlink_mover::memory::Target;
+use farlink_mover::far_host::FarHost;
 use farlink_mover::secure::Credentials;
 use farlink_wire::bootstrap::Ports;
 use farlink_wire::message::copy::Place;
@@ -175,7 +175,7 @@ impl Location {
                 Ok(Far::Ssh(Remote { ssh, ports: reach.ports, bind: None }))
             }
             Self::Server { host, .. } => {
-                let target: Target = host.parse()?;
+                let target: FarHost = host.parse()?;
                 let usual = Credentials::of_user();
                 let credentials = Credentials {
                     identity: reach.identity.clone().unwrap_or(usual.identity),

@@ -14,7 +14,8 @@ use super::*;
 use crate::channel::Wait;
 use crate::control::Control;
 use crate::facts;
-use crate::tuning::{Role, Tuning};
+use crate::role::Role;
+use crate::tuning::Tuning;
 
 const PATIENCE: Nanos = Nanos(30_000_000_000);
 

@@ -147,7 +147,7 @@ pub enum CopyError {
     Dial(Box<crate::dial::DialError>),
     /// The far end's name.
     #[error(transparent)]
-    Reach(Box<crate::memory::MemoryError>),
+    Reach(#[from] crate::far_host::ResolveError),
     /// Nobody to trust, or nobody to be.
     #[error(transparent)]
     Credentials(Box<crate::secure::CredentialsError>),
@@ -220,7 +220,7 @@ impl CopyError {
     pub fn is_unreached(&self) -> bool {
         use crate::bootstrap::StartError;
         use crate::dial::DialError;
-        use crate::memory::MemoryError;
+        use crate::far_host::ResolveError;
         match self {
             Self::Dial(error) => match &**error {
                 DialError::Connect { .. } | DialError::Unanswered { .. } => true,
@@ -235,7 +235,7 @@ impl CopyError {
                 _ => false,
             },
             Self::Start(error) => matches!(**error, StartError::NotReached { .. }),
-            Self::Reach(error) => matches!(**error, MemoryError::Resolve { .. }),
+            Self::Reach(error) => matches!(error, ResolveError::Unknown { .. }),
             _ => false,
         }
     }
@@ -298,13 +298,13 @@ mod tests {
     fn who_was_there_and_cannot_be_reached_may_come_back() {
         use crate::bootstrap::StartError;
         use crate::dial::DialError;
-        use crate::memory::MemoryError;
+        use crate::far_host::ResolveError;
         let host = || "host".to_owned();
         let source = || io::ErrorKind::HostUnreachable.into();
         let talk = |source| CopyError::from(DialError::Talk { at: host(), source });
         for unreached in [
             CopyError::from(StartError::NotReached { host: host() }),
-            CopyError::Reach(Box::new(MemoryError::Resolve { host: host(), source: source() })),
+            CopyError::Reach(ResolveError::Unknown { host: host(), source: source() }),
             CopyError::from(DialError::Connect { at: host(), source: source() }),
             talk(ControlError::Ended),
             talk(ControlError::EndedUngreeted),
@@ -313,7 +313,7 @@ mod tests {
         }
         for not in [
             CopyError::from(StartError::Missing { host: host() }),
-            CopyError::Reach(Box::new(MemoryError::NoAddress { host: host() })),
+            CopyError::Reach(ResolveError::NoAddress { host: host() }),
             CopyError::from(DialError::Nowhere),
         ] {
             assert!(!not.is_unreached(), "{not:?}");

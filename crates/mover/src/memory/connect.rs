@@ -11,9 +11,9 @@ use farlink_wire::quantity::Nanos;
 use super::MemoryError;
 use crate::control::{Control, ControlError};
 use crate::dial::{Dial, DialError, Dialled, Route};
+use crate::role::Near;
 use crate::secure::Trusted;
-use crate::transfer::Near;
-use crate::tuning::{Role, Tuning};
+use crate::tuning::Tuning;
 
 /// A far end that consented.
 pub(super) struct Consent {
@@ -47,7 +47,7 @@ pub(super) fn connect(
         trust: trusted.map(|trusted| trusted.trust.clone()),
         protect_data: false,
         token: request.token,
-        role: if Near::Client.sends(request.way) { Role::Sender } else { Role::Receiver },
+        role: Near::Client.role(request.way),
         tuning: Tuning::from(request),
         path: None,
         bind: None,

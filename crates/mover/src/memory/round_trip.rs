@@ -9,14 +9,15 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::Patience;
 use farlink_wire::quantity::Nanos;
 
-use super::{MemoryError, Target};
+use super::MemoryError;
 use crate::dial::DialError;
+use crate::far_host::{FarHost, ResolveError};
 
 /// The round trip to `target`, as the kernel sees it when a connection opens; `None` where `stop` was raised first.
 ///
 /// # Errors
 /// [`MemoryError`] where there is nobody to connect to.
-pub fn round_trip(target: &Target, patience: Patience, stop: &Wake) -> Result<Option<Nanos>, MemoryError> {
+pub fn round_trip(target: &FarHost, patience: Patience, stop: &Wake) -> Result<Option<Nanos>, MemoryError> {
     let addresses = target.resolve()?;
     let until = monotonic().after(patience.get());
     let mut last = None;
@@ -28,7 +29,7 @@ pub fn round_trip(target: &Target, patience: Patience, stop: &Wake) -> Result<Op
             Err(error) => last = Some(error),
         }
     }
-    Err(last.map_or_else(|| MemoryError::NoAddress { host: target.host.clone() }, MemoryError::Dial))
+    Err(last.map_or_else(|| ResolveError::NoAddress { host: target.host.clone() }.into(), MemoryError::Dial))
 }
 
 fn opened(address: SocketAddr, until: Nanos, stop: &Wake) -> Result<Option<Nanos>, DialError> {

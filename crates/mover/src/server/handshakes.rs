@@ -247,9 +247,10 @@ mod tests {
     use super::*;
     use crate::channel::{ChannelError, Wait};
     use crate::dial::{Dial, DialError, Place, Route};
+    use crate::role::Role;
     use crate::secure::{self, Admission, Identity, Trust};
     use crate::server::lobby::{Kind, Lobby};
-    use crate::tuning::{Role, Tuning};
+    use crate::tuning::Tuning;
 
     const TOKEN: Token = Token([5; 16]);
     const PATIENCE: Nanos = Nanos(20_000_000_000);

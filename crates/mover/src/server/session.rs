@@ -7,32 +7,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use farlink_host::clock::monotonic;
 use farlink_host::congestion::Loaded;
 use farlink_host::readiness::Wake;
-use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::key::PublicKey;
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Accept, Message, Request, Stamp, Token};
+use farlink_wire::message::{Message, Request, Token};
 use farlink_wire::quantity::{Bytes, Nanos};
 use farlink_wire::refusal::{Cause, Refusal};
 
 use super::lobby::{Claim, Kind, Lobby, Missing};
 use super::turns::{Copies, TurnError};
 use super::{Event, Limits};
-use crate::account::Account;
 use crate::budget::{self, Budget, Portion};
+use crate::chain;
 use crate::channel::Channel;
 use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
 use crate::copy::CopyError;
 use crate::copy::allowed::Allowed;
 use crate::copy::serve::{Arrivals, Gone, serve};
-use crate::offset::Offset;
-use crate::payload::{self, Payload};
-use crate::receiver::{self, Receiving};
+use crate::memory::{self, TransferError};
+use crate::role::{Near, Role};
 use crate::secure::Admitted;
-use crate::sender::{self, Sending};
-use crate::transfer::{Meter, Near, Session, TransferError, receive, send};
-use crate::tuning::{CircuitWatch, Origin, Role, Tuning, tune};
-use crate::{chain, facts, workers};
+use crate::tuning::{Origin, Tuning, tune};
 
 /// What sessions share with the server.
 pub(super) struct House {
@@ -183,7 +178,7 @@ impl House {
         let what = Some(places(request));
         let (streams, way) = (request.streams.get(), request.way);
         observe(Event::Started { from: guest.from, streams, way, who: guest.name(), what });
-        let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
+        let role = Near::Server.role(request.way);
         let ports = self.circuits.clone();
         let streams = Claimed { claim, role, tuning: Tuning::from(request), ports, loaded: None };
         let dismiss = || self.lobby.dismiss(request.token);
@@ -224,7 +219,7 @@ impl House {
             who: guest.name(),
             what: None,
         });
-        self.transfer(control, request, streams, received)
+        Ok(memory::serve(control, request, streams, received, &self.stop)?)
     }
 
     /// The data connections of `token` that are of `kind`, as they come.
@@ -246,65 +241,13 @@ impl House {
         drop(claim);
         let streams =
             streams.into_iter().filter_map(|channel| channel.into_clear_tcp().ok()).collect::<Vec<_>>();
-        let role = if Near::Server.sends(request.way) { Role::Sender } else { Role::Receiver };
+        let role = Near::Server.role(request.way);
         let (tuning, mut loaded) = (Tuning::from(request), None);
         for stream in &streams {
             tune(stream, role, &tuning, Origin::of(stream, &self.circuits), &mut loaded)
                 .map_err(|error| SessionError::refused(error.on_this_host()))?;
         }
         Ok(streams)
-    }
-
-    fn transfer(
-        &self,
-        control: &mut Control,
-        request: &Request,
-        streams: Vec<std::net::TcpStream>,
-        received: Nanos,
-    ) -> Result<u64, SessionError> {
-        let system = |attempt| move |source| TransferError::System { attempt, source };
-        let (goal, interval) = (request.goal, request.interval.get());
-        let streams: Arc<[_]> = streams.into();
-        let sends = Near::Server.sends(request.way);
-        let host = facts::host();
-        let zero_copy = request.zero_copy.unwrap_or_else(|| payload::pays(host.shares_clock(&request.host)));
-        let payload = sends.then(|| Payload::new(request.block.get(), zero_copy)).transpose();
-        let payload = payload.map_err(system("make the payload"))?;
-        let info = control.channel().tcp().map(TcpInfo::of).transpose();
-        let rtt = info.ok().flatten().map_or(Nanos::ZERO, |info| info.srtt);
-        let mut account = Account::new(interval, request.streams.get());
-        let meter = Meter::new(Near::Server);
-        let start = monotonic();
-        control.send(&Message::Accept(Accept { host, received, sent: start }))?;
-        let session = Session {
-            near: Near::Server,
-            control,
-            streams: &streams,
-            stop: &self.stop,
-            patience: request.patience,
-            interval,
-            start,
-            answer: Nanos(rtt.0 * 2 + 1_000_000_000),
-            meter,
-            circuit: CircuitWatch::of(&Tuning::from(request), start),
-            account: &mut account,
-            observe: &mut |_, _| {},
-        };
-        let workers = workers::usual(streams.len());
-        match payload {
-            Some(payload) => {
-                let orders = sender::Orders { request: request.clone(), start, stamp: Stamp(start), workers };
-                let sending = Sending::start(Arc::clone(&streams), payload, orders);
-                send(session, sending.map_err(system("start to send"))?, goal)?;
-            }
-            None => {
-                let patience = request.patience.get();
-                let orders = receiver::Orders { goal, interval, offset: Offset::NONE, patience, workers };
-                let receiving = Receiving::start(Arc::clone(&streams), orders);
-                receive(session, receiving.map_err(system("start to receive"))?, goal)?;
-            }
-        }
-        Ok(account.received.map_or(0, |received| received.bytes))
     }
 }
 

@@ -8,7 +8,8 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::Streams;
 use farlink_wire::quantity::{Bytes, Nanos};
 
-use super::{Role, TuneError, Tuning};
+use super::{TuneError, Tuning};
+use crate::role::Role;
 
 /// Where a data connection has its buffers from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
-use farlink_mover::memory::{self, Plan, Target};
+use farlink_mover::far_host::FarHost;
+use farlink_mover::memory::{self, Plan};
 use farlink_mover::secure::{Admission, Identity};
 use farlink_mover::server::{Event, Limits, Server};
 use farlink_wire::message::{Goal, Way};
@@ -82,7 +83,7 @@ pub(crate) fn plan(address: SocketAddr) -> Plan {
         began: monotonic(),
         reason: None,
         credentials: None,
-        target: Target { host: address.ip().to_string(), port: address.port() },
+        target: FarHost { host: address.ip().to_string(), port: address.port() },
         way: Way::Forward,
         goal: Goal::size(Bytes(5_000_000)).unwrap(),
         streams: 2.try_into().unwrap(),

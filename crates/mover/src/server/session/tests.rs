@@ -7,6 +7,7 @@ use farlink_wire::message::Way;
 use farlink_wire::message::copy::Place;
 
 use super::*;
+use crate::facts;
 
 fn request(token: u8) -> copy::Request {
     copy::Request {

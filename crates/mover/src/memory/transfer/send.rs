@@ -7,9 +7,10 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Goal, Message, Sent, Text, TraceRow};
 use farlink_wire::quantity::Nanos;
 
-use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
+use super::{CONTROL, DONE, Ending, STOP, Session, TransferError};
 use crate::control::{ControlError, MESSAGES_A_TURN};
-use crate::sender::Sending;
+use crate::memory::sender::Sending;
+use crate::role::Near;
 use crate::tuning::OFTEN;
 
 /// Sees a transfer through at the end that sends. The accounts of both ends are in the session's when it is over.

@@ -5,9 +5,10 @@ use farlink_host::socket::{self, Buffer};
 use farlink_wire::message::{Goal, Message, Received};
 use farlink_wire::quantity::{Bytes, Nanos};
 
-use super::{CONTROL, DONE, Ending, Near, STOP, Session, TransferError};
+use super::{CONTROL, DONE, Ending, STOP, Session, TransferError};
 use crate::control::{ControlError, MESSAGES_A_TURN};
-use crate::receiver::Receiving;
+use crate::memory::receiver::Receiving;
+use crate::role::Near;
 
 /// Sees a transfer through at the end that receives. The accounts of both ends are in the session's when it is over.
 pub(crate) fn receive(

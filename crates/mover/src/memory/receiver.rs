@@ -13,8 +13,8 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::{Arrival, Goal, Stamp};
 use farlink_wire::quantity::Nanos;
 
-use crate::offset::Offset;
-use crate::workers::{Finish, StreamError, shares};
+use super::offset::Offset;
+use super::workers::{Finish, StreamError, shares};
 
 /// What a receiver is to do.
 #[derive(Debug)]

@@ -1,37 +1,36 @@
 //! Where the far end is, as people write it.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::{fmt, io};
 
-use super::MemoryError;
 use crate::ports::PORT;
 
 /// A far end: `HOST`, `HOST:PORT`, `ADDRESS`, `[IPV6]:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct FarHost {
     /// A name or an address.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-impl Target {
+impl FarHost {
     /// Its addresses, in the order in which the host's resolver prefers them.
-    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, MemoryError> {
+    pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
         let host = self.host.clone();
         let found = (self.host.as_str(), self.port).to_socket_addrs();
         let mut addresses: Vec<_> =
-            found.map_err(|source| MemoryError::Resolve { host: host.clone(), source })?.collect();
+            found.map_err(|source| ResolveError::Unknown { host: host.clone(), source })?.collect();
         addresses.dedup();
         if addresses.is_empty() {
-            return Err(MemoryError::NoAddress { host });
+            return Err(ResolveError::NoAddress { host });
         }
         Ok(addresses)
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for FarHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.host.parse::<IpAddr>() {
             Ok(address) => SocketAddr::new(address, self.port).fmt(f),
@@ -42,11 +41,11 @@ impl fmt::Display for Target {
     }
 }
 
-impl FromStr for Target {
-    type Err = TargetError;
+impl FromStr for FarHost {
+    type Err = FarHostError;
 
-    fn from_str(text: &str) -> Result<Self, TargetError> {
-        let bad = |reason| TargetError { text: text.to_owned(), reason };
+    fn from_str(text: &str) -> Result<Self, FarHostError> {
+        let bad = |reason| FarHostError { text: text.to_owned(), reason };
         let port = |digits: &str| match digits.parse() {
             Ok(port) if port > 0 => Ok(port),
             _ => Err(bad("the port is a number from 1 to 65535")),
@@ -81,10 +80,29 @@ impl FromStr for Target {
     }
 }
 
-/// Why a far end was refused.
+/// Why a far end has no address.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// The name is unknown.
+    #[error("find host {host}")]
+    Unknown {
+        /// The name.
+        host: String,
+        /// The resolver's own words.
+        source: io::Error,
+    },
+    /// The name is known and leads nowhere.
+    #[error("host {host} has no address")]
+    NoAddress {
+        /// The name.
+        host: String,
+    },
+}
+
+/// Why what somebody wrote is no far end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a host: {reason}")]
-pub struct TargetError {
+pub struct FarHostError {
     /// As given.
     pub text: String,
     /// What is wrong with it.
@@ -105,10 +123,10 @@ mod tests {
             ("[::1]", "::1", PORT),
             ("[2001:2::1]:7", "2001:2::1", 7),
         ] {
-            assert_eq!(text.parse(), Ok(Target { host: host.into(), port }), "{text}");
+            assert_eq!(text.parse(), Ok(FarHost { host: host.into(), port }), "{text}");
         }
-        assert_eq!("::1".parse::<Target>().unwrap().to_string(), "[::1]:5210");
-        assert_eq!("[fe80::1%eth0]".parse::<Target>().unwrap().to_string(), "[fe80::1%eth0]:5210");
+        assert_eq!("::1".parse::<FarHost>().unwrap().to_string(), "[::1]:5210");
+        assert_eq!("[fe80::1%eth0]".parse::<FarHost>().unwrap().to_string(), "[fe80::1%eth0]:5210");
     }
 
     #[test]
@@ -116,7 +134,7 @@ mod tests {
         for text in
             ["", "b:", "b:0", "b:70000", "[::1", "[::1]7", "[b]:7", "a b", "http://b", ":7", "me@b", "me@b:7"]
         {
-            let error = text.parse::<Target>().unwrap_err().to_string();
+            let error = text.parse::<FarHost>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("{text:?} is not a host: ")), "{error}");
         }
     }

@@ -6,36 +6,21 @@ use std::sync::Arc;
 use farlink_host::clock::monotonic;
 use farlink_host::process::{cpu_of_process, cpu_of_thread};
 use farlink_host::readiness::{Interest, Poller, Wake};
-use farlink_wire::message::{MAX_ENTRIES, Message, Patience, Way};
+use farlink_wire::message::{MAX_ENTRIES, Message, Patience};
 use farlink_wire::quantity::{Bytes, Nanos};
 use farlink_wire::refusal::Refusal;
 
+use super::workers::StreamError;
 use crate::account::Account;
 use crate::control::{Control, ControlError};
+use crate::role::Near;
 use crate::tuning::CircuitWatch;
-use crate::workers::StreamError;
 
 mod receive;
 mod send;
 
 pub(crate) use receive::receive;
 pub(crate) use send::send;
-
-/// Which end this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Near {
-    /// The one that asked. It knows the start, and keeps the account.
-    Client,
-    /// The one that was asked. It reports.
-    Server,
-}
-
-impl Near {
-    /// Whether this end sends the payload.
-    pub(crate) fn sends(self, way: Way) -> bool {
-        (self == Self::Client) == (way == Way::Forward)
-    }
-}
 
 /// How a transfer ended that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,10 @@ use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Goal, Request, Stamp};
 use farlink_wire::quantity::Nanos;
 
+use super::payload::Payload;
+use super::workers::{Finish, StreamError, shares};
 use crate::automatic;
-use crate::payload::Payload;
 use crate::tuning::{Tuning, steady};
-use crate::workers::{Finish, StreamError, shares};
 
 /// What a sender is to do.
 #[derive(Debug)]
