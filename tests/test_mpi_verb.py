@@ -9,15 +9,15 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from emulation import COMMAND_LIMIT_S, FARLINK, Ended, run
+from emulation import COMMAND_LIMIT_S, FARLINK, Ended, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 OPEN_MPI = "mpirun (Open MPI) 4.1.4"
 MPICH = "HYDRA build details:"
@@ -161,6 +161,17 @@ def test_a_launcher_that_is_asked_about_itself_starts_no_ranks(
         assert not ended.stderr, ended
 
 
+def test_a_launcher_is_not_told_to_take_another_network(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    program = launcher(PROVEN, version=MPICH)
+    said = installed.complaint("run", "--", program, "-n", "2", "-genv", "MPIR_CVAR_NOLOCAL", "0", "./x")
+    assert "MPIR_CVAR_NOLOCAL is 0 behind the launcher" in said
+    # What stands there as farlink sets it, and what is a program's own.
+    assert installed("run", "--", program, "-genv", "MPIR_CVAR_NOLOCAL", "1", "true").status == 0
+    assert installed("run", "--", program, "true", "-genv", "MPIR_CVAR_NOLOCAL", "0").status == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_passed_on(
     installed: Installed, launcher: Callable[..., str], number: signal.Signals
@@ -183,10 +194,10 @@ def test_signals_are_passed_on(
     assert not list(installed.temporary.iterdir())
 
 
-# Says which signals it has had, until there is nothing more to read.
+# Says which signals it has had, and can be stopped, until there is nothing more to read.
 COUNTS_SIGNALS = """
 import signal, sys
-for number in (signal.SIGHUP, signal.SIGTERM):
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT):
     signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))
 print("ready", flush=True)
 sys.exit(7 if sys.stdin.read() == "" else 1)
@@ -218,6 +229,40 @@ def test_what_the_whole_group_is_sent_is_not_passed_on_again(
         assert process.wait(COMMAND_LIMIT_S) == 7
 
 
+def takes(process: int, number: signal.Signals) -> bool:
+    """Whether it blocks a signal, to read it instead: once it goes on after one that stopped it."""
+    lines = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return bool(int(lines["SigBlk"], 16) >> (number - 1) & 1)
+
+
+def test_a_job_is_stopped_and_continued_with_its_run(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    what = f"exec {sys.executable} -c {shlex.quote(COUNTS_SIGNALS)}"
+    with subprocess.Popen(
+        [installed.farlink, "mpi", "run", "--unproven", "--", launcher(what)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Nobody stops a group that nobody can have go on.
+        process_group=0,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        for send in (os.kill, os.killpg, os.kill):
+            send(process.pid, signal.SIGTSTP)
+            assert process.stdout.readline() == "SIGTSTP\n"
+            # Whoever waits for it, as a shell does, sees that it is stopped.
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            send(process.pid, signal.SIGCONT)
+            assert process.stdout.readline() == "SIGCONT\n"
+            wait_until(lambda: takes(process.pid, signal.SIGTSTP))
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(COMMAND_LIMIT_S) == 7
+
+
 REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run", "--", "no-such-mpirun"): ("no-such-mpirun", "PATH"),
     ("run", "--mpi", "mpich", "--", "/no/such/program"): ("/no/such/program",),
@@ -239,6 +284,11 @@ REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
     ("run", "--mpi", "mpich", "--stats", "/no/such/place", "--", "true"): ("--stats /no/such/place",),
     ("run", "--mpi", "mpich", "--interface", "no-such", "--", "true"): ("--interface", '"no-such"', "lo ("),
     ("run", "--", "mpirun.openmpi", "--host", "a,b", "--app", "file"): ("--app", ": between them"),
+    ("run", "--", "mpirun.openmpi", "--mca", "pml", "ob1", "-n", "1", "true"): (
+        "OMPI_MCA_pml is ob1 behind the launcher",
+        "leave it out",
+    ),
+    ("run", "--", "mpirun.openmpi", "-x", "FI_PROVIDER=tcp", "true"): ("FI_PROVIDER is tcp", "leave it out"),
     ("run", "mpirun"): ("'mpirun'", "write -- before the command"),
     ("env", "--mpi", "mpich", "--interface", ""): ("--interface",),
 }

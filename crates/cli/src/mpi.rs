@@ -135,7 +135,7 @@ impl Run {
             Some(Ok(Judged::NoneBegan)) if launcher.is_own() => {
                 let library = library.display();
                 tell(&format!(
-                    "farlink: no rank of this host began with Farlink: it failed before, or chose another network (--mca, -genv); \
+                    "farlink: no rank of this host began with Farlink: it failed before, or chose another network (a script, a file of parameters); \
                      where MPI says that no component (\"PML cm\") could be opened, and no line above says why, see that every \
                      host of the job has {library}/libfarlink-fi.so, and may read it"
                 ));

@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp};
@@ -77,6 +78,12 @@ impl Delegate {
             } else {
                 let _ = kill(child, kind);
             }
+            // Whoever had it go on meanwhile does not find it stopped.
+            if kind == Signal::SIGTSTP && !is_waiting(Signal::SIGCONT) {
+                let _ = stop();
+                // What was sent before that has been had.
+                had.0 = Kept::default();
+            }
         }
     }
 }
@@ -94,6 +101,32 @@ fn ended(child: Pid) -> io::Result<Option<u8>> {
     }
 }
 
-/// What people and batch systems end programs with, and tell them things.
-const TAKEN: [Signal; 6] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+/// Stops this process, as a terminal does: where nobody is there to have it go on, it is not stopped.
+fn stop() -> io::Result<()> {
+    let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
+    raise(Signal::SIGTSTP)?;
+    stop.thread_unblock()?;
+    Ok(stop.thread_block()?)
+}
+
+/// Whether `signal` was sent to this process, and not taken yet.
+fn is_waiting(signal: Signal) -> bool {
+    let mut waiting: libc::sigset_t = *SigSet::empty().as_ref();
+    // SAFETY: it writes a set that is there.
+    let failed = unsafe { libc::sigpending(&raw mut waiting) } != 0;
+    // SAFETY: it is one that the kernel wrote, or empty.
+    let waiting = unsafe { SigSet::from_sigset_t_unchecked(waiting) };
+    !failed && waiting.contains(signal)
+}
+
+/// What people and batch systems end programs with, stop them with, and tell them things.
+const TAKEN: [Signal; 8] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];

@@ -31,7 +31,7 @@ pub(super) fn programs(arguments: &[OsString]) -> impl Iterator<Item = &[OsStrin
     arguments.split(|word| word == ":")
 }
 
-/// The variables that ranks of a program are given by the launcher's own options, with their values.
+/// The variables that ranks of a program are given by the launcher's own options, with their values: Open MPI's parameters are some of them.
 pub(super) fn variables(program: &[OsString]) -> Vec<(OsString, OsString)> {
     let mut all = Vec::new();
     let words: Vec<_> = options(program).collect();
@@ -46,6 +46,13 @@ pub(super) fn variables(program: &[OsString]) -> Vec<(OsString, OsString)> {
             && let (Some(name), Some(value)) = (next(1), next(2))
         {
             all.push((name.clone(), value.clone()));
+        }
+        if is_one_of(word, &PARAMETERS)
+            && let (Some(name), Some(value)) = (next(1), next(2))
+        {
+            let mut variable = OsString::from("OMPI_MCA_");
+            variable.push(name);
+            all.push((variable, value.clone()));
         }
     }
     all
@@ -95,7 +102,10 @@ mod tests {
 
     #[test]
     fn what_ranks_are_given_is_found_before_each_program() {
-        assert_eq!(set("-n 2 -x A=1 -x B --mca pml cm -x C=a=b ./a -x D=1"), ["A=1", "C=a=b"]);
+        assert_eq!(
+            set("-n 2 -x A=1 -x B --mca pml cm -x C=a=b ./a -x D=1"),
+            ["A=1", "OMPI_MCA_pml=cm", "C=a=b"]
+        );
         assert_eq!(set("-n 1 -x A=1 ./a x : -n 1 --x B=2 ./b -x C=3"), ["A=1", "B=2"]);
         assert_eq!(set("-genv A 1 -n 2 -env B true ./a -env C 3"), ["A=1", "B=true"]);
         assert_eq!(set("-n 2 ./a"), [""; 0]);

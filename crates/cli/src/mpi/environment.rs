@@ -155,16 +155,20 @@ pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> a
             "{JOB_KEY} stands behind the launcher, and each job has a new one here: leave it out, or use farlink mpi env"
         );
     }
-    let ours = |name: &OsStr| variables.iter().find(|each| name == each.name && !each.is_inherited);
     for (name, value) in named {
-        if let Some(ours) =
-            ours(name).filter(|ours| ours.value != *value && ours.name.starts_with("FARLINK_"))
-        {
+        let ours = variables.iter().find(|each| *name == each.name && !each.is_inherited);
+        let Some(ours) = ours.filter(|ours| ours.value != *value) else { continue };
+        let (its, other) = (ours.value.display(), value.display());
+        if NETWORKS.contains(&ours.name) {
             bail!(
-                "{} is {} behind the launcher, and {} by what farlink was told: leave one out",
-                name.display(),
-                value.display(),
-                ours.value.display()
+                "{0} is {other} behind the launcher, and messages go over Farlink by {0}={its} alone: leave it out",
+                ours.name
+            );
+        }
+        if ours.name.starts_with("FARLINK_") {
+            bail!(
+                "{} is {other} behind the launcher, and {its} by what farlink was told: leave one out",
+                ours.name
             );
         }
     }
@@ -294,6 +298,17 @@ const OPEN_MPI: [(&str, &str); 7] = [
 const MPICH: [(&str, &str); 3] =
     [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "farlink")];
 
+/// Of those, what has messages take another network where it is another, or shared memory that is the MPI's own. The rest is for what is no
+/// message, and its user may know better.
+const NETWORKS: [&str; 6] = [
+    "OMPI_MCA_pml",
+    "OMPI_MCA_mtl",
+    "OMPI_MCA_opal_common_ofi_provider_include",
+    "MPIR_CVAR_CH4_NETMOD",
+    "MPIR_CVAR_NOLOCAL",
+    "FI_PROVIDER",
+];
+
 /// What all processes of a job have, and nobody else.
 pub(crate) const JOB_KEY: &str = "FARLINK_JOB_KEY";
 
@@ -412,7 +427,9 @@ mod tests {
         let key = Variable::new("FARLINK_JOB_KEY", "0".repeat(64));
         let ours = [key, Variable::new("FARLINK_TRANSPORT", "xrc"), Variable::new("FI_PROVIDER", "farlink")];
         let agreed = |name: &str, value: &str| agree(&ours, &[(name.into(), value.into())]);
-        for (name, value) in [("FARLINK_TRANSPORT", "xrc"), ("FARLINK_SHM", "0"), ("OTHER", "")] {
+        for (name, value) in
+            [("FARLINK_TRANSPORT", "xrc"), ("FARLINK_SHM", "0"), ("OTHER", ""), ("FI_PROVIDER", "farlink")]
+        {
             agreed(name, value).unwrap();
         }
         for (name, value, words) in [
@@ -420,6 +437,7 @@ mod tests {
             ("FARLINK_SHM", "2", "FARLINK_SHM=\"2\""),
             ("FARLINK_RATE", "10", "unit"),
             ("FARLINK_JOB_KEY", "1", "leave it out"),
+            ("FI_PROVIDER", "tcp", "go over Farlink by FI_PROVIDER=farlink alone"),
         ] {
             let error = format!("{:#}", agreed(name, value).unwrap_err());
             assert!(error.contains(words), "{error}");
