@@ -304,6 +304,9 @@ def test_a_group_that_is_in_use_is_left_to_who_has_it(star: Emulation, source: P
         with receiver(star, "c", tmp_path / "c", "--from", star.address(SENDER)) as receiving:
             assert receiving.end()[0] == 0
         assert first.end()[0] == 0
+        # It is not taken for a receiver that was turned away.
+        said = first.complaints()
+        assert "as another sender does that asks whether the group is in use" in said, said
 
 
 def test_of_two_that_begin_at_once_one_has_the_group(source: Path, tmp_path: Path) -> None:
@@ -407,6 +410,20 @@ def test_a_key_that_may_not_read_what_is_sent_gets_nothing(
         assert len(told.splitlines()) == 1, told
         assert f"the key {theirs.public['client']} may not read {source}" in told
         assert f'needs read="{source.parent}"' in told
+
+
+def test_who_waits_for_a_session_in_vain_is_told_who_refused(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "open").mkdir()
+    keys = Keys(tmp_path, grant=f"read={tmp_path / 'open'}")
+    words = (*RECEIVE, "--into", "null:", "--quiet", "--wait", "2s", *keys.copy_options)
+    with sender(star, source, options=keyed(star, keys), keyed=True):
+        ended = star.on("b", str(FARLINK), *words)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.status != 0
+    assert f"could be joined within 2s: {star.address(SENDER)}:" in last, ended
+    assert f"may not read {source}" in last
 
 
 def test_a_refusal_is_said_after_a_session_as_before_the_first(

@@ -84,8 +84,8 @@ struct Guest {
 
 /// Why a connection is there no longer.
 enum Farewell {
-    /// Its receiver has left, of its own accord.
-    Left(Leave),
+    /// Its receiver has left: of its own accord where it said so.
+    Left(Option<Leave>),
     /// It failed, or may not be.
     Refused(String),
     /// There was no room for its receiver.
@@ -251,8 +251,11 @@ impl Door {
         }
         let filled = guest.line.fill().map_err(|error| error.to_string())?;
         if filled == Filled::Ended && !guest.has_joined {
-            // It waited for long, and comes again.
-            return Err("it had waited for too long, and went away".to_owned());
+            let has_asked = guest.line.next().is_ok_and(|said| said.is_some());
+            // One that asked waited for long, and comes again.
+            let reason =
+                if has_asked { "it had waited for too long, and went away" } else { LEFT_BEFORE_JOINING };
+            return Err(reason.to_owned());
         }
         if guest.has_joined && !self.outbox.is_open(number) {
             // It was given up, and comes back over another connection.
@@ -294,7 +297,7 @@ impl Door {
                     self.outbox.open(number);
                     Heard::Join(join, guest.from)
                 }
-                Control::Words(Words::Leave(leave)) => return Ok(Some(Farewell::Left(leave))),
+                Control::Words(Words::Leave(leave)) => return Ok(Some(Farewell::Left(Some(leave)))),
                 Control::Echo { answer: false, stamp } => {
                     answers.push(stamp);
                     continue;
@@ -312,7 +315,7 @@ impl Door {
             guest.line.push(&Control::Echo { answer: true, stamp });
         }
         guest.has_more = filled == Filled::More;
-        Ok((filled == Filled::Ended).then(|| Farewell::Refused(LEFT_BEFORE_JOINING.to_owned())))
+        Ok((filled == Filled::Ended).then_some(Farewell::Left(None)))
     }
 
     /// Takes what a receiver said before its connection took nothing more: it may have left by then, with an account.
@@ -381,7 +384,7 @@ impl Door {
         self.tell(
             number,
             match farewell {
-                Farewell::Left(leave) => Heard::Left(Some(leave)),
+                Farewell::Left(leave) => Heard::Left(leave),
                 Farewell::Refused(_) if guest.has_joined => Heard::Left(None),
                 Farewell::Refused(reason) => Heard::Refused(guest.from, reason),
                 Farewell::PutOff => Heard::Full(self.room.receivers),

@@ -214,13 +214,16 @@ pub enum CastError {
     },
     /// There is nothing to take part in.
     #[error(
-        "no session of the group {group} could be joined within {after}: start its sender, or wait longer (--wait)"
+        "no session of the group {group} could be joined within {after}: {}",
+        .refused.as_deref().unwrap_or("start its sender, or wait longer (--wait)")
     )]
     NoSession {
         /// Which.
         group: Group,
         /// How long it was waited for.
         after: Nanos,
+        /// What the sender said that was there, and refused.
+        refused: Option<String>,
     },
     /// Its sender was started again, and sends another session.
     #[error("the sender at {at} began another session while {missing} products of this one were not stored")]

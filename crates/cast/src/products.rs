@@ -402,6 +402,9 @@ impl<'f> Products<'f> {
                         Some(digest) => digest,
                         None => {
                             product.source.check(number, &mut self.open)?;
+                            if product.shape.content() == 0 {
+                                product.source.check_empty(number, &mut self.open)?;
+                            }
                             let digest = product.hasher.take().unwrap_or_default().digest();
                             *product.digest.insert(digest)
                         }

@@ -109,6 +109,17 @@ impl Source {
         }
     }
 
+    /// Fails where a file that said that it was empty is not: those of the kernel say so, whatever is in them.
+    pub(super) fn check_empty(&self, number: u32, open: &mut OpenFiles<Opened>) -> Result<(), Unread> {
+        let mut first = [0];
+        let read = match self.opened(number, open)? {
+            Opened::Found(file) => file.read_at(0, &mut first)?,
+            Opened::Appeared(file, _) => read_at(file, 0, &mut first)?,
+            Opened::Piped(_) => 0,
+        };
+        if read == 0 { Ok(()) } else { Err(Unread::Lost(SIZELESS.to_owned())) }
+    }
+
     fn opened<'o>(&self, number: u32, open: &'o mut OpenFiles<Opened>) -> Result<&'o Opened, Unread> {
         open.get(number, || self.open())
     }
@@ -125,4 +136,5 @@ fn read_at(file: &File, at: u64, out: &mut [u8]) -> Result<usize, Unread> {
 }
 
 const SHORTER: &str = "it became shorter while it was sent";
+const SIZELESS: &str = "it does not tell its size: pipe it in as -";
 const CHANGED: &str = "it was changed while it was sent";

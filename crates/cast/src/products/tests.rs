@@ -205,3 +205,23 @@ fn what_has_no_name_and_cannot_be_listed_is_told_with_its_reason() {
     };
     assert!(told.failed && told.reason.contains("Permission denied"), "{told:?}");
 }
+
+#[test]
+fn a_file_that_does_not_tell_its_size_is_not_sent_as_an_empty_one() {
+    let (root, filter) = (Arc::new(Directory::open(Path::new("/")).unwrap()), Filter::default());
+    let empty = std::env::temp_dir().join(format!("products-empty-{}", std::process::id()));
+    File::create(&empty).unwrap();
+    for (path, is_sent) in [(empty.to_str().unwrap(), true), ("/proc/self/status", false)] {
+        let source = SourcePath::new(path).unwrap();
+        let mut products = Products::new(&root, None, std::slice::from_ref(&source), &filter, 4);
+        let shape = products.next(&mut |not| panic!("{not:?}")).unwrap();
+        assert_eq!(shape.content(), 0);
+        let mut out = vec![0; shape.stream() as usize];
+        match products.read(0, 0..shape.stream(), &mut out) {
+            Ok(()) => assert!(is_sent),
+            Err(Unread::Lost(reason)) => assert!(!is_sent && reason.contains("pipe it in as -"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    std::fs::remove_file(&empty).unwrap();
+}

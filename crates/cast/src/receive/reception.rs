@@ -73,6 +73,8 @@ struct Reception<'a> {
     strangers: Strangers,
     /// How often an address of a sender that was named was tried in vain.
     tried: usize,
+    /// What the sender said that refused last.
+    refused: Option<String>,
     /// Whether it was known once where the sender is that was named.
     is_named: bool,
     /// How many this process may have.
@@ -120,7 +122,7 @@ impl<'a> Reception<'a> {
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
         let (realtime, ended) = (None, None);
-        let tried = 0;
+        let (tried, refused) = (0, None);
         Ok(Self {
             plan,
             stop,
@@ -133,6 +135,7 @@ impl<'a> Reception<'a> {
             cut_off: None,
             strangers,
             tried,
+            refused,
             is_named: false,
             descriptors,
             wait_until: plan.wait.map(|wait| monotonic().after(wait)),
@@ -314,7 +317,8 @@ impl<'a> Reception<'a> {
     fn may_wait(&self) -> Result<(), CastError> {
         match self.plan.wait {
             Some(after) if self.wait_until.is_some_and(|until| monotonic() >= until) => {
-                Err(CastError::NoSession { group: self.plan.group, after })
+                let refused = self.refused.clone();
+                Err(CastError::NoSession { group: self.plan.group, after, refused })
             }
             _ => Ok(()),
         }
@@ -447,6 +451,7 @@ impl<'a> Reception<'a> {
                         pause = FULL;
                     }
                     let reason = chain(&error);
+                    self.refused = if is_refused { Some(reason.clone()) } else { self.refused.take() };
                     // That nobody is there who was not heard either is nothing new.
                     let is_news = !error.is_passing() || again.is_none() && (is_there || is_refused);
                     if is_news && told.len() < MOST_TOLD && told.insert(reason.clone()) {
@@ -482,9 +487,13 @@ fn tell_left(left: &LeftOpen, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
     let nameless = left.nameless();
     if nameless > 0 {
         lacks = true;
-        let path = format!("{nameless} products of a session before");
-        let reason = "their names had not come when the sender was started again, and nothing says that they came since";
-        tell(Notice::NotStored { path, reason: reason.to_owned() });
+        let (products, their) =
+            if nameless == 1 { ("product", "its name") } else { ("products", "their names") };
+        let path = format!("{nameless} {products} of a session before");
+        let reason = format!(
+            "{their} had not come when the sender was started again, and nothing says that they came since"
+        );
+        tell(Notice::NotStored { path, reason });
     }
     lacks
 }

@@ -186,8 +186,12 @@ pub(super) fn summary(finished: &Finished) -> String {
         text += &format!("; {} could not be sent", products(progress.lost));
     }
     if progress.replaced > 0 {
-        let were = if progress.replaced == 1 { "was" } else { "were" };
-        text += &format!("; {} {were} replaced before their turn", products(progress.replaced));
+        let were = if progress.replaced == 1 {
+            "was replaced before its turn"
+        } else {
+            "were replaced before their turn"
+        };
+        text += &format!("; {} {were}", products(progress.replaced));
     }
     if finished.interrupted {
         text += " (interrupted)";

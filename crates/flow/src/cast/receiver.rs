@@ -130,7 +130,7 @@ pub enum Failure {
     #[error("its content does not have its digest, though it was sent twice")]
     Damaged,
     /// The sender cannot send it any more.
-    #[error("the sender cannot send it any more: {0}")]
+    #[error("the sender cannot send it: {0}")]
     Lost(Text),
     /// This end cannot store it.
     #[error("{0}")]
