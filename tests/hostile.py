@@ -191,7 +191,7 @@ CASES: dict[str, Callable[[bytes], Case]] = {
     "words for the screen": lambda _: (
         END,
         skipped("wanted/\x1b[2Jclean", "\x1b]0;title\x07\nfarlink: all is well")
-        + message({"failed": "\x1b[2J\r\nall is well"}),
+        + message({"failed": {"cause": "lasting", "words": "\x1b[2J\r\nall is well"}}),
     ),
 }
 

@@ -278,7 +278,7 @@ def test_a_dry_run_tells_nothing_of_what_is_outside_the_target(
         os.utime(directory / "file", (1000, 1000))
     before = place.around() | listing(place.target)
     heard = push(both, place, f"foretold:{path}")
-    assert any("leads elsewhere" in each["refuse"] for each in heard if "refuse" in each) == (
+    assert any("leads elsewhere" in each["refuse"]["words"] for each in heard if "refuse" in each) == (
         verdicts is None
     ), heard
     said = [each["copy"] for each in heard if "copy" in each]

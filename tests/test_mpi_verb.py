@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -229,10 +230,14 @@ def test_what_the_whole_group_is_sent_is_not_passed_on_again(
         assert process.wait(COMMAND_LIMIT_S) == 7
 
 
+def state_of(process: int) -> dict[str, str]:
+    """What the kernel says of a process."""
+    return dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
+
+
 def takes(process: int, number: signal.Signals) -> bool:
     """Whether it blocks a signal, to read it instead: once it goes on after one that stopped it."""
-    lines = dict(line.split(":\t") for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return bool(int(lines["SigBlk"], 16) >> (number - 1) & 1)
+    return bool(int(state_of(process)["SigBlk"], 16) >> (number - 1) & 1)
 
 
 def test_a_job_is_stopped_and_continued_with_its_run(
@@ -250,17 +255,20 @@ def test_a_job_is_stopped_and_continued_with_its_run(
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        for send in (os.kill, os.killpg, os.kill):
-            send(process.pid, signal.SIGTSTP)
-            assert process.stdout.readline() == "SIGTSTP\n"
-            # Whoever waits for it, as a shell does, sees that it is stopped.
-            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
-            send(process.pid, signal.SIGCONT)
-            assert process.stdout.readline() == "SIGCONT\n"
-            wait_until(lambda: takes(process.pid, signal.SIGTSTP))
-        process.stdin.close()
-        assert process.stdout.read() == ""
-        assert process.wait(COMMAND_LIMIT_S) == 7
+        try:
+            for send in (os.kill, os.kill, os.killpg):
+                send(process.pid, signal.SIGTSTP)
+                assert process.stdout.readline() == "SIGTSTP\n"
+                wait_until(lambda: state_of(process.pid)["State"].startswith("T"))
+                send(process.pid, signal.SIGCONT)
+                assert process.stdout.readline() == "SIGCONT\n"
+                wait_until(lambda: takes(process.pid, signal.SIGTSTP))
+            process.stdin.close()
+            assert process.stdout.read() == ""
+            assert process.wait(COMMAND_LIMIT_S) == 7
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {

@@ -251,10 +251,8 @@ impl Door {
         }
         let filled = guest.line.fill().map_err(|error| error.to_string())?;
         if filled == Filled::Ended && !guest.has_joined {
-            let has_asked = guest.line.next().is_ok_and(|said| said.is_some());
             // One that asked waited for long, and comes again.
-            let reason =
-                if has_asked { "it had waited for too long, and went away" } else { LEFT_BEFORE_JOINING };
+            let reason = if guest.line.has_received() { LEFT_ASKING } else { LEFT_BEFORE_JOINING };
             return Err(reason.to_owned());
         }
         if guest.has_joined && !self.outbox.is_open(number) {
@@ -406,6 +404,9 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
     let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
     (count > own + 1).then_some(oldest)
 }
+
+/// Why who had begun to ask was not let in.
+const LEFT_ASKING: &str = "it went away before it was let in";
 
 /// Why who went away as a stranger was not let in.
 const LEFT_BEFORE_JOINING: &str = "it ended the connection before it had asked to take part, as another sender does that asks whether the group is in use";

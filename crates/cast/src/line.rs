@@ -70,6 +70,11 @@ impl Line {
         Ok(Filled::More)
     }
 
+    /// Whether anything was read that is not taken.
+    pub(crate) const fn has_received(&self) -> bool {
+        self.received.len() > self.taken
+    }
+
     /// The next frame of what was read.
     pub(crate) fn next(&mut self) -> Result<Option<Control<'_>>, ControlError> {
         let from = self.taken;

@@ -109,7 +109,7 @@ impl Run {
         let named: Vec<_> = arguments::programs(arguments).map(arguments::variables).collect();
         mistyped::complaints(std::env::vars_os().chain(named.concat())).iter().for_each(|line| tell(line));
         let (variables, read) = environment::variables(launcher.family(), &library, &self.options.settings)?;
-        named.iter().try_for_each(|its| environment::agree(&variables, its))?;
+        named.iter().try_for_each(|its| environment::agree(&variables, its, launcher.is_own()))?;
         let unproven = self.unproven || arguments::is_question(arguments);
         if !unproven {
             self.options.settings.suits_this_host(&read)?;
@@ -135,7 +135,7 @@ impl Run {
             Some(Ok(Judged::NoneBegan)) if launcher.is_own() => {
                 let library = library.display();
                 tell(&format!(
-                    "farlink: no rank of this host began with Farlink: it failed before, or chose another network (a script, a file of parameters); \
+                    "farlink: no rank of this host began with Farlink: it failed before, or chose another network (by an option, a script, a file of parameters); \
                      where MPI says that no component (\"PML cm\") could be opened, and no line above says why, see that every \
                      host of the job has {library}/libfarlink-fi.so, and may read it"
                 ));

@@ -68,7 +68,14 @@ impl Delegate {
             thread::sleep(AGAIN);
             let kept = witness.as_ref().and_then(Witness::kept).unwrap_or_default();
             // From the terminal every process in the foreground has had it.
-            let is_of_group = signal.ssi_code > 0 || kept.has(kind);
+            // Of two of these the kernel keeps the later alone.
+            let other = match kind {
+                Signal::SIGTSTP => Some(Signal::SIGCONT),
+                Signal::SIGCONT => Some(Signal::SIGTSTP),
+                _ => None,
+            };
+            let is_of_group =
+                signal.ssi_code > 0 || kept.has(kind) || other.is_some_and(|other| kept.has(other));
             if is_of_group {
                 witness = Witness::start().ok();
             }

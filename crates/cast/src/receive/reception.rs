@@ -451,7 +451,14 @@ impl<'a> Reception<'a> {
                         pause = FULL;
                     }
                     let reason = chain(&error);
-                    self.refused = if is_refused { Some(reason.clone()) } else { self.refused.take() };
+                    match error {
+                        // Nobody is there any more who would.
+                        CastError::Connect { .. } => self.refused = None,
+                        _ if is_refused => {
+                            self.refused = Some(reason.clone()).filter(|_| !error.is_passing());
+                        }
+                        _ => {}
+                    }
                     // That nobody is there who was not heard either is nothing new.
                     let is_news = !error.is_passing() || again.is_none() && (is_there || is_refused);
                     if is_news && told.len() < MOST_TOLD && told.insert(reason.clone()) {

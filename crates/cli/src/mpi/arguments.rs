@@ -10,8 +10,7 @@ use super::program::{find, is_program};
 pub(super) fn options(arguments: &[OsString]) -> impl Iterator<Item = &OsString> {
     let is_its_program = move |at: usize| {
         let word = &arguments[at];
-        if is_option(word) || (1..=at.min(2)).any(|back| words_of(&arguments[at - back]) >= back && back > 1)
-        {
+        if is_option(word) || at.checked_sub(2).is_some_and(|at| has_two_words(&arguments[at..])) {
             return false;
         }
         let follows_option = at.checked_sub(1).is_some_and(|before| is_option(&arguments[before]));
@@ -43,9 +42,10 @@ pub(super) fn variables(program: &[OsString]) -> Vec<(OsString, OsString)> {
             all.push((name, value));
         }
         if is_one_of(word, &HYDRA)
-            && let (Some(name), Some(value)) = (next(1), next(2))
+            && let Some(name) = next(1)
         {
-            all.push((name.clone(), value.clone()));
+            let two = || Some((name.clone(), next(2)?.clone()));
+            all.extend(halves(name).or_else(two));
         }
         if is_one_of(word, &PARAMETERS)
             && let (Some(name), Some(value)) = (next(1), next(2))
@@ -58,9 +58,10 @@ pub(super) fn variables(program: &[OsString]) -> Vec<(OsString, OsString)> {
     all
 }
 
-/// How many words an option takes at most.
-fn words_of(option: &OsStr) -> usize {
-    if is_one_of(option, &HYDRA) || is_one_of(option, &PARAMETERS) { 2 } else { 1 }
+/// Whether the option that `words` begin with takes two of those behind it: MPICH's takes `NAME=VALUE` as well.
+fn has_two_words(words: &[OsString]) -> bool {
+    let [option, first, ..] = words else { return false };
+    is_one_of(option, &PARAMETERS) || is_one_of(option, &HYDRA) && halves(first).is_none()
 }
 
 fn is_option(word: &OsStr) -> bool {
@@ -108,6 +109,7 @@ mod tests {
         );
         assert_eq!(set("-n 1 -x A=1 ./a x : -n 1 --x B=2 ./b -x C=3"), ["A=1", "B=2"]);
         assert_eq!(set("-genv A 1 -n 2 -env B true ./a -env C 3"), ["A=1", "B=true"]);
+        assert_eq!(set("-genv A=1 -n 2 -env B=c=d true -genv C 3"), ["A=1", "B=c=d"]);
         assert_eq!(set("-n 2 ./a"), [""; 0]);
     }
 

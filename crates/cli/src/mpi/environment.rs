@@ -148,18 +148,23 @@ pub(crate) fn variables(
 }
 
 /// Checks what the launcher's own options give ranks of a program beside `variables`: it is what they would read, and nothing else may have been
-/// asked for.
-pub(crate) fn agree(variables: &[Variable], named: &[(OsString, OsString)]) -> anyhow::Result<()> {
+/// asked for. What is no MPI's own launcher may be a script, of whose jobs some are over another network.
+pub(crate) fn agree(
+    variables: &[Variable],
+    named: &[(OsString, OsString)],
+    is_launcher: bool,
+) -> anyhow::Result<()> {
     if named.iter().any(|(name, _)| *name == *JOB_KEY) {
         bail!(
             "{JOB_KEY} stands behind the launcher, and each job has a new one here: leave it out, or use farlink mpi env"
         );
     }
     for (name, value) in named {
-        let ours = variables.iter().find(|each| *name == each.name && !each.is_inherited);
+        let name = if name == PROVIDERS_OF_MTL { OsStr::new(PROVIDERS) } else { name };
+        let ours = variables.iter().find(|each| name == each.name && !each.is_inherited);
         let Some(ours) = ours.filter(|ours| ours.value != *value) else { continue };
         let (its, other) = (ours.value.display(), value.display());
-        if NETWORKS.contains(&ours.name) {
+        if is_launcher && NETWORKS.contains(&ours.name) {
             bail!(
                 "{0} is {other} behind the launcher, and messages go over Farlink by {0}={its} alone: leave it out",
                 ours.name
@@ -285,7 +290,7 @@ fn quoted(value: &OsStr) -> Vec<u8> {
 const OPEN_MPI: [(&str, &str); 7] = [
     ("OMPI_MCA_pml", "cm"),
     ("OMPI_MCA_mtl", "ofi"),
-    ("OMPI_MCA_opal_common_ofi_provider_include", "farlink"),
+    (PROVIDERS, "farlink"),
     ("OMPI_MCA_btl", "self,vader"),
     ("OMPI_MCA_osc", "^ucx"),
     // One of those components complains aloud, and steps back, where shared memory leads nowhere.
@@ -298,16 +303,14 @@ const OPEN_MPI: [(&str, &str); 7] = [
 const MPICH: [(&str, &str); 3] =
     [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1"), ("FI_PROVIDER", "farlink")];
 
+/// Open MPI's parameter of libfabric's providers, and another name of it.
+const PROVIDERS: &str = "OMPI_MCA_opal_common_ofi_provider_include";
+const PROVIDERS_OF_MTL: &str = "OMPI_MCA_mtl_ofi_provider_include";
+
 /// Of those, what has messages take another network where it is another, or shared memory that is the MPI's own. The rest is for what is no
 /// message, and its user may know better.
-const NETWORKS: [&str; 6] = [
-    "OMPI_MCA_pml",
-    "OMPI_MCA_mtl",
-    "OMPI_MCA_opal_common_ofi_provider_include",
-    "MPIR_CVAR_CH4_NETMOD",
-    "MPIR_CVAR_NOLOCAL",
-    "FI_PROVIDER",
-];
+const NETWORKS: [&str; 6] =
+    ["OMPI_MCA_pml", "OMPI_MCA_mtl", PROVIDERS, "MPIR_CVAR_CH4_NETMOD", "MPIR_CVAR_NOLOCAL", "FI_PROVIDER"];
 
 /// What all processes of a job have, and nobody else.
 pub(crate) const JOB_KEY: &str = "FARLINK_JOB_KEY";
@@ -425,8 +428,11 @@ mod tests {
     #[test]
     fn what_stands_behind_the_launcher_is_what_ranks_would_read_and_what_was_asked_for() {
         let key = Variable::new("FARLINK_JOB_KEY", "0".repeat(64));
-        let ours = [key, Variable::new("FARLINK_TRANSPORT", "xrc"), Variable::new("FI_PROVIDER", "farlink")];
-        let agreed = |name: &str, value: &str| agree(&ours, &[(name.into(), value.into())]);
+        let provider = |name| Variable::new(name, "farlink");
+        let transport = Variable::new("FARLINK_TRANSPORT", "xrc");
+        let ours = [key, transport, provider("FI_PROVIDER"), provider(PROVIDERS)];
+        let agreed = |name: &str, value: &str| agree(&ours, &[(name.into(), value.into())], true);
+        assert!(agree(&ours, &[("FI_PROVIDER".into(), "tcp".into())], false).is_ok());
         for (name, value) in
             [("FARLINK_TRANSPORT", "xrc"), ("FARLINK_SHM", "0"), ("OTHER", ""), ("FI_PROVIDER", "farlink")]
         {
@@ -438,6 +444,7 @@ mod tests {
             ("FARLINK_RATE", "10", "unit"),
             ("FARLINK_JOB_KEY", "1", "leave it out"),
             ("FI_PROVIDER", "tcp", "go over Farlink by FI_PROVIDER=farlink alone"),
+            (PROVIDERS_OF_MTL, "tcp", "is tcp behind the launcher"),
         ] {
             let error = format!("{:#}", agreed(name, value).unwrap_err());
             assert!(error.contains(words), "{error}");

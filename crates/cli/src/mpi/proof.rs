@@ -125,7 +125,7 @@ fn read(directory: &Path) -> io::Result<Vec<Line>> {
 fn judge(lines: &[Line]) -> anyhow::Result<()> {
     if lines.is_empty() {
         bail!(
-            "no rank of this host used Farlink: is the program built for this MPI, does a script or a file of parameters choose another \
+            "no rank of this host used Farlink: is the program built for this MPI, does an option, a script or a file of parameters choose another \
              network, or do all ranks run on hosts that do not share this one's files (then --unproven)?"
         );
     }

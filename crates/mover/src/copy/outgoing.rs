@@ -316,8 +316,8 @@ impl Planned {
         runs.iter().any(|(first, count)| (*first..first.saturating_add(*count)).contains(&(at as u32)))
     }
 
-    /// What the receiver has already, of an offer that it has answered.
-    pub(crate) fn unwanted(&self) -> Vec<FileEvent> {
+    /// What the receiver has already, of an offer that it has answered, by its place there.
+    pub(crate) fn unwanted(&self) -> Vec<(u32, FileEvent)> {
         let (wanted, newer) = {
             let read = self.read();
             (read.wanted.clone(), read.newer.clone())
@@ -327,7 +327,7 @@ impl Planned {
         newer_ones.for_each(|(_, event)| event.what = Became::Newer);
         let events = events.into_iter().enumerate();
         let same = |(at, _): &(usize, FileEvent)| !Self::is_among(&wanted, *at) && !self.failed(*at);
-        events.filter(same).map(|(_, event)| event).collect()
+        events.filter(same).map(|(at, event)| (at as u32, event)).collect()
     }
 
     /// A pack of what the receiver wants of an offer that it has answered.

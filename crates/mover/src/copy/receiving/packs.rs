@@ -140,7 +140,8 @@ impl Receiving {
             return Ok(());
         }
         drop(state);
-        let (mut runs, mut newer, mut same) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut runs, mut newer) = (Vec::new(), Vec::new());
+        let (mut same, mut rejected) = (Vec::new(), Vec::new());
         for (at, item) in offer.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
                 continue;
@@ -148,15 +149,20 @@ impl Receiving {
             let verdict = match item.entry.kind {
                 Kind::File { .. } => self.timing.during(Stage::Disk, || self.judge(item)),
                 // As cheap to make again as to compare.
-                _ => Verdict::Wanted,
+                _ => Ok(Verdict::Wanted),
             };
             match verdict {
-                Verdict::Wanted => add_to(&mut runs, at as u32),
-                Verdict::Newer => add_to(&mut newer, at as u32),
-                Verdict::Current => {}
-            }
-            if verdict != Verdict::Wanted {
-                same.push((item, Became::of(verdict)));
+                Ok(Verdict::Wanted) => add_to(&mut runs, at as u32),
+                Ok(verdict) => {
+                    if verdict == Verdict::Newer {
+                        add_to(&mut newer, at as u32);
+                    }
+                    same.push((item, Became::of(verdict)));
+                }
+                Err(error) => {
+                    let (lack, reason) = (error.lack(), chain(&error));
+                    rejected.push((at as u32, item, lack, reason));
+                }
             }
         }
         let pack = offer.pack;
@@ -167,6 +173,13 @@ impl Receiving {
             // Zeros stand for what was not read.
             let digest = Some(item.digest).filter(|digest| *digest != Digest::default());
             state.close_name(self.manner.report, &item.entry, bytes, digest, what);
+        }
+        // Before the answer, at whose end everything that is not wanted is there.
+        for (at, item, lack, reason) in rejected {
+            let of = Rejected::Item(pack, at);
+            state.outbox.rejected.push(Rejection { of, lack, reason: reason.clone().into() });
+            let what = Became::Lacking(lack, reason);
+            state.close_name(self.manner.report, &item.entry, size(&item.entry), None, what);
         }
         for chunk in newer.chunks(MAX_ENTRIES) {
             state.outbox.say(Copy::Newer { pack, runs: chunk.to_vec() });
@@ -185,12 +198,16 @@ impl Receiving {
     }
 
     /// What becomes of a file that is offered. What cannot be looked at is wanted, and fails when it comes.
-    fn judge(&self, item: &Item<'_>) -> Verdict {
+    ///
+    /// # Errors
+    /// What it lacks that stays.
+    fn judge(&self, item: &Item<'_>) -> Result<Verdict, TargetError> {
         let target = &self.manner.target;
         match target.judge(&item.entry) {
-            Ok(verdict @ (Verdict::Current | Verdict::Newer)) => verdict,
-            Ok(Verdict::Wanted) | Err(_) if target.holds(&item.entry, item.digest) => Verdict::Current,
-            Ok(Verdict::Wanted) | Err(_) => Verdict::Wanted,
+            Err(error @ TargetError::Refused { .. }) => Err(error),
+            Ok(verdict @ (Verdict::Current | Verdict::Newer)) => Ok(verdict),
+            Ok(Verdict::Wanted) | Err(_) if target.holds(&item.entry, item.digest) => Ok(Verdict::Current),
+            Ok(Verdict::Wanted) | Err(_) => Ok(Verdict::Wanted),
         }
     }
 }

@@ -149,7 +149,11 @@ impl State {
         self.schedule.on_acknowledged(Unit::Pack(offer), monotonic());
         self.ahead -= planned.entries.len();
         self.supply.offers -= 1;
-        for event in planned.unwanted() {
+        for (at, event) in planned.unwanted() {
+            // It stays, and was told as a failure.
+            if self.refused.remove(&(offer, at)) {
+                continue;
+            }
             self.tally.same += event.bytes;
             self.tally.acknowledged += event.bytes;
             self.close_name(report, event);

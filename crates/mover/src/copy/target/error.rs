@@ -22,9 +22,7 @@ pub enum TargetError {
         source: io::Error,
     },
     /// All of it is there, under its final name, without something that belongs to it.
-    #[error(
-        "{path} is there, but its {what} cannot be set: it is somebody else's, or its file system keeps none"
-    )]
+    #[error("{path} is there, but its {what} cannot be set")]
     Refused {
         /// What is not as it is at the source.
         what: &'static str,
