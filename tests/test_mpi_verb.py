@@ -18,7 +18,7 @@ import pytest
 from emulation import COMMAND_LIMIT_S, FARLINK, Ended, run, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 OPEN_MPI = "mpirun (Open MPI) 4.1.4"
 MPICH = "HYDRA build details:"
@@ -205,29 +205,41 @@ sys.exit(7 if sys.stdin.read() == "" else 1)
 """
 
 
-def test_what_the_whole_group_is_sent_is_not_passed_on_again(
-    installed: Installed, launcher: Callable[..., str]
-) -> None:
+@contextlib.contextmanager
+def told(installed: Installed, launcher: Callable[..., str]) -> Iterator[tuple[int, Callable[[], str]]]:
+    """A job, and what its launcher says next of what it was told; it ends with the context."""
     what = f"exec {sys.executable} -c {shlex.quote(COUNTS_SIGNALS)}"
     with subprocess.Popen(
         [installed.farlink, "mpi", "run", "--unproven", "--", launcher(what)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        # In this session: nobody stops a group that nobody can have go on.
+        process_group=0,
     ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
+        try:
+            assert process.stdin
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid, process.stdout.readline
+            process.stdin.close()
+            assert process.stdout.read() == ""
+            assert process.wait(COMMAND_LIMIT_S) == 7
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_what_the_whole_group_is_sent_is_not_passed_on_again(
+    installed: Installed, launcher: Callable[..., str]
+) -> None:
+    with told(installed, launcher) as (process, heard):
         for _ in range(3):
-            os.killpg(process.pid, signal.SIGHUP)
-            assert process.stdout.readline() == "SIGHUP\n"
+            os.killpg(process, signal.SIGHUP)
+            assert heard() == "SIGHUP\n"
             # Of two that wait it hears the lower number first: what it did about the group's is done.
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.stdout.readline() == "SIGTERM\n"
-        process.stdin.close()
-        assert process.stdout.read() == ""
-        assert process.wait(COMMAND_LIMIT_S) == 7
+            os.kill(process, signal.SIGTERM)
+            assert heard() == "SIGTERM\n"
 
 
 def state_of(process: int) -> dict[str, str]:
@@ -243,32 +255,14 @@ def takes(process: int, number: signal.Signals) -> bool:
 def test_a_job_is_stopped_and_continued_with_its_run(
     installed: Installed, launcher: Callable[..., str]
 ) -> None:
-    what = f"exec {sys.executable} -c {shlex.quote(COUNTS_SIGNALS)}"
-    with subprocess.Popen(
-        [installed.farlink, "mpi", "run", "--unproven", "--", launcher(what)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # Nobody stops a group that nobody can have go on.
-        process_group=0,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        try:
-            for send in (os.kill, os.kill, os.killpg):
-                send(process.pid, signal.SIGTSTP)
-                assert process.stdout.readline() == "SIGTSTP\n"
-                wait_until(lambda: state_of(process.pid)["State"].startswith("T"))
-                send(process.pid, signal.SIGCONT)
-                assert process.stdout.readline() == "SIGCONT\n"
-                wait_until(lambda: takes(process.pid, signal.SIGTSTP))
-            process.stdin.close()
-            assert process.stdout.read() == ""
-            assert process.wait(COMMAND_LIMIT_S) == 7
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    with told(installed, launcher) as (process, heard):
+        for send in (os.kill, os.kill, os.killpg):
+            send(process, signal.SIGTSTP)
+            assert heard() == "SIGTSTP\n"
+            wait_until(lambda: state_of(process)["State"].startswith("T"))
+            send(process, signal.SIGCONT)
+            assert heard() == "SIGCONT\n"
+            wait_until(lambda: takes(process, signal.SIGTSTP))
 
 
 REFUSED: dict[tuple[str, ...], tuple[str, ...]] = {
