@@ -68,14 +68,7 @@ impl Delegate {
             thread::sleep(AGAIN);
             let kept = witness.as_ref().and_then(Witness::kept).unwrap_or_default();
             // From the terminal every process in the foreground has had it.
-            // Of two of these the kernel keeps the later alone.
-            let other = match kind {
-                Signal::SIGTSTP => Some(Signal::SIGCONT),
-                Signal::SIGCONT => Some(Signal::SIGTSTP),
-                _ => None,
-            };
-            let is_of_group =
-                signal.ssi_code > 0 || kept.has(kind) || other.is_some_and(|other| kept.has(other));
+            let is_of_group = signal.ssi_code > 0 || was_sent(kind, kept);
             if is_of_group {
                 witness = Witness::start().ok();
             }
@@ -97,6 +90,12 @@ impl Delegate {
 
 /// In which whoever signals this process, and then its group, as timeout(1) does, has done both.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// Whether a group had `signal` that has `kept` these: of one to stop and one to go on the kernel keeps the later alone.
+fn was_sent(signal: Signal, kept: Kept) -> bool {
+    let stops_or_goes_on = matches!(signal, Signal::SIGTSTP | Signal::SIGCONT);
+    kept.has(signal) || stops_or_goes_on && (kept.has(Signal::SIGTSTP) || kept.has(Signal::SIGCONT))
+}
 
 /// The exit code of `child`, once it has ended.
 fn ended(child: Pid) -> io::Result<Option<u8>> {

@@ -8,10 +8,11 @@ use farlink_host::process::{cpu_of_process, cpu_of_thread};
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_wire::message::{MAX_ENTRIES, Message, Patience};
 use farlink_wire::quantity::{Bytes, Nanos};
-use farlink_wire::refusal::Refusal;
+use farlink_wire::refusal::{Cause, Refusal};
 
 use super::workers::StreamError;
 use crate::account::Account;
+use crate::chain;
 use crate::control::{Control, ControlError};
 use crate::role::Near;
 use crate::tuning::CircuitWatch;
@@ -173,6 +174,14 @@ pub enum TransferError {
         /// The kernel's own words.
         source: std::io::Error,
     },
+}
+
+impl TransferError {
+    /// As it is said to the far end.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let cause = if matches!(self, Self::ServerStopped) { Cause::Stopped } else { Cause::Lasting };
+        Refusal::new(cause, chain(self))
+    }
 }
 
 const CONTROL: u64 = 0;

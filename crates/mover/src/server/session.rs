@@ -82,11 +82,7 @@ impl House {
                 match error {
                     SessionError::Refused(refusal) => Some(Message::Refuse(refusal)),
                     SessionError::Left { .. } => return,
-                    SessionError::Transfer(error) => {
-                        let is_stopped = matches!(error, TransferError::ServerStopped);
-                        let cause = if is_stopped { Cause::Stopped } else { Cause::Lasting };
-                        Some(Message::Failed(Refusal::new(cause, chain(&error))))
-                    }
+                    SessionError::Transfer(error) => Some(Message::Failed(error.refusal())),
                 }
             }
         };
