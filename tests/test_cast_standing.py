@@ -128,6 +128,45 @@ def test_who_is_started_again_in_the_midst_is_not_sent_what_it_has(star: Emulati
     assert (into / source.name).read_bytes() == source.read_bytes()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_who_is_started_again_may_have_what_the_sender_has_not_any_more(
+    star: Emulation, feed: Path, tmp_path: Path, is_there: bool
+) -> None:
+    into, sizes = tmp_path / "into", {"small": 5_000, "large": 2_500_000, "empty": 0}
+    with sender(star, options=("--watch", str(feed))) as sending:
+        with receiver(star, "b", into) as first:
+            sending.until("joined")
+            for name, size in sizes.items():
+                file_of(feed / name, size)
+                assert stored(first) == f"feed/{name}"
+            kill(star, f"--into {into} ")
+            first.wait()
+        # As a spool from which old files are removed.
+        for name in sizes:
+            (feed / name).unlink()
+        if not is_there:
+            (into / "feed" / "small").unlink()
+        with receiver(star, "b", into) as again:
+            again.until("joined")
+            file_of(feed / "new", 1_000)
+            outcomes = [again.until("outcome") for _ in range(4)]
+            tell(star, "--watch", signal.SIGINT)
+            code, record = again.end()
+        lines = sending.rest()
+        status = sending.process.wait()
+    lost = set() if is_there else {"feed/small"}
+    said = {outcome["path"]: outcome["outcome"] for outcome in outcomes}
+    names = {f"feed/{name}" for name in (*sizes, "new")}
+    assert said == {name: "failed" if name in lost else "stored" for name in names}
+    told = [line for line in lines if "path" in line and line.get("outcome") != "stored"]
+    assert {line["path"] for line in told} == lost, told
+    assert (status, code) == ((0, 0) if is_there else (1, 1)), record
+    assert record["cast"]["failed"] == len(lost)
+    assert {path.name for path in (into / "feed").iterdir()} == {
+        name.partition("/")[2] for name in names - lost
+    }
+
+
 def test_a_directory_that_is_moved_ends_a_receiver(star: Emulation, feed: Path, tmp_path: Path) -> None:
     into = tmp_path / "into"
     with sender(star, options=("--watch", str(feed))) as sending, standing(star, into) as receiving:

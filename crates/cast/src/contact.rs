@@ -13,6 +13,7 @@ use farlink_mover::secure::Trusted;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Welcome, Words};
 use farlink_wire::cast::packet::Clear;
+use farlink_wire::message::check_version;
 use farlink_wire::quantity::Nanos;
 
 use crate::error::CastError;
@@ -108,7 +109,10 @@ pub(crate) fn join(
         line.flush().map_err(talk)?;
         let filled = line.fill().map_err(talk)?;
         match line.next().map_err(|source| CastError::Protocol { at, source })? {
-            Some(Control::Words(Words::Welcome(welcome))) => return Ok(Some((line, welcome))),
+            Some(Control::Words(Words::Welcome(welcome))) => {
+                check_version(welcome.version).map_err(|source| CastError::Version { at, source })?;
+                return Ok(Some((line, welcome)));
+            }
             Some(Control::Words(Words::Refuse(refusal))) => {
                 return Err(CastError::Refused { at, refusal });
             }
@@ -152,7 +156,51 @@ pub(crate) const TAKEN_AT_ONCE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use farlink_mover::facts;
+    use farlink_wire::cast::{Payload, Position};
+    use farlink_wire::entry::Digest;
+    use farlink_wire::message::VERSION;
+    use farlink_wire::message::copy::{Protect, Secret};
+
     use super::*;
+
+    #[test]
+    fn a_sender_of_another_release_is_not_followed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let welcome = Welcome {
+            version: VERSION - 1,
+            host: facts::host(),
+            session: SessionId(1),
+            key: Secret(Digest([1; 32])),
+            protect: Protect::Encrypt,
+            payload: Payload::try_from(8000).unwrap(),
+            block: 0.try_into().unwrap(),
+            number: 0,
+            first: 0,
+            position: Position { product: 0, offset: 0 },
+            pace: Nanos(1_000_000),
+        };
+        let sender = thread::spawn(move || {
+            let mut said = Vec::new();
+            Control::Words(Words::Welcome(Box::new(welcome))).encode(&mut said);
+            let (mut receiver, _) = listener.accept().unwrap();
+            receiver.write_all(&said).unwrap();
+            receiver.read_to_end(&mut said).unwrap();
+        });
+        let host = facts::host();
+        let request =
+            Join { version: VERSION, host, receiver: 1, place: None, again: None, group: None, ended: None };
+        let joined = join(at, None, request, Nanos(60_000_000_000), &Wake::new().unwrap());
+        sender.join().unwrap();
+        let error = joined.map(|_| ()).unwrap_err();
+        assert!(matches!(error, CastError::Version { .. }) && !error.is_passing(), "{error:?}");
+    }
 
     #[test]
     fn each_address_of_a_name_has_its_turn_and_those_like_the_groups_first() {

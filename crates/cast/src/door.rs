@@ -13,6 +13,7 @@ use farlink_host::socket::keep_alive;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
+use farlink_wire::message::check_version;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::refusal::{Cause, Refusal};
 use rustls::ServerConfig;
@@ -270,6 +271,11 @@ impl Door {
                         let refusal = Refusal::new(Cause::Complete, "it had all of this session before");
                         guest.line.push(&Control::Words(Words::Refuse(refusal)));
                         return Ok(Some(Farewell::HadAll));
+                    }
+                    if let Err(error) = check_version(join.version) {
+                        let refusal = Refusal::lasting(error.to_string());
+                        guest.line.push(&Control::Words(Words::Refuse(refusal)));
+                        return Err(error.to_string());
                     }
                     let named = |at: SocketAddr| (at.ip(), at.port());
                     let is_other = |group: &SocketAddr| named(*group) != named(self.group.address());

@@ -9,6 +9,7 @@ use farlink_mover::secure::CredentialsError;
 use farlink_mover::server::PlaceError;
 use farlink_wire::cast::control::ControlError;
 use farlink_wire::key::PublicKey;
+use farlink_wire::message::GreetingError;
 use farlink_wire::quantity::{Fraction, Nanos};
 use farlink_wire::refusal::{Cause, Refusal};
 
@@ -141,6 +142,14 @@ pub enum CastError {
         at: SocketAddr,
         /// Ours.
         key: PublicKey,
+    },
+    /// The sender is of another release.
+    #[error("join the session of {at}")]
+    Version {
+        /// Where.
+        at: SocketAddr,
+        /// What it speaks.
+        source: GreetingError,
     },
     /// The sender refused.
     #[error("{at} refuses: {refusal}")]

@@ -12,6 +12,7 @@ use farlink_host::beneath::{Directory, Status, status_of};
 use farlink_mover::chain;
 use farlink_mover::copy::filter::Filter;
 use farlink_mover::copy::source::{Found, SourcePath, Walk};
+use farlink_wire::cast::control::Whole;
 use farlink_wire::cast::{Announcement, Part, Shape};
 use farlink_wire::entry::{Digest, Kind, Metadata};
 use farlink_wire::path::RelativePath;
@@ -311,6 +312,13 @@ impl<'f> Products<'f> {
     pub(crate) fn path(&self, product: u32) -> &str {
         let place = product.checked_sub(self.first);
         place.and_then(|place| self.known.get(place as usize)).map_or("", |product| &product.path)
+    }
+
+    /// What a product is, where its digest is known.
+    pub(crate) fn whole(&self, product: u32) -> Option<Whole> {
+        let known = self.known.get(product.checked_sub(self.first)? as usize)?;
+        let announcement = Announcement::decode(&known.head).ok()?;
+        Some(Whole { announcement, content: known.shape.content(), digest: known.digest? })
     }
 
     /// A product cannot be sent any more: its name, and bytes of its content, the first time.

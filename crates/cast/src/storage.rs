@@ -12,7 +12,7 @@ use farlink_host::beneath::Directory;
 use farlink_host::whereabouts::Whereabouts;
 use farlink_mover::chain;
 use farlink_mover::copy::store::Store;
-use farlink_mover::copy::target::{Destination, Target, TargetError, TargetOptions};
+use farlink_mover::copy::target::{Destination, Held, Target, TargetError, TargetOptions};
 use farlink_wire::cast::Announcement;
 use farlink_wire::entry::{Digest, Entry, Kind, Metadata};
 use farlink_wire::path::RelativePath;
@@ -114,10 +114,7 @@ impl Storage {
         may: InMemory,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
-        let Announcement { path, metadata } = announcement;
-        // Whoever sends to many is not to have anything run as the user of each.
-        let metadata = Metadata { mode: metadata.mode & RIGHTS, ..metadata };
-        let entry = Entry { path, kind: Kind::File { size }, metadata };
+        let entry = entry(announcement, size);
         let item = |entry, content| Item { entry, size, content };
         let target = match self {
             Self::Nowhere => return Ok((item(entry, Content::Hashed(Hashed::new(size))), Vec::new())),
@@ -134,7 +131,7 @@ impl Storage {
             }
         };
         let block = block_bytes(size);
-        let held = target.held(&entry, block).filter(|held| held.has_time_of(&entry.metadata));
+        let held = held(target, &entry, block);
         if may == InMemory::Yes && held.is_none() && size <= MOST_SMALL {
             let content = Content::Small(vec![0; size as usize]);
             return Ok((item(entry, content), Vec::new()));
@@ -143,14 +140,23 @@ impl Storage {
             Some(held) => Store::standing(held, entry.clone(), block, false),
             None => Store::Partial(Box::new(target.partial(&entry, block, false)?)),
         };
-        let mut blocks = Blocks::new(size, block);
-        let mut found = Vec::new();
-        for (index, digest) in store.proven(&mut |_| go_on())? {
-            blocks.set(index, digest);
-            let (from, end) = blocks.span(index);
-            found.push(from..end);
-        }
-        Ok((item(entry, Content::Large(Large::new(Box::new(store), blocks))), found))
+        Item::of(store, entry, size, go_on)
+    }
+
+    /// What stands where a product is to go, of its size and with its time, as a product that came whole; `None` where there is none such.
+    /// Whether it has the product's content is found when it is [finished](Self::finish). `go_on` is called as in [`Self::begin`].
+    pub(crate) fn standing(
+        &self,
+        announcement: Announcement,
+        size: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Item>, TargetError> {
+        let Self::Beneath(target, ..) = self else { return Ok(None) };
+        let (entry, block) = (entry(announcement, size), block_bytes(size));
+        target.look_anew();
+        let Some(held) = held(target, &entry, block) else { return Ok(None) };
+        let store = Store::standing(held, entry.clone(), block, false);
+        Item::of(store, entry, size, go_on).map(|(item, _)| Some(item))
     }
 
     /// Writes bytes of the content that had not come before.
@@ -220,6 +226,23 @@ impl Storage {
 }
 
 impl Item {
+    /// One that goes to `store`, with the ranges of its content that are there.
+    fn of(
+        store: Store,
+        entry: Entry,
+        size: u64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Self, Vec<Range<u64>>), TargetError> {
+        let mut blocks = Blocks::new(size, block_bytes(size));
+        let mut found = Vec::new();
+        for (index, digest) in store.proven(&mut |_| go_on())? {
+            blocks.set(index, digest);
+            let (from, end) = blocks.span(index);
+            found.push(from..end);
+        }
+        Ok((Self { entry, size, content: Content::Large(Large::new(Box::new(store), blocks)) }, found))
+    }
+
     /// Nothing more of it comes to this process. What is proven of it stays for the next one; where nothing is, nothing stays.
     pub(crate) fn leave(&self) {
         if let Content::Large(large) = &self.content {
@@ -260,6 +283,18 @@ pub(crate) fn place(directory: &[u8]) -> u64 {
     let digest = blake3::hash(path.as_os_str().as_bytes());
     let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// What is stored. Whoever sends to many is not to have anything run as the user of each.
+fn entry(announcement: Announcement, size: u64) -> Entry {
+    let Announcement { path, metadata } = announcement;
+    let metadata = Metadata { mode: metadata.mode & RIGHTS, ..metadata };
+    Entry { path, kind: Kind::File { size }, metadata }
+}
+
+/// What stands where `entry` is to go, of its size and with its time.
+fn held(target: &Target, entry: &Entry, block: u64) -> Option<Held> {
+    target.held(entry, block).filter(|held| held.has_time_of(&entry.metadata))
 }
 
 /// What to tell the sender.

@@ -37,6 +37,14 @@ pub use goal::Goal;
 /// The version of this protocol. Both ends must speak the same.
 pub const VERSION: u16 = 5;
 
+/// Whether the far side, which speaks version `theirs`, is understood.
+///
+/// # Errors
+/// [`GreetingError::Version`].
+pub const fn check_version(theirs: u16) -> Result<(), GreetingError> {
+    if theirs == VERSION { Ok(()) } else { Err(GreetingError::Version { theirs, ours: VERSION }) }
+}
+
 /// Largest message, bytes: the sources and rules of a file transfer, or 256 rows of [`Message::Traced`] with every number at its longest.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 
@@ -80,10 +88,7 @@ impl Hello {
         if magic != Self::MAGIC {
             return Err(GreetingError::NotFarlink);
         }
-        match u16::from_be_bytes([version[0], version[1]]) {
-            VERSION => Ok(Self::ours()),
-            theirs => Err(GreetingError::Version { theirs, ours: VERSION }),
-        }
+        check_version(u16::from_be_bytes([version[0], version[1]])).map(|()| Self::ours())
     }
 }
 

@@ -3,6 +3,7 @@ use std::net::TcpStream;
 use std::thread;
 
 use farlink_mover::facts;
+use farlink_wire::message::VERSION;
 
 use super::hearsay::Hearing;
 use super::*;
@@ -34,9 +35,13 @@ fn frame(control: &Control<'_>) -> Vec<u8> {
     bytes
 }
 
+fn request(receiver: u64) -> Join {
+    let host = facts::host();
+    Join { version: VERSION, host, receiver, place: None, again: None, group: None, ended: None }
+}
+
 fn join(receiver: u64) -> Vec<u8> {
-    let join = Join { host: facts::host(), receiver, place: None, again: None, group: None, ended: None };
-    frame(&Control::Words(Words::Join(Box::new(join))))
+    frame(&Control::Words(Words::Join(Box::new(request(receiver)))))
 }
 
 #[test]
@@ -142,15 +147,51 @@ fn who_finds_no_room_is_told_so_and_is_let_in_when_another_has_left() {
 }
 
 #[test]
+fn who_is_of_another_release_is_refused_and_both_ends_say_so() {
+    let (door, at, hearing) = door();
+    let stop = Wake::new().unwrap();
+    // A release that said no version is one, too.
+    let words = serde_json::to_string(&Words::Join(Box::new(request(1)))).unwrap();
+    let unsaid = words.replace(&format!("\"version\":{VERSION},"), "");
+    assert_ne!(unsaid, words);
+    let unsaid = serde_json::from_str(&unsaid).unwrap();
+    let other = Words::Join(Box::new(Join { version: VERSION + 1, ..request(1) }));
+    thread::scope(|scope| {
+        let (working, raised) = (&door, &stop);
+        scope.spawn(move || working.work(raised).unwrap());
+        let refused = [unsaid, other].map(|words| {
+            let mut guest = TcpStream::connect(at).unwrap();
+            guest.write_all(&frame(&Control::Words(words))).unwrap();
+            let mut said = Vec::new();
+            guest.read_to_end(&mut said).map(|_| (said, hearing.wait().1))
+        });
+        // Before anything is looked at: who fails ends the door's thread, too.
+        stop.raise();
+        for ((said, heard), theirs) in refused.map(Result::unwrap).into_iter().zip([0, VERSION + 1]) {
+            let expected =
+                format!("speaks version {theirs}, this is version {VERSION}: install the same release");
+            match (Control::decode(&said).unwrap(), heard) {
+                (Some((Control::Words(Words::Refuse(refusal)), _)), Heard::Refused(_, reason)) => {
+                    assert_eq!(refusal.cause, Cause::Lasting);
+                    assert!(
+                        refusal.to_string().contains(&expected) && reason.contains(&expected),
+                        "{reason}"
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
 fn who_had_all_is_refused_each_time_without_a_word_to_the_user() {
     let (door, at, hearing) = door();
     let stop = Wake::new().unwrap();
     thread::scope(|scope| {
         let (working, raised) = (&door, &stop);
         scope.spawn(move || working.work(raised).unwrap());
-        let ended = Some(SessionId(1));
-        let host = facts::host();
-        let again = Join { host, receiver: 1, place: None, again: None, group: None, ended };
+        let again = Join { ended: Some(SessionId(1)), ..request(1) };
         let again = frame(&Control::Words(Words::Join(Box::new(again))));
         let answers = [1, 2].map(|_| {
             let mut guest = TcpStream::connect(at).unwrap();

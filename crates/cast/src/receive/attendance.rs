@@ -1,6 +1,6 @@
 //! A receiver's part in one session: its machine, what it hears, and what it stores.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver, Tally};
 use farlink_flow::cast::seal::Opener;
@@ -26,10 +26,12 @@ use crate::storage::{Storage, reason};
 
 mod early;
 mod leaving;
+mod lost;
 mod versions;
 mod work;
 
 use early::MOST_EARLY_REPAIRED;
+use lost::Lost;
 use versions::GIVEN_UP;
 
 /// How it ended.
@@ -81,6 +83,8 @@ pub(super) struct Attendance {
     given_up: BTreeSet<u32>,
     /// Names of products that cannot be had any more, of which nothing had come.
     nameless: BTreeMap<u32, String>,
+    /// Products that cannot be had any more, and may stand here from before.
+    lost: VecDeque<Lost>,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -123,6 +127,7 @@ impl Attendance {
             whole: BTreeMap::new(),
             given_up: BTreeSet::new(),
             nameless: BTreeMap::new(),
+            lost: VecDeque::new(),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -208,7 +213,14 @@ impl Attendance {
                 self.forget_early(*product);
                 self.supersede(*product);
             }
-            Control::Lost { product, path, reason } => {
+            Control::Lost { product, whole: Some(whole), reason, .. } => {
+                self.lost.push_back(Lost {
+                    product: *product,
+                    whole: (**whole).clone(),
+                    reason: reason.clone(),
+                });
+            }
+            Control::Lost { product, path, reason, .. } => {
                 if !self.items.has_begun(*product) && !self.machine.is_done(*product) {
                     self.nameless.insert(*product, path.to_string());
                 }
@@ -266,7 +278,9 @@ impl Attendance {
             let now = monotonic();
             self.machine.on_room(self.items.room());
             let Some(event) = self.machine.poll(now) else {
-                if self.finish_next(now, storage, tell) {
+                if self.look_for_next(now, storage, (line, stop), tell)
+                    || self.finish_next(now, storage, tell)
+                {
                     continue;
                 }
                 return;
@@ -340,19 +354,7 @@ impl Attendance {
             return self.supersede(product);
         }
         let path = announcement.path.to_string();
-        let mut said_at = monotonic();
-        // What is there is read and compared, for minutes where it is much: a sender that hears nothing for long gives this end up.
-        let mut go_on = || {
-            let now = monotonic();
-            if now.since(said_at) >= SIGN_OF_LIFE {
-                said_at = now;
-                // Not how it fares: it hears nobody now, and would be taken for one that cannot.
-                line.push(&Control::Have(Vec::new()));
-                // Where it is broken that is found later.
-                let _ = line.flush();
-            }
-            !stop.is_raised()
-        };
+        let mut go_on = signs_of_life(line, stop);
         let begun = storage.begin(announcement, content, self.items.in_memory(), &mut go_on).and_then(
             |(mut item, found)| {
                 for (at, bytes) in &early {
@@ -373,6 +375,22 @@ impl Attendance {
                 self.machine.on_unwanted(product, Text::from(reason(&error)));
             }
         }
+    }
+}
+
+/// Whether to go on reading what is there, which takes minutes where it is much: a sender that hears nothing for long gives this end up.
+fn signs_of_life<'l>(line: &'l mut Line, stop: &'l Wake) -> impl FnMut() -> bool + 'l {
+    let mut said_at = monotonic();
+    move || {
+        let now = monotonic();
+        if now.since(said_at) >= SIGN_OF_LIFE {
+            said_at = now;
+            // Not how it fares: it hears nobody now, and would be taken for one that cannot.
+            line.push(&Control::Have(Vec::new()));
+            // Where it is broken that is found later.
+            let _ = line.flush();
+        }
+        !stop.is_raised()
     }
 }
 

@@ -13,6 +13,7 @@ use farlink_mover::facts;
 use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Welcome};
+use farlink_wire::message::VERSION;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
 use farlink_wire::refusal::Cause;
@@ -413,6 +414,7 @@ impl<'a> Reception<'a> {
             let patience = self.shortened(patience).max(AGAIN);
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
+                version: VERSION,
                 host: facts::host(),
                 receiver: self.number,
                 place: self.place,

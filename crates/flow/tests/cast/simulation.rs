@@ -381,7 +381,10 @@ impl Simulation {
                     self.tell(receiver as usize, &Control::Superseded { product });
                 }
                 Send::Lost { receiver, product, reason } => {
-                    self.tell(receiver as usize, &Control::Lost { product, path: Text::default(), reason });
+                    self.tell(
+                        receiver as usize,
+                        &Control::Lost { product, path: Text::default(), whole: None, reason },
+                    );
                 }
                 Send::Released { product } => {
                     self.released.insert(product);

@@ -3,16 +3,15 @@
 //!
 //! What is said once a session is JSON, [`Words`]; what is said of products is binary, since a group of a thousand says it often.
 
-use core::net::SocketAddr;
-
-use serde::{Deserialize, Serialize};
-
-use super::{MOST_STREAM, Payload, Position, SessionId, Shape};
-use crate::message::copy::{Protect, Secret};
-use crate::message::{Host, Text};
+use super::{Announcement, MOST_STREAM, Shape};
+use crate::entry::Digest;
+use crate::message::Text;
 use crate::quantity::Nanos;
-use crate::refusal::Refusal;
 use crate::rest::{Rest, Short, u48_bytes};
+
+mod words;
+
+pub use words::{BlockPackets, Join, Leave, Welcome, Words};
 
 /// Bytes of a frame's head.
 pub const HEAD: usize = 5;
@@ -67,6 +66,8 @@ pub enum Control<'a> {
         product: u32,
         /// Its name, readable, as the receiver may not have got that; empty where the sender does not know it any more.
         path: Text,
+        /// What it was, where the sender knows that: a receiver may have it from before.
+        whole: Option<Box<Whole>>,
         /// Why.
         reason: Text,
     },
@@ -75,6 +76,17 @@ pub enum Control<'a> {
         /// The product.
         product: u32,
     },
+}
+
+/// What a product is, but for its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its name and metadata.
+    pub announcement: Announcement,
+    /// Bytes of its content.
+    pub content: u64,
+    /// The digest of that.
+    pub digest: Digest,
 }
 
 /// What a receiver lacks of a product.
@@ -139,120 +151,6 @@ pub struct Repair<'a> {
     pub payload: &'a [u8],
 }
 
-/// What is said once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Words {
-    /// Receiver: it wants to join.
-    Join(Box<Join>),
-    /// Sender: it may.
-    Welcome(Box<Welcome>),
-    /// Sender: why it may not, or may stay no longer.
-    Refuse(Refusal),
-    /// Sender: from now on, least time between two frames with NACKs, or two with acknowledgements.
-    Pace(Nanos),
-    /// Sender: there are so many products, and no more.
-    End {
-        /// Products, from 0.
-        products: u32,
-    },
-    /// Sender: nothing more comes of the session, and why. Products of it may be missing.
-    BreakOff(Text),
-    /// Receiver: it leaves.
-    Leave(Leave),
-}
-
-/// A receiver's request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Join {
-    /// What the host is.
-    pub host: Host,
-    /// Random: the same over all connections of a receiver. A host may have several receivers.
-    pub receiver: u64,
-    /// Of its directory: the same when it is started again for that. Absent where it keeps nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<u64>,
-    /// The session that it was in before its connection broke; it has products of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub again: Option<SessionId>,
-    /// The group that it listens to, which one of another sender's port may not be: it would never hear a packet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<SocketAddr>,
-    /// The session that it had to its end: it wants another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<SessionId>,
-}
-
-/// A sender's consent: all that a receiver must know to take part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Welcome {
-    /// What the host is.
-    pub host: Host,
-    /// The session.
-    pub session: SessionId,
-    /// Of its packets.
-    pub key: Secret,
-    /// How its packets are protected: never [`Protect::Clear`].
-    pub protect: Protect,
-    /// Of a full packet.
-    pub payload: Payload,
-    /// Packets of a block of parity; 0 where there is none.
-    pub block: BlockPackets,
-    /// The number of its next packet: none before it is awaited.
-    pub number: u64,
-    /// The first product that this receiver may have.
-    pub first: u32,
-    /// Where the sender is.
-    pub position: Position,
-    /// Least time between two frames with NACKs, or two with acknowledgements.
-    pub pace: Nanos,
-}
-
-/// Packets of a block of parity: 0, where there is no parity, to [`MOST_BLOCK`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u16", into = "u16")]
-pub struct BlockPackets(u16);
-
-impl BlockPackets {
-    /// How many.
-    #[must_use]
-    pub const fn get(self) -> u16 {
-        self.0
-    }
-}
-
-impl TryFrom<u16> for BlockPackets {
-    type Error = &'static str;
-
-    fn try_from(packets: u16) -> Result<Self, Self::Error> {
-        if packets > MOST_BLOCK {
-            return Err("a block of parity has at most 1024 packets");
-        }
-        Ok(Self(packets))
-    }
-}
-
-impl From<BlockPackets> for u16 {
-    fn from(block: BlockPackets) -> Self {
-        block.0
-    }
-}
-
-/// A receiver's account.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leave {
-    /// Products stored.
-    pub products: u32,
-    /// Products that it could not store, or that were lost.
-    pub failed: u32,
-    /// Of those stored, products that came over the control connection, at least in part, after they were gone.
-    pub caught_up: u32,
-    /// Bytes of their content.
-    pub bytes: u64,
-    /// CPU time of the process since it joined.
-    pub cpu: Nanos,
-}
-
 impl Control<'_> {
     /// Appends the whole frame to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -301,11 +199,14 @@ impl Control<'_> {
                 put_runs(runs, out);
                 GONE
             }
-            Self::Lost { product, path, reason } => {
-                let path = path.as_str().as_bytes();
-                let length = u16::try_from(path.len()).unwrap_or(0);
-                out.extend(length.to_be_bytes());
-                out.extend(&path[..usize::from(length)]);
+            Self::Lost { product, path, whole, reason } => {
+                put_short(path.as_str().as_bytes(), out);
+                let head = whole.as_ref().map(|whole| whole.announcement.encode()).unwrap_or_default();
+                put_short(&head, out);
+                if let Some(whole) = whole {
+                    out.extend(u48_bytes(whole.content));
+                    out.extend(whole.digest.0);
+                }
                 put_reason(*product, reason, out);
                 LOST
             }
@@ -374,10 +275,10 @@ impl<'a> Control<'a> {
             GONE => Self::Gone(runs(&mut rest)?),
             SUPERSEDED => Self::Superseded { product: rest.u32()? },
             _ => {
-                let length = rest.u16()?;
-                let path = text(rest.take(usize::from(length))?, "a name")?;
+                let path = text(short(&mut rest)?, "a name")?;
+                let whole = whole(&mut rest)?.map(Box::new);
                 let (product, reason) = reason(&mut rest)?;
-                Self::Lost { product, path, reason }
+                Self::Lost { product, path, whole, reason }
             }
         };
         if !rest.is_empty() {
@@ -470,6 +371,32 @@ fn runs(rest: &mut Rest<'_>) -> Result<Vec<(u32, u32)>, ControlError> {
         runs.push((first, count));
     }
     Ok(runs)
+}
+
+/// Bytes with their number before them; none where they are too many for that.
+fn put_short(bytes: &[u8], out: &mut Vec<u8>) {
+    let length = u16::try_from(bytes.len()).unwrap_or(0);
+    out.extend(length.to_be_bytes());
+    out.extend(&bytes[..usize::from(length)]);
+}
+
+fn short<'a>(rest: &mut Rest<'a>) -> Result<&'a [u8], ControlError> {
+    let length = rest.u16()?;
+    Ok(rest.take(length.into())?)
+}
+
+fn whole(rest: &mut Rest<'_>) -> Result<Option<Whole>, ControlError> {
+    let head = short(rest)?;
+    if head.is_empty() {
+        return Ok(None);
+    }
+    let announcement =
+        Announcement::decode(head).map_err(|_| ControlError::Malformed { what: "what a product was" })?;
+    let content = rest.u48()?;
+    if Shape::new(head.len(), content).is_none() {
+        return Err(ControlError::Malformed { what: "the lengths of a stream" });
+    }
+    Ok(Some(Whole { announcement, content, digest: Digest(rest.array()?) }))
 }
 
 fn put_reason(product: u32, reason: &Text, out: &mut Vec<u8>) {

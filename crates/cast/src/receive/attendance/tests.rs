@@ -6,8 +6,10 @@ use std::thread;
 use farlink_flow::digest;
 use farlink_mover::channel::Channel;
 use farlink_mover::facts;
+use farlink_wire::cast::control::Whole;
 use farlink_wire::cast::{Payload, Position, SessionId, Shape};
 use farlink_wire::entry::{Digest, Metadata};
+use farlink_wire::message::VERSION;
 use farlink_wire::message::copy::{Protect, Secret};
 use farlink_wire::path::RelativePath;
 
@@ -16,6 +18,7 @@ use super::*;
 
 fn attendance() -> Attendance {
     let welcome = Welcome {
+        version: VERSION,
         host: facts::host(),
         session: SessionId(1),
         key: Secret(Digest([1; 32])),
@@ -234,6 +237,7 @@ fn an_older_one_of_a_name_is_stored_where_the_newer_is_lost() {
             let lost = Control::Lost {
                 product: 1,
                 path: Text::default(),
+                whole: None,
                 reason: Text::from("it is gone".to_owned()),
             };
             for (product, range) in [(0, 0..packets - 1), (1, 0..packets - 1), (0, packets - 1..packets)] {
@@ -262,4 +266,85 @@ fn an_older_one_of_a_name_is_stored_where_the_newer_is_lost() {
             std::fs::remove_dir_all(&into).unwrap();
         }
     }
+}
+
+#[test]
+fn what_cannot_be_sent_again_and_stands_from_before_is_no_failure_and_nothing_else_is_taken_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut line = Line::new(Channel::over_tcp(listener.accept().unwrap().0).unwrap());
+    let into = std::env::temp_dir().join(format!("attendance-standing-{}", std::process::id()));
+    let group: crate::group::Group = "239.1.1.1:7000".parse().unwrap();
+    let metadata = Metadata { mode: 0o640, mtime_s: 1_600_000_000, mtime_ns: 5 };
+    let announcement = Announcement { path: RelativePath::new("d/a").unwrap(), metadata };
+    let mut expected_failures = 0;
+    for size in [0, 20_000, 1_200_000] {
+        let content: Vec<u8> = (0..size).map(|at| at as u8).collect();
+        let whole = Whole {
+            announcement: announcement.clone(),
+            content: content.len() as u64,
+            digest: digest::whole(&content),
+        };
+        for there in ["the same", "something else", "nothing"] {
+            std::fs::create_dir_all(&into).unwrap();
+            let storage = Storage::open(Some(into.as_os_str().as_bytes()), group).unwrap();
+            let (at, mut was) = (into.join("d/a"), content.clone());
+            if there != "nothing" {
+                if let (Some(byte), "something else") = (was.last_mut(), there) {
+                    *byte ^= 1;
+                }
+                std::fs::create_dir(into.join("d")).unwrap();
+                std::fs::write(&at, &was).unwrap();
+                let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_600_000_000, 5);
+                std::fs::File::open(&at).unwrap().set_modified(time).unwrap();
+            }
+            let is_had = there == "the same" || there == "something else" && was == content;
+            let mut attendance = attendance();
+            attendance.hear_sender(monotonic(), &Control::Words(Words::End { products: 1 }), &storage);
+            let lost = Control::Lost {
+                product: 0,
+                path: Text::from("d/a".to_owned()),
+                whole: Some(Box::new(whole.clone())),
+                reason: Text::from("it is gone".to_owned()),
+            };
+            let mut told = Vec::new();
+            for _ in 0..2 {
+                attendance.hear_sender(monotonic(), &lost, &storage);
+                attendance.do_all(&storage, &mut line, &Wake::new().unwrap(), &mut |notice| match notice {
+                    Notice::Stored { path, bytes, lacks: None } => told.push(format!("{path}: {bytes}")),
+                    Notice::NotStored { path, reason } => told.push(format!("{path}: {reason}")),
+                    _ => {}
+                });
+            }
+            let said = if is_had {
+                format!("d/a: {size}")
+            } else {
+                "d/a: the sender cannot send it: it is gone".into()
+            };
+            assert_eq!(told, [said], "{size} {there}");
+            let tally = attendance.progress().tally;
+            assert_eq!((tally.stored, tally.failed), (u32::from(is_had), u32::from(!is_had)));
+            assert!(attendance.machine.is_complete() && attendance.unfinished().count() == 0);
+            expected_failures += u32::from(!is_had);
+            // What stood there stands there, and nothing beside it.
+            if there == "nothing" {
+                assert!(!into.join("d").exists());
+            } else {
+                assert_eq!(std::fs::read(&at).unwrap(), was);
+                assert_eq!(std::fs::read_dir(into.join("d")).unwrap().count(), 1);
+            }
+            std::fs::remove_dir_all(&into).unwrap();
+        }
+    }
+    line.flush().unwrap();
+    drop(line);
+    let mut heard = Vec::new();
+    sender.read_to_end(&mut heard).unwrap();
+    let (mut rest, mut had, mut failed) = (&heard[..], 0, 0);
+    while let Some((control, length)) = Control::decode(rest).unwrap() {
+        had += u32::from(matches!(&control, Control::Have(runs) if *runs == [(0, 1)]));
+        failed += u32::from(matches!(control, Control::Failed { product: 0, .. }));
+        rest = &rest[length..];
+    }
+    assert_eq!((had, failed), (9 - expected_failures, expected_failures));
 }

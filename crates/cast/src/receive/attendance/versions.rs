@@ -10,6 +10,25 @@ use crate::receive::Notice;
 use crate::storage::{InMemory, MOST_SMALL, Storage, reason};
 
 impl Attendance {
+    /// A product has its name.
+    pub(super) fn on_stored(
+        &mut self,
+        now: Nanos,
+        product: u32,
+        lacks: Option<String>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) {
+        let Some(item) = self.items.remove(product) else { return };
+        let (path, bytes) = (item.path(), item.size());
+        self.nameless.remove(&product);
+        self.given_up.remove(&product);
+        self.stored_bytes += bytes;
+        self.times.last = Some(now);
+        let older = self.newest.on_stored(product, |product| self.machine.is_done(product));
+        older.into_iter().for_each(|older| self.supersede(older));
+        tell(Notice::Stored { path, bytes, lacks });
+    }
+
     /// Everything of a product is there, and it is the newest of its name: compares its digest, and gives it its name.
     pub(super) fn finish(
         &mut self,
@@ -27,16 +46,8 @@ impl Attendance {
         };
         match finished {
             Ok(true) => {
-                let (path, bytes) = (item.path(), item.size());
-                self.items.remove(product);
-                self.nameless.remove(&product);
-                self.given_up.remove(&product);
-                self.stored_bytes += bytes;
-                self.times.last = Some(now);
                 self.machine.on_checked(now, product, true);
-                let older = self.newest.on_stored(product, |product| self.machine.is_done(product));
-                older.into_iter().for_each(|older| self.supersede(older));
-                tell(Notice::Stored { path, bytes, lacks });
+                self.on_stored(now, product, lacks, tell);
             }
             Ok(false) => {
                 Storage::begin_again(item);

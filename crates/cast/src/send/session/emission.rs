@@ -65,7 +65,8 @@ impl Session<'_> {
             }
             Send::Lost { receiver, product, reason } => {
                 let path = Text::from(self.products.path(product).to_owned());
-                self.outbox.say(receiver, &Control::Lost { product, path, reason });
+                let whole = self.products.whole(product).map(Box::new);
+                self.outbox.say(receiver, &Control::Lost { product, path, whole, reason });
             }
             Send::Superseded { receiver, product } => {
                 self.outbox.say(receiver, &Control::Superseded { product });
@@ -103,16 +104,20 @@ impl Session<'_> {
                 });
                 let (is_superseded, is_unsent) =
                     (self.products.supersede(product), self.machine.is_unsent(product));
+                // Whoever asked may have it from before: those who have not say so.
+                let may_stand = !is_unsent && self.products.whole(product).is_some();
                 let reason = if is_superseded {
                     self.machine.on_superseded(product);
                     SUPERSEDED.to_owned()
                 } else {
-                    self.lacks = true;
+                    self.lacks |= !may_stand;
                     self.machine.on_unreadable(product, &Text::from(reason.clone()));
                     reason
                 };
                 if let Some((path, bytes)) = self.products.lose(product) {
-                    self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
+                    if is_superseded || !may_stand {
+                        self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
+                    }
                     // What was sent, and can only not be sent again, was sent.
                     if is_unsent {
                         self.progress.lost += u32::from(!is_superseded);

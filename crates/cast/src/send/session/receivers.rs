@@ -6,6 +6,7 @@ use farlink_flow::cast::receiver::LIKELY_RTT;
 use farlink_host::clock::monotonic;
 use farlink_mover::facts;
 use farlink_wire::cast::control::{Control, Join, Leave, Report, Welcome, Words};
+use farlink_wire::message::VERSION;
 use farlink_wire::quantity::Nanos;
 
 use super::Session;
@@ -134,6 +135,7 @@ impl Session<'_> {
         let number = self.sealer.next();
         self.tempo.on_join(receiver, number);
         let welcome = Welcome {
+            version: VERSION,
             host: facts::host(),
             session: self.id,
             key: self.key,
@@ -305,7 +307,7 @@ mod tests {
     fn join(receiver: u64, place: Option<u64>) -> Join {
         let (name, other) = (Text::from("b".to_owned()), Text::default());
         let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
-        Join { host, receiver, place, again: None, group: None, ended: None }
+        Join { version: VERSION, host, receiver, place, again: None, group: None, ended: None }
     }
 
     fn peer(join: Join) -> Peer {

@@ -28,10 +28,11 @@ pub struct Held {
 }
 
 impl Target {
-    /// The file under the final name of `entry`, where it is a regular one of the same size and no partial file is there.
+    /// The file under the final name of `entry`, where it is a regular one of the same size and no partial file is there. Nothing is made.
     pub fn held(&self, entry: &Entry, block_bytes: u64) -> Option<Held> {
         let Kind::File { size } = entry.kind else { return None };
-        let place = self.placing.place(entry).ok()?;
+        self.placing.expect(entry).ok()?;
+        let place = self.placing.look(&entry.path, false).ok()??;
         let (partial, _) = self.partial_names(&entry.path);
         if place.directory.status(&partial).is_ok() {
             return None;

@@ -1,11 +1,16 @@
 use super::*;
-use crate::entry::Digest;
-use crate::refusal::Cause;
+use crate::cast::{Payload, Position, SessionId};
+use crate::entry::Metadata;
+use crate::message::copy::{Protect, Secret};
+use crate::message::{Host, VERSION};
+use crate::path::RelativePath;
+use crate::refusal::{Cause, Refusal};
 
 fn frames() -> Vec<Control<'static>> {
     let host =
         Host { name: "a".to_owned().into(), kernel: Text::default(), cores: 4, clock: Text::default() };
     let welcome = Welcome {
+        version: VERSION,
         host: host.clone(),
         session: SessionId(9),
         key: Secret(Digest([7; 32])),
@@ -19,6 +24,7 @@ fn frames() -> Vec<Control<'static>> {
     };
     vec![
         Control::Words(Words::Join(Box::new(Join {
+            version: VERSION,
             host,
             receiver: u64::MAX,
             place: Some(1),
@@ -56,8 +62,20 @@ fn frames() -> Vec<Control<'static>> {
             payload: &[1, 2],
         }),
         Control::Gone(vec![(4, 4)]),
-        Control::Lost { product: 9, path: Text::default(), reason: Text::default() },
-        Control::Lost { product: 10, path: "a/b".to_owned().into(), reason: "it is gone".to_owned().into() },
+        Control::Lost { product: 9, path: Text::default(), whole: None, reason: Text::default() },
+        Control::Lost {
+            product: 10,
+            path: "a/b".to_owned().into(),
+            whole: Some(Box::new(Whole {
+                announcement: Announcement {
+                    path: RelativePath::new(b"a/b").unwrap(),
+                    metadata: Metadata { mode: 0o640, mtime_s: -1, mtime_ns: 5 },
+                },
+                content: 9,
+                digest: Digest([3; 32]),
+            })),
+            reason: "it is gone".to_owned().into(),
+        },
         Control::Superseded { product: 8 },
     ]
 }
