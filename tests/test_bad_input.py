@@ -108,6 +108,21 @@ def test_a_quantity_below_zero_is_refused_as_the_value_that_it_is(arguments: tup
         assert words in complaint
 
 
+HABITS: dict[str, tuple[str, ...]] = {
+    "-avz": ("-a: ", "always copied"),
+    "--ignore-existing": ("--ignore-existing: ", "no such option", "--update"),
+    "--modify-window=1": ("--modify-window: ", "no such option"),
+    "-P": ("--streams", "'x'", "rsync's -P"),
+}
+
+
+@pytest.mark.parametrize("option", HABITS)
+def test_what_rsync_calls_otherwise_is_said(option: str) -> None:
+    complaint = refused("copy", option, "x", "b:/y")
+    for words in HABITS[option]:
+        assert words in complaint
+
+
 MEMORY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("--congestion", "circuit"): ("--congestion", "--circuit RATE"),
     ("--circuit", "1kbit", "--streams", "512"): ("1kbit", "100kbit or more", "use fewer"),

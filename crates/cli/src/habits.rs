@@ -1,11 +1,59 @@
 //! Options that people know from other tools, and what they want here.
 
+/// What is said of a number of streams that is none: rsync's `-P` takes none.
+pub(crate) const OF_STREAMS: &str = "; what rsync's -P is for, progress and partial files, needs no option";
+
 /// What who writes `option` to `farlink copy` should know, where it is one of rsync's or scp's that is not there.
 pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
     Some(match option {
         "-a" | "-r" | "-t" | "-p" | "-l" | "--archive" | "--recursive" | "--times" | "--perms"
         | "--links" => "trees, links, modes and times are always copied: leave it out",
         "-z" | "--compress" => "nothing is compressed: leave it out",
+        "--progress" | "--info" => "progress is shown where standard error is a terminal: leave it out",
+        "--human-readable" => "sizes and rates have units: leave it out",
+        "-c" | "--checksum" => {
+            "content is compared by its digest wherever --update does not say otherwise: leave it out"
+        }
+        "-W" | "--whole-file" => {
+            "of a file that stands there what is the same is not sent, and there is no other way: leave it out"
+        }
+        "-S" | "--sparse" => "holes are always kept: leave it out",
+        "--mkpath" => "directories on the way to the destination are made: leave it out",
+        "-i" | "--itemize-changes" => {
+            "write --update --dry-run --verbose, which names what would be copied and what stays"
+        }
+        "--stats" => "the last line has them, and --record FILE keeps them",
+        "--log-file" => "write --manifest FILE for the names, and --record FILE for the rest",
+        "--existing" | "--ignore-existing" => {
+            "there is no such option: --update leaves what is newer there, and what is as old and as long"
+        }
+        "--size-only" | "--modify-window" | "-I" | "--ignore-times" => {
+            "there is no such option: --update compares size and time, and a copy without it content"
+        }
+        "-L" | "--copy-links" | "-k" | "--copy-dirlinks" => {
+            "links are copied as links: there is no such option, and a source that ends in / is followed"
+        }
+        "-H" | "--hard-links" => {
+            "there is no such option: each name of a file is copied as a file of its own"
+        }
+        "-A" | "--acls" | "-X" | "--xattrs" => {
+            "there is no such option: of a file's metadata its mode and time are copied"
+        }
+        "-o" | "--owner" | "-g" | "--group" | "--numeric-ids" | "--chown" => {
+            "there is no such option: files belong to whoever writes them"
+        }
+        "-D" | "--devices" | "--specials" => "devices and pipes are not copied, and are named: leave it out",
+        "-x" | "--one-file-system" => "there is no such option: --exclude what is mounted there",
+        "-R" | "--relative" => "write --files-from FILE, whose names keep their directories",
+        "-m" | "--prune-empty-dirs" => "empty directories are copied: there is no such option",
+        "-b" | "--backup" | "--backup-dir" => "what is replaced is not kept: there is no such option",
+        "--remove-source-files" => "nothing is removed at the source: there is no such option",
+        "--max-size" | "--min-size" => {
+            "there is no such option: write the names to a list, for --files-from FILE"
+        }
+        "-4" | "--ipv4" | "-6" | "--ipv6" => "name the host by its address, or write --bind ADDRESS",
+        "--port" => "write it behind the host, as in farlink://HOST:PORT/path; for ssh --ssh 'ssh -p PORT'",
+        "--contimeout" => "write --timeout TIME",
         "--delete" | "--delete-after" | "--delete-before" | "--delete-during" | "--delete-excluded" => {
             "nothing is removed at the destination: there is no such option"
         }
@@ -16,4 +64,27 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
         "--rsh" => "write --ssh COMMAND",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    #[test]
+    fn what_is_an_option_here_is_not_said_to_be_none() {
+        let mut cli = Cli::command();
+        cli.build();
+        let copy = cli.find_subcommand("copy").unwrap();
+        for option in copy.get_arguments() {
+            let long = option.get_long_and_visible_aliases().into_iter().flatten();
+            let short = option.get_short_and_visible_aliases().into_iter().flatten();
+            let names = long.map(|name| format!("--{name}")).chain(short.map(|name| format!("-{name}")));
+            for name in names {
+                assert_eq!(of_copy(&name), None, "{name}");
+            }
+        }
+    }
 }

@@ -152,6 +152,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     {
         reason = format!("{named}: {habit}");
     }
+    if error.kind() == ErrorKind::ValueValidation && verb == "farlink copy" && named.starts_with("--streams")
+    {
+        reason.push_str(habits::OF_STREAMS);
+    }
     output::tell(&format!("farlink: {reason} (see {verb} --help)"));
     ExitCode::from(exit::REFUSED)
 }
