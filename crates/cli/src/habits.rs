@@ -1,6 +1,6 @@
 //! Options that people know from other tools, and what they want here.
 
-/// What is said of a number of streams that is none: rsync's `-P` takes none.
+/// What is said of a word where the number of streams should be: rsync's `-P` takes none.
 pub(crate) const OF_STREAMS: &str = "; what rsync's -P is for, progress and partial files, needs no option";
 
 /// What who writes `option` to `farlink copy` should know, where it is one of rsync's or scp's that is not there.
@@ -11,14 +11,14 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
         "-z" | "--compress" => "nothing is compressed: leave it out",
         "--progress" | "--info" => "progress is shown where standard error is a terminal: leave it out",
         "--human-readable" => "sizes and rates have units: leave it out",
-        "-c" | "--checksum" => {
-            "content is compared by its digest wherever --update does not say otherwise: leave it out"
-        }
+        "-c" | "--checksum" => "write --resume, which compares content",
         "-W" | "--whole-file" => {
-            "of a file that stands there what is the same is not sent, and there is no other way: leave it out"
+            "what stands there is compared with --resume alone, and after an attempt that did not end well: leave it out"
         }
         "-S" | "--sparse" => "holes are always kept: leave it out",
-        "--mkpath" => "directories on the way to the destination are made: leave it out",
+        "--mkpath" => {
+            "the last directory of the destination is made, and those above it are not: make them with mkdir -p"
+        }
         "-i" | "--itemize-changes" => {
             "write --update --dry-run --verbose, which names what would be copied and what stays"
         }
@@ -27,9 +27,8 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
         "--existing" | "--ignore-existing" => {
             "there is no such option: --update leaves what is newer there, and what is as old and as long"
         }
-        "--size-only" | "--modify-window" | "-I" | "--ignore-times" => {
-            "there is no such option: --update compares size and time, and a copy without it content"
-        }
+        "--size-only" | "--modify-window" => "there is no such option: --update goes by size and time",
+        "-I" | "--ignore-times" => "only --update goes by size and time: leave both out",
         "-L" | "--copy-links" | "-k" | "--copy-dirlinks" => {
             "links are copied as links: there is no such option, and a source that ends in / is followed"
         }

@@ -1,6 +1,6 @@
 //! A receiver's part in one session: its machine, what it hears, and what it stores.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use farlink_flow::cast::receiver::{Config, Event, Failure, Receiver, Tally};
 use farlink_flow::cast::seal::Opener;
@@ -8,7 +8,7 @@ use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::cast::Announcement;
-use farlink_wire::cast::control::{Control, Repair, Report, Welcome, Words};
+use farlink_wire::cast::control::{Control, Repair, Report, Welcome, Whole, Words};
 use farlink_wire::cast::packet::Data;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
@@ -31,7 +31,6 @@ mod versions;
 mod work;
 
 use early::MOST_EARLY_REPAIRED;
-use lost::Lost;
 use versions::GIVEN_UP;
 
 /// How it ended.
@@ -83,8 +82,8 @@ pub(super) struct Attendance {
     given_up: BTreeSet<u32>,
     /// Names of products that cannot be had any more, of which nothing had come.
     nameless: BTreeMap<u32, String>,
-    /// Products that cannot be had any more, and may stand here from before.
-    lost: VecDeque<Lost>,
+    /// Products that cannot be had any more, and may stand here: what they were, and why.
+    lost: BTreeMap<u32, (Whole, Text)>,
     /// Content that came before its product's name, and its bytes in all.
     early: BTreeMap<u32, Vec<(u64, Vec<u8>)>>,
     early_bytes: usize,
@@ -127,7 +126,7 @@ impl Attendance {
             whole: BTreeMap::new(),
             given_up: BTreeSet::new(),
             nameless: BTreeMap::new(),
-            lost: VecDeque::new(),
+            lost: BTreeMap::new(),
             early: BTreeMap::new(),
             early_bytes: 0,
             recent: Recent::default(),
@@ -214,11 +213,7 @@ impl Attendance {
                 self.supersede(*product);
             }
             Control::Lost { product, whole: Some(whole), reason, .. } => {
-                self.lost.push_back(Lost {
-                    product: *product,
-                    whole: (**whole).clone(),
-                    reason: reason.clone(),
-                });
+                self.lost.insert(*product, ((**whole).clone(), reason.clone()));
             }
             Control::Lost { product, path, reason, .. } => {
                 if !self.items.has_begun(*product) && !self.machine.is_done(*product) {
@@ -272,18 +267,19 @@ impl Attendance {
         }
     }
 
-    /// Does what the machine says.
+    /// Does what the machine says, and looks for one of the products that may stand here: to read that may take long.
     fn do_all(&mut self, storage: &Storage, line: &mut Line, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) {
+        let mut has_looked = false;
         loop {
             let now = monotonic();
             self.machine.on_room(self.items.room());
             let Some(event) = self.machine.poll(now) else {
-                if self.look_for_next(now, storage, (line, stop), tell)
-                    || self.finish_next(now, storage, tell)
-                {
-                    continue;
+                if !std::mem::replace(&mut has_looked, true) {
+                    self.look_for_next(now, storage, (line, stop), tell);
+                } else if !self.finish_next(now, storage, tell) {
+                    return;
                 }
-                return;
+                continue;
             };
             match event {
                 Event::Nack(wants) => line.push(&Control::Nack(wants)),

@@ -337,11 +337,15 @@ impl Receiver {
 
     /// A newer product has the name that this one was to have: nobody needs it any more, and it counts as stored.
     pub fn on_superseded(&mut self, product: u32) {
-        self.on_standing(product);
+        self.want_no_more(product);
     }
 
-    /// All of a product is where it belongs, whatever came of it here: it counts as stored.
+    /// All of a product stands where it belongs, whatever came of it here: it counts as stored.
     pub fn on_standing(&mut self, product: u32) {
+        self.want_no_more(product);
+    }
+
+    fn want_no_more(&mut self, product: u32) {
         if self.is_done(product) {
             return;
         }

@@ -334,11 +334,7 @@ impl Sender {
     /// A product cannot be read (any more): nobody who lacks something of it will get it.
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
         self.lose(product, |receiver, peer| {
-            peer.progress.failed += 1;
-            peer.lost.insert(one(product));
-            while peer.lost.runs() > MOST_LOST {
-                peer.lost.pop(u64::MAX);
-            }
+            peer.lose(product);
             Send::Lost { receiver, product, reason: reason.clone() }
         });
     }
@@ -557,6 +553,3 @@ const LEAST_PACE: Nanos = Nanos(1_000_000);
 
 /// The loss that is reckoned with before any is known.
 const LIKELY_LOSS: f64 = 0.01;
-
-/// Runs of products that a receiver was told are lost, and may have had.
-const MOST_LOST: usize = 1000;

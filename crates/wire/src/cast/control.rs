@@ -5,7 +5,7 @@
 
 use super::{Announcement, MOST_STREAM, Shape};
 use crate::entry::Digest;
-use crate::message::Text;
+use crate::message::{GreetingError, Text, check_version};
 use crate::quantity::Nanos;
 use crate::rest::{Rest, Short, u48_bytes};
 
@@ -53,7 +53,7 @@ pub enum Control<'a> {
     Failed {
         /// The product.
         product: u32,
-        /// Why, as far as it remembers where it says so again over another connection.
+        /// Why, as far as it remembers where it says so again over another connection; empty where the sender had said that it is [lost](Self::Lost).
         reason: Text,
     },
     /// Sender: bytes of a product's stream, to this receiver alone.
@@ -66,7 +66,7 @@ pub enum Control<'a> {
         product: u32,
         /// Its name, readable, as the receiver may not have got that; empty where the sender does not know it any more.
         path: Text,
-        /// What it was, where the sender knows that: a receiver may have it from before.
+        /// What it was, where the sender had sent all of it: a receiver that has it from before says so, and one that has not says that, too.
         whole: Option<Box<Whole>>,
         /// Why.
         reason: Text,
@@ -201,11 +201,13 @@ impl Control<'_> {
             }
             Self::Lost { product, path, whole, reason } => {
                 put_short(path.as_str().as_bytes(), out);
-                let head = whole.as_ref().map(|whole| whole.announcement.encode()).unwrap_or_default();
-                put_short(&head, out);
-                if let Some(whole) = whole {
-                    out.extend(u48_bytes(whole.content));
-                    out.extend(whole.digest.0);
+                match whole {
+                    Some(whole) => {
+                        put_short(&whole.announcement.encode(), out);
+                        out.extend(u48_bytes(whole.content));
+                        out.extend(whole.digest.0);
+                    }
+                    None => put_short(&[], out),
                 }
                 put_reason(*product, reason, out);
                 LOST
@@ -250,7 +252,7 @@ impl<'a> Control<'a> {
             WORDS => {
                 return serde_json::from_slice(rest.0)
                     .map(|words| Some((Self::Words(words), length)))
-                    .map_err(ControlError::Words);
+                    .map_err(|error| of_another_release(rest.0).unwrap_or(ControlError::Words(error)));
             }
             ECHO => match rest.u8()? {
                 answer @ (0 | 1) => Self::Echo { answer: answer == 1, stamp: rest.u64()? },
@@ -286,6 +288,13 @@ impl<'a> Control<'a> {
         }
         Ok(Some((control, length)))
     }
+}
+
+/// Whether words that are not understood name another version than ours.
+fn of_another_release(words: &[u8]) -> Option<ControlError> {
+    let words: serde_json::Value = serde_json::from_slice(words).ok()?;
+    let version = words.as_object()?.values().next()?.get("version")?.as_u64()?;
+    check_version(u16::try_from(version).ok()?).err().map(ControlError::Version)
 }
 
 /// Bytes of a frame with a [`Repair`] that come before its payload.
@@ -373,11 +382,11 @@ fn runs(rest: &mut Rest<'_>) -> Result<Vec<(u32, u32)>, ControlError> {
     Ok(runs)
 }
 
-/// Bytes with their number before them; none where they are too many for that.
+/// Bytes, with their number before them: a name, or an announcement.
 fn put_short(bytes: &[u8], out: &mut Vec<u8>) {
-    let length = u16::try_from(bytes.len()).unwrap_or(0);
-    out.extend(length.to_be_bytes());
-    out.extend(&bytes[..usize::from(length)]);
+    debug_assert!(bytes.len() <= Announcement::MOST, "{} bytes", bytes.len());
+    out.extend((bytes.len() as u16).to_be_bytes());
+    out.extend(bytes);
 }
 
 fn short<'a>(rest: &mut Rest<'a>) -> Result<&'a [u8], ControlError> {
@@ -390,13 +399,13 @@ fn whole(rest: &mut Rest<'_>) -> Result<Option<Whole>, ControlError> {
     if head.is_empty() {
         return Ok(None);
     }
-    let announcement =
-        Announcement::decode(head).map_err(|_| ControlError::Malformed { what: "what a product was" })?;
-    let content = rest.u48()?;
+    let (content, digest) = (rest.u48()?, Digest(rest.array()?));
     if Shape::new(head.len(), content).is_none() {
         return Err(ControlError::Malformed { what: "the lengths of a stream" });
     }
-    Ok(Some(Whole { announcement, content, digest: Digest(rest.array()?) }))
+    // One that must not be stored stands nowhere.
+    let announcement = Announcement::decode(head).ok();
+    Ok(announcement.map(|announcement| Whole { announcement, content, digest }))
 }
 
 fn put_reason(product: u32, reason: &Text, out: &mut Vec<u8>) {
@@ -447,6 +456,9 @@ pub enum ControlError {
         /// What is wrong.
         what: &'static str,
     },
+    /// What another release says.
+    #[error(transparent)]
+    Version(GreetingError),
     /// Not what is said once a session.
     #[error("a malformed control frame")]
     Words(#[source] serde_json::Error),

@@ -104,20 +104,22 @@ impl Session<'_> {
                 });
                 let (is_superseded, is_unsent) =
                     (self.products.supersede(product), self.machine.is_unsent(product));
-                // Whoever asked may have it from before: those who have not say so.
-                let may_stand = !is_unsent && self.products.whole(product).is_some();
+                // Whoever asked may have it from before, and those who have not say so.
+                if !is_superseded && !is_unsent && self.products.whole(product).is_some() {
+                    self.machine.on_unreadable(product, &Text::from(reason.clone()));
+                    self.products.lose_again(product, reason);
+                    return;
+                }
                 let reason = if is_superseded {
                     self.machine.on_superseded(product);
                     SUPERSEDED.to_owned()
                 } else {
-                    self.lacks |= !may_stand;
+                    self.lacks = true;
                     self.machine.on_unreadable(product, &Text::from(reason.clone()));
                     reason
                 };
                 if let Some((path, bytes)) = self.products.lose(product) {
-                    if is_superseded || !may_stand {
-                        self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
-                    }
+                    self.not_sent.push(NotSent { path, reason, failed: !is_superseded });
                     // What was sent, and can only not be sent again, was sent.
                     if is_unsent {
                         self.progress.lost += u32::from(!is_superseded);

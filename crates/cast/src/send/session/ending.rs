@@ -57,7 +57,7 @@ impl Session<'_> {
     }
 
     /// What came of it.
-    pub(super) fn conclude(&mut self, finished: &mut Finished) {
+    pub(super) fn conclude(&mut self, finished: &mut Finished, tell: &mut dyn FnMut(Notice<'_>)) {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
@@ -66,6 +66,10 @@ impl Session<'_> {
         finished.progress = std::mem::take(&mut self.progress);
         finished.lacks |= self.lacks;
         finished.interrupted = self.interrupted;
+        // Who lacks something may have gone without a word of it.
+        if !finished.is_whole() {
+            self.products.lack_any().into_iter().for_each(|not_sent| tell(Notice::NotSent(not_sent)));
+        }
     }
 }
 

@@ -125,6 +125,18 @@ fn a_body_that_is_cut_off_or_goes_on_is_refused() {
     }
 }
 
+#[test]
+fn what_a_later_release_says_names_its_version() {
+    for (version, is_told) in [(VERSION + 1, true), (VERSION, false)] {
+        let words = format!("{{\"join\": {{\"version\": {version}, \"host\": \"renamed since\"}}}}");
+        let mut bytes = vec![WORDS];
+        bytes.extend((words.len() as u32).to_be_bytes());
+        bytes.extend(words.as_bytes());
+        let error = Control::decode(&bytes).unwrap_err();
+        assert_eq!(matches!(&error, ControlError::Version(_)), is_told, "{error}");
+    }
+}
+
 fn refused(kind: u8, body: &[u8]) {
     let mut bytes = vec![kind];
     bytes.extend((body.len() as u32).to_be_bytes());
