@@ -125,11 +125,18 @@ def test_it_is_loaded_for_a_transfer_and_gone_afterwards(lossy: Emulation, name:
 def test_a_killed_transfer_leaves_no_program_behind(lossy: Emulation) -> None:
     needs_loading("scalable")
     command = [str(FARLINK), "memory", "b", "--seconds", "60", "--congestion", "scalable"]
+
+    def is_in_use() -> bool:
+        return " scalable " in lossy.output("a", "ss", "--tcp", "--all", "--numeric", "--info")
+
     with lossy.background("a", *command) as started:
-        wait_until(lambda: listed()["scalable"]["state"] != "loadable")
+        # Its name goes as soon as the connections have it.
+        wait_until(is_in_use)
         pid = int(run(["pgrep", "--newest", "--full", "memory b --seconds 60"]).stdout)
         os.kill(pid, signal.SIGKILL)
         started.wait()
+    # What was written is sent to its end.
+    wait_until(lambda: not is_in_use())
     wait_until_gone("scalable")
     # And a later start has it again.
     assert moved(lossy, "--bytes", "1MiB", "--congestion", "scalable")["congestion_origin"] == "bpf"
