@@ -5,7 +5,7 @@ use farlink_wire::message::Text;
 
 use super::Session;
 use crate::products::NotSent;
-use crate::send::{Finished, Notice};
+use crate::send::{Finished, Notice, Peer};
 
 impl Session<'_> {
     /// Nothing more is to appear.
@@ -66,8 +66,9 @@ impl Session<'_> {
         finished.progress = std::mem::take(&mut self.progress);
         finished.lacks |= self.lacks;
         finished.interrupted = self.interrupted;
-        // Who lacks something may have gone without a word of it.
-        if !finished.is_whole() {
+        // Who lacks something may have gone without a word of it; all others have said what they lack.
+        let went = |peer: &Peer| !peer.is_there && peer.leave.is_none() && !peer.is_whole();
+        if finished.progress.peers.values().any(went) {
             self.products.lack_any().into_iter().for_each(|not_sent| tell(Notice::NotSent(not_sent)));
         }
     }
