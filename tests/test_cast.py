@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 STAR = ("--hosts", "4", "--rate", "1gbit", "--rtt", "10ms", "--seed", "7")
 

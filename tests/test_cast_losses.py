@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 
 @pytest.fixture(scope="module")

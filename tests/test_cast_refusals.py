@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 SEND = ("cast", "send", "--group", GROUP, "--rate", "100mbit")
 RECEIVE = ("cast", "receive", "--group", GROUP)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 REFUSED, BROKEN, INTERRUPTED = 2, 3, 130
 OTHER = "239.1.1.2:7001"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 PROGRAM = (sys.executable, str(Path(__file__).parent / "programs" / "eavesdropper.py"))
 ADDRESS, PORT = GROUP.split(":")

@@ -32,7 +32,7 @@ run 50
 """
 
 # Ranks wait for messages with a processor each.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ ip rule del pref 1
 """
 
 # Ranks wait for messages with a processor each.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.pair
 
 
 @pytest.fixture(scope="module")
