@@ -132,39 +132,46 @@ def test_who_is_started_again_in_the_midst_is_not_sent_what_it_has(star: Emulati
 def test_who_is_started_again_may_have_what_the_sender_has_not_any_more(
     star: Emulation, feed: Path, tmp_path: Path, is_there: bool
 ) -> None:
-    into, sizes = tmp_path / "into", {"small": 5_000, "large": 2_500_000, "empty": 0}
+    sizes = {"small": 5_000, "large": 2_500_000, "empty": 0}
+    into = {host: tmp_path / host for host in ("b", "c")}
     with sender(star, options=("--watch", str(feed))) as sending:
-        with receiver(star, "b", into) as first:
-            sending.until("joined")
+        with receiver(star, "b", into["b"]) as one, receiver(star, "c", into["c"]) as other:
+            for _ in into:
+                sending.until("joined")
             for name, size in sizes.items():
                 file_of(feed / name, size)
-                assert stored(first) == f"feed/{name}"
-            kill(star, f"--into {into} ")
-            first.wait()
+                assert stored(one) == stored(other) == f"feed/{name}"
+            for host in into:
+                kill(star, f"--into {into[host]} ")
+            one.wait()
+            other.wait()
         # As a spool from which old files are removed.
         for name in sizes:
             (feed / name).unlink()
         if not is_there:
-            (into / "feed" / "small").unlink()
-        with receiver(star, "b", into) as again:
-            again.until("joined")
-            file_of(feed / "new", 1_000)
-            outcomes = [again.until("outcome") for _ in range(4)]
-            tell(star, "--watch", signal.SIGINT)
-            code, record = again.end()
+            (into["b"] / "feed" / "small").unlink()
+        with receiver(star, "b", into["b"]) as one:
+            first = [one.until("outcome") for _ in sizes]
+            # Long after the first has asked.
+            later(one)
+            with receiver(star, "c", into["c"]) as other:
+                second = [other.until("outcome") for _ in sizes]
+                file_of(feed / "new", 1_000)
+                assert stored(one) == stored(other) == "feed/new"
+                tell(star, "--watch", signal.SIGINT)
+                (code, record), (other_code, other_record) = one.end(), other.end()
         lines = sending.rest()
         status = sending.process.wait()
     lost = set() if is_there else {"feed/small"}
-    said = {outcome["path"]: outcome["outcome"] for outcome in outcomes}
-    names = {f"feed/{name}" for name in (*sizes, "new")}
-    assert said == {name: "failed" if name in lost else "stored" for name in names}
+    names = {f"feed/{name}" for name in sizes}
+    said = [{outcome["path"]: outcome["outcome"] for outcome in outcomes} for outcomes in (first, second)]
+    assert said[0] == {name: "failed" if name in lost else "stored" for name in names}
+    assert said[1] == dict.fromkeys(names, "stored")
     told = [line for line in lines if "path" in line and line.get("outcome") != "stored"]
-    assert {line["path"] for line in told} == lost, told
-    assert (status, code) == ((0, 0) if is_there else (1, 1)), record
-    assert record["cast"]["failed"] == len(lost)
-    assert {path.name for path in (into / "feed").iterdir()} == {
-        name.partition("/")[2] for name in names - lost
-    }
+    assert [(line["path"], line["receiver"]) for line in told] == [(name, "b") for name in lost], told
+    assert (status, code, other_code) == ((0, 0, 0) if is_there else (1, 1, 0)), record
+    assert [each["cast"]["failed"] for each in (record, other_record)] == [len(lost), 0]
+    assert {path.name for path in (into["c"] / "feed").iterdir()} == {*sizes, "new"}
 
 
 def test_a_directory_that_is_moved_ends_a_receiver(star: Emulation, feed: Path, tmp_path: Path) -> None:

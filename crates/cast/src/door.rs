@@ -12,7 +12,7 @@ use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket::keep_alive;
 use farlink_mover::channel::Channel;
 use farlink_wire::cast::SessionId;
-use farlink_wire::cast::control::{Control, Join, Leave, Report, Want, Words};
+use farlink_wire::cast::control::{Control, ControlError, Join, Leave, Report, Want, Words};
 use farlink_wire::message::check_version;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::refusal::{Cause, Refusal};
@@ -261,7 +261,16 @@ impl Door {
             return Err(GIVEN_UP.to_owned());
         }
         let mut answers = Vec::new();
-        while let Some(control) = guest.line.next().map_err(|error| error.to_string())? {
+        loop {
+            let control = match guest.line.next() {
+                Ok(Some(control)) => control,
+                Ok(None) => break,
+                Err(ControlError::Version(error)) if !guest.has_joined => {
+                    guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(error.to_string()))));
+                    return Err(error.to_string());
+                }
+                Err(error) => return Err(error.to_string()),
+            };
             if !guest.has_joined && !matches!(control, Control::Words(Words::Join(_))) {
                 return Err("it said something else before it had joined".to_owned());
             }

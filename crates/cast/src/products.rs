@@ -1,6 +1,6 @@
 //! What a session sends: files as streams of bytes, read when their turn comes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -42,8 +42,6 @@ pub(crate) struct Products<'f> {
     known: VecDeque<Product>,
     first: u32,
     names: Names,
-    /// Products that were sent, and cannot be sent again, and why, as long as nobody said that it lacks them.
-    untold: BTreeMap<u32, String>,
     bytes: u64,
     open: OpenFiles<Opened>,
     reading: Stopwatch,
@@ -181,7 +179,6 @@ impl<'f> Products<'f> {
             known: VecDeque::new(),
             first: 0,
             names: Names::default(),
-            untold: BTreeMap::new(),
             bytes: 0,
             open: OpenFiles::new(most_open),
             reading: Stopwatch::default(),
@@ -317,9 +314,10 @@ impl<'f> Products<'f> {
         place.and_then(|place| self.known.get(place as usize)).map_or("", |product| &product.path)
     }
 
-    /// What a product is, where its digest is known.
+    /// What a product is that can be sent, as far as is known, and of which all was read.
     pub(crate) fn whole(&self, product: u32) -> Option<Whole> {
-        let known = self.known.get(product.checked_sub(self.first)? as usize)?;
+        let place = product.checked_sub(self.first)?;
+        let known = self.known.get(place as usize).filter(|known| !known.is_lost)?;
         let announcement = Announcement::decode(&known.head).ok()?;
         Some(Whole { announcement, content: known.shape.content(), digest: known.digest? })
     }
@@ -330,7 +328,7 @@ impl<'f> Products<'f> {
         let lost = self.known_mut(product).filter(|product| !product.is_lost)?;
         lost.is_lost = true;
         // A feed may know a million.
-        (lost.hasher, lost.digest) = (None, None);
+        lost.hasher = None;
         let (path, name, is_superseded) = (lost.path.clone(), lost.name, lost.is_superseded);
         let content = lost.shape.content();
         // One that was superseded itself has a later one.
@@ -338,28 +336,6 @@ impl<'f> Products<'f> {
             self.names.remove(name, product);
         }
         Some((path, content))
-    }
-
-    /// A product that was sent cannot be sent again, for that reason: its name, and bytes of its content, the first time. Whoever was to have it
-    /// again may have it from before.
-    pub(crate) fn lose_again(&mut self, product: u32, reason: String) -> Option<(String, u64)> {
-        let digest = self.known_mut(product)?.digest;
-        let lost = self.lose(product)?;
-        self.known_mut(product)?.digest = digest;
-        self.untold.insert(product, reason);
-        Some(lost)
-    }
-
-    /// Somebody lacks a product: what is to be said of it, where it is one that cannot be sent again, the first time.
-    pub(crate) fn lack(&mut self, product: u32) -> Option<NotSent> {
-        let reason = self.untold.remove(&product)?;
-        Some(NotSent { path: self.path(product).to_owned(), reason, failed: true })
-    }
-
-    /// The same of all of which nobody said so.
-    pub(crate) fn lack_any(&mut self) -> Vec<NotSent> {
-        let untold: Vec<_> = self.untold.keys().copied().collect();
-        untold.into_iter().filter_map(|product| self.lack(product)).collect()
     }
 
     /// Whether a later product has the name of one that cannot be sent, or will have it: the newest is what counts.
@@ -385,7 +361,6 @@ impl<'f> Products<'f> {
 
     /// Nobody can ask any more for products before this one.
     pub(crate) fn forget_before(&mut self, product: u32) {
-        self.untold = self.untold.split_off(&product);
         while self.first < product
             && let Some(forgotten) = self.known.pop_front()
         {

@@ -152,9 +152,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     {
         reason = format!("{named}: {habit}");
     }
-    let is_number = |value: &ContextValue| value.to_string().parse::<i64>().is_ok();
+    let is_number = |value: &ContextValue| value.to_string().parse::<f64>().is_ok();
     if verb == "farlink copy"
         && named.starts_with("--streams")
+        && std::env::args_os().any(|word| word == "-P")
         && error.get(ContextKind::InvalidValue).is_some_and(|value| !is_number(value))
     {
         reason.push_str(habits::OF_STREAMS);

@@ -212,8 +212,10 @@ impl Attendance {
                 self.forget_early(*product);
                 self.supersede(*product);
             }
+            // It is asked for again.
+            Control::Lost { whole: Some(_), .. } if self.lost.len() >= MOST_LOST => {}
             Control::Lost { product, whole: Some(whole), reason, .. } => {
-                self.lost.insert(*product, ((**whole).clone(), reason.clone()));
+                self.lost.entry(*product).or_insert_with(|| ((**whole).clone(), reason.clone()));
             }
             Control::Lost { product, path, reason, .. } => {
                 if !self.items.has_begun(*product) && !self.machine.is_done(*product) {
@@ -275,7 +277,7 @@ impl Attendance {
             self.machine.on_room(self.items.room());
             let Some(event) = self.machine.poll(now) else {
                 if !std::mem::replace(&mut has_looked, true) {
-                    self.look_for_next(now, storage, (line, stop), tell);
+                    self.look_for_next(storage, (line, stop), tell);
                 } else if !self.finish_next(now, storage, tell) {
                     return;
                 }
@@ -392,6 +394,9 @@ fn signs_of_life<'l>(line: &'l mut Line, stop: &'l Wake) -> impl FnMut() -> bool
 
 /// How long a packet may be late because another overtook it: paths of a circuit do not reorder, but queues of a host do.
 const GRACE: Nanos = Nanos(1_000_000);
+
+/// Products that may stand here though the sender cannot send them, and that wait to be looked for.
+const MOST_LOST: usize = 4096;
 
 /// How often the sender hears that this end is there while it reads what is there already.
 const SIGN_OF_LIFE: Nanos = Nanos(1_000_000_000);

@@ -174,7 +174,7 @@ fn carry_out(
             if let Err(error) = &done {
                 session.break_off(chain(error));
             }
-            session.conclude(finished, tell);
+            session.conclude(finished);
             times.read = Some(session.products.read_for());
             done
         });

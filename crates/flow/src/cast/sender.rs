@@ -334,9 +334,31 @@ impl Sender {
     /// A product cannot be read (any more): nobody who lacks something of it will get it.
     pub fn on_unreadable(&mut self, product: u32, reason: &Text) {
         self.lose(product, |receiver, peer| {
-            peer.lose(product);
+            peer.progress.failed += 1;
+            peer.lost.insert(one(product));
+            while peer.lost.runs() > MOST_LOST {
+                peer.lost.pop(u64::MAX);
+            }
             Send::Lost { receiver, product, reason: reason.clone() }
         });
+    }
+
+    /// A product that was sent cannot be read again: one receiver that lacks something of it, or where none is named each, is told so. It may
+    /// have all of it from before, and says whether it has.
+    pub fn on_unreadable_again(&mut self, product: u32, receiver: Option<u32>, reason: &Text) {
+        if receiver.is_none()
+            && let Some(held) = self.held.get_mut(&product)
+        {
+            held.lacking = lacking::Lacking::default();
+            self.needy.remove(&product);
+        }
+        for (number, peer) in &mut self.peers {
+            let waits = || self.held.get(&product).is_some_and(|held| !held.is_settled(peer.place));
+            if receiver.map_or_else(waits, |receiver| receiver == *number) {
+                self.waiting -= peer.forget(product);
+                self.pending.push_back(Send::Lost { receiver: *number, product, reason: reason.clone() });
+            }
+        }
     }
 
     /// As [`Self::on_unreadable`], where a later product has the name of this one: nobody needs it, and whoever lacks it is told so.
@@ -553,3 +575,6 @@ const LEAST_PACE: Nanos = Nanos(1_000_000);
 
 /// The loss that is reckoned with before any is known.
 const LIKELY_LOSS: f64 = 0.01;
+
+/// Runs of products that a receiver was told are lost, and may have had.
+const MOST_LOST: usize = 1000;

@@ -53,7 +53,7 @@ pub enum Control<'a> {
     Failed {
         /// The product.
         product: u32,
-        /// Why, as far as it remembers where it says so again over another connection; empty where the sender had said that it is [lost](Self::Lost).
+        /// Why, as far as it remembers where it says so again over another connection.
         reason: Text,
     },
     /// Sender: bytes of a product's stream, to this receiver alone.
@@ -66,7 +66,7 @@ pub enum Control<'a> {
         product: u32,
         /// Its name, readable, as the receiver may not have got that; empty where the sender does not know it any more.
         path: Text,
-        /// What it was, where the sender had sent all of it: a receiver that has it from before says so, and one that has not says that, too.
+        /// What it was, where the sender had sent all of it: a receiver looks whether it has that from before, and says so or that it has not.
         whole: Option<Box<Whole>>,
         /// Why.
         reason: Text,
@@ -384,7 +384,7 @@ fn runs(rest: &mut Rest<'_>) -> Result<Vec<(u32, u32)>, ControlError> {
 
 /// Bytes, with their number before them: a name, or an announcement.
 fn put_short(bytes: &[u8], out: &mut Vec<u8>) {
-    debug_assert!(bytes.len() <= Announcement::MOST, "{} bytes", bytes.len());
+    debug_assert!(u16::try_from(bytes.len()).is_ok(), "{} bytes", bytes.len());
     out.extend((bytes.len() as u16).to_be_bytes());
     out.extend(bytes);
 }

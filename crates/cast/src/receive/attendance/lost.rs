@@ -1,11 +1,12 @@
 //! Products that the sender cannot send any more, and that may stand here all the same: this end was started again, and the sender's files
 //! have been removed since.
 
+use farlink_flow::cast::receiver::Failure;
+use farlink_host::clock::monotonic;
 use farlink_host::readiness::Wake;
 use farlink_mover::copy::target::TargetError;
-use farlink_wire::cast::control::{Control, Whole};
+use farlink_wire::cast::control::Whole;
 use farlink_wire::message::Text;
-use farlink_wire::quantity::Nanos;
 
 use super::{Attendance, signs_of_life};
 use crate::line::Line;
@@ -16,7 +17,6 @@ impl Attendance {
     /// Looks for the newest of them where it would have been stored: whoever has that needs none before it of that name.
     pub(super) fn look_for_next(
         &mut self,
-        now: Nanos,
         storage: &Storage,
         (line, stop): (&mut Line, &Wake),
         tell: &mut dyn FnMut(Notice<'_>),
@@ -33,7 +33,9 @@ impl Attendance {
             }
             self.nameless.insert(product, whole.announcement.path.to_string());
         }
-        match self.stands(product, whole, storage, (line, stop)) {
+        let stands = self.stands(product, whole, storage, (line, stop));
+        let now = monotonic();
+        match stands {
             Ok(true) => {
                 self.machine.on_standing(product);
                 self.on_stored(now, product, None, tell);
@@ -46,11 +48,8 @@ impl Attendance {
             // The user does not wait for it: that is no failure of the product's.
             Err(_) if stop.is_raised() => {}
             Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
-            Ok(false) => {
-                // The sender knows why, and waits for this word.
-                line.push(&Control::Failed { product, reason: Text::default() });
-                self.machine.on_lost(product, why);
-            }
+            // The sender waits for this word.
+            Ok(false) => self.machine.on_unwanted(product, Text::from(Failure::Lost(why).to_string())),
         }
     }
 

@@ -344,7 +344,7 @@ fn what_cannot_be_sent_again_and_stands_from_before_is_no_failure_and_nothing_el
     while let Some((control, length)) = Control::decode(rest).unwrap() {
         had += u32::from(matches!(&control, Control::Have(runs) if *runs == [(0, 1)]));
         failed += u32::from(
-            matches!(control, Control::Failed { product: 0, reason } if reason.as_str().is_empty()),
+            matches!(control, Control::Failed { product: 0, reason } if reason.as_str().ends_with("it is gone")),
         );
         rest = &rest[length..];
     }

@@ -96,12 +96,7 @@ impl Attendance {
             let brought = self.hear_group(hearing, storage, line, &mut inbox, stop, tell)?;
             // Where something took long the line was not looked at: nothing may have come, or much.
             round.line_is_ready |= monotonic().since(round.heard_at) > plan.patience;
-            // What it has said is dealt with before more is taken.
-            let is_behind = self.lost.len() >= MOST_LOST;
-            if is_behind {
-                round.heard_at = monotonic();
-            }
-            let filled = if round.line_is_ready && !is_behind {
+            let filled = if round.line_is_ready {
                 line.fill().map_err(|source| round.failed(source))?
             } else {
                 Filled::Dry
@@ -167,7 +162,7 @@ impl Attendance {
                 self.leave(line);
                 return Ok(Departure::Stopped);
             }
-            round.line_is_ready = filled == Filled::More || is_behind || ready.get(1) == Some(&true);
+            round.line_is_ready = filled == Filled::More || ready.get(1) == Some(&true);
         }
     }
 
@@ -269,9 +264,6 @@ impl Attendance {
 
 /// Calls for packets of the group between two looks at the control connection: each brings up to sixteen runs of them.
 const AT_ONCE: u32 = 8;
-
-/// Products of which the sender said that they are lost, and that are still to be looked for, before it is heard on.
-const MOST_LOST: usize = 1024;
 
 /// How close behind each other packets come that are waited for together, and for how long that is: a receive buffer of 64 KiB holds
 /// 1.3 ms at 400 Mb/s.

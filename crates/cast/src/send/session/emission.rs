@@ -66,7 +66,9 @@ impl Session<'_> {
             Send::Lost { receiver, product, reason } => {
                 let path = Text::from(self.products.path(product).to_owned());
                 let whole = self.products.whole(product).map(Box::new);
-                self.outbox.say(receiver, &Control::Lost { product, path, whole, reason });
+                if !self.outbox.say(receiver, &Control::Lost { product, path, whole, reason }) {
+                    self.machine.on_writable(receiver, false);
+                }
             }
             Send::Superseded { receiver, product } => {
                 self.outbox.say(receiver, &Control::Superseded { product });
@@ -104,10 +106,13 @@ impl Session<'_> {
                 });
                 let (is_superseded, is_unsent) =
                     (self.products.supersede(product), self.machine.is_unsent(product));
-                // Whoever asked may have it from before, and those who have not say so.
+                // Of what was sent before whoever asks may have all.
                 if !is_superseded && !is_unsent && self.products.whole(product).is_some() {
-                    self.machine.on_unreadable(product, &Text::from(reason.clone()));
-                    self.products.lose_again(product, reason);
+                    let receiver = match send {
+                        Send::Repair { receiver, .. } => Some(receiver),
+                        _ => None,
+                    };
+                    self.machine.on_unreadable_again(product, receiver, &Text::from(reason));
                     return;
                 }
                 let reason = if is_superseded {

@@ -5,7 +5,7 @@ use farlink_wire::message::Text;
 
 use super::Session;
 use crate::products::NotSent;
-use crate::send::{Finished, Notice, Peer};
+use crate::send::{Finished, Notice};
 
 impl Session<'_> {
     /// Nothing more is to appear.
@@ -57,7 +57,7 @@ impl Session<'_> {
     }
 
     /// What came of it.
-    pub(super) fn conclude(&mut self, finished: &mut Finished, tell: &mut dyn FnMut(Notice<'_>)) {
+    pub(super) fn conclude(&mut self, finished: &mut Finished) {
         let there: Vec<_> = self.progress.peers.keys().copied().collect();
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
@@ -66,11 +66,6 @@ impl Session<'_> {
         finished.progress = std::mem::take(&mut self.progress);
         finished.lacks |= self.lacks;
         finished.interrupted = self.interrupted;
-        // Who lacks something may have gone without a word of it; all others have said what they lack.
-        let went = |peer: &Peer| !peer.is_there && peer.leave.is_none() && !peer.is_whole();
-        if finished.progress.peers.values().any(went) {
-            self.products.lack_any().into_iter().for_each(|not_sent| tell(Notice::NotSent(not_sent)));
-        }
     }
 }
 

@@ -61,13 +61,9 @@ impl Session<'_> {
             }
             Heard::Failed(product, reason) => {
                 self.machine.on_failed(now, receiver, product);
-                if let Some(not_sent) = self.products.lack(product) {
-                    self.lacks = true;
-                    tell(Notice::NotSent(not_sent));
-                }
                 let known = Some(self.products.path(product)).filter(|path| !path.is_empty());
                 let path = known.map_or_else(|| format!("product {product}"), str::to_owned);
-                // Without a reason it was said long ago, or by this end.
+                // Without a reason it was said long ago.
                 if let Some(peer) = self.progress.peers.get(&receiver).filter(|_| !reason.is_empty()) {
                     tell(Notice::NotStored { peer, path, reason });
                 }
@@ -264,8 +260,7 @@ impl Peer {
         let has = leave_says.max(self.products.saturating_add(self.failed));
         self.is_there = false;
         self.leave = leave;
-        // It knows better of what it was told is lost, and has.
-        self.failed = leave.map_or(self.failed, |leave| leave.failed.into());
+        self.failed = self.failed.max(leave.map_or(0, |leave| leave.failed.into()));
         self.is_short = wanted.is_none_or(|wanted| has < wanted.into());
     }
 }
@@ -358,7 +353,6 @@ mod tests {
         assert_eq!(leaves((4, 0), Some((5, 0)), Some(5)), whole);
         assert_eq!(leaves((5, 0), Some((4, 0)), Some(5)), whole);
         assert_eq!(leaves((4, 0), Some((4, 1)), Some(5)), failed);
-        assert_eq!(leaves((4, 1), Some((5, 0)), Some(5)), whole);
         assert_eq!(leaves((5, 0), Some((5, 0)), None), short, "there is more to come");
     }
 

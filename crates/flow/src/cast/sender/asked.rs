@@ -218,9 +218,6 @@ impl Sender {
             self.pending.push_back(if is_superseded {
                 Send::Superseded { receiver, product }
             } else {
-                if let Some(peer) = self.peers.get_mut(&receiver) {
-                    peer.lose(product);
-                }
                 Send::Lost { receiver, product, reason: Text::from(NOT_READ.to_owned()) }
             });
         }

@@ -230,18 +230,6 @@ impl Peer {
         known.into_iter().map(|product| self.forget(product)).sum()
     }
 
-    /// It is told that a product is lost.
-    pub(super) fn lose(&mut self, product: u32) {
-        if self.lost.contains(product.into()) {
-            return;
-        }
-        self.progress.failed += 1;
-        self.lost.insert(one(product));
-        while self.lost.runs() > MOST_LOST {
-            self.lost.pop(u64::MAX);
-        }
-    }
-
     /// It was to have a product, which is held no longer.
     pub(super) fn owe(&mut self, product: u32) {
         if self.owed.is_empty() {
@@ -269,9 +257,6 @@ impl Peer {
 const MOST_RUNS: usize = 65_536;
 const LEAST_RUNS: usize = 1024;
 const ALL_RUNS: usize = 1 << 20;
-
-/// Runs of products that one receiver was told are lost, and may say that it has: of more than these it is not counted.
-const MOST_LOST: usize = 4096;
 
 /// Who asks for no more than one byte of so many loses seldom: half a percent does not matter, as VCMTP's authors have it.
 const SELDOM: u64 = 200;
@@ -345,16 +330,6 @@ mod tests {
         assert_eq!(peer.next(4), Some((8, 1..4)));
         assert_eq!(peer.next(9), Some((9, 1..6)));
         assert_eq!((peer.next(4), peer.runs), (None, 0));
-    }
-
-    #[test]
-    fn what_it_was_told_is_lost_is_counted_once_and_bounded() {
-        let mut peer = Peer::new(0, Nanos::ZERO, 0);
-        for product in (1..10_000).step_by(2).chain([9_999]) {
-            peer.lose(product);
-        }
-        assert_eq!((peer.progress.failed, peer.lost.runs()), (5_000, MOST_LOST));
-        assert!(peer.lost.contains(9_999) && !peer.lost.contains(1));
     }
 
     #[test]

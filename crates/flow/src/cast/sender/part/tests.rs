@@ -55,11 +55,6 @@ fn who_joins_late_begins_behind_what_was_forgotten_and_hears_of_what_could_not_b
     sender.on_nack(now, 2, [0, 5, 7].map(all_of).into());
     let sent = drive(&mut sender, &mut now, Nanos(100 * MS));
     assert_eq!(lost_to(&sent, 2), [0, 7]);
-    // It may have them from before, and says so once it has looked.
-    let has = |sender: &Sender| sender.progress(2).map(|progress| (progress.products, progress.failed));
-    assert_eq!(has(&sender), Some((0, 2)));
-    sender.on_have(now, 2, &[(7, 1)]);
-    assert_eq!(has(&sender), Some((1, 1)));
     // More than are remembered of a feed.
     for _ in 0..100 {
         sender.on_product(shape);
