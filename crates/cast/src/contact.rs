@@ -11,7 +11,7 @@ use farlink_host::socket;
 use farlink_mover::channel::{Channel, ChannelError};
 use farlink_mover::secure::Trusted;
 use farlink_wire::cast::SessionId;
-use farlink_wire::cast::control::{Control, Join, Welcome, Words};
+use farlink_wire::cast::control::{Control, ControlError, Join, Welcome, Words};
 use farlink_wire::cast::packet::Clear;
 use farlink_wire::message::check_version;
 use farlink_wire::quantity::Nanos;
@@ -108,7 +108,11 @@ pub(crate) fn join(
     loop {
         line.flush().map_err(talk)?;
         let filled = line.fill().map_err(talk)?;
-        match line.next().map_err(|source| CastError::Protocol { at, source })? {
+        let said = line.next().map_err(|source| match source {
+            ControlError::Version(source) => CastError::Version { at, source },
+            source => CastError::Protocol { at, source },
+        })?;
+        match said {
             Some(Control::Words(Words::Welcome(welcome))) => {
                 check_version(welcome.version).map_err(|source| CastError::Version { at, source })?;
                 return Ok(Some((line, welcome)));

@@ -276,7 +276,7 @@ impl Attendance {
             let now = monotonic();
             self.machine.on_room(self.items.room());
             let Some(event) = self.machine.poll(now) else {
-                if !std::mem::replace(&mut has_looked, true) {
+                if !std::mem::replace(&mut has_looked, true) && self.may_look() {
                     self.look_for_next(storage, (line, stop), tell);
                 } else if !self.finish_next(now, storage, tell) {
                     return;

@@ -340,8 +340,13 @@ impl Receiver {
         self.want_no_more(product);
     }
 
-    /// All of a product stands where it belongs, whatever came of it here: it counts as stored.
-    pub fn on_standing(&mut self, product: u32) {
+    /// All of a product, of so many bytes of content, stands where it belongs, whatever came of it here: it counts as stored.
+    pub fn on_standing(&mut self, product: u32, content: u64) {
+        if !self.is_done(product) && !self.items.contains_key(&product) {
+            self.tally.bytes += content;
+            self.tally.found += content;
+        }
+        self.catch_up.remove(&product);
         self.want_no_more(product);
     }
 

@@ -343,18 +343,15 @@ impl Sender {
         });
     }
 
-    /// A product that was sent cannot be read again: one receiver that lacks something of it, or where none is named each, is told so. It may
-    /// have all of it from before, and says whether it has.
+    /// A product that was sent cannot be read again: one receiver, or where none is named each that waits for something of it alone, is told so. It
+    /// may have all of it from before, and says whether it has. Others are told when they ask.
     pub fn on_unreadable_again(&mut self, product: u32, receiver: Option<u32>, reason: &Text) {
-        if receiver.is_none()
-            && let Some(held) = self.held.get_mut(&product)
-        {
+        if let Some(held) = self.held.get_mut(&product) {
             held.lacking = lacking::Lacking::default();
             self.needy.remove(&product);
         }
         for (number, peer) in &mut self.peers {
-            let waits = || self.held.get(&product).is_some_and(|held| !held.is_settled(peer.place));
-            if receiver.map_or_else(waits, |receiver| receiver == *number) {
+            if receiver.map_or_else(|| peer.wanted.contains_key(&product), |receiver| receiver == *number) {
                 self.waiting -= peer.forget(product);
                 self.pending.push_back(Send::Lost { receiver: *number, product, reason: reason.clone() });
             }

@@ -403,9 +403,9 @@ fn whole(rest: &mut Rest<'_>) -> Result<Option<Whole>, ControlError> {
     if Shape::new(head.len(), content).is_none() {
         return Err(ControlError::Malformed { what: "the lengths of a stream" });
     }
-    // One that must not be stored stands nowhere.
-    let announcement = Announcement::decode(head).ok();
-    Ok(announcement.map(|announcement| Whole { announcement, content, digest }))
+    let announcement =
+        Announcement::decode(head).map_err(|_| ControlError::Malformed { what: "what a product was" })?;
+    Ok(Some(Whole { announcement, content, digest }))
 }
 
 fn put_reason(product: u32, reason: &Text, out: &mut Vec<u8>) {

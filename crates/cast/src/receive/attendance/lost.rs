@@ -2,7 +2,7 @@
 //! have been removed since.
 
 use farlink_flow::cast::receiver::Failure;
-use farlink_host::clock::monotonic;
+use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::readiness::Wake;
 use farlink_mover::copy::target::TargetError;
 use farlink_wire::cast::control::Whole;
@@ -14,6 +14,11 @@ use crate::receive::Notice;
 use crate::storage::{Storage, reason};
 
 impl Attendance {
+    /// Whether there is one to be looked for, and a file may be opened for that.
+    pub(super) fn may_look(&self) -> bool {
+        !self.lost.is_empty() && self.items.room() > 0
+    }
+
     /// Looks for the newest of them where it would have been stored: whoever has that needs none before it of that name.
     pub(super) fn look_for_next(
         &mut self,
@@ -33,16 +38,20 @@ impl Attendance {
             }
             self.nameless.insert(product, whole.announcement.path.to_string());
         }
+        let content = whole.content;
         let stands = self.stands(product, whole, storage, (line, stop));
         let now = monotonic();
+        if self.times.first.is_none() {
+            (self.times.started, self.times.first) = (rfc3339_now(), Some(now));
+        }
         match stands {
             Ok(true) => {
-                self.machine.on_standing(product);
+                self.machine.on_standing(product, content);
                 self.on_stored(now, product, None, tell);
             }
             // It has its name, and stays there.
             Err(error @ TargetError::Refused { .. }) => {
-                self.machine.on_standing(product);
+                self.machine.on_standing(product, content);
                 self.on_stored(now, product, Some(reason(&error)), tell);
             }
             // The user does not wait for it: that is no failure of the product's.

@@ -149,7 +149,7 @@ impl Attendance {
             if line.has_unsent() {
                 until = until.min(now.after(SEND_AGAIN));
             }
-            let is_busy = brought == Brought::More || filled == Filled::More || !self.lost.is_empty();
+            let is_busy = brought == Brought::More || filled == Filled::More || self.may_look();
             let mut pause = if is_busy { Nanos::ZERO } else { until.since(monotonic()) };
             let mut waited = vec![stop.as_fd(), line.channel().as_fd()];
             if is_dense && !is_busy {

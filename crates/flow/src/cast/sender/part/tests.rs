@@ -70,6 +70,54 @@ fn who_joins_late_begins_behind_what_was_forgotten_and_hears_of_what_could_not_b
 }
 
 #[test]
+fn who_asks_for_what_cannot_be_read_again_is_told_each_time_until_it_says_what_it_has() {
+    let (mut sender, mut now) = (sender(8), Nanos(MS));
+    let reason = "it was removed".to_owned().into();
+    sender.on_join(now, 1, 0);
+    sender.on_product(Shape::new(20, 500).unwrap());
+    drive(&mut sender, &mut now, Nanos(50 * MS));
+    sender.on_have(now, 1, &[(0, 1)]);
+    drive(&mut sender, &mut now, Nanos(500 * MS));
+    // Two come later, one of which has it from before.
+    for receiver in [2, 3] {
+        sender.on_join(now, receiver, sender.first());
+        for again in [false, true] {
+            let wants = vec![Want { again, catch_up: true, ..all_of(0) }];
+            sender.on_nack(now, receiver, wants);
+            let sent = drive(&mut sender, &mut now, Nanos(100 * MS));
+            assert!(
+                sent.iter().any(|send| matches!(send, Send::Repair { receiver: to, .. } if *to == receiver))
+            );
+            sender.on_unreadable_again(0, Some(receiver), &reason);
+            let sent = drive(&mut sender, &mut now, Nanos(100 * MS));
+            assert_eq!(lost_to(&sent, receiver), [0]);
+            assert_eq!(sender.progress(receiver).unwrap().behind, 1, "it has not said what it has");
+        }
+    }
+    sender.on_failed(now, 2, 0);
+    sender.on_have(now, 3, &[(0, 1)]);
+    let has = |receiver| sender.progress(receiver).map(|of| (of.products, of.failed, of.behind, of.waiting));
+    assert_eq!([has(1), has(2), has(3)], [Some((1, 0, 0, 0)), Some((0, 1, 0, 0)), Some((1, 0, 0, 0))]);
+    // Where it was to be sent to all, those are told that asked: another may be about to have it.
+    sender.on_product(Shape::new(20, 500).unwrap());
+    drive(&mut sender, &mut now, Nanos(10 * MS));
+    [2, 3].into_iter().for_each(|receiver| sender.on_nack(now, receiver, vec![all_of(1)]));
+    let asked = |send: &Send| matches!(send, Send::Data { header, .. } if header.repair);
+    let sent = drive(&mut sender, &mut now, Nanos(10 * MS));
+    assert!(sent.iter().any(asked), "{sent:?}");
+    [2, 3]
+        .into_iter()
+        .for_each(|receiver| sender.on_nack(now, receiver, vec![Want { again: true, ..all_of(1) }]));
+    while sender.peers.values().filter(|peer| peer.wanted.contains_key(&1)).count() < 2 {
+        now = now.max(sender.deadline().unwrap()).after(Nanos(1));
+        sender.listen(now);
+    }
+    sender.on_unreadable_again(1, None, &reason);
+    let sent = drive(&mut sender, &mut now, Nanos(10 * MS));
+    assert_eq!([1, 2, 3].map(|receiver| lost_to(&sent, receiver)), [vec![], vec![1], vec![1]]);
+}
+
+#[test]
 fn a_few_that_stay_do_not_keep_what_comes_between() {
     let (mut sender, mut now) = (sender(8), Nanos(MS));
     sender.on_join(now, 1, sender.first());
