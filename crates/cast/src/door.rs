@@ -266,8 +266,7 @@ impl Door {
                 Ok(Some(control)) => control,
                 Ok(None) => break,
                 Err(ControlError::Version(error)) if !guest.has_joined => {
-                    guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(error.to_string()))));
-                    return Err(error.to_string());
+                    return Err(refused(&mut guest.line, error.to_string()));
                 }
                 Err(error) => return Err(error.to_string()),
             };
@@ -276,15 +275,13 @@ impl Door {
             }
             let heard = match control {
                 Control::Words(Words::Join(join)) if !guest.has_joined => {
+                    if let Err(error) = check_version(join.version) {
+                        return Err(refused(&mut guest.line, error.to_string()));
+                    }
                     if join.ended == Some(self.session) {
                         let refusal = Refusal::new(Cause::Complete, "it had all of this session before");
                         guest.line.push(&Control::Words(Words::Refuse(refusal)));
                         return Ok(Some(Farewell::HadAll));
-                    }
-                    if let Err(error) = check_version(join.version) {
-                        let refusal = Refusal::lasting(error.to_string());
-                        guest.line.push(&Control::Words(Words::Refuse(refusal)));
-                        return Err(error.to_string());
                     }
                     let named = |at: SocketAddr| (at.ip(), at.port());
                     let is_other = |group: &SocketAddr| named(*group) != named(self.group.address());
@@ -293,14 +290,12 @@ impl Door {
                             "it sends to {0}, and not to the group {other}: say --group {0}",
                             self.group
                         );
-                        guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(reason.clone()))));
-                        return Err(reason);
+                        return Err(refused(&mut guest.line, reason));
                     }
                     let grants = self.grants.as_ref();
                     let key = guest.line.channel().peer_key();
                     if let Some(reason) = grants.and_then(|grants| grants.refusal(key)) {
-                        guest.line.push(&Control::Words(Words::Refuse(Refusal::lasting(reason.clone()))));
-                        return Err(reason);
+                        return Err(refused(&mut guest.line, reason));
                     }
                     if is_full {
                         guest.line.push(&Control::Words(Words::Refuse(self.room.put_off())));
@@ -418,6 +413,12 @@ fn superfluous(guests: &BTreeMap<u32, Guest>, newcomer: IpAddr) -> Option<u32> {
     let own = from.get(&newcomer).map_or(0, |(count, _)| *count);
     let (count, oldest) = from.into_values().max_by_key(|(count, _)| *count)?;
     (count > own + 1).then_some(oldest)
+}
+
+/// Tells who asked over `line` why it is refused for good, and gives that back.
+fn refused(line: &mut Line, reason: String) -> String {
+    line.push(&Control::Words(Words::Refuse(Refusal::lasting(reason.clone()))));
+    reason
 }
 
 /// Why who had begun to ask was not let in.

@@ -39,27 +39,35 @@ impl Attendance {
             self.nameless.insert(product, whole.announcement.path.to_string());
         }
         let content = whole.content;
-        let stands = self.stands(product, whole, storage, (line, stop));
+        let unwanted = match self.stands(product, whole, storage, (line, stop)) {
+            Ok(true) => return self.on_standing(product, content, None, tell),
+            // It has its name, and stays there.
+            Err(error @ TargetError::Refused { .. }) => {
+                return self.on_standing(product, content, Some(reason(&error)), tell);
+            }
+            // The user does not wait for it: that is no failure of the product's.
+            Err(_) if stop.is_raised() => return,
+            Err(error) => reason(&error),
+            // The sender waits for this word.
+            Ok(false) => Failure::Lost(why).to_string(),
+        };
+        self.machine.on_unwanted(product, Text::from(unwanted));
+    }
+
+    /// All of a product, of so many bytes, stands here.
+    fn on_standing(
+        &mut self,
+        product: u32,
+        content: u64,
+        lacks: Option<String>,
+        tell: &mut dyn FnMut(Notice<'_>),
+    ) {
         let now = monotonic();
         if self.times.first.is_none() {
             (self.times.started, self.times.first) = (rfc3339_now(), Some(now));
         }
-        match stands {
-            Ok(true) => {
-                self.machine.on_standing(product, content);
-                self.on_stored(now, product, None, tell);
-            }
-            // It has its name, and stays there.
-            Err(error @ TargetError::Refused { .. }) => {
-                self.machine.on_standing(product, content);
-                self.on_stored(now, product, Some(reason(&error)), tell);
-            }
-            // The user does not wait for it: that is no failure of the product's.
-            Err(_) if stop.is_raised() => {}
-            Err(error) => self.machine.on_unwanted(product, Text::from(reason(&error))),
-            // The sender waits for this word.
-            Ok(false) => self.machine.on_unwanted(product, Text::from(Failure::Lost(why).to_string())),
-        }
+        self.machine.on_standing(product, content);
+        self.on_stored(now, product, lacks, tell);
     }
 
     /// Whether all of a product is here, in what came of it or in what stands where it is to go: that has its name, mode and time then.
