@@ -1,5 +1,6 @@
 //! Processes of a parallel program in virtual time: their datagrams go over links, or from hand to hand within a host.
 
+mod regions;
 mod wakes;
 
 use core::net::SocketAddr;
@@ -8,13 +9,14 @@ use std::rc::Rc;
 
 use farlink_flow::fabric::endpoint::{Endpoint, Settings, Transmit};
 use farlink_flow::fabric::operation::{
-    Completion, EndpointId, Ends, Failure, HostId, Identity, Kind, Memory, Operation, PeerId, Receive,
-    Region, Send, Wanted,
+    Completion, EndpointId, Ends, Failure, HostId, Identity, Kind, Operation, PeerId, Receive, Region, Send,
+    Wanted,
 };
 use farlink_link::{Conditions, Delivery, Link, Segments};
 use farlink_wire::fabric::datagram::{About, Clear};
 use farlink_wire::quantity::Nanos;
 
+use self::regions::{CONTENT, Regions, place};
 use self::wakes::{Wakes, Who};
 
 /// Processes, numbered from 0, and what lies between their hosts.
@@ -32,7 +34,6 @@ pub(crate) struct Simulation {
     pub(crate) failures: Vec<Failed>,
     /// The last datagrams that were sent, with their sender and receiver.
     pub(crate) overheard: VecDeque<(SocketAddr, usize, Vec<u8>)>,
-    content: Vec<u8>,
     room: Vec<u8>,
     pub(crate) datagrams: u64,
     /// Processes that do not read what their neighbours write.
@@ -82,19 +83,6 @@ struct Packet {
     to: usize,
     segment: usize,
     bytes: Vec<u8>,
-}
-
-#[derive(Default)]
-struct Regions(HashMap<Region, Vec<u8>>);
-
-impl Memory for Regions {
-    fn read(&self, region: Region, offset: usize, into: &mut [u8]) {
-        into.copy_from_slice(&self.0[&region][offset..][..into.len()]);
-    }
-
-    fn write(&mut self, region: Region, offset: usize, bytes: &[u8]) {
-        self.0.get_mut(&region).unwrap()[offset..][..bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 impl Simulation {
@@ -149,12 +137,6 @@ impl Simulation {
             next: 0,
             is_dead: false,
         };
-        let mut content = vec![0; CONTENT];
-        let mut state = 1_u64;
-        for chunk in content.chunks_exact_mut(8) {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            chunk.copy_from_slice(&(state ^ (state >> 29)).to_be_bytes());
-        }
         Self {
             now,
             processes: (0..identities.len()).map(start).collect(),
@@ -166,7 +148,6 @@ impl Simulation {
             pending: 0,
             failures: Vec::new(),
             overheard: VecDeque::new(),
-            content,
             room: vec![0; 1 << 16],
             datagrams: 0,
             stalled: BTreeSet::new(),
@@ -188,9 +169,10 @@ impl Simulation {
         let lengths = self.sent.entry((from, to)).or_default();
         let nth = lengths.len() as u64;
         lengths.push(len);
-        let region = self.content(from, to, nth, len).to_vec();
+        let place = place(from, to, nth, len);
         let process = &mut self.processes[from];
-        let (region, operation) = process.begin(region, Pending { region: Region(0), from, to, nth });
+        let (region, operation) = process.begin(Pending { region: Region(0), from, to, nth });
+        process.memory.sent.insert(region, place);
         let kind = Kind::Tagged(nth);
         let send =
             Send { to: process.peer(to), kind, data: Some(nth), region, len, ends: Ends::Said(operation) };
@@ -217,7 +199,8 @@ impl Simulation {
 
     fn want(&mut self, to: usize, from: Option<usize>, pending: Pending, room: usize) {
         let process = &mut self.processes[to];
-        let (region, operation) = process.begin(vec![0; room], pending);
+        let (region, operation) = process.begin(pending);
+        process.memory.wanted.insert(region, vec![0; room]);
         let wanted = Wanted::Tagged { tag: 0, ignore: u64::MAX };
         let from = from.map(|from| process.peer(from));
         let receive = Receive { from, wanted, region, len: room, operation, multi: None };
@@ -357,12 +340,6 @@ impl Simulation {
     }
 
     /// What the message says that is `from`'s `nth` to `to`.
-    fn content(&self, from: usize, to: usize, nth: u64, len: usize) -> &[u8] {
-        let mixed = (nth + 1).wrapping_mul(from as u64 * 1009 + to as u64 * 31 + 1).wrapping_mul(7919);
-        let begin = (mixed % (CONTENT - len).max(1) as u64) as usize;
-        &self.content[begin..begin + len]
-    }
-
     fn step(&mut self, end: Nanos) {
         let Some((at, _)) = self.wakes.by_time.first().copied().filter(|(at, _)| *at <= end) else {
             self.now = end;
@@ -528,7 +505,7 @@ impl Simulation {
                 assert_eq!((received.tag, received.data, received.offset), (Some(nth), Some(nth), 0));
                 assert_eq!((received.cut, received.last), (0, true));
                 assert!(
-                    came[..received.len] == *self.content(from, to, nth, received.len),
+                    came[..received.len] == CONTENT[place(from, to, nth, received.len)],
                     "{from}>{to}#{nth}"
                 );
             }
@@ -542,13 +519,14 @@ impl Simulation {
         self.failures.push(Failed { at: self.now, process, other, why, sending });
     }
 
-    /// An operation has ended, as it does once.
+    /// An operation has ended, as it does once; with what came, where it was to receive that.
     fn end(&mut self, process: usize, operation: Operation) -> (Pending, Vec<u8>) {
         let process = &mut self.processes[process];
         let pending = process.operations.remove(&operation).unwrap();
-        let bytes = process.memory.0.remove(&pending.region).unwrap();
+        let (sent, came) = process.memory.end(pending.region);
+        assert_ne!(sent, came.is_some());
         self.pending -= 1;
-        (pending, bytes)
+        (pending, came.unwrap_or_default())
     }
 }
 
@@ -564,10 +542,9 @@ impl Process {
         self.others.iter().position(|each| each.endpoint == endpoint).unwrap()
     }
 
-    fn begin(&mut self, bytes: Vec<u8>, pending: Pending) -> (Region, Operation) {
+    fn begin(&mut self, pending: Pending) -> (Region, Operation) {
         self.next += 1;
         let (region, operation) = (Region(self.next), Operation(self.next));
-        self.memory.0.insert(region, bytes);
         self.operations.insert(operation, Pending { region, ..pending });
         (region, operation)
     }
@@ -583,9 +560,6 @@ const HEADERS: u32 = 28;
 
 /// Times that something may be due at once, before what is due is never done.
 const SPINS: u32 = 8;
-
-/// Bytes that messages are cut from.
-const CONTENT: usize = 4 << 20;
 
 /// Datagrams that are remembered.
 const OVERHEARD: usize = 64;
