@@ -11,9 +11,6 @@ demo_dir := demo
 bench_scripts := $(wildcard bench/*.py)
 benches := $(basename $(notdir $(bench_scripts)))
 python_sources := lab tests bench
-# The fuzz targets are no members of the workspace, but share its artefacts: same directory, same profile.
-fuzz := CARGO_TARGET_DIR=$(CURDIR)/target $(CARGO)
-fuzz_flags := --manifest-path fuzz/Cargo.toml --no-default-features
 FUZZ_SECONDS ?= 60
 
 # How the tests find the binary, and tools what make built.
@@ -29,7 +26,7 @@ help: ## list the targets
 	@echo "  benches: $(or $(benches),none yet)"
 
 .PHONY: setup
-setup: system $(venv)/.installed target/release/farlink-lab ## system packages (apt as root, else the command is printed) and .venv
+setup: system target/release/farlink-lab ## system packages (apt as root, else the command is printed) and .venv
 
 .PHONY: demo
 demo: setup build ## measure a throughput profile in at most eight minutes and write its report
@@ -50,24 +47,18 @@ test: setup check build doc lab-test end-to-end ## everything, as .ci/run runs i
 .PHONY: format
 format:
 	$(CARGO) fmt --all --check
-	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(venv)/ruff format --check --quiet $(python_sources)
 
 .PHONY: lint
 lint:
-	$(CARGO) clippy --workspace --all-targets $(CARGO_FLAGS) --quiet -- -D warnings
-	$(fuzz) clippy $(fuzz_flags) --all-targets $(CARGO_FLAGS) --quiet -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features farlink-fuzz/targets $(CARGO_FLAGS) --quiet -- -D warnings
 	$(venv)/ruff check --quiet $(python_sources)
 	cd lab && ../$(venv)/mypy
 	$(venv)/mypy tests bench
 
 .PHONY: unit
-unit: fuzz-seeds ## Rust tests, and every committed fuzz seed through its decoder
+unit: ## Rust tests, and every committed fuzz seed through its decoder
 	$(CARGO) test --workspace $(CARGO_FLAGS) --quiet
-
-.PHONY: fuzz-seeds
-fuzz-seeds:
-	$(fuzz) test --lib $(fuzz_flags) $(CARGO_FLAGS) --quiet
 
 # Behind `check` stands `build`: tests that are part of it are run as on a machine where nothing is built yet.
 layering documents: export FARLINK := nothing-built-yet
@@ -115,12 +106,11 @@ bench-%: setup build ## run bench/NAME.py, which writes bench/NAME.md
 .PHONY: fuzz-%
 fuzz-%: ## search for FUZZ_SECONDS (60) what breaks fuzz target NAME: needs nightly Rust and cargo-fuzz
 	mkdir -p fuzz/corpus/$*
-	$(CARGO) +nightly fuzz run $* fuzz/corpus/$* fuzz/seeds/$* -- -max_total_time=$(FUZZ_SECONDS)
+	$(CARGO) +nightly fuzz run --features libfuzzer $* fuzz/corpus/$* fuzz/seeds/$* -- -max_total_time=$(FUZZ_SECONDS)
 
 .PHONY: fix
 fix: $(venv)/.installed ## apply the formatters and the lints' own mends
 	$(CARGO) fmt --all
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(venv)/ruff check --quiet --fix $(python_sources)
 	$(venv)/ruff format --quiet $(python_sources)
 
@@ -132,9 +122,10 @@ clean: ## remove what was built; measured data stay (target/bench-*, target/find
 
 .PHONY: system
 system:
-	@scripts/setup $(PYTHON)
+	@scripts/setup $(PYTHON) make --silent --no-print-directory $(venv)/.installed
 
 $(venv)/.installed: lab/pyproject.toml lab/requirements.lock
+	@echo "setup: the lab and its tools, into .venv"
 	$(PYTHON) -m venv .venv
 	$(venv)/pip install --quiet --disable-pip-version-check --constraint lab/requirements.lock --editable 'lab[dev]'
 	touch $@

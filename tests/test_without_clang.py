@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from emulation import ROOT, Emulation, run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # It builds for minutes, which no limit of a test is to cut short.
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300, func_only=True)]
@@ -22,14 +20,15 @@ OURS = ("bbr_tso", "circuit", "htcp", "scalable", "suss")
 
 
 @pytest.fixture(scope="module")
-def built() -> Path:
-    """The program, built without clang, beside the others' build."""
-    target = ROOT / "target" / "without-clang"
-    command = ["cargo", "build", "--quiet", "--package", "farlink-cli", "--target-dir", str(target)]
-    # Nobody looks at its symbols, and half of the time is theirs.
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, built without clang: of the packages that the unit tests were built with."""
+    command = ["cargo", "build", "--quiet", "--package", "farlink-cli"]
+    # Without symbols, which nobody looks at, our own packages are others than the unit tests'.
     without = {"CLANG": NO_CLANG, "CARGO_PROFILE_DEV_DEBUG": "0"}
     subprocess.run(command, cwd=ROOT, env={**os.environ, **without}, check=True)
-    return target / "debug" / "farlink"
+    made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "farlink"
+    # Nobody is to take it for the whole program.
+    return Path(shutil.move(made, tmp_path_factory.mktemp("without-clang") / "farlink"))
 
 
 def test_the_list_says_what_is_missing_and_how_to_get_it(built: Path) -> None:
