@@ -186,6 +186,7 @@ mod tests {
             payload: Payload::try_from(8000).unwrap(),
             block: 0.try_into().unwrap(),
             number: 0,
+            wanted: 0,
             first: 0,
             position: Position { product: 0, offset: 0 },
             pace: Nanos(1_000_000),
@@ -198,8 +199,17 @@ mod tests {
             receiver.read_to_end(&mut said).unwrap();
         });
         let host = facts::host();
-        let request =
-            Join { version: VERSION, host, receiver: 1, place: None, again: None, group: None, ended: None };
+        let request = Join {
+            version: VERSION,
+            host,
+            receiver: 1,
+            place: None,
+            again: None,
+            group: None,
+            ended: None,
+            since: None,
+            wanted: None,
+        };
         let joined = join(at, None, request, Nanos(60_000_000_000), &Wake::new().unwrap());
         sender.join().unwrap();
         let error = joined.map(|_| ()).unwrap_err();

@@ -38,6 +38,8 @@ pub struct Plan {
     pub from: Option<String>,
     /// Whether it ends with the session.
     pub once: bool,
+    /// Of a session that goes on already it wants what was sent first no longer ago than that; everything where absent.
+    pub since: Option<Nanos>,
     /// How long the first session is waited for.
     pub wait: Option<Nanos>,
     /// Keys; none is shown, and nobody's is asked for, where that is absent.
@@ -98,6 +100,8 @@ pub enum Notice<'a> {
         at: SocketAddr,
         /// Whether it was part of it before.
         again: bool,
+        /// Products that were sent before those that it wants.
+        skipped: u32,
     },
     /// The connection to the sender was lost.
     Lost {

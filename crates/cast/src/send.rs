@@ -168,8 +168,8 @@ pub struct Peer {
     pub place: Option<u64>,
     /// Where it is.
     pub at: SocketAddr,
-    /// The first product that it may have.
-    pub first: u32,
+    /// The first product that it wants.
+    pub wanted: u32,
     /// Where the first pass was when it joined.
     pub joined: Position,
     /// How it fares, as it said last.
@@ -199,14 +199,14 @@ impl Peer {
         !self.is_short && self.failed == 0
     }
 
-    /// One that has joined from `at` when the first pass was at `joined`, and may have everything from product `first` on.
-    pub(crate) fn new(join: Join, at: SocketAddr, first: u32, joined: Position) -> Self {
+    /// One that has joined from `at` when the first pass was at `joined`, and wants everything from product `wanted` on.
+    pub(crate) fn new(join: Join, at: SocketAddr, wanted: u32, joined: Position) -> Self {
         Self {
             host: join.host,
             number: join.receiver,
             place: join.place,
             at,
-            first,
+            wanted,
             joined,
             report: Report::default(),
             rtt: Nanos::ZERO,

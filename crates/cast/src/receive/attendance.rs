@@ -110,6 +110,7 @@ impl Attendance {
             payload: welcome.payload,
             block: welcome.block,
             first: welcome.first,
+            forgotten: welcome.first.saturating_sub(welcome.wanted),
             position: welcome.position,
             pace: welcome.pace,
             grace: GRACE,
@@ -186,7 +187,7 @@ impl Attendance {
             behind: self.machine.behind(),
             products: self.products.map(|all| {
                 let Tally { stored, failed, .. } = self.before.tally;
-                all.saturating_sub(stored.saturating_add(failed))
+                all.saturating_sub(self.welcome.wanted).saturating_sub(stored.saturating_add(failed))
             }),
             stored_bytes: self.stored_bytes - self.before.stored_bytes,
             seconds: now.since(self.times.joined).as_secs_f64(),

@@ -12,7 +12,7 @@ use farlink_mover::connection::Emulated;
 use farlink_mover::facts;
 use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
-use farlink_wire::cast::control::{Join, Welcome};
+use farlink_wire::cast::control::{Join, Wanted, Welcome};
 use farlink_wire::message::VERSION;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
@@ -69,6 +69,8 @@ struct Reception<'a> {
     place: Option<u64>,
     /// The session that it was part of, to its end.
     ended: Option<SessionId>,
+    /// What it wants of the session that it was part of last.
+    wanted: Option<Wanted>,
     /// And the one whose sender it gave up, with what others had left open: when that is there again, everything that came is there.
     cut_off: Option<(Attendance, LeftOpen)>,
     strangers: Strangers,
@@ -122,7 +124,7 @@ impl<'a> Reception<'a> {
         let strangers = Strangers::default();
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
-        let (realtime, ended) = (None, None);
+        let (realtime, ended, wanted) = (None, None, None);
         let (tried, refused) = (0, None);
         Ok(Self {
             plan,
@@ -133,6 +135,7 @@ impl<'a> Reception<'a> {
             number,
             place,
             ended,
+            wanted,
             cut_off: None,
             strangers,
             tried,
@@ -279,10 +282,12 @@ impl<'a> Reception<'a> {
                     false
                 }
             };
-            tell(Notice::Joined { at: joined.at, again });
             let Some(present) = attendance else { return Ok(true) };
-            if let Some(last) = present.welcome.first.checked_sub(1).filter(|_| !again) {
-                let path = format!("products 0 to {last}");
+            let Welcome { session, wanted, first, .. } = present.welcome;
+            self.wanted = Some(Wanted { session, first: wanted });
+            tell(Notice::Joined { at: joined.at, again, skipped: wanted });
+            if first > wanted && !again {
+                let path = format!("products {wanted} to {}", first - 1);
                 let reason = "the sender has forgotten them: they were too long ago".to_owned();
                 tell(Notice::NotStored { path, reason });
             }
@@ -421,6 +426,8 @@ impl<'a> Reception<'a> {
                 again: again.map(|(session, _)| session),
                 group: Some(plan.group.address()),
                 ended: self.ended,
+                since: plan.since,
+                wanted: self.wanted,
             };
             let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose();
             if is_heard {

@@ -42,12 +42,14 @@ mod receivers;
 mod redundancy;
 mod refusals;
 mod rivals;
+mod starts;
 mod tempo;
 mod work;
 
 use redundancy::Redundancy;
 use refusals::Refusals;
 use rivals::Rivals;
+use starts::Starts;
 use tempo::Tempo;
 
 /// Carries out one session: waits for its receivers, sends what there is to send, and ends when everybody has it, or `stop` is raised.
@@ -204,6 +206,8 @@ struct Session<'a> {
     heard_at: BTreeMap<u32, Nanos>,
     /// Those that are there, and have said nothing that could not be from before, since another joined for the same directory: when it did.
     succeeded: BTreeMap<u32, Nanos>,
+    /// When products were sent first.
+    starts: Starts,
     /// Receivers that were lost, and until when they are waited for.
     lost: Vec<(u32, Nanos)>,
     /// Whether so many receivers were there as it was to wait for.
@@ -285,6 +289,7 @@ impl<'a> Session<'a> {
             progress: Progress::default(),
             heard_at: BTreeMap::new(),
             succeeded: BTreeMap::new(),
+            starts: Starts::default(),
             lost: Vec::new(),
             has_begun: false,
             wait_until: plan.wait.map(|wait| monotonic().after(wait)),

@@ -44,6 +44,9 @@ pub(super) struct Receive {
     /// End with the sender's session
     #[arg(long)]
     once: bool,
+    /// Of a session that goes on already, take only what was sent first no longer ago than this, as in 1h; 0s for what is sent from now on
+    #[arg(long, value_name = "TIME")]
+    since: Option<Nanos>,
     /// Wait so long for a session to join, for ever otherwise; where none is found by then, end with 2
     #[arg(long, value_name = "TIME")]
     wait: Option<Nanos>,
@@ -119,6 +122,7 @@ impl Receive {
             into,
             from: self.from.clone(),
             once: self.once,
+            since: self.since,
             wait: self.wait,
             credentials: Some(credentials).filter(|_| !self.end.no_auth),
             buffer: self.buffer.map(Buffer::get),
@@ -154,8 +158,12 @@ impl Telling {
                 }
             }
             Notice::Grown { asked, granted } => self.say_of_buffer(asked, granted),
-            Notice::Joined { at, again } if !self.quiet && !self.json => {
-                self.say(&format!("{} the session of {at}", if again { "back in" } else { "joined" }));
+            Notice::Joined { at, again, skipped } if !self.quiet && !self.json => {
+                let mut text = format!("{} the session of {at}", if again { "back in" } else { "joined" });
+                if skipped > 0 && !again {
+                    text += &format!(", without the {} sent before", products(skipped));
+                }
+                self.say(&text);
             }
             Notice::Waiting { reason } => self.say(&format!("farlink: waiting for the sender: {reason}")),
             Notice::Unheard { group, sender: Some(at), .. } if is_of_this_host(at.ip()) => {
@@ -251,7 +259,9 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
     Some(match notice {
         Notice::Ready { granted, .. } => json!({"ready": {"buffer_bytes": granted}}),
         Notice::Grown { granted, .. } => json!({"grown": {"buffer_bytes": granted}}),
-        Notice::Joined { at, again } => json!({"joined": {"at": at.to_string(), "again": again}}),
+        Notice::Joined { at, again, skipped } => {
+            json!({"joined": {"at": at.to_string(), "again": again, "skipped": skipped}})
+        }
         Notice::Waiting { reason } => json!({"waiting": {"reason": reason}}),
         Notice::Unheard { group, interface, quiet, sender } => {
             let sender = sender.map(|at| at.to_string());

@@ -124,7 +124,7 @@ mod tests {
             number: 1,
             place: None,
             at: SocketAddr::from(([10, 0, 0, 2], 40_000)),
-            first: 0,
+            wanted: 0,
             joined: Position { product: 0, offset: 0 },
             report,
             rtt: farlink_wire::quantity::Nanos::ZERO,

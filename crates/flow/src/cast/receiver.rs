@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use farlink_wire::cast::control::{BlockPackets, MOST_RUNS, Report, Want};
 use farlink_wire::cast::packet::{Data, Parity};
-use farlink_wire::cast::{Announcement, AnnouncementError, Payload, Position, Shape};
+use farlink_wire::cast::{Announcement, Payload, Position, Shape};
 use farlink_wire::entry::Digest;
 use farlink_wire::message::Text;
 use farlink_wire::quantity::Nanos;
@@ -28,6 +28,7 @@ mod tally;
 mod writes;
 
 use failed::Failed;
+pub use failed::Failure;
 use gaps::Gaps;
 use item::Item;
 pub use tally::Tally;
@@ -40,8 +41,10 @@ pub struct Config {
     pub payload: Payload,
     /// Packets of a block of parity; 0 where there is none.
     pub block: BlockPackets,
-    /// The first product that can be had: those before it the sender has forgotten, and they count as failed.
+    /// The first product that is wanted, and can be had.
     pub first: u32,
+    /// So many before it were wanted, and the sender has forgotten them: they count as failed.
+    pub forgotten: u32,
     /// Where the sender was when it joined.
     pub position: Position,
     /// Least time between two frames of NACKs, or of acknowledgements.
@@ -118,23 +121,6 @@ pub struct Rebuild {
     pub of: u16,
     /// Those of them that came.
     pub parity: Vec<(u16, Vec<u8>)>,
-}
-
-/// Why a product is not stored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// It has a name or metadata that must not be.
-    #[error(transparent)]
-    Refused(#[from] AnnouncementError),
-    /// Its content has another digest, also after it was sent once more.
-    #[error("its content does not have its digest, though it was sent twice")]
-    Damaged,
-    /// The sender cannot send it any more.
-    #[error("the sender cannot send it: {0}")]
-    Lost(Text),
-    /// This end cannot store it.
-    #[error("{0}")]
-    Here(Text),
 }
 
 /// The receiver's half of a session.
@@ -216,7 +202,7 @@ impl Receiver {
             counts: (Counts::default(), 0),
             kept_parity: 0,
             // What was forgotten before it joined it will never have.
-            tally: Tally { failed: config.first, ..Tally::default() },
+            tally: Tally { failed: config.forgotten, ..Tally::default() },
             random: Pcg64Mcg::seed_from_u64(config.seed),
         };
         receiver.reach(now, position);
@@ -230,7 +216,11 @@ impl Receiver {
         let (first, end) = (data.offset / full, data.offset + payload.len() as u64);
         let packets = first..end.div_ceil(full);
         let whole = end.is_multiple_of(full) || end == data.shape.stream();
-        if data.product < self.config.first || !data.offset.is_multiple_of(full) || !whole {
+        if data.product < self.config.first {
+            // Others want it.
+            return Writes::default();
+        }
+        if !data.offset.is_multiple_of(full) || !whole {
             self.tally.misfits += 1;
             return Writes::default();
         }
@@ -248,7 +238,10 @@ impl Receiver {
     pub fn on_parity(&mut self, now: Nanos, parity: &Parity, payload: &[u8]) {
         let (full, block) = (u64::from(self.config.payload.get()), u64::from(self.config.block.get()));
         let aligned = block > 0 && parity.offset.is_multiple_of(full * block);
-        if parity.product < self.config.first || !aligned || payload.len() as u64 != full {
+        if parity.product < self.config.first {
+            return;
+        }
+        if !aligned || payload.len() as u64 != full {
             self.tally.misfits += 1;
             return;
         }

@@ -76,6 +76,28 @@ fn what_was_forgotten_before_a_receiver_joined_counts_as_failed() {
 }
 
 #[test]
+fn what_a_receiver_does_not_want_is_neither_sent_to_it_nor_lacking() {
+    // Others lose much of what it does not want, so that this is sent again to all.
+    for (wanted, first) in [(3, 3), (3, 5), (9, 9), (10, 10)] {
+        let mut simulation = Simulation::new(config(20_000_000), true);
+        let other = simulation.join(Path::new(Nanos(5 * MS), 0.3));
+        let late = simulation.join(Path::new(Nanos(5 * MS), 0.1));
+        simulation.kill(late);
+        stream(&mut simulation, 10);
+        simulation.run_for(Nanos(100 * MS));
+        simulation.start_wanting(late, wanted, first);
+        stream(&mut simulation, 5);
+        simulation.finish();
+        simulation.run(Nanos(60_000 * MS));
+        assert!(simulation.is_complete(), "{wanted} {first}");
+        let forgotten = first - wanted;
+        let tally = simulation.hosts[late].machine.as_ref().unwrap().tally();
+        assert_eq!((tally.failed, tally.stored, tally.misfits), (forgotten, 15 - first, 0), "{tally:?}");
+        assert!(simulation.has_all(other) && simulation.hosts[other].failed.is_empty());
+    }
+}
+
+#[test]
 fn a_receiver_that_was_cut_off_hears_of_what_was_lost_meanwhile() {
     let mut simulation = Simulation::new(config(20_000_000), true);
     let host = simulation.join(Path::new(Nanos(5 * MS), 0.3));

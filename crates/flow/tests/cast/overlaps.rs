@@ -19,6 +19,7 @@ pub(crate) fn receiver() -> Receiver {
         payload: Payload::try_from(PAYLOAD).unwrap(),
         block: BlockPackets::default(),
         first: 0,
+        forgotten: 0,
         position: Position { product: 0, offset: 0 },
         pace: Nanos(1_000_000),
         grace: Nanos(1_000_000),

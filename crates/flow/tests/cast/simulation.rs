@@ -126,11 +126,17 @@ impl Simulation {
 
     /// Starts a host's receiver anew: it wants what there is from product `first` on.
     pub(crate) fn start(&mut self, host: usize, first: u32) {
+        self.start_wanting(host, 0, first);
+    }
+
+    /// As [`Self::start`], of one that wants nothing before a product.
+    pub(crate) fn start_wanting(&mut self, host: usize, wanted: u32, first: u32) {
         self.sender.on_join(self.now, host as u32, first);
         let config = receiver::Config {
             payload: self.config.payload,
             block: self.config.block,
             first,
+            forgotten: first - wanted,
             position: self.sender.position(),
             pace: self.sender.pace(),
             grace: Nanos(200_000),

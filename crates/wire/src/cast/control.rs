@@ -11,7 +11,7 @@ use crate::rest::{Rest, Short, u48_bytes};
 
 mod words;
 
-pub use words::{BlockPackets, Join, Leave, Welcome, Words};
+pub use words::{BlockPackets, Join, Leave, Wanted, Welcome, Words};
 
 /// Bytes of a frame's head.
 pub const HEAD: usize = 5;

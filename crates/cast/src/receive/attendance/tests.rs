@@ -26,6 +26,7 @@ fn attendance() -> Attendance {
         payload: Payload::try_from(8000).unwrap(),
         block: 0.try_into().unwrap(),
         number: 0,
+        wanted: 0,
         first: 0,
         position: Position { product: 0, offset: 0 },
         pace: Nanos(1_000_000),

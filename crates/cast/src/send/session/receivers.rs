@@ -130,7 +130,15 @@ impl Session<'_> {
         let are_there = self.progress.peers.iter().filter(|(_, peer)| peer.is_there);
         let same = are_there.filter(|(_, peer)| is_again(peer, false, &join, at.ip()));
         self.succeeded.extend(same.map(|(number, _)| (*number, now)));
-        let (first, position) = (self.machine.first(), self.machine.position());
+        let position = self.machine.position();
+        let wanted = match (join.wanted, join.since) {
+            (Some(wanted), _) if wanted.session == self.id => wanted.first,
+            (_, Some(since)) => self.starts.from(Nanos(now.0.saturating_sub(since.0)), position.product),
+            (_, None) => 0,
+        };
+        // What is sent now, everybody may have.
+        let wanted = wanted.min(position.product);
+        let first = self.machine.first().max(wanted);
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();
         self.tempo.on_join(receiver, number);
@@ -143,6 +151,7 @@ impl Session<'_> {
             payload: self.payload,
             block: self.redundancy.block(),
             number,
+            wanted,
             first,
             position,
             pace: self.machine.pace(),
@@ -153,7 +162,7 @@ impl Session<'_> {
             self.outbox.say(receiver, &Control::Words(Words::End { products }));
         }
         self.keep_pace();
-        let peer = Peer::new(join, at, first, position);
+        let peer = Peer::new(join, at, wanted, position);
         tell(Notice::Joined(&peer));
         self.progress.peers.insert(receiver, peer);
     }
@@ -201,11 +210,11 @@ impl Session<'_> {
         let (count, is_all) = (self.products.count(), self.progress.is_all);
         // Of what appears receivers take what comes while they are there.
         let comes_and_goes = self.plan.watch.is_some() && leave.is_some();
-        let wanted = match is_all {
+        let all = match is_all {
             true => Some(count),
             false => comes_and_goes.then(|| count.saturating_sub(self.machine.unsent() as u32)),
         };
-        peer.leaves(leave, wanted);
+        peer.leaves(leave, all);
         if leave.is_none() {
             // One that had everything may not have heard that this is all, and comes back to ask.
             let patience =
@@ -253,15 +262,15 @@ impl Session<'_> {
 }
 
 impl Peer {
-    /// It is gone, with an account where it left of its own accord, and should have so many products; absent while nobody could have all.
-    fn leaves(&mut self, leave: Option<Leave>, wanted: Option<u32>) {
+    /// It is gone, with an account where it left of its own accord, and there are so many products; absent while nobody could have all.
+    fn leaves(&mut self, leave: Option<Leave>, all: Option<u32>) {
         let leave_says = leave.map_or(0, |leave| u64::from(leave.products) + u64::from(leave.failed));
         // What it said before it was lost counts, too: it said so when it had stored it. What was forgotten before it joined counts as failed.
         let has = leave_says.max(self.products.saturating_add(self.failed));
         self.is_there = false;
         self.leave = leave;
         self.failed = self.failed.max(leave.map_or(0, |leave| leave.failed.into()));
-        self.is_short = wanted.is_none_or(|wanted| has < wanted.into());
+        self.is_short = all.is_none_or(|all| has < all.saturating_sub(self.wanted).into());
     }
 }
 
@@ -307,7 +316,17 @@ mod tests {
     fn join(receiver: u64, place: Option<u64>) -> Join {
         let (name, other) = (Text::from("b".to_owned()), Text::default());
         let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
-        Join { version: VERSION, host, receiver, place, again: None, group: None, ended: None }
+        Join {
+            version: VERSION,
+            host,
+            receiver,
+            place,
+            again: None,
+            group: None,
+            ended: None,
+            since: None,
+            wanted: None,
+        }
     }
 
     fn peer(join: Join) -> Peer {
@@ -354,6 +373,12 @@ mod tests {
         assert_eq!(leaves((5, 0), Some((4, 0)), Some(5)), whole);
         assert_eq!(leaves((4, 0), Some((4, 1)), Some(5)), failed);
         assert_eq!(leaves((5, 0), Some((5, 0)), None), short, "there is more to come");
+        // What was sent before those that it wants it needs not have.
+        for (products, is_short) in [(3, false), (2, true)] {
+            let mut late = Peer { wanted: 2, products, ..peer(join(1, None)) };
+            late.leaves(None, Some(5));
+            assert_eq!(late.is_short, is_short);
+        }
     }
 
     #[test]

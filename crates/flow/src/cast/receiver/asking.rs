@@ -281,6 +281,7 @@ mod tests {
             payload: Payload::try_from(256).unwrap(),
             block: BlockPackets::default(),
             first: 0,
+            forgotten: 0,
             position: Position { product: products, offset: 0 },
             pace: Nanos(1_000_000),
             grace: Nanos(1_000_000),

@@ -3,9 +3,27 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use farlink_wire::cast::AnnouncementError;
 use farlink_wire::message::Text;
 
 use crate::numbers::Numbers;
+
+/// Why a product is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It has a name or metadata that must not be.
+    #[error(transparent)]
+    Refused(#[from] AnnouncementError),
+    /// Its content has another digest, also after it was sent once more.
+    #[error("its content does not have its digest, though it was sent twice")]
+    Damaged,
+    /// The sender cannot send it any more.
+    #[error("the sender cannot send it: {0}")]
+    Lost(Text),
+    /// This end cannot store it.
+    #[error("{0}")]
+    Here(Text),
+}
 
 /// They are kept as runs: a feed that goes on for months to a disk that is full has many.
 #[derive(Clone, Debug, Default)]

@@ -56,6 +56,21 @@ pub struct Join {
     /// The session that it had to its end: it wants another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<SessionId>,
+    /// It wants what was sent first no longer ago than that, and nothing that was sent before; everything where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Nanos>,
+    /// What it wanted of the session that it was in last: of that one it wants the same still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<Wanted>,
+}
+
+/// What a receiver wants of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Which.
+    pub session: SessionId,
+    /// The first product of it.
+    pub first: u32,
 }
 
 /// A sender's consent: all that a receiver must know to take part.
@@ -78,7 +93,10 @@ pub struct Welcome {
     pub block: BlockPackets,
     /// The number of its next packet: none before it is awaited.
     pub number: u64,
-    /// The first product that this receiver may have.
+    /// The first product that this receiver wants, of which those before `first` are forgotten.
+    #[serde(default)]
+    pub wanted: u32,
+    /// The first product that this receiver may have: none that it does not want.
     pub first: u32,
     /// Where the sender is.
     pub position: Position,
