@@ -89,9 +89,28 @@ def test_who_comes_late_has_what_is_sent_from_then_on_also_after_it_was_cut_off(
         assert first.end()[0] == 0
         assert sending.end()[0] == 0
     assert (status, record["outcome"]) == (0, "ok")
-    assert (record["cast"]["since_s"], record["cast"]["failed"]) == (0.0, 0)
+    said = record["cast"]
+    assert (said["since_s"], said["skipped"], said["failed"]) == (0.0, 2, 0)
     assert names(tmp_path / "b") == {"one", "two", "three", "four"}
     assert names(tmp_path / "c") == {"three", "four"}
+
+
+def test_what_was_sent_since_it_was_started_is_nothing_old(
+    star: Emulation, feed: Path, tmp_path: Path
+) -> None:
+    watch = ("--watch", str(feed))
+    with contextlib.ExitStack() as stack:
+        with cut(star, "c"):
+            waiting = stack.enter_context(receiver(star, "c", tmp_path / "c", "--since", "0s"))
+            first = stack.enter_context(receiver(star, "b", tmp_path / "b"))
+            sending = stack.enter_context(sender(star, options=watch))
+            file_of(feed / "one", 2000)
+            assert stored(first) == "feed/one"
+            time.sleep(APART_S)
+        assert waiting.until("joined")["joined"]["skipped"] == 0
+        assert stored(waiting) == "feed/one"
+        tell(star, "--watch", signal.SIGINT)
+        assert [end.end()[0] for end in (waiting, first, sending)] == [0, 0, 0]
 
 
 def test_what_was_sent_within_that_time_comes_and_what_lacks_of_it_is_named(

@@ -60,11 +60,11 @@ class Machine:
         for name in names:
             (self.directory / name).unlink()
 
-    def setup(self) -> Ended:
-        """The script as an ordinary user runs it."""
+    def setup(self, *command: str) -> Ended:
+        """The script as an ordinary user runs it, with a command to run beside it."""
         become = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
         user = [str(shutil.which("setpriv")), *become] if become else []
-        return run([*user, str(shutil.which("env")), "-i", f"PATH={self.directory}", *self.script])
+        return run([*user, str(shutil.which("env")), "-i", f"PATH={self.directory}", *self.script, *command])
 
     @property
     def script(self) -> tuple[str, ...]:
@@ -112,6 +112,20 @@ def test_where_nothing_is_missing_it_says_nothing(machine: Machine) -> None:
     if lacking():
         pytest.skip(f"this machine lacks {lacking()}")
     assert machine.setup() == Ended(status=0, stdout="", stderr="")
+
+
+def test_a_command_is_run_where_all_is_there_that_it_may_need(machine: Machine) -> None:
+    machine.install("prepare", 'echo "prepared $*"; exit "$2"')
+    for status in (0, 7):
+        command = ("python3", "prepare", "the-lab", str(status))
+        ended = machine.setup(*command)
+        assert (ended.status, ended.stdout) == (status, f"prepared the-lab {status}\n")
+    # What only tests use may be missing.
+    machine.without("uftp")
+    assert machine.setup("python3", "prepare", "it", "7").status == 7
+    machine.without("clang")
+    ended = machine.setup("python3", "prepare", "it", "7")
+    assert (ended.status, ended.stdout) == (1, "")
 
 
 def test_an_ordinary_user_gets_the_command_for_what_is_needed(machine: Machine) -> None:

@@ -22,11 +22,14 @@ OURS = ("bbr_tso", "circuit", "htcp", "scalable", "suss")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program, built without clang: of the packages that the unit tests were built with."""
-    command = ["cargo", "build", "--quiet", "--package", "farlink-cli"]
+    command = ["cargo", "build", "--quiet", "--package", "farlink-cli", "--message-format", "json"]
     # Without symbols, which nobody looks at, our own packages are others than the unit tests'.
     without = {"CLANG": NO_CLANG, "CARGO_PROFILE_DEV_DEBUG": "0"}
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **without}, check=True)
-    made = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug" / "farlink"
+    build = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **without}, stdout=subprocess.PIPE, check=True
+    )
+    messages = [json.loads(line) for line in build.stdout.splitlines()]
+    (made,) = [message["executable"] for message in messages if message.get("executable")]
     # Nobody is to take it for the whole program.
     return Path(shutil.move(made, tmp_path_factory.mktemp("without-clang") / "farlink"))
 

@@ -242,7 +242,7 @@ impl Attendance {
 
     /// Bytes of a stream came.
     fn take(&mut self, now: Nanos, data: &Data, payload: &[u8], storage: &Storage) {
-        if self.welcome.block.get() > 0 {
+        if self.welcome.block.get() > 0 && data.product >= self.welcome.first {
             self.recent.keep(data.product, data.offset, payload, self.welcome.payload);
         }
         let before = self.machine.tally().bytes;

@@ -71,6 +71,8 @@ struct Reception<'a> {
     ended: Option<SessionId>,
     /// What it wants of the session that it was part of last.
     wanted: Option<Wanted>,
+    /// Since when it is in none: what is sent meanwhile is nothing old.
+    waits_since: Nanos,
     /// And the one whose sender it gave up, with what others had left open: when that is there again, everything that came is there.
     cut_off: Option<(Attendance, LeftOpen)>,
     strangers: Strangers,
@@ -136,6 +138,7 @@ impl<'a> Reception<'a> {
             place,
             ended,
             wanted,
+            waits_since: monotonic(),
             cut_off: None,
             strangers,
             tried,
@@ -156,6 +159,7 @@ impl<'a> Reception<'a> {
             attendance.iter().for_each(Attendance::give_up);
         }
         self.storage.remove_leftovers();
+        self.waits_since = monotonic();
         let mut lacks = false;
         if let (Ok(true) | Err(CastError::BrokenOff { .. }), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
@@ -305,6 +309,7 @@ impl<'a> Reception<'a> {
                 Err(error @ (CastError::Talk { .. } | CastError::Silent { .. })) => {
                     let reason = chain(&error);
                     tell(Notice::Lost { at: joined.at, reason });
+                    self.waits_since = monotonic();
                     let again = Some((present.welcome.session, joined.at));
                     let Some(found) = self.find(again, tell)? else { return Ok(false) };
                     joined = found;
@@ -426,7 +431,7 @@ impl<'a> Reception<'a> {
                 again: again.map(|(session, _)| session),
                 group: Some(plan.group.address()),
                 ended: self.ended,
-                since: plan.since,
+                since: plan.since.map(|since| since.max(monotonic().since(self.waits_since))),
                 wanted: self.wanted,
             };
             let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose();

@@ -58,6 +58,7 @@ impl Course<'_> {
         let cast = json!({
             "group": self.plan.group.to_string(),
             "since_s": self.plan.since.map(Nanos::as_secs_f64),
+            "skipped": self.plan.since.and(self.welcome).map(|welcome| welcome.wanted),
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),
             "granted_buffer_bytes": self.buffer.1,
             "products": tally.stored,

@@ -44,7 +44,7 @@ pub(super) struct Receive {
     /// End with the sender's session
     #[arg(long)]
     once: bool,
-    /// Of a session that goes on already, take only what was sent first no longer ago than this, as in 1h; 0s for what is sent from now on
+    /// Of a session that goes on already, take only what was sent first no longer ago than this, as in 1h; 0s for what is sent from the start of this on
     #[arg(long, value_name = "TIME")]
     since: Option<Nanos>,
     /// Wait so long for a session to join, for ever otherwise; where none is found by then, end with 2

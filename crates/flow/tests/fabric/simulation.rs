@@ -339,7 +339,6 @@ impl Simulation {
         format!("{waiting:?}\n{}", processes.collect::<Vec<_>>().join("\n"))
     }
 
-    /// What the message says that is `from`'s `nth` to `to`.
     fn step(&mut self, end: Nanos) {
         let Some((at, _)) = self.wakes.by_time.first().copied().filter(|(at, _)| *at <= end) else {
             self.now = end;

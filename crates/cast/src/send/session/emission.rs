@@ -86,6 +86,14 @@ impl Session<'_> {
         }
     }
 
+    /// The product whose first pass waits for a descriptor, though the machine is further on.
+    pub(super) fn delayed(&self) -> Option<u32> {
+        self.later.iter().find_map(|send| match send {
+            Send::Data { header, .. } if !header.repair => Some(header.product),
+            _ => None,
+        })
+    }
+
     /// What `send` was to bring of a product could not be read.
     fn on_unread(&mut self, product: u32, unread: Unread, send: Send) {
         match unread {
@@ -159,7 +167,9 @@ impl Session<'_> {
             offset += payload.len() as u64;
         }
         if header.offset == 0 && !header.repair {
-            self.begun = Some((header.product, monotonic()));
+            let now = monotonic();
+            self.starts.note(header.product, now);
+            self.begun = Some((header.product, now));
         }
         self.transmit_run()?;
         self.bytes = content;

@@ -131,13 +131,8 @@ impl Session<'_> {
         let same = are_there.filter(|(_, peer)| is_again(peer, false, &join, at.ip()));
         self.succeeded.extend(same.map(|(number, _)| (*number, now)));
         let position = self.machine.position();
-        let wanted = match (join.wanted, join.since) {
-            (Some(wanted), _) if wanted.session == self.id => wanted.first,
-            (_, Some(since)) => self.starts.from(Nanos(now.0.saturating_sub(since.0)), position.product),
-            (_, None) => 0,
-        };
-        // What is sent now, everybody may have.
-        let wanted = wanted.min(position.product);
+        let next = self.delayed().map_or(position.product, |delayed| delayed.min(position.product));
+        let wanted = self.starts.wanted(&join, self.id, now, next);
         let first = self.machine.first().max(wanted);
         self.machine.on_join(now, receiver, first);
         let number = self.sealer.next();

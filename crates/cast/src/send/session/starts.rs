@@ -1,71 +1,105 @@
-//! When products were sent first, to the second or so: a receiver may want those of the last hour alone.
+//! When products were sent first, as far as anybody asks: a receiver may want those of the last hour alone.
 
+use farlink_wire::cast::SessionId;
+use farlink_wire::cast::control::Join;
 use farlink_wire::quantity::Nanos;
 
-/// Products and when the first packet of each left, of which some stand for others.
-#[derive(Debug)]
+/// When the first packets of products left: to the second, and of those that left long ago to a part of how long ago that was.
+#[derive(Debug, Default)]
 pub(super) struct Starts {
-    /// Ascending. The products from one on, up to the next, began in the time of `each` from that on.
-    marks: Vec<(Nanos, u32)>,
-    each: Nanos,
+    /// Ascending, apart from each other.
+    marks: Vec<Mark>,
 }
 
-impl Default for Starts {
-    fn default() -> Self {
-        Self { marks: Vec::new(), each: Nanos(1_000_000_000) }
-    }
+/// The products from one on, up to that of the next mark, began from `at` on and before `end`.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: Nanos,
+    end: Nanos,
+    product: u32,
 }
 
 impl Starts {
     /// A product begins to be sent: later than any before it, and with a higher number.
     pub(super) fn note(&mut self, product: u32, at: Nanos) {
-        self.mark((at, product), self.each);
-        while self.marks.len() > MOST_MARKS {
-            // A mark stands for what began within `each` of it: so does another, if that all began so.
-            let before = self.each;
-            self.each = Nanos(before.0.saturating_mul(4));
-            for mark in std::mem::take(&mut self.marks) {
-                self.mark(mark, self.each.since(before));
-            }
+        if self.marks.last().is_some_and(|last| at < last.end) {
+            return;
+        }
+        self.marks.push(Mark { at, end: at.after(APART), product });
+        if self.marks.len() > MOST_MARKS {
+            self.thin(at);
         }
     }
 
-    /// Adds a mark, but for one within so much of the last.
-    fn mark(&mut self, (at, product): (Nanos, u32), within: Nanos) {
-        if self.marks.last().is_none_or(|(last, _)| at.since(*last) >= within) {
-            self.marks.push((at, product));
+    /// Has one mark stand for several, the more the longer ago.
+    fn thin(&mut self, now: Nanos) {
+        let mut thinned: Vec<Mark> = Vec::new();
+        for mark in self.marks.drain(..) {
+            match thinned.last_mut() {
+                Some(last) if mark.end.since(last.at).0 <= now.since(mark.end).0 / PARTS => {
+                    last.end = mark.end;
+                }
+                _ => thinned.push(mark),
+            }
         }
+        self.marks = thinned;
     }
 
     /// The first product that began at `at` or later, or one that began little before that; `next` where all began earlier.
-    pub(super) fn from(&self, at: Nanos, next: u32) -> u32 {
-        let later = self.marks.partition_point(|(mark, _)| *mark <= at);
-        let before = later.checked_sub(1).map(|before| self.marks[before]);
-        match before {
-            Some((mark, product)) if at.since(mark) < self.each => product,
-            _ => self.marks.get(later).map_or(next, |(_, product)| *product),
+    fn from(&self, at: Nanos, next: u32) -> u32 {
+        let later = self.marks.partition_point(|mark| mark.at <= at);
+        match later.checked_sub(1).map(|before| self.marks[before]) {
+            Some(mark) if at < mark.end => mark.product,
+            _ => self.marks.get(later).map_or(next, |mark| mark.product),
         }
+    }
+
+    /// The first product that who joins a session now wants of it, of those that have begun, or `next`, that may not have.
+    pub(super) fn wanted(&self, join: &Join, session: SessionId, now: Nanos, next: u32) -> u32 {
+        let wanted = match (join.wanted, join.since) {
+            (Some(wanted), _) if wanted.session == session => wanted.first,
+            (_, Some(since)) => self.from(Nanos(now.0.saturating_sub(since.0)), next),
+            (_, None) => 0,
+        };
+        // What is sent now, everybody may have.
+        wanted.min(next)
     }
 }
 
-/// Times that are remembered: a megabyte of them, and 18 hours of a feed that never rests by the second.
-const MOST_MARKS: usize = if cfg!(test) { 64 } else { 65_536 };
+/// What begins within so much is not told apart.
+const APART: Nanos = Nanos(1_000_000_000);
+
+/// Nor what began within such a part of the time since.
+const PARTS: u64 = 256;
+
+/// Marks that are kept: twice as many as are left of a year of them, a second apart.
+const MOST_MARKS: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
+    use farlink_mover::facts;
+    use farlink_wire::cast::control::Wanted;
+    use farlink_wire::message::VERSION;
+
     use super::*;
 
     const fn at(milliseconds: u64) -> Nanos {
         Nanos(milliseconds * 1_000_000)
     }
 
-    #[test]
-    fn what_began_before_is_left_out_to_the_second() {
+    /// Products 0 to 3, of which the last begins late.
+    fn starts() -> Starts {
         let mut starts = Starts::default();
-        assert_eq!(starts.from(at(5000), 0), 0);
         for (product, begun) in [(0, 10_000), (1, 10_400), (2, 11_100), (3, 20_000)] {
             starts.note(product, at(begun));
         }
+        starts
+    }
+
+    #[test]
+    fn what_began_before_is_left_out_to_the_second() {
+        assert_eq!(Starts::default().from(at(5000), 0), 0);
+        let starts = starts();
         let from = |time| starts.from(at(time), 4);
         // Within the same second they are not told apart.
         assert_eq!([0, 10_000, 10_999].map(from), [0; 3]);
@@ -77,20 +111,48 @@ mod tests {
     #[test]
     fn of_a_long_feed_little_is_kept_and_nothing_new_is_left_out() {
         let (mut starts, mut begun) = (Starts::default(), Vec::new());
-        // It rests for a minute after each hundred products.
-        for product in 0..5000_u32 {
-            begun.push(at(u64::from(product) * 300 + u64::from(product / 100) * 60_000));
+        // It rests for an hour after each thousand products.
+        for product in 0..60_000_u32 {
+            begun.push(at(u64::from(product) * 1300 + u64::from(product / 1000) * 3_600_000));
             starts.note(product, begun[product as usize]);
             assert!(starts.marks.len() <= MOST_MARKS);
         }
-        assert!(starts.each > at(1000));
-        for since in (0..4_500_000).step_by(1700) {
-            let from = starts.from(at(since), 5000);
-            let exact = begun.partition_point(|time| *time < at(since)) as u32;
-            assert!(from <= exact, "{since}: {from}, {exact}");
+        assert!(starts.marks.len() < 30_000);
+        let now = begun[59_999];
+        for ago in (0..now.0 / 1_000_000).step_by(7700) {
+            let since = now.since(at(ago));
+            let from = starts.from(since, 60_000);
+            let exact = begun.partition_point(|time| *time < since);
+            assert!(from as usize <= exact, "{ago}: {from}, {exact}");
             // Those that are had beside them began little before.
-            let oldest = begun.get(from as usize).map_or(0, |time| at(since).since(*time).0);
-            assert!(oldest < starts.each.0, "{since}: {from}, {exact}");
+            let before = begun[from as usize..exact].first().map_or(Nanos::ZERO, |time| since.since(*time));
+            assert!(before <= APART.max(at(ago / PARTS + 1)), "{ago} ms ago: {before} before");
         }
+    }
+
+    #[test]
+    fn who_joins_has_what_it_wants_and_never_less_than_is_sent_now() {
+        let (starts, session) = (starts(), SessionId(7));
+        let wanted = |since: Option<Nanos>, wanted: Option<(u64, u32)>| {
+            let join = Join {
+                version: VERSION,
+                host: facts::host(),
+                receiver: 1,
+                place: None,
+                again: None,
+                group: None,
+                ended: None,
+                since,
+                wanted: wanted.map(|(session, first)| Wanted { session: SessionId(session), first }),
+            };
+            starts.wanted(&join, session, at(30_000), 4)
+        };
+        assert_eq!(wanted(None, None), 0);
+        assert_eq!([0, 5_000, 15_000, 1_000_000].map(|ago| wanted(Some(at(ago)), None)), [4, 4, 3, 0]);
+        assert_eq!(wanted(Some(Nanos(u64::MAX)), None), 0);
+        // What it wanted of this session it wants still, and of another that says nothing.
+        assert_eq!(wanted(Some(at(0)), Some((7, 2))), 2);
+        assert_eq!(wanted(Some(at(0)), Some((8, 2))), 4);
+        assert_eq!(wanted(None, Some((7, u32::MAX))), 4);
     }
 }

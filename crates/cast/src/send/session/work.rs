@@ -167,7 +167,6 @@ impl Session<'_> {
                 matches!(send, Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. });
             self.send(send)?;
             if let Some((product, at)) = self.begun.take() {
-                self.starts.note(product, at);
                 tell(Notice::Begun { path: self.products.path(product), at });
             }
             repairs += u32::from(is_repair);
