@@ -251,6 +251,22 @@ def test_the_records_of_both_ends_are_appended(star: Emulation, large: Path, tmp
     assert sent["id"] != received["id"]
 
 
+def test_quiet_ends_tell_programs_what_happens_and_not_how_it_goes(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    with (
+        receiver(star, "b", tmp_path / "b", "--quiet") as quiet,
+        receiver(star, "c", tmp_path / "c") as other,
+        sender(star, large, options=(*wait_for(2), "--quiet")) as sending,
+    ):
+        assert any("progress" in each for each in other.rest())
+        for end in (quiet, sending):
+            said = end.rest()
+            assert not any("progress" in each for each in said)
+            assert any("joined" in each for each in said)
+            assert said[-1]["outcome"] == "ok"
+
+
 def test_branches_may_be_near_and_far(star: Emulation, tree: Path, tmp_path: Path) -> None:
     star.change("--rtt", "90ms", target="/c")
     try:

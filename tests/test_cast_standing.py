@@ -165,8 +165,8 @@ def test_who_is_started_again_may_have_what_the_sender_has_not_any_more(
     lost = set() if is_there else {"feed/small"}
     names = {f"feed/{name}" for name in sizes}
     said = [{outcome["path"]: outcome["outcome"] for outcome in outcomes} for outcomes in (first, second)]
-    assert said[0] == {name: "failed" if name in lost else "stored" for name in names}
-    assert said[1] == dict.fromkeys(names, "stored")
+    assert said[0] == {name: "failed" if name in lost else "same" for name in names}
+    assert said[1] == dict.fromkeys(names, "same")
     told = [line for line in lines if "path" in line and line.get("outcome") != "stored"]
     assert [(line["path"], line["receiver"]) for line in told] == [(name, "b") for name in lost], told
     assert (status, code, other_code) == ((0, 0, 0) if is_there else (1, 1, 0)), record

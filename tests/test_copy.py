@@ -354,6 +354,17 @@ def test_what_stands_at_the_destination_is_left_to_an_earlier_source(tmp_path: P
     assert done.stdout.count('"path":"file"') == 1, done
 
 
+def test_quiet_json_is_what_became_of_each_name_and_the_record(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(bytes(range(256)) * 65536)
+    for options, kinds in (((), {"progress", "path", "schema"}), (("--quiet",), {"path", "schema"})):
+        there = tmp_path / f"there{len(options)}"
+        done = farlink("copy", str(source), str(there), "--json", "--limit", "200mbit", *options)
+        assert (done.status, done.stderr) == (0, ""), done
+        said = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {kind for each in said for kind in ("progress", "path", "schema") if kind in each} == kinds
+
+
 # The sources, each in its own directory, and a destination: what is made of it is rsync's to say.
 PLACES: dict[str, Sequence[str]] = {
     "a file to a name that is free": ("file", "new"),

@@ -73,12 +73,12 @@ pub(crate) fn overhear(
     }
 }
 
-/// Connects to the sender at `at`, which is `trusted` where there are keys, and asks to join its session. `None` where `stop` was raised
-/// first.
+/// Connects to the sender at `at`, which is `trusted` where there are keys, and asks to join its session: what was sent since this end waits
+/// is nothing old. `None` where `stop` was raised first.
 pub(crate) fn join(
     at: SocketAddr,
     trusted: Option<&Trusted>,
-    request: Join,
+    (mut request, waits_since): (Join, Nanos),
     patience: Nanos,
     stop: &Wake,
 ) -> Result<Option<(Line, Box<Welcome>)>, CastError> {
@@ -104,6 +104,7 @@ pub(crate) fn join(
             return Ok(None);
         }
     }
+    request.since = request.since.map(|since| since.max(monotonic().since(waits_since)));
     line.push(&Control::Words(Words::Join(Box::new(request))));
     loop {
         line.flush().map_err(talk)?;
@@ -198,22 +199,40 @@ mod tests {
             receiver.write_all(&said).unwrap();
             receiver.read_to_end(&mut said).unwrap();
         });
-        let host = facts::host();
-        let request = Join {
-            version: VERSION,
-            host,
-            receiver: 1,
-            place: None,
-            again: None,
-            group: None,
-            ended: None,
-            since: None,
-            wanted: None,
-        };
-        let joined = join(at, None, request, Nanos(60_000_000_000), &Wake::new().unwrap());
+        let request = Join::new(facts::host(), 1);
+        let joined = join(at, None, (request, monotonic()), Nanos(60_000_000_000), &Wake::new().unwrap());
         sender.join().unwrap();
         let error = joined.map(|_| ()).unwrap_err();
         assert!(matches!(error, CastError::Version { .. }) && !error.is_passing(), "{error:?}");
+    }
+
+    #[test]
+    fn what_is_sent_while_a_session_is_waited_for_is_asked_for() {
+        let second = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        for (since, least, most) in
+            [(None, None, None), (Some(0), Some(5), Some(3600)), (Some(7200), Some(7200), Some(7200))]
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let at = listener.local_addr().unwrap();
+            let sender = thread::spawn(move || {
+                let (mut receiver, _) = listener.accept().unwrap();
+                let mut said = vec![0; 4096];
+                let mut length = 0;
+                loop {
+                    length += receiver.read(&mut said[length..]).unwrap();
+                    match Control::decode(&said[..length]).unwrap() {
+                        Some((Control::Words(Words::Join(join)), _)) => return join.since,
+                        said => assert!(said.is_none(), "{said:?}"),
+                    }
+                }
+            });
+            let request = Join { since: since.map(second), ..Join::new(facts::host(), 1) };
+            let waits_since = Nanos(monotonic().0.saturating_sub(second(5).0));
+            let joined = join(at, None, (request, waits_since), second(60), &Wake::new().unwrap());
+            assert!(joined.is_err(), "nobody welcomed it");
+            let asked = sender.join().unwrap();
+            assert!(asked >= least.map(second) && asked <= most.map(second), "{asked:?}");
+        }
     }
 
     #[test]

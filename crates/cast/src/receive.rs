@@ -116,6 +116,8 @@ pub enum Notice<'a> {
         path: String,
         /// Bytes of its content.
         bytes: u64,
+        /// Whether all of it stood there already.
+        stood: bool,
         /// What the file system does not keep of it, and why.
         lacks: Option<String>,
     },

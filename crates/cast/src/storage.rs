@@ -255,6 +255,11 @@ impl Item {
         self.entry.path.to_string()
     }
 
+    /// Whether it is the file that stood there already.
+    pub(crate) fn stood(&self) -> bool {
+        matches!(&self.content, Content::Large(large) if large.store.is_as_found())
+    }
+
     /// Bytes of its content.
     pub(crate) const fn size(&self) -> u64 {
         self.size

@@ -182,7 +182,7 @@ impl Copy {
         if let Some(manifest) = &manifest {
             manifest::check(manifest, &plan)?;
         }
-        let report = Report::new(json, verbose, dry_run, live, manifest.as_deref())?;
+        let report = Report::new((json, quiet), verbose, dry_run, live, manifest.as_deref())?;
         plan.report = report.wants_names();
         let mut teller = Teller::start(report)?;
         if dry_run {

@@ -36,18 +36,7 @@ fn frame(control: &Control<'_>) -> Vec<u8> {
 }
 
 fn request(receiver: u64) -> Join {
-    let host = facts::host();
-    Join {
-        version: VERSION,
-        host,
-        receiver,
-        place: None,
-        again: None,
-        group: None,
-        ended: None,
-        since: None,
-        wanted: None,
-    }
+    Join::new(facts::host(), receiver)
 }
 
 fn join(receiver: u64) -> Vec<u8> {

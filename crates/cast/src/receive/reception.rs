@@ -13,7 +13,6 @@ use farlink_mover::facts;
 use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Wanted, Welcome};
-use farlink_wire::message::VERSION;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
 use farlink_wire::refusal::Cause;
@@ -159,7 +158,9 @@ impl<'a> Reception<'a> {
             attendance.iter().for_each(Attendance::give_up);
         }
         self.storage.remove_leftovers();
-        self.waits_since = monotonic();
+        if !is_cut_off {
+            self.waits_since = monotonic();
+        }
         let mut lacks = false;
         if let (Ok(true) | Err(CastError::BrokenOff { .. }), Some(attendance)) = (&done, &attendance) {
             self.ended = Some(attendance.welcome.session);
@@ -309,7 +310,8 @@ impl<'a> Reception<'a> {
                 Err(error @ (CastError::Talk { .. } | CastError::Silent { .. })) => {
                     let reason = chain(&error);
                     tell(Notice::Lost { at: joined.at, reason });
-                    self.waits_since = monotonic();
+                    // It may have been gone for as long as its silence was borne.
+                    self.waits_since = Nanos(monotonic().0.saturating_sub(self.plan.patience.0));
                     let again = Some((present.welcome.session, joined.at));
                     let Some(found) = self.find(again, tell)? else { return Ok(false) };
                     joined = found;
@@ -424,15 +426,13 @@ impl<'a> Reception<'a> {
             let patience = self.shortened(patience).max(AGAIN);
             let host = plan.from.clone().unwrap_or_else(|| at.ip().to_string());
             let request = Join {
-                version: VERSION,
-                host: facts::host(),
-                receiver: self.number,
                 place: self.place,
                 again: again.map(|(session, _)| session),
                 group: Some(plan.group.address()),
                 ended: self.ended,
-                since: plan.since.map(|since| since.max(monotonic().since(self.waits_since))),
+                since: plan.since,
                 wanted: self.wanted,
+                ..Join::new(facts::host(), self.number)
             };
             let trusted = plan.credentials.as_ref().map(|all| all.trust(&host, at.port())).transpose();
             if is_heard {
@@ -447,7 +447,9 @@ impl<'a> Reception<'a> {
                 Err(error) if again.is_some() && is_unnamed => Err(error.into()),
                 trusted => Ok(trusted?),
             };
-            match trusted.and_then(|trusted| join(at, trusted.as_ref(), request, patience, self.stop)) {
+            match trusted.and_then(|trusted| {
+                join(at, trusted.as_ref(), (request, self.waits_since), patience, self.stop)
+            }) {
                 Ok(None) => return Ok(None),
                 Ok(Some((line, welcome))) => {
                     self.wait_until = None;

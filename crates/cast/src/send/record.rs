@@ -72,6 +72,7 @@ impl Course<'_> {
                 "address": peer.at.ip().to_string(),
                 "products": peer.products,
                 "failed": peer.failed,
+                "skipped": Some(peer.wanted).filter(|skipped| *skipped > 0),
                 "caught_up": peer.leave.map(|leave| leave.caught_up),
                 "packets": peer.report.packets,
                 "lost": peer.report.lost,

@@ -145,7 +145,9 @@ struct Telling {
 
 impl Telling {
     fn on(&mut self, notice: Notice<'_>) {
+        let is_told = !matches!(notice, Notice::Progress(_)) || !self.quiet;
         if self.json
+            && is_told
             && let Some(object) = object(&notice)
         {
             print(&(object.to_string() + "\n"));
@@ -270,11 +272,13 @@ fn object(notice: &Notice<'_>) -> Option<serde_json::Value> {
             }})
         }
         Notice::Lost { at, reason } => json!({"lost": {"at": at.to_string(), "reason": reason}}),
-        Notice::Stored { path, bytes, lacks: None } => {
-            json!({"path": path, "bytes": bytes, "outcome": "stored"})
-        }
-        Notice::Stored { path, bytes, lacks } => {
-            json!({"path": path, "bytes": bytes, "outcome": "stored", "lacks": lacks})
+        Notice::Stored { path, bytes, stood, lacks } => {
+            let outcome = if *stood { "same" } else { "stored" };
+            let mut object = json!({"path": path, "bytes": bytes, "outcome": outcome});
+            if let Some(lacks) = lacks {
+                object["lacks"] = json!(lacks);
+            }
+            object
         }
         Notice::NotStored { path, reason } => {
             json!({"path": path, "outcome": "failed", "reason": reason})

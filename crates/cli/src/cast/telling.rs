@@ -26,7 +26,8 @@ pub(super) struct Telling {
 impl Telling {
     /// Something happened in the session of `group`.
     pub(super) fn on(&mut self, group: Group, notice: &Notice<'_>) {
-        if self.json {
+        let is_told = !matches!(notice, Notice::Progress(_)) || !self.quiet;
+        if self.json && is_told {
             let mut object = object(notice, self.key);
             if self.several {
                 object["group"] = group.to_string().into();

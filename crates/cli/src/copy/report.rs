@@ -21,6 +21,7 @@ use crate::output::{print, tell};
 #[derive(Debug)]
 pub(super) struct Report {
     json: bool,
+    quiet: bool,
     verbose: bool,
     /// Nothing is copied: what would be is what is asked for.
     dry_run: bool,
@@ -38,7 +39,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(
-        json: bool,
+        (json, quiet): (bool, bool),
         verbose: bool,
         dry_run: bool,
         live: bool,
@@ -53,6 +54,7 @@ impl Report {
         });
         Ok(Self {
             json,
+            quiet,
             verbose,
             dry_run,
             bar,
@@ -150,7 +152,7 @@ impl Report {
         self.shown = Some(Instant::now());
         let rate = self.rate(progress);
         let left = progress.of_bytes.saturating_sub(progress.bytes) as f64 * 8.0 / rate.max(1.0);
-        if self.json {
+        if self.json && !self.quiet {
             let told = json!({
                 "progress": {
                     "bytes": progress.bytes, "of_bytes": progress.of_bytes,

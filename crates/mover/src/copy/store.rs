@@ -163,6 +163,12 @@ impl Store {
         }
     }
 
+    /// Whether it is the file that has the name already, of which nothing differed.
+    #[must_use]
+    pub fn is_as_found(&self) -> bool {
+        matches!(self, Self::Held(standing) if standing.instead.get().is_none())
+    }
+
     /// Whether [`read_back`](Self::read_back) was asked for.
     #[must_use]
     pub fn reads_back(&self) -> bool {

@@ -312,7 +312,9 @@ fn what_cannot_be_sent_again_and_stands_from_before_is_no_failure_and_nothing_el
             for _ in 0..2 {
                 attendance.hear_sender(monotonic(), &lost, &storage);
                 attendance.do_all(&storage, &mut line, &Wake::new().unwrap(), &mut |notice| match notice {
-                    Notice::Stored { path, bytes, lacks: None } => told.push(format!("{path}: {bytes}")),
+                    Notice::Stored { path, bytes, stood: true, lacks: None } => {
+                        told.push(format!("{path}: {bytes}"));
+                    }
                     Notice::NotStored { path, reason } => told.push(format!("{path}: {reason}")),
                     _ => {}
                 });

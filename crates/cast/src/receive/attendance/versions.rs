@@ -19,14 +19,14 @@ impl Attendance {
         tell: &mut dyn FnMut(Notice<'_>),
     ) {
         let Some(item) = self.items.remove(product) else { return };
-        let (path, bytes) = (item.path(), item.size());
+        let (path, bytes, stood) = (item.path(), item.size(), item.stood());
         self.nameless.remove(&product);
         self.given_up.remove(&product);
         self.stored_bytes += bytes;
         self.times.last = Some(now);
         let older = self.newest.on_stored(product, |product| self.machine.is_done(product));
         older.into_iter().for_each(|older| self.supersede(older));
-        tell(Notice::Stored { path, bytes, lacks });
+        tell(Notice::Stored { path, bytes, stood, lacks });
     }
 
     /// Everything of a product is there, and it is the newest of its name: compares its digest, and gives it its name.

@@ -311,17 +311,7 @@ mod tests {
     fn join(receiver: u64, place: Option<u64>) -> Join {
         let (name, other) = (Text::from("b".to_owned()), Text::default());
         let host = Host { name, kernel: other.clone(), cores: 2, clock: other };
-        Join {
-            version: VERSION,
-            host,
-            receiver,
-            place,
-            again: None,
-            group: None,
-            ended: None,
-            since: None,
-            wanted: None,
-        }
+        Join { place, ..Join::new(host, receiver) }
     }
 
     fn peer(join: Join) -> Peer {

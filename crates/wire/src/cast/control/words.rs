@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::MOST_BLOCK;
 use crate::cast::{Payload, Position, SessionId};
 use crate::message::copy::{Protect, Secret};
-use crate::message::{Host, Text};
+use crate::message::{Host, Text, VERSION};
 use crate::quantity::Nanos;
 use crate::refusal::Refusal;
 
@@ -37,7 +37,7 @@ pub enum Words {
 /// A receiver's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Join {
-    /// The version of this protocol that it speaks, which is to be [ours](crate::message::VERSION); 0 where it did not say so yet.
+    /// The version of this protocol that it speaks, which is to be [ours](VERSION); 0 where it did not say so yet.
     #[serde(default)]
     pub version: u16,
     /// What the host is.
@@ -62,6 +62,24 @@ pub struct Join {
     /// What it wanted of the session that it was in last: of that one it wants the same still.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<Wanted>,
+}
+
+impl Join {
+    /// The first request of a receiver that keeps nothing, and wants everything of any session.
+    #[must_use]
+    pub const fn new(host: Host, receiver: u64) -> Self {
+        Self {
+            version: VERSION,
+            host,
+            receiver,
+            place: None,
+            again: None,
+            group: None,
+            ended: None,
+            since: None,
+            wanted: None,
+        }
+    }
 }
 
 /// What a receiver wants of a session.
