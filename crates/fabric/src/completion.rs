@@ -49,7 +49,7 @@ impl Completion {
 }
 
 /// Completions in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<VecDeque<Completion>>,
     /// Whether the last who read took all that there was, of more that it had room for.
@@ -60,6 +60,16 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// An empty one.
+    pub(crate) fn new() -> Result<Self, Code> {
+        Ok(Self {
+            waiting: Mutex::default(),
+            emptied: AtomicBool::default(),
+            interrupted: AtomicBool::default(),
+            drivers: Drivers::new()?,
+        })
+    }
+
     /// One more.
     pub(crate) fn push(&self, completion: Completion) {
         if let Ok(mut waiting) = lock(&self.waiting) {
@@ -70,6 +80,7 @@ impl Queue {
 
     /// Takes up to `most` that succeeded; [`Code::AVAILABLE`] where one that failed comes first, [`Code::AGAIN`] where there is none.
     pub(crate) fn read(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Result<usize, Code> {
+        self.drivers.check_here()?;
         let mut waiting = lock(&self.waiting)?;
         if waiting.is_empty() {
             drop(waiting);
@@ -97,11 +108,13 @@ impl Queue {
     /// Whether whoever reads has just taken all that there was, and nothing came since; true once. Open MPI reads until there is nothing, and
     /// only then goes on with what it was told: to look at the network meanwhile would keep it from that.
     pub(crate) fn was_emptied(&self) -> Result<bool, Code> {
+        self.drivers.check_here()?;
         Ok(self.emptied.swap(false, Ordering::Relaxed) && lock(&self.waiting)?.is_empty())
     }
 
     /// Takes the one that failed, where that comes first.
     pub(crate) fn read_failed(&self) -> Result<Completion, Code> {
+        self.drivers.check_here()?;
         lock(&self.waiting)?.pop_front_if(|next| next.fault.is_some()).ok_or(Code::AGAIN)
     }
 
@@ -119,6 +132,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::{c_int, c_uint};
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
     use std::thread;
@@ -134,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_failure_stands_in_the_way_until_it_is_read() {
-        let queue = Queue::default();
+        let queue = Queue::new().unwrap();
         assert_eq!(queue.read(9, |_, _| ()), Err(Code::AGAIN));
         for each in [completion(1), completion(2), completion(3).failed(Code::OTHER), completion(4)] {
             queue.push(each);
@@ -152,7 +166,7 @@ mod tests {
 
     #[test]
     fn who_has_taken_all_that_there_was_is_told_so_once() {
-        let queue = Queue::default();
+        let queue = Queue::new().unwrap();
         let read = |pushed: usize, most| {
             (0..pushed).for_each(|at| queue.push(completion(at)));
             let _ = queue.read(most, |_, _| ());
@@ -170,9 +184,43 @@ mod tests {
         assert_eq!(queue.was_emptied(), Ok(false));
     }
 
+    unsafe extern "C" {
+        fn fork() -> c_int;
+        fn alarm(seconds: c_uint) -> c_uint;
+        fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+        fn _exit(status: c_int) -> !;
+    }
+
+    #[test]
+    fn a_forked_child_is_refused_whatever_was_held_meanwhile() {
+        let queue = Queue::new().unwrap();
+        queue.push(completion(1));
+        queue.push(completion(2).failed(Code::OTHER));
+        let held = queue.waiting.lock().unwrap();
+        // SAFETY: the child takes no lock, allocates nothing, and ends at once.
+        let child = unsafe { fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: a child that waits for ever is ended by it.
+            unsafe { alarm(20) };
+            let is_refused = queue.read(1, |_, _| ()) == Err(Code::NOT_ENABLED)
+                && matches!(queue.read_failed(), Err(Code::NOT_ENABLED))
+                && queue.was_emptied() == Err(Code::NOT_ENABLED)
+                && queue.drivers.wait(-1, || Some(())) == Err(Code::NOT_ENABLED);
+            // SAFETY: it ends this process, and runs nothing of its parent's.
+            unsafe { _exit(c_int::from(!is_refused)) };
+        }
+        drop(held);
+        let mut status = -1;
+        // SAFETY: a child of this process, and room for what became of it.
+        assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(queue.read(9, |_, _| ()), Ok(1));
+    }
+
     #[test]
     fn of_several_that_wait_one_is_woken_for_each_completion() {
-        let (queue, taken) = (Arc::new(Queue::default()), Arc::new(AtomicUsize::new(0)));
+        let (queue, taken) = (Arc::new(Queue::new().unwrap()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..3 {
             let (queue, taken) = (Arc::clone(&queue), Arc::clone(&taken));
             thread::spawn(move || {

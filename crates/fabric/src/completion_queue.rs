@@ -52,7 +52,7 @@ impl CompletionQueue {
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
         let fid = fid_cq { fid, ops: object::table(&TABLE) };
-        Ok(Self { fid, queue: Arc::default(), format, has_size: version >= WITH_SIZE })
+        Ok(Self { fid, queue: Arc::new(Queue::new()?), format, has_size: version >= WITH_SIZE })
     }
 
     pub(crate) fn queue(&self) -> Arc<Queue> {

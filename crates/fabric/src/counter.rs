@@ -11,7 +11,7 @@ use crate::entry::{Code, done};
 use crate::object::{self, Context, Object};
 
 /// What is counted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Count {
     ended: AtomicU64,
     failed: AtomicU64,
@@ -19,6 +19,10 @@ pub(crate) struct Count {
 }
 
 impl Count {
+    fn new() -> Result<Self, Code> {
+        Ok(Self { ended: AtomicU64::default(), failed: AtomicU64::default(), drivers: Drivers::new()? })
+    }
+
     /// One more operation is over.
     pub(crate) fn add(&self, failed: bool) {
         let which = if failed { &self.failed } else { &self.ended };
@@ -49,7 +53,7 @@ impl Counter {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        Ok(Self { fid: fid_cntr { fid, ops: object::table(&TABLE) }, count: Arc::default() })
+        Ok(Self { fid: fid_cntr { fid, ops: object::table(&TABLE) }, count: Arc::new(Count::new()?) })
     }
 
     pub(crate) fn count(&self) -> Arc<Count> {

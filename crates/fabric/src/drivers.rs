@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use farlink_host::clock::monotonic;
+use farlink_host::origin::Origin;
 use farlink_wire::quantity::Nanos;
 
 use crate::entry::{Code, lock};
@@ -21,8 +22,9 @@ pub(crate) trait Drive: Debug + Send + Sync {
 }
 
 /// The drivers of all endpoints that tell one queue or counter what they did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Drivers {
+    origin: Origin,
     attached: Mutex<Vec<Weak<dyn Drive>>>,
     /// Threads of the application that sleep until something comes.
     asleep: AtomicUsize,
@@ -48,6 +50,22 @@ impl Drop for Asleep<'_> {
 }
 
 impl Drivers {
+    /// None, for the application of this process.
+    pub(crate) fn new() -> Result<Self, Code> {
+        Ok(Self {
+            origin: Origin::here().map_err(|_| Code::NO_MEMORY)?,
+            attached: Mutex::default(),
+            asleep: AtomicUsize::default(),
+            rings: Mutex::default(),
+            bell: Condvar::default(),
+        })
+    }
+
+    /// Refuses whoever was forked since: what another thread held then, it holds for ever there.
+    pub(crate) fn check_here(&self) -> Result<(), Code> {
+        if self.origin.is_here() { Ok(()) } else { Err(Code::NOT_ENABLED) }
+    }
+
     /// One more.
     pub(crate) fn attach(&self, driver: Weak<dyn Drive>) -> Result<(), Code> {
         let mut attached = lock(&self.attached)?;
@@ -58,6 +76,7 @@ impl Drivers {
 
     /// Drives all of them.
     pub(crate) fn progress(&self) -> Result<(), Code> {
+        self.check_here()?;
         self.each(|driver| driver.progress())
     }
 
@@ -77,6 +96,7 @@ impl Drivers {
         timeout: c_int,
         mut look: impl FnMut() -> Option<T>,
     ) -> Result<Option<T>, Code> {
+        self.check_here()?;
         let time = u64::try_from(timeout).ok().map(|millis| Nanos(millis * 1_000_000));
         let began = monotonic();
         loop {
@@ -133,7 +153,7 @@ mod tests {
 
     #[test]
     fn nobody_sleeps_whose_wait_has_failed() {
-        let drivers = Drivers::default();
+        let drivers = Drivers::new().unwrap();
         // Somebody panics with the lock.
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _rings = drivers.rings.lock().unwrap();

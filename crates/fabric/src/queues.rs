@@ -146,7 +146,7 @@ mod tests {
 
     /// Queues of which the application hears what it asks for.
     fn queues() -> (Queues, Arc<Queue>) {
-        let (mut queues, queue) = (Queues::default(), Arc::<Queue>::default());
+        let (mut queues, queue) = (Queues::default(), Arc::new(Queue::new().unwrap()));
         let flags = fi::FI_TRANSMIT | fi::FI_RECV | fi::FI_SELECTIVE_COMPLETION;
         queues.bind(&queue, flags).unwrap();
         (queues, queue)

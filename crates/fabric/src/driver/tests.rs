@@ -25,7 +25,7 @@ fn pair() -> [Arc<Driver>; 2] {
         let addresses = Arc::<Addresses>::default();
         addresses.insert(*other.address()).unwrap();
         driver.call(|engine, _| engine.bind_addresses(addresses)).unwrap();
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::new(Queue::new().unwrap());
         driver.call(|engine, _| engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV)).unwrap();
         driver.enable().unwrap();
     }

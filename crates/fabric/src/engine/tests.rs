@@ -179,7 +179,7 @@ fn told_of<const N: usize>(
     there: &Datagrams,
     endpoints: [u64; N],
 ) -> (Arc<Queue>, [fi::fi_addr_t; N]) {
-    let (addresses, queue) = (Arc::<Addresses>::default(), Arc::<Queue>::default());
+    let (addresses, queue) = (Arc::<Addresses>::default(), Arc::new(Queue::new().unwrap()));
     engine.queues().bind(&queue, fi::FI_TRANSMIT | fi::FI_RECV).unwrap();
     engine.bind_addresses(Arc::clone(&addresses)).unwrap();
     let places = endpoints.map(|number| {
