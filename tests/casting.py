@@ -122,6 +122,13 @@ def session(emulation: Emulation, source: Path, base: Path) -> Iterator[tuple[Ru
         yield sending, others
 
 
+def stored(receiving: Running) -> str:
+    """The name of the next product of which a receiver says what became of it: it is stored."""
+    said = receiving.until("outcome")
+    assert said["outcome"] == "stored", said
+    return str(said["path"])
+
+
 def wait_for(number: int) -> tuple[str, str]:
     """The option that has a sender begin with so many receivers."""
     return ("--receivers", str(number))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import Running, file_of, receiver, sender, tell
+from casting import file_of, receiver, sender, stored, tell
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -35,13 +35,6 @@ def feed(tmp_path: Path) -> Path:
     path = tmp_path / "feed"
     path.mkdir()
     return path
-
-
-def stored(receiving: Running) -> str:
-    """The name of the next file that a receiver has, or has not."""
-    said = receiving.until("outcome")
-    assert said["outcome"] == "stored", said
-    return str(said["path"])
 
 
 @contextlib.contextmanager

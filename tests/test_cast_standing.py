@@ -18,6 +18,7 @@ from casting import (
     kill,
     receiver,
     sender,
+    stored,
     tell,
     wait_for,
 )
@@ -57,13 +58,6 @@ def standing(star: Emulation, into: Path | str, *options: str, host: str = "b") 
         running = Running(process=process)
         running.until("ready")
         yield running
-
-
-def stored(receiving: Running) -> str:
-    """The name of the next product that is stored."""
-    said = receiving.until("outcome")
-    assert said["outcome"] == "stored", said
-    return str(said["path"])
 
 
 def later(running: Running) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import Running, file_of, files, lossy, receiver, sender, tell, wait_for
+from casting import file_of, files, lossy, receiver, sender, stored, tell, wait_for
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -59,13 +59,6 @@ def test_what_appears_in_a_directory_is_sent(star: Emulation, tmp_path: Path) ->
     there = files(tmp_path / "b")
     assert set(there) == {"named", "feed/moved", "feed/a/b/written", "feed/slow", "feed/meanwhile"}
     assert there["feed/slow"][0] == (feed / "slow").read_bytes()
-
-
-def stored(receiving: Running) -> str:
-    """The name of the next file that a receiver stores."""
-    said = receiving.until("outcome")
-    assert said["outcome"] == "stored", said
-    return str(said["path"])
 
 
 def test_who_watches_goes_on_when_the_last_receiver_has_left(star: Emulation, tmp_path: Path) -> None:
