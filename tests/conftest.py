@@ -12,6 +12,7 @@ from emulation import FARLINK, Emulation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # Tests of the sources need no binary.
 WITHOUT_BINARY = frozenset({"test_layering.py", "test_documents.py"})
@@ -63,3 +64,11 @@ def near() -> Iterator[Emulation]:
     """Two hosts, 10 ms apart, on a connection that leaves the machine time for disks."""
     with Emulation(options=["--rate", "200mbit", "--rtt", "10ms", "--seed", "7"]) as emulation:
         yield emulation
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    """A directory that is watched."""
+    path = tmp_path / "feed"
+    path.mkdir()
+    return path

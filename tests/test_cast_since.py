@@ -29,14 +29,6 @@ def star() -> Iterator[Emulation]:
         yield emulation
 
 
-@pytest.fixture
-def feed(tmp_path: Path) -> Path:
-    """A directory that is watched."""
-    path = tmp_path / "feed"
-    path.mkdir()
-    return path
-
-
 @contextlib.contextmanager
 def cut(star: Emulation, host: str) -> Iterator[None]:
     """Nothing reaches a host as long as the context lasts."""

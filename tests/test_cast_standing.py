@@ -42,14 +42,6 @@ def star() -> Iterator[Emulation]:
         yield emulation
 
 
-@pytest.fixture
-def feed(tmp_path: Path) -> Path:
-    """A directory that is watched."""
-    path = tmp_path / "feed"
-    path.mkdir()
-    return path
-
-
 @contextlib.contextmanager
 def standing(star: Emulation, into: Path | str, *options: str, host: str = "b") -> Iterator[Running]:
     """A receiver that waits for the next session after each."""

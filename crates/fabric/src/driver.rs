@@ -22,7 +22,7 @@ use farlink_wire::quantity::Nanos;
 use crate::complaint::{chain, complain, complain_of};
 use crate::drivers::Drive;
 use crate::engine::Engine;
-use crate::entry::{Code, lock};
+use crate::entry::{Code, check_origin, lock};
 use crate::nearby::Nearby;
 use crate::peers::identity;
 use crate::proof;
@@ -135,7 +135,7 @@ impl Driver {
     }
 
     fn check_origin(&self) -> Result<(), Code> {
-        if self.is_here() { Ok(()) } else { Err(Code::NOT_ENABLED) }
+        check_origin(&self.origin)
     }
 
     /// No send that the application is to be rid of at once waits until its message is wanted.

@@ -10,7 +10,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::origin::Origin;
 use farlink_wire::quantity::Nanos;
 
-use crate::entry::{Code, lock};
+use crate::entry::{Code, check_origin, lock};
 
 /// What an application has go on that looks at a queue or a counter.
 pub(crate) trait Drive: Debug + Send + Sync {
@@ -61,9 +61,9 @@ impl Drivers {
         })
     }
 
-    /// Refuses whoever was forked since: what another thread held then, it holds for ever there.
+    /// Refuses a forked child of this process.
     pub(crate) fn check_here(&self) -> Result<(), Code> {
-        if self.origin.is_here() { Ok(()) } else { Err(Code::NOT_ENABLED) }
+        check_origin(&self.origin)
     }
 
     /// One more.

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 
 use farlink_flow::fabric::operation::{Failure, Refused};
+use farlink_host::origin::Origin;
 
 use crate::bindings as fi;
 
@@ -100,6 +101,11 @@ pub(crate) fn counted<A: Answer>(run: impl FnOnce() -> Result<usize, Code>) -> A
 /// Runs what a function of C does and returns nothing but whether it could.
 pub(crate) fn done<A: Answer>(run: impl FnOnce() -> Result<(), Code>) -> A {
     counted(|| run().map(|()| 0))
+}
+
+/// Refuses whoever was forked since: what another thread held then, it holds for ever there.
+pub(crate) fn check_origin(origin: &Origin) -> Result<(), Code> {
+    if origin.is_here() { Ok(()) } else { Err(Code::NOT_ENABLED) }
 }
 
 /// What a lock protects; an error where a thread panicked with it, so that nothing of it can be relied upon.
