@@ -33,10 +33,10 @@ demo: setup build ## measure a throughput profile in at most eight minutes and w
 	$(farlink) lab demo --out $(demo_dir)
 	@echo "report: $(CURDIR)/$(demo_dir)/report.html"
 
+# Both at once: what they share is compiled once. What the provider does not use, libbpf first of all, is not linked into it.
 .PHONY: build
 build: target/release/farlink-lab target/release/fabric/libfarlink-fi.so ## the release binary, target/release/farlink, and the libfabric provider
-	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-cli
-	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-fabric
+	$(CARGO) build --release $(CARGO_FLAGS) --package farlink-cli --package farlink-fabric
 
 .PHONY: check
 check: $(venv)/.installed format lint unit layering documents ## the quick inner loop: format, lints, unit tests, layering, documents

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -355,3 +356,11 @@ def test_without_the_library_it_says_how_to_make_it(tmp_path: Path) -> None:
         complaint = alone.complaint(*arguments)
         assert "libfarlink-fi.so" in complaint
         assert "make build" in complaint
+
+
+def test_the_library_brings_none_of_ours_into_a_program() -> None:
+    """It is built beside the program, and has nothing of what that alone needs (libelf, zlib)."""
+    library = FARLINK.parent / "fabric" / "libfarlink-fi.so"
+    needed = re.findall(r"\(NEEDED\).*\[(\S+)\]", run(["readelf", "--dynamic", str(library)]).stdout)
+    assert "libc.so.6" in needed
+    assert all(name.startswith(("libc.so", "libgcc_s.so", "libm.so", "ld-linux")) for name in needed), needed
