@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::address_vector::NOWHERE;
 use crate::bindings::fi_addr_t;
@@ -54,8 +54,10 @@ pub(crate) struct Queue {
     waiting: Mutex<VecDeque<Completion>>,
     /// Whether the last who read took all that there was, of more that it had room for.
     emptied: AtomicBool,
-    /// Whoever waits is to wait no longer.
-    interrupted: AtomicBool,
+    /// How often whoever waits was to wait no longer.
+    interruptions: AtomicU64,
+    /// How many of those ended a wait.
+    answered: AtomicU64,
     pub(crate) drivers: Drivers,
 }
 
@@ -65,7 +67,8 @@ impl Queue {
         Ok(Self {
             waiting: Mutex::default(),
             emptied: AtomicBool::default(),
-            interrupted: AtomicBool::default(),
+            interruptions: AtomicU64::default(),
+            answered: AtomicU64::default(),
             drivers: Drivers::new()?,
         })
     }
@@ -118,23 +121,33 @@ impl Queue {
         lock(&self.waiting)?.pop_front_if(|next| next.fault.is_some()).ok_or(Code::AGAIN)
     }
 
-    /// Ends a wait.
+    /// Ends every wait, or the next where nobody waits (fi_cq(3), fi_cq_signal).
     pub(crate) fn interrupt(&self) {
-        self.interrupted.store(true, Ordering::Relaxed);
+        self.interruptions.fetch_add(1, Ordering::SeqCst);
         self.drivers.ring();
     }
 
-    /// Whether a wait is to end.
-    pub(crate) fn was_interrupted(&self) -> bool {
-        self.interrupted.swap(false, Ordering::Relaxed)
+    /// Where a wait begins: what came before it and ended none is for this one.
+    pub(crate) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+
+    /// Whether a wait that began when so many had been `answered` is to end.
+    pub(crate) fn is_interrupted(&self, answered: u64) -> bool {
+        let interruptions = self.interruptions.load(Ordering::SeqCst);
+        let ends = interruptions != answered;
+        if ends {
+            self.answered.fetch_max(interruptions, Ordering::SeqCst);
+        }
+        ends
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::{c_int, c_uint};
-    use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
+    use std::sync::{Arc, Barrier};
     use std::thread;
 
     use farlink_host::clock::monotonic;
@@ -216,6 +229,32 @@ mod tests {
         assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         assert_eq!(queue.read(9, |_, _| ()), Ok(1));
+    }
+
+    #[test]
+    fn an_interruption_ends_every_wait_or_the_next() {
+        let queue = Arc::new(Queue::new().unwrap());
+        let ends = |queue: &Queue, answered| {
+            let look = || queue.is_interrupted(answered).then_some(());
+            queue.drivers.wait(20_000, look).unwrap().is_some()
+        };
+        let begun = Arc::new(Barrier::new(4));
+        let wait = |_| {
+            let (queue, begun) = (Arc::clone(&queue), Arc::clone(&begun));
+            thread::spawn(move || {
+                let answered = queue.answered();
+                begun.wait();
+                ends(&queue, answered)
+            })
+        };
+        let waits: Vec<_> = (0..3).map(wait).collect();
+        begun.wait();
+        queue.interrupt();
+        assert!(waits.into_iter().all(|each| each.join().unwrap()));
+        assert!(!queue.is_interrupted(queue.answered()));
+        queue.interrupt();
+        assert!(ends(&queue, queue.answered()));
+        assert!(!queue.is_interrupted(queue.answered()));
     }
 
     #[test]

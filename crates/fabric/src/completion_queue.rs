@@ -102,10 +102,11 @@ impl CompletionQueue {
         from: *mut fi_addr_t,
         timeout: c_int,
     ) -> Result<usize, Code> {
+        let answered = self.queue.answered();
         let look = || {
             // SAFETY: as the caller says.
             match unsafe { self.read(into, count, from) } {
-                Err(Code::AGAIN) if !self.queue.was_interrupted() => None,
+                Err(Code::AGAIN) if !self.queue.is_interrupted(answered) => None,
                 other => Some(other),
             }
         };
