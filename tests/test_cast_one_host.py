@@ -254,3 +254,29 @@ def test_what_a_file_system_does_not_keep_is_told_and_the_product_is_stored(tmp_
         }
     assert {line["path"]: line["outcome"] for line in stored} == {"small": "stored", "large": "stored"}
     assert all("its mode cannot be set" in line["lacks"] for line in stored)
+
+
+def test_a_directory_that_its_owner_closed_stays_closed(star: Emulation, tmp_path: Path) -> None:
+    open_, closed = (
+        file_of(tmp_path / "feed" / "open", 1000),
+        file_of(tmp_path / "feed" / "closed" / "new", 1000),
+    )
+    into = tmp_path / "into"
+    frozen = into / "feed" / "closed"
+    frozen.mkdir(parents=True)
+    frozen.chmod(0o555)
+    # Root is refused as everybody is where it may not pass over modes.
+    capabilities = "-dac_override,-dac_read_search"
+    through = ("setpriv", "--bounding-set", capabilities, "--inh-caps", capabilities)
+    with (
+        receiver(star, HOST, into, through=through) as receiving,
+        sender(star, tmp_path / "feed", options=wait_for(1)) as sending,
+    ):
+        code, record = receiving.end()
+        sending.end()
+        said = receiving.complaints()
+    assert (code, record["cast"]["products"]) == (1, 1), said
+    assert closed.name in said
+    assert "Permission denied" in said
+    assert (into / "feed" / "open").read_bytes() == open_.read_bytes()
+    assert (frozen.stat().st_mode & 0o7777, list(frozen.iterdir())) == (0o555, [])

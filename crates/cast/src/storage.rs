@@ -72,8 +72,9 @@ impl Storage {
         let mut key = [0; 16];
         key.copy_from_slice(&blake3::hash(format!("farlink cast {group}").as_bytes()).as_bytes()[..16]);
         let destination = Destination { path: path.to_vec(), several: true };
-        // No entries tell of directories.
-        let options = TargetOptions { parents: 0o777, is_again: true, ..TargetOptions::default() };
+        // No entries tell of directories: those that come are as usual, and those that stand there stay as their owner has them.
+        let options =
+            TargetOptions { parents: 0o777, is_again: true, opens_up: false, ..TargetOptions::default() };
         let target = Target::open(&Arc::new(root), &destination, key, options)?;
         target.check_right()?;
         let whereabouts = Whereabouts::of(Path::new(OsStr::from_bytes(path))).ok();
@@ -213,7 +214,10 @@ impl Storage {
         match &mut item.content {
             Content::Hashed(hashed) => *hashed = Hashed::new(item.size),
             Content::Small(_) => {}
-            Content::Large(large) => large.begin_again(Blocks::new(item.size, block_bytes(item.size))),
+            Content::Large(large) => {
+                large.store.take_nothing_over();
+                large.begin_again(Blocks::new(item.size, block_bytes(item.size)));
+            }
         }
     }
 

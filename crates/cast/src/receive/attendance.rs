@@ -356,10 +356,14 @@ impl Attendance {
         let mut go_on = signs_of_life(line, stop);
         let begun = storage.begin(announcement, content, self.items.in_memory(), &mut go_on).and_then(
             |(mut item, found)| {
-                for (at, bytes) in &early {
-                    storage.write(&mut item, *at, bytes)?;
+                let mut early = early.iter();
+                match early.try_for_each(|(at, bytes)| storage.write(&mut item, *at, bytes)) {
+                    Ok(()) => Ok((item, found)),
+                    Err(error) => {
+                        Storage::abandon(&item);
+                        Err(error)
+                    }
                 }
-                Ok((item, found))
             },
         );
         match begun {

@@ -36,7 +36,7 @@ pub struct Standing {
     making: Mutex<()>,
     /// Nobody waits any more for it to be made.
     stopped: AtomicBool,
-    /// What stands there could not be read: nothing of it is taken over.
+    /// What stands there could not be read, or is another file: nothing of it is taken over.
     unreadable: AtomicBool,
 }
 
@@ -56,6 +56,13 @@ impl Store {
             stopped: AtomicBool::new(false),
             unreadable: AtomicBool::new(false),
         }))
+    }
+
+    /// What stands there is another file than the one that comes: nothing of it is taken over.
+    pub fn take_nothing_over(&self) {
+        if let Self::Held(standing) = self {
+            standing.unreadable.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether all or much of it must be read to know what is there already.
@@ -371,6 +378,19 @@ mod tests {
         }
         store.finish(&target, &entry).unwrap();
         assert!(fs::read(&big).unwrap() == content);
+        assert_eq!(scratch.names(), ["big"]);
+    }
+
+    #[test]
+    fn of_another_file_that_stands_there_nothing_is_taken_over() {
+        let scratch = Scratch::new("another");
+        let (target, store) = compared(&scratch);
+        store.take_nothing_over();
+        store.write_at(&target, BLOCK, &[1; BLOCK as usize]).unwrap();
+        let Store::Held(standing) = &store else { panic!("it stands there") };
+        let partial = standing.instead.get().unwrap();
+        assert_eq!(partial.proven(&mut |_| true).unwrap(), []);
+        store.abandon();
         assert_eq!(scratch.names(), ["big"]);
     }
 

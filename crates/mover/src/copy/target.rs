@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farlink_host::beneath::{Directory, Node, status_of};
+use farlink_host::beneath::{Directory, Node, Status, status_of};
 use farlink_host::{namespace, process, signal};
 use farlink_wire::entry::Entry;
 use farlink_wire::path::RelativePath;
@@ -58,6 +58,8 @@ pub struct TargetOptions {
     pub parents: u16,
     /// Whether an earlier run may have left partial files: they are removed where what comes needs none. To look for them costs two looks a name.
     pub is_again: bool,
+    /// Whether directories of ours that are for reading only are opened up for what comes, until [`Target::finish_directories`].
+    pub opens_up: bool,
     /// Which files stay as they stand, whatever comes.
     pub stays: Stays,
     /// What may come, of a client that pulls; `None` where the other end decides.
@@ -95,6 +97,7 @@ impl Default for TargetOptions {
             mode_mask: 0o7777,
             parents: 0o700,
             is_again: false,
+            opens_up: true,
             stays: Stays::None,
             asked: None,
         }
@@ -165,9 +168,11 @@ impl Target {
         };
         let is_later_ours = match error.kind() {
             // What is for reading only is opened up where it is ours.
-            io::ErrorKind::PermissionDenied => directory.own_status().is_ok_and(|status| {
-                status.owner == namespace::user() && status.mode & directories::OWNERS != directories::OWNERS
-            }),
+            io::ErrorKind::PermissionDenied => {
+                let is_closed = |mode| mode & directories::OWNERS != directories::OWNERS;
+                let is_ours = |status: Status| status.owner == namespace::user() && is_closed(status.mode);
+                self.options.opens_up && directory.own_status().is_ok_and(is_ours)
+            }
             io::ErrorKind::ReadOnlyFilesystem => false,
             _ => true,
         };
@@ -204,7 +209,9 @@ impl Target {
                 tried()
             }
             Err(TargetError::System { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied && self.open_up_to(&entry.path) =>
+                if source.kind() == io::ErrorKind::PermissionDenied
+                    && self.options.opens_up
+                    && self.open_up_to(&entry.path) =>
             {
                 tried()
             }

@@ -107,7 +107,8 @@ impl Attendance {
             if self.machine.is_complete() {
                 self.times.last.get_or_insert(now);
                 self.leave(line);
-                return Ok(Departure::Complete);
+                // It may have been moved since it was looked last.
+                return storage.check_is_there().map(|()| Departure::Complete);
             }
             if let Some(reason) = round.broken_off.take() {
                 return Err(CastError::BrokenOff { at, reason });
