@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from casting import SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
+from casting import GROUP, SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
 from copying import leftovers
-from emulation import Emulation
+from emulation import FARLINK, Emulation
 from strange import is_mountable, strange
 
 if TYPE_CHECKING:
@@ -280,3 +280,8 @@ def test_a_directory_that_its_owner_closed_stays_closed(star: Emulation, tmp_pat
     assert "Permission denied" in said
     assert (into / "feed" / "open").read_bytes() == open_.read_bytes()
     assert (frozen.stat().st_mode & 0o7777, list(frozen.iterdir())) == (0o555, [])
+    # Where nothing can be put at all, that is said before a sender is waited for.
+    words = ("cast", "receive", "--group", GROUP, "--into", str(frozen), "--no-auth", "--once")
+    refused = star.on(HOST, *through, str(FARLINK), *words)
+    assert refused.status == 2
+    assert f"write in {frozen}" in refused.complaint

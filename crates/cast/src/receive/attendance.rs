@@ -356,14 +356,10 @@ impl Attendance {
         let mut go_on = signs_of_life(line, stop);
         let begun = storage.begin(announcement, content, self.items.in_memory(), &mut go_on).and_then(
             |(mut item, found)| {
-                let mut early = early.iter();
-                match early.try_for_each(|(at, bytes)| storage.write(&mut item, *at, bytes)) {
-                    Ok(()) => Ok((item, found)),
-                    Err(error) => {
-                        Storage::abandon(&item);
-                        Err(error)
-                    }
+                for (at, bytes) in &early {
+                    storage.write(&mut item, *at, bytes).inspect_err(|_| Storage::abandon(&item))?;
                 }
+                Ok((item, found))
             },
         );
         match begun {

@@ -37,7 +37,7 @@ pub struct Standing {
     /// Nobody waits any more for it to be made.
     stopped: AtomicBool,
     /// What stands there could not be read, or is another file: nothing of it is taken over.
-    unreadable: AtomicBool,
+    is_void: AtomicBool,
 }
 
 impl Store {
@@ -54,14 +54,14 @@ impl Store {
             instead: OnceLock::new(),
             making: Mutex::default(),
             stopped: AtomicBool::new(false),
-            unreadable: AtomicBool::new(false),
+            is_void: AtomicBool::new(false),
         }))
     }
 
     /// What stands there is another file than the one that comes: nothing of it is taken over.
     pub fn take_nothing_over(&self) {
         if let Self::Held(standing) = self {
-            standing.unreadable.store(true, Ordering::Relaxed);
+            standing.is_void.store(true, Ordering::Relaxed);
         }
     }
 
@@ -269,7 +269,7 @@ impl Standing {
             goes_on
         });
         if proven.is_err() && goes_on {
-            self.unreadable.store(true, Ordering::Relaxed);
+            self.is_void.store(true, Ordering::Relaxed);
             return Ok(Vec::new());
         }
         let proven = proven?;
@@ -307,7 +307,7 @@ impl Standing {
             return Err(self.held.interrupted());
         }
         let partial = target.partial(&self.entry, self.block_bytes, self.sparse)?;
-        if self.unreadable.load(Ordering::Relaxed) {
+        if self.is_void.load(Ordering::Relaxed) {
             return Ok(self.instead.get_or_init(|| partial));
         }
         // A run that takes this one up finds in the journal what is in it from now on.

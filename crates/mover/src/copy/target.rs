@@ -5,8 +5,8 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farlink_host::beneath::{Directory, Node, Status, status_of};
-use farlink_host::{namespace, process, signal};
+use farlink_host::beneath::{Directory, Node, status_of};
+use farlink_host::{process, signal};
 use farlink_wire::entry::Entry;
 use farlink_wire::path::RelativePath;
 
@@ -152,7 +152,8 @@ impl Target {
         self.placing.begin()
     }
 
-    /// Checks that something may be put in the destination, a directory, or perhaps in one that is in it. What is full may have room later.
+    /// Checks that something may be put in the destination, a directory that is not opened up for that, or perhaps in one that is in it. What is
+    /// full may have room later.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -166,20 +167,12 @@ impl Target {
             }
             Err(error) => error,
         };
-        let is_later_ours = match error.kind() {
-            // What is for reading only is opened up where it is ours.
-            io::ErrorKind::PermissionDenied => {
-                let is_closed = |mode| mode & directories::OWNERS != directories::OWNERS;
-                let is_ours = |status: Status| status.owner == namespace::user() && is_closed(status.mode);
-                self.options.opens_up && directory.own_status().is_ok_and(is_ours)
-            }
-            io::ErrorKind::ReadOnlyFilesystem => false,
-            _ => true,
-        };
+        let is_lasting =
+            matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem);
         let is_directory =
             |name: &[u8]| directory.status(name).is_ok_and(|each| each.node == Node::Directory);
         let has_none = directory.list().is_ok_and(|names| !names.iter().any(is_directory));
-        if is_later_ours || !has_none {
+        if !is_lasting || !has_none {
             return Ok(());
         }
         Err(TargetError::of("write in", self.placing.shown(), error))

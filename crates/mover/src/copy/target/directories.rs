@@ -237,7 +237,7 @@ const AS_IT_IS: u32 = u32::MAX;
 const BEYOND_RIGHTS: u16 = 0o7000;
 
 /// What the owner needs to put something in a directory.
-pub(super) const OWNERS: u16 = 0o700;
+const OWNERS: u16 = 0o700;
 
 /// So many are kept before it is looked for those that were said twice: about a megabyte.
 const MANY: usize = 1 << 15;
