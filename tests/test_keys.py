@@ -9,6 +9,7 @@ import pwd
 import random
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from copy_wire import HELLO
 from copying import BROKEN
 from emulation import (
     COMMAND_LIMIT_S,
@@ -224,6 +226,27 @@ def test_a_server_takes_as_many_transfers_as_it_may(keys: Keys) -> None:
             long.communicate(timeout=COMMAND_LIMIT_S)
         # Its place is free as soon as the server has noticed.
         wait_until(lambda: farlink(*target, "--bytes", "1MiB").status == 0)
+
+
+def test_who_is_one_client_too_many_is_told_to_try_again_later(keys: Keys, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"what is copied")
+    [key] = re.findall(r"farlink-ed25519 \S+", keys.listed.read_text())
+    keys.listed.write_text(f"read=/ write=/ {key} who\n")
+    with serving("--connections", "1", *keys.of_server) as (_, port), contextlib.ExitStack() as open_ends:
+        keys.known.write_text(keys.known.read_text().replace("127.0.0.1:5999", f"127.0.0.1:{port}"))
+        # Two that are talked with, as the greeting shows, and ask for nothing.
+        for _ in range(2):
+            peer = open_ends.enter_context(socket.create_connection(("127.0.0.1", port)))
+            peer.sendall(HELLO)
+            assert peer.recv(len(HELLO), socket.MSG_WAITALL) == HELLO
+        there = f"farlink://127.0.0.1:{port}{tmp_path / 'copied'}"
+        copied = run([str(FARLINK), "copy", str(source), there, "--retries", "0", *keys.of_client])
+        measured = farlink("memory", f"127.0.0.1:{port}", "--quiet", "--bytes", "1MiB")
+        words = "the server talks with 2 clients already: try again later"
+        assert words in copied.stderr
+        assert words in measured.complaint
+        assert (copied.status, measured.status) == (BROKEN, 2)
 
 
 def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Keys) -> None:

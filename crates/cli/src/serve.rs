@@ -15,7 +15,7 @@ use farlink_mover::server::{Event, Limits, Server, places};
 use farlink_wire::message::Way;
 use farlink_wire::quantity::Bytes;
 
-use crate::keys_again::{doubt, keep_up};
+use crate::keys_again::keep_up;
 use crate::output::{print, tell};
 
 /// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
@@ -96,21 +96,13 @@ impl Serve {
         if let Some(key) = key {
             print(&format!("its key is {key}\n"));
         }
-        std::thread::scope(|scope| {
-            if let Some((hung_up, admission)) = &reload {
-                scope.spawn(|| {
-                    // A file system that does not answer keeps nobody from being served.
-                    doubt(admission);
-                    keep_up(hung_up, admission, &stop);
-                });
+        if let Some((hung_up, admission)) = reload {
+            keep_up(hung_up, admission, stop.clone(), true).context("start to read the keys again")?;
+        }
+        server.run(&stop, &|event| {
+            if self.verbose {
+                tell(&sentence(&event));
             }
-            let served = server.run(&stop, &|event| {
-                if self.verbose {
-                    tell(&sentence(&event));
-                }
-            });
-            stop.raise();
-            served
         })?;
         Ok(ExitCode::SUCCESS)
     }

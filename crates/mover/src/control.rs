@@ -62,17 +62,34 @@ impl Control {
     }
 
     /// Sends `message`, and waits where much waits already; no longer than `patience` without the far side taking any, or saying anything.
-    /// It is for those who do not listen, and whom nothing else would tell that the far side has closed.
-    pub(crate) fn send_patiently(&mut self, message: &Message, patience: Nanos) -> Result<(), ControlError> {
-        self.flush_patiently(MOST_UNSENT / 2, patience)?;
+    /// It is for those who do not listen, and whom nothing else would tell that the far side has closed. False where one of `stops` was
+    /// raised while it waited: then nothing was sent.
+    pub(crate) fn send_patiently(
+        &mut self,
+        message: &Message,
+        patience: Nanos,
+        stops: &[&Wake],
+    ) -> Result<bool, ControlError> {
+        if !self.flush_patiently(MOST_UNSENT / 2, patience, stops)? {
+            return Ok(false);
+        }
         self.send(message)?;
-        self.is_heard()
+        self.is_heard()?;
+        Ok(true)
     }
 
     /// Waits until no more than `most` bytes wait for the far side, as [`send_patiently`](Self::send_patiently) does.
-    pub(crate) fn flush_patiently(&mut self, most: usize, patience: Nanos) -> Result<(), ControlError> {
+    pub(crate) fn flush_patiently(
+        &mut self,
+        most: usize,
+        patience: Nanos,
+        stops: &[&Wake],
+    ) -> Result<bool, ControlError> {
         let (mut left, mut since) = (self.unsent.len(), monotonic());
         while self.unsent.len() > most || most == 0 && self.has_unsent() {
+            if stops.iter().any(|stop| stop.is_raised()) {
+                return Ok(false);
+            }
             if self.unsent.len() < left {
                 (left, since) = (self.unsent.len(), monotonic());
             }
@@ -86,7 +103,8 @@ impl Control {
             poller.wait(BREATH, &mut Vec::new()).map_err(ControlError::Wait)?;
             self.flush()?;
         }
-        self.is_heard()
+        self.is_heard()?;
+        Ok(true)
     }
 
     /// Keeps what has arrived for the next [`poll`](Self::poll), up to a bound: that there is anything tells that the far side lives. That it
@@ -418,6 +436,21 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_one_that_does_not_read_is_stopped() {
+        let (mut control, far) = pair();
+        let stop = Wake::new().unwrap();
+        stop.raise();
+        let words = Message::Failed(Refusal::lasting("x".repeat(1000)));
+        // As much goes as both sockets and the backlog hold; the next one would wait without end.
+        let mut told = 0;
+        while control.send_patiently(&words, Nanos::MAX, &[&stop]).unwrap() {
+            told += 1;
+        }
+        assert!(told > 0);
+        drop(far);
+    }
+
+    #[test]
     fn what_is_added_leaves_with_the_next_flush() {
         let (mut control, mut far) = pair();
         let message = Message::Alive.encode();
@@ -443,7 +476,7 @@ mod tests {
             control.send(&Message::Alive).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let told = control.send_patiently(&Message::Alive, Nanos::ZERO);
+        let told = control.send_patiently(&Message::Alive, Nanos::ZERO, &[]);
         assert!(matches!(told, Err(ControlError::EndedUngreeted)), "{told:?}");
         let stop = Wake::new().unwrap();
         let heard = control.next(Nanos::MAX, &stop).unwrap();

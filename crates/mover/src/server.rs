@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, Scope};
 
 use farlink_host::circuit::MOST_BUFFER;
@@ -22,7 +22,6 @@ use farlink_wire::quantity::{Bytes, Nanos};
 use crate::automatic;
 use crate::budget::Budget;
 use crate::channel::ChannelError;
-use crate::control::Control;
 use crate::ports::for_circuits;
 use crate::secure::{self, Admission, Identity};
 use crate::tuning::first_window;
@@ -33,22 +32,24 @@ mod door;
 mod handshakes;
 mod lobby;
 mod places;
+mod reception;
 mod session;
 mod turns;
 
 pub(crate) use called::Called;
 pub use places::{PlaceError, places};
 
-use door::{Door, Greeted};
+use door::Door;
 use handshakes::{Handshakes, Newcomer, Purpose};
 use lobby::Lobby;
+use reception::{Greeted, Reception};
 use session::{Guest, House};
 use turns::Copies;
 
 /// What strangers may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Transfers at a time. As many clients again may be about to ask, or to be refused.
+    /// Transfers at a time. As many clients again may be about to ask.
     pub transfers: usize,
     /// Connections that have not yet said what they are, or whose session has not yet come.
     pub strangers: usize,
@@ -249,7 +250,7 @@ impl Server {
             copies: Copies::default(),
             circuits: of_circuits.map(|address| address.port()).collect(),
         };
-        let reception = Reception { house, talking: AtomicUsize::new(0), observe };
+        let reception = Reception::new(house, observe);
         let handshakes = self.handshakes()?;
         let (reception, handshakes) = (&reception, handshakes.as_ref());
         thread::scope(|scope| {
@@ -313,7 +314,7 @@ impl Server {
                 }
                 Purpose::Control => {
                     let guest = Guest { from, known: key.map(|key| (key, grant)) };
-                    reception.begin(scope, Greeted { channel, guest, received: Vec::new() });
+                    reception.begin(scope, Greeted { channel, guest, received: Vec::new(), refusal: None });
                 }
             }
         };
@@ -328,57 +329,13 @@ impl Server {
                 Some(ChannelError::Unshaken) => "the client left before it had shown a key".to_owned(),
                 _ => format!("not let in: {error}"),
             };
-            (reception.observe)(Event::Failed { from, reason });
+            reception.observe(Event::Failed { from, reason });
         };
         if let Err(error) = handshakes.work(thread, &reception.house.stop, &welcome, &refused) {
             // Its share of those who come would wait without end.
             handshakes.fail(error);
             reception.house.stop.raise();
         }
-    }
-}
-
-/// Where clients get a thread each that talks with them.
-struct Reception<'a> {
-    house: House,
-    talking: AtomicUsize,
-    observe: &'a (dyn Fn(Event) + Sync),
-}
-
-impl<'a> Reception<'a> {
-    /// Starts to talk with a client, where there are not too many.
-    fn begin<'scope>(&'a self, scope: &'scope Scope<'scope, 'a>, greeted: Greeted) {
-        let from = greeted.guest.from;
-        let place = Talking::with(&self.talking);
-        if self.talking.load(Ordering::Acquire) > 2 * self.house.limits.transfers {
-            (self.observe)(Event::Failed { from, reason: "too many clients at a time".to_owned() });
-            return;
-        }
-        let talk = move || {
-            let _place = place;
-            let control = Control::new(greeted.channel, greeted.received);
-            self.house.host(control, &greeted.guest, self.observe);
-        };
-        let session = thread::Builder::new().name("farlink-session".to_owned());
-        if let Err(error) = session.spawn_scoped(scope, talk) {
-            (self.observe)(Event::Failed { from, reason: format!("start a thread: {error}") });
-        }
-    }
-}
-
-/// One of the clients that a server talks with.
-struct Talking<'a>(&'a AtomicUsize);
-
-impl<'a> Talking<'a> {
-    fn with(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(count)
-    }
-}
-
-impl Drop for Talking<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -110,16 +110,13 @@ impl Send {
         let (json, quiet) = (self.end.json, self.end.quiet);
         let key = keys.as_ref().map(|(identity, _)| identity.public());
         let telling = Mutex::new(Telling { json, quiet, several: plans.len() > 1, key, table });
-        let finished = thread::scope(|scope| {
-            let over = Wake::new().context("make what ends waiting")?;
-            if let (Some(hung_up), Some((_, admission))) = (&hung_up, &keys) {
-                let over = over.clone();
-                scope.spawn(move || keep_up(hung_up, admission, &over));
-            }
-            let finished = run_all(&plans, &stop, &telling);
-            over.raise();
-            anyhow::Ok(finished)
-        })?;
+        let over = Wake::new().context("make what ends waiting")?;
+        if let (Some(hung_up), Some((_, admission))) = (hung_up, &keys) {
+            keep_up(hung_up, Arc::clone(admission), over.clone(), false)
+                .context("start to read the keys again")?;
+        }
+        let finished = run_all(&plans, &stop, &telling);
+        over.raise();
         telling.lock().unwrap_or_else(PoisonError::into_inner).table.close();
         let is_begun = |finished: &Finished| finished.progress.totals.first_pass > 0;
         let any_begun = finished.iter().any(is_begun);

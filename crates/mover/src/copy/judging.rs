@@ -47,12 +47,16 @@ pub(super) fn answer(
                 });
             }
             Some(Message::Copy(Copy::Total { .. })) => {
-                control.send_patiently(&Message::Copy(Copy::Judged(judged)), patience)?;
                 // As it came: that was all.
                 let total = Copy::Total { files: 0, packs: 0, entries: 0, bytes: 0 };
-                control.send_patiently(&Message::Copy(total), patience)?;
+                for last in [Copy::Judged(judged), total] {
+                    if !control.send_patiently(&Message::Copy(last), patience, stops)? {
+                        return Ok(());
+                    }
+                }
                 // Whoever is done hangs up, and what has not left by then is lost.
-                return Ok(control.flush_patiently(0, patience)?);
+                control.flush_patiently(0, patience, stops)?;
+                return Ok(());
             }
             Some(Message::Alive) | None => {}
             Some(other) => return Err(ControlError::out_of_place(&other).into()),
@@ -60,14 +64,16 @@ pub(super) fn answer(
         if !judged.is_empty() && (is_all || judged.len() == MAX_ENTRIES || failing == MOST_REJECTIONS) {
             let judged = Copy::Judged(std::mem::take(&mut judged));
             failing = 0;
-            control.send_patiently(&Message::Copy(judged), patience)?;
+            if !control.send_patiently(&Message::Copy(judged), patience, stops)? {
+                return Ok(());
+            }
         }
         let now = monotonic();
         if now >= next_sign {
             next_sign = now.after(SIGN);
-            control.send_patiently(&Message::Alive, patience)?;
+            let is_said = control.send_patiently(&Message::Alive, patience, stops)?;
             // Of who never stops talking, too.
-            if stops.iter().any(|stop| stop.is_raised()) {
+            if !is_said || stops.iter().any(|stop| stop.is_raised()) {
                 return Ok(());
             }
         }

@@ -96,7 +96,9 @@ fn hand_on(
             Ok(None) => break,
             Err(RecvTimeoutError::Disconnected) => return Err(CopyError::Panicked),
         };
-        control.send_patiently(&message, patience)?;
+        if !control.send_patiently(&message, patience, stops)? {
+            return Ok(());
+        }
         if monotonic() >= next_sign {
             next_sign = monotonic().after(SIGN);
             // It has nothing to say, but may have left.
@@ -107,9 +109,11 @@ fn hand_on(
         }
     }
     let total = Copy::Total { files: 0, packs: 0, entries, bytes: total };
-    control.send_patiently(&Message::Copy(total), patience)?;
-    // Whoever is done hangs up, and what has not left by then is lost.
-    Ok(control.flush_patiently(0, patience)?)
+    if control.send_patiently(&Message::Copy(total), patience, stops)? {
+        // Whoever is done hangs up, and what has not left by then is lost.
+        control.flush_patiently(0, patience, stops)?;
+    }
+    Ok(())
 }
 
 /// Hands what would become of each name to `tell`, until that says that it is enough, or `over` that nobody listens.

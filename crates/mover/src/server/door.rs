@@ -9,23 +9,16 @@ use std::time::Duration;
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake};
 use farlink_host::socket;
-use farlink_wire::message::{Hello, Message, Preamble};
+use farlink_wire::message::{Hello, Preamble};
 use farlink_wire::quantity::Nanos;
 use farlink_wire::refusal::Refusal;
 
 use super::handshakes::{Handshakes, Purpose};
 use super::lobby::Lobby;
+use super::reception::Greeted;
 use super::session::Guest;
 use super::{Server, burden, places};
 use crate::channel::Channel;
-use crate::control::Control;
-
-/// A control connection whose first bytes were right.
-pub(super) struct Greeted {
-    pub(super) channel: Channel,
-    pub(super) guest: Guest,
-    pub(super) received: Vec<u8>,
-}
 
 /// A connection that has not yet said what it is.
 struct Stranger {
@@ -181,13 +174,11 @@ impl<'a> Door<'a> {
     /// A client that shows no key: welcome where only this machine reaches.
     fn in_clear(&self, channel: Channel, from: SocketAddr, said: Vec<u8>) -> Option<Greeted> {
         let here = channel.tcp()?.local_addr().ok()?;
-        if !self.server.keys_only && places::is_private(here.ip(), from.ip(), &self.server.emulated) {
-            return Some(Greeted { channel, guest: Guest { from, known: None }, received: said });
-        }
-        let mut control = Control::new(channel, said);
-        let refusal = Refusal::lasting(format!("{} takes clients with keys only", here.ip()));
-        let _ = control.greet().and_then(|()| control.send(&Message::Refuse(refusal)));
-        None
+        let is_welcome =
+            !self.server.keys_only && places::is_private(here.ip(), from.ip(), &self.server.emulated);
+        let refusal =
+            (!is_welcome).then(|| Refusal::lasting(format!("{} takes clients with keys only", here.ip())));
+        Some(Greeted { channel, guest: Guest { from, known: None }, received: said, refusal })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use farlink_host::clock::monotonic;
 use farlink_host::congestion;
+use farlink_host::readiness::Wake;
 use farlink_host::socket::{self, Buffer};
 use farlink_host::tcp_info::TcpInfo;
 use farlink_wire::message::{Goal, Message, Sent, Text, TraceRow};
@@ -191,10 +192,11 @@ fn finish(session: &mut Session<'_>, sending: &mut Sending, complete: bool) -> R
         circuit,
     };
     // A client that has its account may be gone already.
-    let told = session.control.send_patiently(&Message::Sent(sent.clone()), session.patience.get());
+    let stops: &[&Wake] = if session.near == Near::Server { &[session.stop] } else { &[] };
+    let told = session.control.send_patiently(&Message::Sent(sent.clone()), session.patience.get(), stops);
     session.account.sent = Some(sent);
-    if session.near == Near::Server {
-        told?;
+    if session.near == Near::Server && !told? {
+        return Err(TransferError::ServerStopped);
     }
     Ok(if complete { Ending::Complete } else { Ending::Interrupted })
 }
