@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 REFUSED = 2
 OTHER = "239.1.1.2:7001"

@@ -15,7 +15,7 @@ from emulation import FARLINK, Emulation, marked, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.timed
 
 # Who runs a command so may have no real-time thread: no capability for it, and no limit that grants it.
 ORDINARY = ("prlimit", "--rtprio=0:0", "setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice")

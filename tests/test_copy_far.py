@@ -147,7 +147,7 @@ def test_the_limit_follows_the_time_of_day(clear: Ends, tmp_path: Path, way: str
     assert there.read_bytes() == source.read_bytes()
 
 
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("way", ["push", "pull"])
 def test_the_limit_is_kept_within_two_in_a_hundred(tmp_path: Path, way: str) -> None:
     source, there = tmp_path / "file", tmp_path / "copy"

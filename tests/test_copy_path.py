@@ -75,7 +75,7 @@ def places(both: Ends, source: Path, there: Path, way: str) -> tuple[str | Path,
 
 
 # The round trip that its connections measure is to be the path's: on a busy machine it may be more than 5 ms.
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_over_a_short_path_it_sends_with_cubic_and_says_why(
     short: Ends, source: Path, tmp_path: Path, way: str
@@ -99,7 +99,7 @@ def test_over_a_long_path_it_sends_as_the_host_does(
 
 
 # What another process has loaded goes with that process, and a copy that wanted it then has the kernel's.
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_copy_that_fills_a_long_path_goes_on_with_bbr(far: Ends, tmp_path: Path, way: str) -> None:
     settings = Path("/proc/sys/net/ipv4")
@@ -170,7 +170,7 @@ def test_a_choice_that_is_left_to_the_sender_begins_with_cubic(
 
 
 # As above: what a busy machine adds may be worth a stream.
-@pytest.mark.alone
+@pytest.mark.timed
 @pytest.mark.parametrize("way", ["to", "from"])
 def test_a_long_path_has_more_streams_than_a_short_one(
     far: Ends, source: Path, tmp_path: Path, way: str
@@ -186,7 +186,7 @@ def test_a_long_path_has_more_streams_than_a_short_one(
 
 
 # As above.
-@pytest.mark.alone
+@pytest.mark.timed
 def test_small_buffers_are_made_up_for_by_more_streams(far: Ends, source: Path, tmp_path: Path) -> None:
     assert 60 <= fewest(far, source, far.far(tmp_path / "copy"), "--buffer", "2MiB") <= 63
 
