@@ -18,6 +18,8 @@ pub(super) struct Again {
     /// How often they may be after that.
     left: u32,
     done: HashSet<String>,
+    /// What else was told to lack something, as many as may come along again.
+    lacking: HashSet<String>,
 }
 
 impl Again {
@@ -30,8 +32,10 @@ impl Again {
             return Some(event).filter(|_| !self.trying);
         }
         if self.trying {
-            // The directories above come along, and were told of before.
-            let (asked, _) = self.failed.get_key_value(&event.path)?;
+            let Some((asked, _)) = self.failed.get_key_value(&event.path) else {
+                // The directories above come along, and were told of before: but not of what fails now.
+                return Some(event).filter(|event| self.is_new_failure(event));
+            };
             let asked = asked.clone();
             if self.left > 0 && matches!(event.what, Became::Lacking(Lack::Abandoned, _)) {
                 self.failed.insert(asked, event);
@@ -49,7 +53,19 @@ impl Again {
             self.failed.insert(event.path.clone(), event);
             return None;
         }
+        self.is_new_failure(&event);
         Some(event)
+    }
+
+    /// Whether `event` is of a failure that was not told of yet, as far as that is known.
+    fn is_new_failure(&mut self, event: &FileEvent) -> bool {
+        if event.what.failure().is_none() || self.lacking.contains(&event.path) {
+            return false;
+        }
+        if self.lacking.len() < MOST_LACKING {
+            self.lacking.insert(event.path.clone());
+        }
+        true
     }
 
     /// Begins to try again, and may do so `left` times more: how many names, and the rules that admit them alone. `None` where there is
@@ -103,6 +119,9 @@ fn escaped(name: &str) -> String {
 
 /// Names that are tried again, of one transfer: their rules, and those of the directories above them, are few enough for a request.
 const MOST_NAMES: usize = 100;
+
+/// Names that are known to have failed otherwise.
+const MOST_LACKING: usize = 10_000;
 
 /// Bytes of such a name: a pattern may have twice as many.
 const MOST_NAME: usize = 400;
@@ -158,6 +177,21 @@ mod tests {
         assert_eq!(again.take(copied.clone()), Some(copied));
         assert_eq!(again.end(), [failed("d/z")]);
         assert_eq!(again.end(), []);
+    }
+
+    #[test]
+    fn a_directory_on_the_way_that_fails_is_told_of_once() {
+        let mut again = Again::default();
+        let unfinished =
+            |path| event(path, Became::Lacking(Lack::Unfinished, "input/output error".to_owned()));
+        assert_eq!(again.take(unfinished("d")), Some(unfinished("d")));
+        assert_eq!(again.take(failed("d/e/x")), None);
+        assert!(again.begin(1).is_some());
+        assert_eq!(again.take(unfinished("d")), None, "that was told of");
+        assert_eq!(again.take(unfinished("d/e")), Some(unfinished("d/e")));
+        assert_eq!(again.take(failed("d/e/x")), None);
+        assert!(again.begin(0).is_some());
+        assert_eq!(again.take(unfinished("d/e")), None);
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub(crate) fn talk(
     }
     let mut conversation = Conversation::new(control, end, party, early);
     let mut ready = Vec::new();
+    // Whoever takes what became of names may take his time, and what is said of more waits in the network meanwhile.
+    let mut listened = true;
     loop {
         wake.lower();
         if let Some(failure) = end.take_failure() {
@@ -78,7 +80,16 @@ pub(crate) fn talk(
         }
         let now = monotonic();
         conversation.say_what_is_due(now)?;
-        let heard = conversation.hear()?;
+        let listens = !end.is_untold();
+        if listens != std::mem::replace(&mut listened, listens) {
+            let changed = if listens {
+                poller.add(&*conversation.control, CONTROL, Interest::Read)
+            } else {
+                poller.remove(&*conversation.control)
+            };
+            changed.map_err(CopyError::wait)?;
+        }
+        let heard = if listens { conversation.hear()? } else { conversation.excuse(now) };
         if heard == Heard::Last {
             return Ok(conversation.talk);
         }
@@ -206,7 +217,7 @@ impl<'a> Conversation<'a> {
     /// Whether a client has everything, and the sender's account of it: it need not wait for another.
     fn has_all(&self) -> bool {
         let is_told = self.talk.finished.is_some() && self.talk.account.is_some();
-        is_told && self.party.leaves_first() && self.control.unsent() == 0
+        is_told && self.end.knows_what_lacks() && self.party.leaves_first() && self.control.unsent() == 0
     }
 
     /// Says that this end is there, how far it is, and what a sender accounts for.
@@ -263,6 +274,13 @@ impl<'a> Conversation<'a> {
                     self.note_finished(finished.clone());
                     self.end.on_message(Copy::Finished(finished))?;
                     self.party.observe(self.end, &[]);
+                    if let End::Sender(sending) = self.end
+                        && !self.party.leaves_first()
+                    {
+                        for message in self.pending.drain(..).chain(sending.last_words()) {
+                            self.control.add(&Message::Copy(message))?;
+                        }
+                    }
                     let account = self.party.account();
                     self.control.send(&Message::Copy(Copy::Sent(Box::new(account.clone()))))?;
                     self.talk.account = Some(account);
@@ -270,7 +288,7 @@ impl<'a> Conversation<'a> {
                 }
                 Message::Copy(Copy::Sent(account)) => {
                     self.talk.account = Some(*account);
-                    if self.talk.finished.is_some() {
+                    if self.talk.finished.is_some() && self.end.knows_what_lacks() {
                         self.end.abort();
                         return Ok(Heard::Last);
                     }
@@ -280,6 +298,12 @@ impl<'a> Conversation<'a> {
             }
         }
         Ok(Heard::More)
+    }
+
+    /// Nobody listens to the far side for now, and it is not its silence that this end hears.
+    fn excuse(&mut self, now: Nanos) -> Heard {
+        self.control.excuse(now);
+        Heard::All
     }
 
     /// Checks that the far side was heard in time. A process that was stopped, as by Ctrl-Z, goes on where its far end has waited: one of the

@@ -75,6 +75,19 @@ impl End {
         }
     }
 
+    /// Whether more is known of names than whoever listens here has taken: nothing more is to be heard then.
+    pub(super) fn is_untold(&self) -> bool {
+        matches!(self, Self::Receiver(receiving) if receiving.is_untold())
+    }
+
+    /// Whether all is known that is not there of what was to come, once that was all.
+    pub(super) fn knows_what_lacks(&self) -> bool {
+        match self {
+            Self::Sender(_) => true,
+            Self::Receiver(receiving) => receiving.knows_what_lacks(),
+        }
+    }
+
     /// All threads of it end.
     pub(crate) fn abort(&self) {
         self.stop(None);

@@ -91,6 +91,8 @@ struct State {
     /// Offers that were answered, or are being looked at, and packs that are stored: nearly one run, where each alone may be many.
     numbers: Numbers,
     files: HashMap<u32, Arc<Incoming>>,
+    /// Files that the sender gave up while they were being opened: whoever opens one closes it.
+    given_up: HashSet<u32>,
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,
     proving: bool,
@@ -110,6 +112,9 @@ struct State {
     /// Connections that are at work.
     streams: usize,
     finished: bool,
+    /// Whether the sender gave up something that it had said, why comes by itself; and whether nothing more of that kind does.
+    lacks: bool,
+    knows_what_lacks: bool,
     over: bool,
     failure: Option<CopyError>,
     buffer: u64,
@@ -294,6 +299,17 @@ impl Receiving {
             self.changed.notify_all();
         }
         said.into_messages()
+    }
+
+    /// Whether more is known of names than whoever listens here has taken.
+    pub(super) fn is_untold(&self) -> bool {
+        self.state().events.len() > MOST_UNTOLD
+    }
+
+    /// Whether the sender has said of all that does not come why that is.
+    pub(super) fn knows_what_lacks(&self) -> bool {
+        let state = self.state();
+        !state.lacks || state.knows_what_lacks
     }
 
     /// Waits while there is too much that the sender, or who listens here, has not taken yet: what comes meanwhile waits in the network.

@@ -91,6 +91,14 @@ struct Supply {
     said: bool,
 }
 
+impl Supply {
+    /// How much there is in all.
+    const fn total(&self) -> Copy {
+        let &Self { files, packs, entries, bytes, .. } = self;
+        Copy::Total { files, packs, entries, bytes }
+    }
+}
+
 /// What is done, for progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -410,6 +418,13 @@ impl Sending {
         said
     }
 
+    /// What is to be said when the receiver has everything: all that is known to lack, and then again that this is all.
+    pub(super) fn last_words(&self) -> Vec<Copy> {
+        let mut words = self.take_messages();
+        words.push(self.state().supply.total());
+        words
+    }
+
     /// What became of names since this was asked last.
     pub(crate) fn take_events(&self) -> Vec<FileEvent> {
         let events = std::mem::take(&mut self.state().events);
@@ -542,10 +557,10 @@ impl State {
 
     /// Says how much there is in all, once that is known.
     fn settle_total(&mut self) {
-        let Supply { walked, offers, files, packs, entries, bytes, said, .. } = self.supply;
+        let Supply { walked, offers, said, .. } = self.supply;
         if walked && offers == 0 && !said {
             self.supply.said = true;
-            self.outbox.push(Copy::Total { files, packs, entries, bytes });
+            self.outbox.push(self.supply.total());
         }
     }
 }

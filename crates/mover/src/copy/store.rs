@@ -218,7 +218,7 @@ impl Store {
                     target.keep(&standing.held, entry).or_else(|error| match error {
                         // One of our own would have no better.
                         TargetError::Refused { .. } => Err(error),
-                        _ => standing.instead(target)?.finish(entry),
+                        _ => standing.read_back(standing.instead(target)?)?.finish(entry),
                     })
                 }
             },
@@ -280,6 +280,24 @@ impl Standing {
     /// Of a source without holes all blocks come, and are to be known as they are.
     fn holes(&self) -> &[(u32, u32)] {
         self.holes.get_or_init(|| if self.sparse { self.held.vast_holes() } else { Vec::new() })
+    }
+
+    /// Reads `partial`, which has what was compared, from the disk again, where that was asked for.
+    fn read_back<'a>(&self, partial: &'a Partial) -> Result<&'a Partial, TargetError> {
+        if !partial.reads_back() {
+            return Ok(partial);
+        }
+        let compared = self.compared.get().map_or(&[][..], |compared| compared);
+        let blocks = compared.last().map_or(0, |(index, _)| *index as usize + 1);
+        let mut digests = vec![Digest::default(); blocks];
+        for &(index, digest) in compared {
+            digests[index as usize] = digest;
+        }
+        let spoiled = partial.read_back(&digests, &mut |_| !self.stopped.load(Ordering::Relaxed))?;
+        match spoiled.first() {
+            None => Ok(partial),
+            Some(index) => Err(TargetError::Disk { path: self.entry.path.to_string(), index: *index }),
+        }
     }
 
     /// Whether block `index` is what was compared, if it was.
@@ -453,6 +471,22 @@ mod tests {
             assert!(fs::read(&big).unwrap() == vec![7; BLOCK as usize * 3]);
             assert_eq!(scratch.names(), ["big"]);
         }
+    }
+
+    #[test]
+    fn what_is_put_there_again_is_read_from_the_disk_where_that_was_asked_for() {
+        let scratch = Scratch::new("read-back");
+        let (_, store) = compared(&scratch);
+        let Store::Held(standing) = &store else { panic!("it stands there") };
+        let options = TargetOptions { read_back: true, ..TargetOptions::default() };
+        let target = scratch.open("", true, options).unwrap();
+        let partial = standing.instead(&target).unwrap();
+        assert!(standing.read_back(partial).is_ok());
+        let name = scratch.names().into_iter().find(|name| name.ends_with(".part")).unwrap();
+        let there = File::options().write(true).open(scratch.0.join(name)).unwrap();
+        sparse::write_at(&there, BLOCK, &[8]).unwrap();
+        let error = standing.read_back(partial).unwrap_err();
+        assert!(matches!(error, TargetError::Disk { index: 1, .. }), "{error}");
     }
 
     #[test]

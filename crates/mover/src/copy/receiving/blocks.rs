@@ -7,7 +7,7 @@ use farlink_flow::arrivals::Block as Came;
 use farlink_flow::digest::{self, BlockHasher};
 use farlink_wire::entry::Digest;
 use farlink_wire::frame::block_bytes;
-use farlink_wire::message::copy::Unit;
+use farlink_wire::message::copy::{Unit, Verdict};
 
 use super::{Incoming, Payload, Receiving};
 use crate::copy::CopyError;
@@ -246,15 +246,20 @@ impl Receiving {
                 return;
             }
             *closed = true;
-            self.timing
-                .during(Stage::Disk, || incoming.store.finish(&self.manner.target, &incoming.frame.entry))
+            self.timing.during(Stage::Disk, || self.put_in_place(incoming))
         };
-        if let Err(error) = stored {
-            self.fail(incoming, &error);
-            return;
-        }
+        let verdict = match stored {
+            Ok(verdict) => verdict,
+            Err(error) => return self.fail(incoming, &error),
+        };
         let mut state = self.state();
         state.files.remove(&number);
+        if verdict != Verdict::Wanted {
+            let is_newer = verdict == Verdict::Newer;
+            state.leave_standing(self.manner.report, &incoming.frame, is_newer);
+            drop(state);
+            return self.settle();
+        }
         if !state.arrivals.on_closed(number) {
             // The sender gave it up meanwhile, and it was counted.
             drop(state);
@@ -266,5 +271,17 @@ impl Receiving {
         state.close_name(self.manner.report, &incoming.frame.entry, bytes, digest, what);
         drop(state);
         self.settle();
+    }
+
+    /// Gives a file, which is whole, its name, unless something stands there by now that stays: it may have come since the file was wanted.
+    fn put_in_place(&self, incoming: &Incoming) -> Result<Verdict, TargetError> {
+        let (target, entry) = (&self.manner.target, &incoming.frame.entry);
+        let verdict = if self.manner.sink.is_some() { Verdict::Wanted } else { target.judge(entry)? };
+        if verdict == Verdict::Wanted {
+            incoming.store.finish(target, entry)?;
+        } else {
+            incoming.store.abandon();
+        }
+        Ok(verdict)
     }
 }

@@ -48,6 +48,7 @@ impl Receiving {
         let mut is_whole = true;
         for (at, item) in pack.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
+                self.state().lacks = true;
                 continue;
             }
             // A pack has thousands of names, and a disk may take its time for each.
@@ -144,6 +145,7 @@ impl Receiving {
         let (mut same, mut rejected) = (Vec::new(), Vec::new());
         for (at, item) in offer.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
+                self.state().lacks = true;
                 continue;
             }
             let verdict = match item.entry.kind {

@@ -32,6 +32,8 @@ impl Receiving {
             Copy::Extent { entries, bytes } => self.state().of = Some((entries, bytes)),
             Copy::Total { files, packs, entries, bytes } => {
                 let mut state = self.state();
+                // It is said again when the sender has heard that everything is there.
+                state.knows_what_lacks = state.finished;
                 state.of = Some((entries, bytes));
                 state.arrivals.on_total(files, packs);
                 drop(state);
@@ -50,7 +52,11 @@ impl Receiving {
         let incoming = state.files.remove(&file);
         // It would keep its descriptor until those before it were looked at, which may take long.
         state.unproven.retain(|waiting| waiting.frame.file != file);
-        state.entries += u64::from(state.arrivals.on_closed(file));
+        state.lacks = true;
+        if incoming.is_none() && state.arrivals.is_open(file) {
+            state.given_up.insert(file);
+            return Ok(());
+        }
         drop(state);
         match incoming {
             // What was written of it is the source's as it is still: the next run goes on from there.
@@ -58,6 +64,10 @@ impl Receiving {
             Some(incoming) => incoming.store.abandon(),
             None => {}
         }
+        // Behind that: directories are finished when the last of their names is.
+        let mut state = self.state();
+        state.entries += u64::from(state.arrivals.on_closed(file));
+        drop(state);
         self.settle_later();
         Ok(())
     }

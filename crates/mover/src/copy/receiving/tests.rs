@@ -9,8 +9,8 @@ use farlink_wire::entry::Kind;
 use farlink_wire::frame::{Holes, Item, Pack};
 use farlink_wire::message::copy::{Lack, Unit};
 
-use super::super::target::TargetOptions;
 use super::super::target::tests::{Scratch, file};
+use super::super::target::{Stays, TargetOptions};
 use super::read_back::MOST_SPOILED;
 use super::*;
 use crate::budget;
@@ -37,7 +37,8 @@ impl Spoiled {
 
     /// As another run finds it; where it is `busy`, the thread that proves files has another to look at.
     fn on(scratch: Scratch, read_back: bool, sparse: bool, busy: bool) -> Self {
-        let receiving = Self::receiving(&scratch, read_back, false);
+        let receiving =
+            Self::receiving(&scratch, TargetOptions { read_back, ..TargetOptions::default() }, false);
         receiving.state().proving = busy;
         let frame = File { file: 0, entry: file("big", SIZE), sparse };
         let incoming = receiving.open(frame).unwrap().unwrap();
@@ -46,8 +47,7 @@ impl Spoiled {
         Self { scratch, receiving, incoming, content }
     }
 
-    fn receiving(scratch: &Scratch, read_back: bool, resume: bool) -> Arc<Receiving> {
-        let options = TargetOptions { read_back, ..TargetOptions::default() };
+    fn receiving(scratch: &Scratch, options: TargetOptions, resume: bool) -> Arc<Receiving> {
         let manner = Manner {
             target: scratch.open("", true, options).unwrap(),
             sink: None,
@@ -249,6 +249,86 @@ fn a_file_that_is_given_up_before_its_name_comes_is_told_of_once() {
 }
 
 #[test]
+fn what_became_newer_while_a_file_came_stays_where_that_was_asked_for() {
+    let scratch = Scratch::new("became-newer");
+    let options = TargetOptions { stays: Stays::Newer, ..TargetOptions::default() };
+    let receiving = Spoiled::receiving(&scratch, options, false);
+    let entry = file("x", 5);
+    let incoming = receiving.open(File { file: 0, entry: entry.clone(), sparse: false }).unwrap().unwrap();
+    assert!(receiving.write(&incoming, (0, 0), 0, b"older"));
+    fs::write(scratch.0.join("x"), "newer").unwrap();
+    let digest = digest::block(5, block_bytes(5), 0, b"older");
+    receiving.on_block(&incoming, (0, 0), Payload::Written(digest), digest).unwrap();
+    assert_eq!(fs::read(scratch.0.join("x")).unwrap(), b"newer");
+    assert_eq!(scratch.names(), ["x"]);
+    let [FileEvent { what: Became::Newer, .. }] = &receiving.take_events()[..] else { panic!("one name") };
+    let rejects = |each: &Copy| matches!(each, Copy::Rejected(all) if all[0].lack == Lack::Newer);
+    assert!(receiving.take_messages().iter().any(rejects));
+}
+
+#[test]
+fn who_lacks_something_waits_for_the_last_word_of_what_that_is() {
+    let reason = || "it was changed while it was read".to_owned().into();
+    let receiver = |name: &str| {
+        let scratch = Scratch::new(name);
+        let receiving = Spoiled::receiving(&scratch, TargetOptions::default(), false);
+        (scratch, receiving)
+    };
+    let say_total = |receiving: &Arc<Receiving>, files, packs| {
+        receiving.on_message(Copy::Total { files, packs, entries: 2, bytes: 10 }).unwrap();
+        receiving.settle();
+    };
+    let (_scratch, with_pack) = receiver("lacks-of-a-pack");
+    let item = |digest, content| Item { entry: file("small", 5), digest, content };
+    let absent = Item { entry: file("changing", 0), ..item(Digest::ABSENT, &[]) };
+    let there = item(digest::whole(b"small"), b"small");
+    with_pack.on_pack(&Pack { pack: 0, items: vec![there, absent] }).unwrap();
+    let (_scratch, with_file) = receiver("lacks-a-file");
+    with_file.on_message(Copy::Abandon { file: 0, reason: reason(), keep: false }).unwrap();
+    for (receiving, files, packs) in [(with_pack, 0, 1), (with_file, 1, 0)] {
+        say_total(&receiving, files, packs);
+        assert!(receiving.state().finished);
+        assert!(!receiving.knows_what_lacks());
+        // Behind the first total, however late.
+        let path = Place::new(b"changing".to_vec()).unwrap();
+        receiving.on_message(Copy::Skipped { path, lack: Lack::Abandoned, reason: reason() }).unwrap();
+        assert!(!receiving.knows_what_lacks());
+        say_total(&receiving, files, packs);
+        assert!(receiving.knows_what_lacks());
+        assert_eq!(receiving.state().failed, 1);
+    }
+    let (_scratch, whole) = receiver("lacks-nothing");
+    whole.on_pack(&Pack { pack: 0, items: vec![item(digest::whole(b"small"), b"small")] }).unwrap();
+    say_total(&whole, 0, 1);
+    assert!(whole.state().finished && whole.knows_what_lacks());
+}
+
+#[test]
+fn a_file_that_is_given_up_while_it_is_opened_is_closed_by_who_opens_it() {
+    let opening = Spoiled::new("opening");
+    opening.receiving.on_message(Copy::Total { files: 2, packs: 0, entries: 2, bytes: 2 * SIZE }).unwrap();
+    let path = opening.scratch.0.join("late");
+    let frame = File { file: 1, entry: file("late", SIZE), sparse: false };
+    // As far as whoever opens it has come when the sender gives it up.
+    assert!(opening.receiving.state().arrivals.on_file(1, 5));
+    let abandon = Copy::Abandon { file: 1, reason: "it was changed".to_owned().into(), keep: false };
+    opening.receiving.on_message(abandon).unwrap();
+    assert!(opening.receiving.state().arrivals.is_open(1), "its directory is not finished yet");
+    let (target, budget) = (&opening.receiving.manner.target, &opening.receiving.manner.budget);
+    let partial = target.partial(&frame.entry, block_bytes(SIZE), false).unwrap();
+    let store = Store::Partial(Box::new(partial));
+    assert!(opening.receiving.begin(frame, 5, store, None, budget.nothing()).unwrap().is_none());
+    assert!(!opening.receiving.state().arrivals.is_open(1));
+    assert!(!path.exists());
+    assert_eq!(
+        opening.scratch.names().len(),
+        2,
+        "what is left is the other file's: {:?}",
+        opening.scratch.names()
+    );
+}
+
+#[test]
 fn a_pack_that_is_being_stored_is_not_stored_by_who_brings_it_again() {
     let first = Spoiled::of("packs", false, false);
     first.receiving.on_message(Copy::Total { files: 1, packs: 1, entries: 2, bytes: SIZE + 5 }).unwrap();
@@ -447,7 +527,8 @@ fn holes_that_are_said_again_take_no_digest_away() {
 #[test]
 fn an_attempt_waits_until_the_far_end_of_the_one_before_has_let_go_of_a_file() {
     let first = Spoiled::new("let-go");
-    let [again, fresh] = [true, false].map(|resume| Spoiled::receiving(&first.scratch, false, resume));
+    let [again, fresh] =
+        [true, false].map(|resume| Spoiled::receiving(&first.scratch, TargetOptions::default(), resume));
     let frame = || File { file: 0, entry: file("big", SIZE), sparse: false };
     assert!(fresh.open(frame()).unwrap().is_none(), "another command is told at once");
     let (its, opening) = (Arc::clone(&again), frame());
