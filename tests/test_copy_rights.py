@@ -111,6 +111,35 @@ def test_a_directory_that_cannot_be_listed_is_one_name(ordinary: Path) -> None:
         assert as_nobody(ordinary, "copy", named, str(destination), "--dry-run").status == status
 
 
+def test_a_dry_run_says_what_cannot_be_read(ordinary: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("there is nobody else")
+    source, there = ordinary / "secrets", ordinary / "secrets-there"
+    source.mkdir()
+    there.mkdir()
+    (source / "open").write_bytes(b"said")
+    (source / "secret").write_bytes(b"kept")
+    (source / "secret").chmod(0o600)
+    given_away(source, there)
+    cases = (
+        (source / "secret", NONE, "0 names, 0B, would be copied; 1 name would not"),
+        (source, SOME_FAILED, "2 names, 4B, would be copied; 1 name would not"),
+        (source / "open", 0, "1 name, 4B, would be copied"),
+    )
+    for named, status, total in cases:
+        told = as_nobody(ordinary, "copy", str(named), str(there), "--dry-run")
+        copied = as_nobody(ordinary, "copy", str(named), str(there))
+        assert (told.status, copied.status) == (status, status), (told, copied)
+        assert told.stderr.splitlines()[-1] == f"farlink: {total}"
+        if status:
+            assert told.stderr.splitlines()[0] == copied.stderr.splitlines()[0]
+            assert "Permission denied" in told.stderr
+        quiet = as_nobody(ordinary, "copy", str(named), str(there), "--dry-run", "--quiet")
+        assert "would be copied" not in quiet.stderr
+    proc = run([str(FARLINK), "copy", "/proc/cpuinfo", str(there), "--dry-run"])
+    assert (proc.status, "as of files in /proc" in proc.stderr) == (NONE, True), proc
+
+
 def test_a_tree_of_somebody_elses_that_is_as_it_should_be_is_no_failure(ordinary: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("there is nobody else")

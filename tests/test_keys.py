@@ -164,6 +164,7 @@ def test_keys_are_read_again_on_sighup_and_a_bad_list_changes_nothing(keys: Keys
             return next_line(server.stderr, server)
 
         assert "0 keys are let in" in reread("# nobody\n")
+        assert "lists no key" in next_line(server.stderr, server)
         ended = moved(keys, port)
         assert ended.status == 2
         assert "does not let this key in: add a line" in ended.complaint
@@ -195,6 +196,14 @@ def test_a_server_says_its_key_and_what_its_list_may_not_have_been_meant_to_say(
         server.send_signal(signal.SIGHUP)
         assert "1 key is let in" in next_line(server.stderr, server)
         assert f"read={tmp_path},write={tmp_path}, which is not there" in next_line(server.stderr, server)
+        for words, doubt in (
+            (f"write={keys.listed} {public}\n", f"write={keys.listed}, which is no directory"),
+            ("# nobody yet\n", f"{keys.listed} lists no key"),
+        ):
+            keys.listed.write_text(words)
+            server.send_signal(signal.SIGHUP)
+            assert "let in" in next_line(server.stderr, server)
+            assert doubt in next_line(server.stderr, server)
         ended = farlink("copy", str(keys.listed), f"farlink://127.0.0.1:{port}{tmp_path}/x", *keys.of_client)
         assert ended.status == 2
 
@@ -250,7 +259,12 @@ def test_who_is_one_client_too_many_is_told_to_try_again_later(keys: Keys, tmp_p
 
 
 def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Keys) -> None:
-    with serving("--memory", "16MiB", *keys.of_server) as (_, port):
+    assert "--memory 5MiB is less than any transfer takes: write at least 6MiB" in refused(
+        "serve", "--port", "0", "--memory", "5MiB", *keys.of_server
+    )
+    with serving("--memory", "16MiB", *keys.of_server) as (server, port):
+        assert server.stderr is not None
+        assert "so that none will be served: that is 26MiB and more" in next_line(server.stderr, server)
         asked = ["memory", f"127.0.0.1:{port}", "--quiet", "--bytes", "1MiB", "--streams"]
         ended = farlink(*asked, "64")
         assert ended.status == 2

@@ -338,6 +338,7 @@ fn foretell(plan: &Plan, stop: &Wake, mut teller: Teller) -> anyhow::Result<Exit
         foretold => foretold?,
     };
     written?;
+    report.conclude_foretold(&foretold);
     Ok(match foretold {
         Foretold { interrupted: true, .. } => ExitCode::from(INTERRUPTED),
         Foretold { failed, entries, .. } => of_names(failed, entries),

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use farlink_host::{process, signal};
 use farlink_mover::connection::Emulated;
 use farlink_mover::memory::PORT;
 use farlink_mover::secure::{Admission, Identity, Places};
-use farlink_mover::server::{Event, Limits, Server, places};
+use farlink_mover::server::{Event, LEAST, LEAST_OF_COPY, Limits, Server, places};
 use farlink_wire::message::Way;
 use farlink_wire::quantity::Bytes;
 
@@ -57,6 +57,7 @@ pub(crate) struct Serve {
 impl Serve {
     /// Serves until it is told to end.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        self.check_memory()?;
         let stop = signal::on_termination().context("catch signals")?;
         let keys = self.keys()?;
         let addresses = places(self.bind, keys.is_some())?;
@@ -105,6 +106,20 @@ impl Serve {
             }
         })?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// An error where no transfer would be served, and a note where no copy would.
+    fn check_memory(&self) -> anyhow::Result<()> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        if memory < LEAST {
+            bail!("--memory {memory} is less than any transfer takes: write at least {LEAST}");
+        }
+        if memory < LEAST_OF_COPY {
+            tell(&format!(
+                "farlink: note: --memory {memory} is less than a copy takes, so that none will be served: that is {LEAST_OF_COPY} and more"
+            ));
+        }
+        Ok(())
     }
 
     /// Who this is and whom it lets in; `None` where nobody named keys and there are none in the usual place.

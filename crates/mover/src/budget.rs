@@ -104,6 +104,11 @@ pub(crate) fn of_directory(name: &[u8]) -> Bytes {
     Bytes(name.len() as u64 + 128)
 }
 
+/// What the least of all transfers takes at the end that serves it, and the least of copies: by one connection.
+pub const LEAST: Bytes = Bytes(SESSION + STREAM);
+/// As above.
+pub const LEAST_OF_COPY: Bytes = Bytes(LEAST.0 + AHEAD);
+
 /// A control connection: a message as it comes, what waits to be sent, and a stack.
 const SESSION: u64 = 4 << 20;
 

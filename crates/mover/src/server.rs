@@ -36,6 +36,7 @@ mod reception;
 mod session;
 mod turns;
 
+pub use crate::budget::{LEAST, LEAST_OF_COPY};
 pub(crate) use called::Called;
 pub use places::{PlaceError, places};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farlink_mover::copy::file_event::{Became, FileEvent};
-use farlink_mover::copy::{Notice, Progress, Summary};
+use farlink_mover::copy::{Foretold, Notice, Progress, Summary};
 use farlink_wire::message::copy::Lack;
 use farlink_wire::quantity::Bytes;
 use farlink_wire::record::{Outcome, Record};
@@ -79,6 +79,19 @@ impl Report {
         if !self.json && (self.verbose || !is_left) {
             print(&format!("{}  {}{}\n", Bytes(event.bytes), event.path, remark(event)));
         }
+    }
+
+    /// Says what that comes to; beside the names, which a program may read.
+    pub(super) fn conclude_foretold(&mut self, foretold: &Foretold) {
+        if self.json || self.quiet || foretold.interrupted {
+            return;
+        }
+        let &Foretold { copied, bytes, failed, .. } = foretold;
+        let mut text = format!("farlink: {}, {}, would be copied", names(copied), Bytes(bytes));
+        if failed > 0 {
+            text += &format!("; {} would not", names(failed));
+        }
+        self.say(&text);
     }
 
     pub(super) fn on(&mut self, notice: &Notice) {
@@ -251,10 +264,13 @@ fn remark(event: &FileEvent) -> String {
     }
 }
 
+fn names(count: u64) -> String {
+    if count == 1 { "1 name".to_owned() } else { format!("{count} names") }
+}
+
 /// What came of it.
 pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     let seconds = record.duration_s.unwrap_or(0.0);
-    let names = |count: u64| if count == 1 { "1 name".to_owned() } else { format!("{count} names") };
     let were = |count: u64| if count == 1 { "was" } else { "were" };
     let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
     let new = summary.bytes.saturating_sub(summary.same);

@@ -89,6 +89,13 @@ impl Became {
         Self::Lacking(Lack::Abandoned, "it was changed while it was read".to_owned())
     }
 
+    /// What a file becomes that has content and no size.
+    #[must_use]
+    pub fn of_no_size() -> Self {
+        let reason = "it has content, and its size is 0, as of files in /proc: copy what cat says of it";
+        Self::Lacking(Lack::Failed, reason.to_owned())
+    }
+
     /// Why it was not copied, though it should have been.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {

@@ -20,7 +20,7 @@ use super::names::Names;
 use super::plan::{Listener, Notice, Plan};
 use super::source::SourcePath;
 use super::target::Target;
-use super::telling::{self, Name, SIGN};
+use super::telling::{self, Name, SIGN, Tour};
 use super::unfinished::{Left, Mark};
 use crate::control::{Control, ControlError};
 use crate::far::ThisEnd;
@@ -29,7 +29,11 @@ use crate::far::opened::Opened;
 /// What a copy would come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foretold {
-    /// Names that would be copied.
+    /// Names that would be copied; what would stay as it stands is none of them.
+    pub copied: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Names that would be there.
     pub entries: u64,
     /// Names that would not, for a reason that is an error.
     pub failed: u64,
@@ -66,7 +70,12 @@ impl Counting<'_> {
     fn hear(&mut self, notice: Notice) {
         if let Notice::File(event) = &notice {
             match event.what {
-                Became::Copied | Became::Same | Became::Newer => self.foretold.entries += 1,
+                Became::Copied => {
+                    self.foretold.entries += 1;
+                    self.foretold.copied += 1;
+                    self.foretold.bytes += event.bytes;
+                }
+                Became::Same | Became::Newer => self.foretold.entries += 1,
                 Became::Lacking(Lack::Skipped | Lack::Later, _) => {}
                 // It is not even there: one failure, and none that was said to be copied.
                 Became::Lacking(Lack::Unfinished, _) if self.failed_last == event.path => {}
@@ -75,6 +84,7 @@ impl Counting<'_> {
                     self.foretold.failed += is_news;
                     // It was said to be copied.
                     self.foretold.entries = self.foretold.entries.saturating_sub(is_news);
+                    self.foretold.copied = self.foretold.copied.saturating_sub(is_news);
                 }
                 Became::Lacking(..) => {
                     self.foretold.failed += 1;
@@ -131,7 +141,8 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
     let target = if plan.update { Some(attempt.here()?) } else { None };
     let over = || stop.is_raised();
     let mut waited = Ok(true);
-    telling::walk(&sources, &filter, plan.length, &over, |name| {
+    let tour = Tour { sources: &sources, filter: &filter, length: plan.length, update: plan.update };
+    telling::walk(tour, &over, |name| {
         counting.hear(Notice::File(judged(name, target.as_ref())));
         waited = counting.wait(stop, &mut || Ok(()));
         matches!(waited, Ok(true))
@@ -161,7 +172,7 @@ fn go_to(
 ) -> Result<bool, CopyError> {
     let (stop, patience) = (attempt.stop, attempt.plan.patience.get());
     let Some(Opened { line, control, early, .. }) = open(attempt, counting)? else { return Ok(false) };
-    let told = telling::walking(sources, filter, None, |said| {
+    let told = telling::walking(Tour { sources, filter, length: None, update: true }, |said| {
         let mut asking = Asking::new(control, early, patience, said);
         let mut next_sign = monotonic().after(SIGN);
         loop {

@@ -24,7 +24,8 @@ use super::sending::Sending;
 use super::source::SourcePath;
 use super::supply;
 use super::target::{Destination, Stays, Target, TargetOptions};
-use super::{CopyError, judging, telling};
+use super::telling::{self, Tour};
+use super::{CopyError, judging};
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::control::Control;
@@ -129,7 +130,9 @@ fn foretell(
         Way::Reverse => {
             let (sources, filter) = sources(request, allowed)?;
             control.send(&accept)?;
-            telling::tell(control, &sources, &filter, request.length, patience, stops)
+            let Request { length, update, .. } = *request;
+            let tour = Tour { sources: &sources, filter: &filter, length, update };
+            telling::tell(control, tour, patience, stops)
         }
         Way::Forward => {
             let Reached { base, beneath, granted } = destination(request, allowed)?;

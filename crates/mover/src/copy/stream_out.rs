@@ -392,8 +392,7 @@ fn of_no_size(source: &SourceFile) -> Became {
     if !source.is_unchanged().is_ok_and(|is| is) {
         return Became::changed();
     }
-    let reason = "it has content, and its size is 0, as of files in /proc: copy what cat says of it";
-    Became::Lacking(Lack::Failed, reason.to_owned())
+    Became::of_no_size()
 }
 
 /// `entry`, where it could not be read: nothing that a receiver would store.

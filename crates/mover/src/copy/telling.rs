@@ -20,7 +20,7 @@ use super::CopyError;
 use super::file_event::{Became, FileEvent};
 use super::filter::Filter;
 use super::outgoing::size;
-use super::source::{Found, SourcePath, Walk};
+use super::source::{Found, Handle, SourcePath, Walk};
 use super::supply;
 use crate::chain;
 use crate::control::Control;
@@ -33,33 +33,36 @@ pub(super) struct Name {
     pub(super) node: Option<Node>,
 }
 
+/// What is walked through.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tour<'a> {
+    pub(super) sources: &'a [(Arc<Directory>, SourcePath)],
+    pub(super) filter: &'a Filter,
+    pub(super) length: Option<Bytes>,
+    /// Whether what is there already is left out: of that nothing is read.
+    pub(super) update: bool,
+}
+
 /// The server's part: says what it would send, until one of `stops` is raised. A walk may find nothing for long: that this end lives is said
 /// meanwhile.
 pub(super) fn tell(
     control: &mut Control,
-    sources: &[(Arc<Directory>, SourcePath)],
-    filter: &Filter,
-    length: Option<Bytes>,
+    tour: Tour<'_>,
     patience: Nanos,
     stops: &[&Wake],
 ) -> Result<(), CopyError> {
-    walking(sources, filter, length, |said| hand_on(control, said, patience, stops))
+    walking(tour, |said| hand_on(control, said, patience, stops))
 }
 
 /// Has `take` take what a walk says, which goes on beside it: at the end of one that came to its end, `None`.
-pub(super) fn walking<T>(
-    sources: &[(Arc<Directory>, SourcePath)],
-    filter: &Filter,
-    length: Option<Bytes>,
-    take: impl FnOnce(&Receiver<Option<Name>>) -> T,
-) -> T {
+pub(super) fn walking<T>(tour: Tour<'_>, take: impl FnOnce(&Receiver<Option<Name>>) -> T) -> T {
     let over = AtomicBool::new(false);
     let (say, said) = sync_channel(AHEAD);
     thread::scope(|scope| {
         let over = &over;
         let walker = move || {
             let is_over = || over.load(Ordering::Relaxed);
-            let whole = || walk(sources, filter, length, &is_over, |name| say.send(Some(name)).is_ok());
+            let whole = || walk(tour, &is_over, |name| say.send(Some(name)).is_ok());
             // That it ended is said: a walk that panicked did not come to its end.
             if catch_unwind(AssertUnwindSafe(whole)).is_ok() {
                 let _ = say.send(None);
@@ -117,13 +120,8 @@ fn hand_on(
 }
 
 /// Hands what would become of each name to `tell`, until that says that it is enough, or `over` that nobody listens.
-pub(super) fn walk(
-    sources: &[(Arc<Directory>, SourcePath)],
-    filter: &Filter,
-    length: Option<Bytes>,
-    over: &dyn Fn() -> bool,
-    mut tell: impl FnMut(Name) -> bool,
-) {
+pub(super) fn walk(tour: Tour<'_>, over: &dyn Fn() -> bool, mut tell: impl FnMut(Name) -> bool) {
+    let Tour { sources, filter, length, update } = tour;
     if let Some(Bytes(length)) = length {
         sources.iter().all(|(base, source)| {
             let name = match supply::endless(base, source, length) {
@@ -136,12 +134,27 @@ pub(super) fn walk(
     }
     Walk::new(sources, filter).until(over).all(|found| {
         tell(match found {
-            Found::Entry(entry, _) => Name::of(&entry),
+            Found::Entry(entry, handle) => match (!update).then(|| unread(&entry, &handle)).flatten() {
+                None => Name::of(&entry),
+                Some(what) => Name::that_becomes(entry.path.to_string(), what),
+            },
             Found::Skipped { path, what } => Name::lacking(path.to_string(), Lack::Skipped, what.to_string()),
             Found::LeftOut { path, why } => Name::lacking(path.to_string(), why.lack(), why.to_string()),
             Found::Failed { path, lack, error } => Name::lacking(path.to_string(), lack, chain(&error)),
         })
     });
+}
+
+/// What becomes of a file that cannot be read, as far as opening it tells.
+fn unread(entry: &Entry, handle: &Handle) -> Option<Became> {
+    let Kind::File { size } = entry.kind else { return None };
+    match handle.open() {
+        Err(error) => Some(Became::unread(&error)),
+        Ok(source) => {
+            let has_content = size == 0 && matches!(source.read_at(0, &mut [0]), Ok(read) if read > 0);
+            has_content.then(Became::of_no_size)
+        }
+    }
 }
 
 impl Name {
@@ -158,8 +171,11 @@ impl Name {
     }
 
     fn lacking(path: String, lack: Lack, reason: String) -> Self {
-        let event = FileEvent { path, bytes: 0, digest: None, what: Became::Lacking(lack, reason) };
-        Self { event, node: None }
+        Self::that_becomes(path, Became::Lacking(lack, reason))
+    }
+
+    fn that_becomes(path: String, what: Became) -> Self {
+        Self { event: FileEvent { path, bytes: 0, digest: None, what }, node: None }
     }
 
     /// As it is said to the other end; `None` of what has no name that can be.

@@ -75,6 +75,9 @@ impl Admission {
         let mut doubts = Vec::new();
         // Where a file system does not answer, nobody waits for the list.
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(file) = self.file.as_ref().filter(|_| keys.is_empty()) {
+            doubts.push(format!("{} lists no key, and nobody is let in by one", file.display()));
+        }
         for (key, admitted) in &keys {
             let grant = &admitted.grant;
             let whose =
@@ -90,13 +93,15 @@ impl Admission {
                 .map(|path| ("read", path))
                 .chain(grant.write.iter().map(|path| ("write", path)))
             {
-                // What may not be looked at may be there.
-                if fs::metadata(directory).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-                    doubts.push(format!(
-                        "the key {whose} has {word}={}, which is not there: each directory has a word of its own, with a blank between them",
-                        directory.display()
-                    ));
-                }
+                let wrong = match fs::metadata(directory) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        "is not there: each directory has a word of its own, with a blank between them"
+                    }
+                    Ok(found) if !found.is_dir() => "is no directory: name the one that it is in",
+                    // What may not be looked at may be there.
+                    _ => continue,
+                };
+                doubts.push(format!("the key {whose} has {word}={}, which {wrong}", directory.display()));
             }
         }
         doubts
