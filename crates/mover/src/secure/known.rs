@@ -1,4 +1,4 @@
-//! The far ends that a user knows, each by the key that it must show.
+//! The far ends that a user knows, each by the key that it must show, or by several: its next one may be known before it shows it.
 
 use std::path::{Path, PathBuf};
 
@@ -35,15 +35,14 @@ impl KnownHosts {
         &self.path
     }
 
-    /// The line that is about `host` at `port`, and its number, from 1.
-    fn find(&self, host: &str, port: u16) -> Option<(usize, &KnownHost)> {
-        let about = |line: &&(usize, KnownHost)| line.1.is_about(host, port, PORT);
-        self.lines.iter().find(about).map(|(number, line)| (*number, line))
+    /// The lines that are about `host` at `port`, and their numbers, from 1.
+    fn find(&self, host: &str, port: u16) -> impl Iterator<Item = (usize, &KnownHost)> {
+        let about = move |(_, line): &&(usize, KnownHost)| line.is_about(host, port, PORT);
+        self.lines.iter().filter(about).map(|(number, line)| (*number, line))
     }
 
-    /// The key that `host` at `port` must show; `None` where it is not known.
-    #[must_use]
-    pub fn key(&self, host: &str, port: u16) -> Option<PublicKey> {
+    /// The keys of which `host` at `port` must show one; none where it is not known.
+    pub fn keys(&self, host: &str, port: u16) -> impl Iterator<Item = PublicKey> {
         self.find(host, port).map(|(_, line)| line.key)
     }
 
@@ -55,15 +54,17 @@ impl KnownHosts {
             port: Some(port).filter(|port| *port != PORT),
             key: shown,
         });
-        match self.find(host, port) {
+        let known: Vec<_> = self.find(host, port).map(|(line, known)| (line, known.key)).collect();
+        match known.split_first() {
             None => {
                 let of_host = |line: &&(usize, KnownHost)| line.1.host.eq_ignore_ascii_case(host);
                 let elsewhere = self.lines.iter().find(of_host);
                 let elsewhere = elsewhere.map(|(line, known)| (*line, known.port.unwrap_or(PORT)));
                 KnownHostsError::Unknown { path: self.path.clone(), named, port, elsewhere }
             }
-            Some((line, known)) => {
-                KnownHostsError::Changed { path: self.path.clone(), line, known: known.key, named }
+            Some((&(line, known), others)) => {
+                let others = others.iter().map(|(line, _)| *line).collect();
+                KnownHostsError::Changed { path: self.path.clone(), line, known, others, named }
             }
         }
     }
@@ -89,9 +90,9 @@ pub enum KnownHostsError {
     },
     /// It has another key than was written down: it was set up anew, or it is somebody else.
     #[error(
-        "{} shows the key {}, but {}, line {line}, has {known}: somebody may be in between; if its key was \
+        "{} shows the key {}, but {}, line {line}, has {known}{}: somebody may be in between; if its key was \
          replaced, replace it in that line too",
-        named.host, named.key, path.display()
+        named.host, named.key, path.display(), other_lines(others)
     )]
     Changed {
         /// The file of known hosts.
@@ -100,6 +101,8 @@ pub enum KnownHostsError {
         line: usize,
         /// What it has.
         known: PublicKey,
+        /// Other lines of that host.
+        others: Vec<usize>,
         /// What the far end showed.
         named: Box<KnownHost>,
     },
@@ -115,6 +118,11 @@ fn other_port(port: u16, elsewhere: Option<(usize, u16)>) -> String {
     })
 }
 
+/// That other lines have other keys, too.
+fn other_lines(others: &[usize]) -> String {
+    others.iter().map(|line| format!(", and line {line} another")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,8 +131,8 @@ mod tests {
     fn an_unknown_and_a_changed_key_are_told_with_the_mend() {
         let line = format!("b:99 {}", PublicKey([1; 32]));
         let known = KnownHosts { path: "/x/known_hosts".into(), lines: vec![(3, line.parse().unwrap())] };
-        assert_eq!(known.key("B", 99), Some(PublicKey([1; 32])));
-        assert_eq!(known.key("b", PORT), None);
+        assert_eq!(known.keys("B", 99).collect::<Vec<_>>(), [PublicKey([1; 32])]);
+        assert_eq!(known.keys("b", PORT).count(), 0);
         let new = PublicKey([2; 32]);
         assert_eq!(
             known.complaint("b", PORT, new).to_string(),
@@ -139,5 +147,18 @@ mod tests {
             changed.starts_with(&format!("b shows the key {new}, but /x/known_hosts, line 3, has ")),
             "{changed}"
         );
+    }
+
+    #[test]
+    fn a_host_has_its_next_key_before_it_shows_it() {
+        let of_line = |line: &str| line.parse().unwrap();
+        let lines = [1, 2].map(|byte| format!("b {}", PublicKey([byte; 32])));
+        let lines = vec![(1, of_line(&lines[0])), (4, of_line(&lines[1]))];
+        let known = KnownHosts { path: "/x/known_hosts".into(), lines };
+        assert_eq!(known.keys("b", PORT).collect::<Vec<_>>(), [PublicKey([1; 32]), PublicKey([2; 32])]);
+        let changed = known.complaint("b", PORT, PublicKey([3; 32])).to_string();
+        let said =
+            format!("/x/known_hosts, line 1, has {}, and line 4 another: somebody", PublicKey([1; 32]));
+        assert!(changed.contains(&said), "{changed}");
     }
 }

@@ -29,8 +29,8 @@ pub(crate) const PROTOCOL: &[u8] = b"farlink/1";
 /// Which key a server must show.
 #[derive(Debug)]
 pub(crate) enum Expected {
-    /// This one; no server is trusted where it is absent.
-    Key(Option<PublicKey>),
+    /// One of these; no server is trusted where there is none.
+    Keys(Vec<PublicKey>),
     /// One's own, or one that is let in.
     Friend(PublicKey, Arc<Admission>),
 }
@@ -38,7 +38,7 @@ pub(crate) enum Expected {
 impl Expected {
     fn is(&self, shown: PublicKey) -> bool {
         match self {
-            Self::Key(key) => *key == Some(shown),
+            Self::Keys(keys) => keys.contains(&shown),
             Self::Friend(own, admission) => *own == shown || admission.grant(shown).is_some(),
         }
     }

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use super::tls::{self, Expected, PROTOCOL, Pin};
 use super::{Admission, Identity, IdentityError, KnownHosts, KnownHostsError, Places};
 
-/// What a client shows, and the one key that it trusts.
+/// What a client shows, and the keys that it trusts.
 #[derive(Clone, Debug)]
 pub struct Trust {
     config: Arc<ClientConfig>,
@@ -19,12 +19,12 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Shows `identity`, and trusts `server` alone; nobody where that is absent, to learn who is there.
+    /// Shows `identity`, and trusts who shows one of the keys of `server`; nobody where there are none, to learn who is there.
     ///
     /// # Errors
     /// Where the key cannot be used.
-    pub fn new(identity: &Identity, server: Option<PublicKey>) -> io::Result<Self> {
-        Self::of(identity, Expected::Key(server), PROTOCOL)
+    pub fn new(identity: &Identity, server: impl IntoIterator<Item = PublicKey>) -> io::Result<Self> {
+        Self::of(identity, Expected::Keys(server.into_iter().collect()), PROTOCOL)
     }
 
     /// Asks a far end whether it makes a claim ([`server_with_claim`](super::server_with_claim)), trusting the key of `identity` itself and
@@ -101,12 +101,12 @@ impl Credentials {
     pub fn trust(&self, host: &str, port: u16) -> Result<Trusted, CredentialsError> {
         let identity = Identity::load(&self.identity)?;
         let known = KnownHosts::of_file(&self.known_hosts)?;
-        let trust = Trust::new(&identity, known.key(host, port)).map_err(CredentialsError::Use)?;
+        let trust = Trust::new(&identity, known.keys(host, port)).map_err(CredentialsError::Use)?;
         Ok(Trusted { trust, known, host: host.to_owned(), port })
     }
 }
 
-/// A far end that is trusted if it shows the key that is known of it.
+/// A far end that is trusted if it shows a key that is known of it.
 #[derive(Debug)]
 pub struct Trusted {
     /// What to show, and whom to trust.
@@ -120,7 +120,7 @@ impl Trusted {
     /// Whether any key of the far end is known.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        self.known.key(&self.host, self.port).is_some()
+        self.known.keys(&self.host, self.port).next().is_some()
     }
 
     /// What to tell the user where the far end showed `shown` instead.
