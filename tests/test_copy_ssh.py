@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ssh
-from copying import BLOCK, Copied, copy, differences, leftovers
-from emulation import Emulation, wait_until
+from copying import BLOCK, REFUSED, Copied, copy, differences, leftovers
+from emulation import FARLINK, Emulation, run, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +145,15 @@ def test_where_no_port_is_reached_data_go_through_ssh_and_that_is_said(
     (said,) = done.stderr.splitlines()
     assert all(words in said for words in ("cannot be reached", "going through ssh", "--ports")), said
     assert done.record["protection"] == "encrypted"
+    # A login shell that greets is understood where it talks with ssh alone, and not among data.
+    noisy = tmp_path / "noisy"
+    noisy.write_text(f'#!/bin/sh\necho Welcome\nexec ssh -F {inner} "$@"\n')
+    noisy.chmod(0o755)
+    there = tmp_path / "nowhere"
+    words = [str(FARLINK), "copy", *places(way, source, there), "--ssh", str(noisy), "--retries", "0"]
+    spoiled = run([*near.command("a"), *words])
+    assert spoiled.status == REFUSED, spoiled
+    assert "its login shell prints it, and `ssh b true` must print nothing" in spoiled.stderr
 
 
 def test_a_host_without_farlink_is_sent_it_once(

@@ -209,6 +209,12 @@ pub fn raise_descriptor_limit(enough: u64) -> io::Result<u64> {
     Ok(limit)
 }
 
+/// Whether a program that this process starts, as ssh, can ask a person for a password: there is a terminal, or a program for it.
+#[must_use]
+pub fn may_be_asked() -> bool {
+    fs::File::open("/dev/tty").is_ok() || std::env::var_os("SSH_ASKPASS").is_some()
+}
+
 /// The IP addresses of this host's interfaces.
 ///
 /// # Errors

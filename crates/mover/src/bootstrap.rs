@@ -12,11 +12,14 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::clock::monotonic;
+use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::bootstrap::{Answer, Invitation, MAX_LINES, Outcome, Ports};
 use farlink_wire::message::{Text, VERSION};
 use farlink_wire::quantity::{Bytes, Nanos};
 
+use crate::channel::ChannelError;
+use crate::control::ControlError;
 use crate::dial::{Dial, DialError, Dialled, First, Route};
 use crate::secure::{Identity, Trust};
 
@@ -122,35 +125,40 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Starts a far end; `None` where `stop` was raised first. ssh may ask the user for a password meanwhile, and takes its time.
+    /// Starts a far end; `None` where `stop` was raised first. ssh may ask the user for a password meanwhile, and takes its time; where nobody
+    /// can be asked it is given up when it has said nothing for `patience`.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn start(
         remote: &Remote,
+        patience: Nanos,
         stop: &Wake,
         notice: &mut dyn FnMut(Notice),
     ) -> Result<Option<Self>, StartError> {
         let shipment =
             Shipment::of_this_program().map_err(|source| StartError::Ship { host: remote.host(), source })?;
-        Self::start_or_send(remote, &shipment, stop, notice)
+        let patience = if process::may_be_asked() { Nanos::MAX } else { patience };
+        Self::start_or_send(remote, &shipment, patience, stop, notice)
     }
 
     /// Starts the farlink that is there, or `shipment`.
     fn start_or_send(
         remote: &Remote,
         shipment: &Shipment,
+        patience: Nanos,
         stop: &Wake,
         notice: &mut dyn FnMut(Notice),
     ) -> Result<Option<Self>, StartError> {
         let identity = Identity::generate().map_err(StartError::Key)?;
-        let started = match Process::start(remote, &identity, shipment, stop) {
+        let start = || Process::start(remote, &identity, shipment, patience, stop);
+        let started = match start() {
             Err(StartError::Missing { host }) => {
                 notice(Notice::Shipping { host: host.clone(), size: shipment.size() });
                 if !shipment.send(&remote.ssh, stop).map_err(|source| StartError::Ship { host, source })? {
                     return Ok(None);
                 }
-                Process::start(remote, &identity, shipment, stop)
+                start()
             }
             other => other,
         };
@@ -214,7 +222,12 @@ impl FarEnd {
         }
         notice(Notice::Blocked { host, port, reason });
         dial.route = Route::Tunnel(Arc::<SshTunnel>::clone(&self.tunnel));
-        dial.open(first, until, stop)
+        dial.open(first, until, stop).map_err(|error| match error {
+            DialError::Talk { source: ControlError::Channel(ChannelError::NotTls), .. } => {
+                DialError::Noise { host: self.ssh.host().to_owned() }
+            }
+            other => other,
+        })
     }
 }
 
@@ -251,6 +264,7 @@ impl Process {
         remote: &Remote,
         identity: &Identity,
         shipment: &Shipment,
+        patience: Nanos,
         stop: &Wake,
     ) -> Result<Option<(Self, Answer)>, StartError> {
         let failed = |source| StartError::Ssh { program: remote.ssh.program().to_owned(), source };
@@ -266,9 +280,8 @@ impl Process {
         }
         let mut process = Self { child, stdin: Arc::new(Mutex::new(stdin)), over };
         let heard = match stdout {
-            Some(stdout) => {
-                hear(stdout, stop).map_err(|source| StartError::Answer { host: remote.host(), source })?
-            }
+            Some(stdout) => hear(stdout, patience, stop)
+                .map_err(|source| StartError::Answer { host: remote.host(), source })?,
             None => Heard::Ended,
         };
         match heard {
@@ -278,6 +291,7 @@ impl Process {
             }
             Heard::Stopped => Ok(None),
             Heard::Ended => Err(process.ended(remote)),
+            Heard::Nothing => Err(StartError::Silent { host: remote.host(), patience }),
         }
     }
 
@@ -294,7 +308,10 @@ impl Process {
         match self.child.wait().map(|status| status.code()) {
             Ok(Some(NOT_FOUND)) => StartError::Missing { host },
             Ok(Some(SSH_FAILED)) => StartError::NotReached { host },
-            Ok(code) => StartError::Ended { host, code: code.unwrap_or(-1) },
+            Ok(code) => {
+                let program = remote.ssh.program().to_owned();
+                StartError::Ended { program, host, code: code.unwrap_or(-1) }
+            }
             Err(source) => StartError::Ssh { program: remote.ssh.program().to_owned(), source },
         }
     }
@@ -320,15 +337,17 @@ enum Heard {
     Answer(Answer),
     Stopped,
     Ended,
+    /// For too long.
+    Nothing,
 }
 
 /// Hears the answer among what a login shell may print before it.
-fn hear(mut stdout: ChildStdout, stop: &Wake) -> Result<Heard, AnswerError> {
+fn hear(mut stdout: ChildStdout, patience: Nanos, stop: &Wake) -> Result<Heard, AnswerError> {
     let (mut bytes, mut total) = (Vec::new(), 0);
     loop {
-        match wait_for(stdout.as_fd(), Interest::Read, stop, Nanos::MAX)? {
+        match wait_for(stdout.as_fd(), Interest::Read, stop, patience)? {
             Waited::Stopped => return Ok(Heard::Stopped),
-            Waited::Over => continue,
+            Waited::Over => return Ok(Heard::Nothing),
             Waited::Ready => {}
         }
         let mut chunk = [0; 4096];

@@ -132,7 +132,9 @@ fn through_ssh(
     warn: &mut dyn FnMut(String),
 ) -> Result<Option<Opened>, CopyError> {
     let mut notice = |notice: bootstrap::Notice| warn(notice.to_string());
-    let Some(far_end) = FarEnd::start(remote, stop, &mut notice)? else { return Ok(None) };
+    let Some(far_end) = FarEnd::start(remote, request.patience.get(), stop, &mut notice)? else {
+        return Ok(None);
+    };
     let mut dial = wanted(Route::Tcp(Vec::new()), request, this);
     let first =
         |streams| vec![Message::Copy(Copy::Request(Box::new(Request { streams, ..request.clone() })))];

@@ -4,6 +4,7 @@ use std::io;
 
 use farlink_wire::bootstrap::{BootstrapError, MAX_LINES};
 use farlink_wire::message::Text;
+use farlink_wire::quantity::Nanos;
 
 use super::ship::ShipError;
 
@@ -27,6 +28,16 @@ pub enum StartError {
         /// Where.
         host: String,
     },
+    /// Nothing was heard of it, and nobody is asked for a password.
+    #[error(
+        "nothing has been heard of ssh to {host} for {patience}: see what it waits for by hand, or give it longer with --timeout"
+    )]
+    Silent {
+        /// Where.
+        host: String,
+        /// How long it was waited.
+        patience: Nanos,
+    },
     /// There is no farlink.
     #[error("there is no farlink on {host}: install it there")]
     Missing {
@@ -35,9 +46,12 @@ pub enum StartError {
     },
     /// It ended at once.
     #[error(
-        "farlink on {host} ended with exit code {code} before it answered: install the same release at both ends"
+        "{program} for {host} ended with exit code {code} before a farlink there answered: see what it says by hand, and install the same \
+         release at both ends"
     )]
     Ended {
+        /// By which program it was to be started.
+        program: String,
         /// Where.
         host: String,
         /// Its exit code.

@@ -127,7 +127,7 @@ impl Drop for Sshd {
 
 fn started(remote: &Remote, notices: &mut Vec<Notice>) -> FarEnd {
     let stop = Wake::new().unwrap();
-    FarEnd::start(remote, &stop, &mut |notice| notices.push(notice)).unwrap().unwrap()
+    FarEnd::start(remote, Nanos::MAX, &stop, &mut |notice| notices.push(notice)).unwrap().unwrap()
 }
 
 /// Moves memory to `far` over two streams, and returns what there was to say of the way.
@@ -237,7 +237,8 @@ fn a_host_without_farlink_is_sent_this_one_once() {
     let start = || {
         let mut notices = Vec::new();
         let stop = Wake::new().unwrap();
-        let far = FarEnd::start_or_send(&remote, &shipment, &stop, &mut |notice| notices.push(notice));
+        let far =
+            FarEnd::start_or_send(&remote, &shipment, Nanos::MAX, &stop, &mut |notice| notices.push(notice));
         (far.unwrap().unwrap(), notices)
     };
     let (far, notices) = start();
@@ -254,7 +255,7 @@ fn a_host_without_farlink_is_sent_this_one_once() {
 
 fn refused(remote: &Remote) -> String {
     let stop = Wake::new().unwrap();
-    crate::chain(&FarEnd::start(remote, &stop, &mut |_| {}).unwrap_err())
+    crate::chain(&FarEnd::start(remote, Nanos::MAX, &stop, &mut |_| {}).unwrap_err())
 }
 
 fn install(sshd: &Sshd, script: &str) {
@@ -271,7 +272,7 @@ fn what_is_no_far_end_is_one_line() {
     install(&sshd, "exit 2");
     assert_eq!(
         refused(&remote),
-        "farlink on far ended with exit code 2 before it answered: install the same release at both ends"
+        "ssh for far ended with exit code 2 before a farlink there answered: see what it says by hand, and install the same release at both ends"
     );
     install(&sshd, "echo 'farlink-far-end {\"version\":9}'");
     assert!(
@@ -282,6 +283,21 @@ fn what_is_no_far_end_is_one_line() {
     assert!(refused(&remote).starts_with("far: a malformed line"));
     install(&sshd, "yes");
     assert!(refused(&remote).ends_with("where one line was to: its login shell prints too much"));
+}
+
+#[test]
+fn an_ssh_that_says_nothing_is_waited_for_as_long_as_was_said() {
+    let remote =
+        |command: &str| Remote { ssh: Ssh::new(Some(command), "far").unwrap(), ports: None, bind: None };
+    let (patience, stop) = (Nanos(50_000_000), Wake::new().unwrap());
+    let shipment = Shipment::of_this_program().unwrap();
+    let start = |command: &str| {
+        FarEnd::start_or_send(&remote(command), &shipment, patience, &stop, &mut |_| {}).unwrap_err()
+    };
+    let began = monotonic();
+    let silent = start("sh -c 'exec cat'");
+    assert!(monotonic().since(began) >= patience);
+    assert!(crate::chain(&silent).starts_with("nothing has been heard of ssh to far for 50ms: "), "{silent}");
 }
 
 #[test]
@@ -302,7 +318,7 @@ fn a_stop_ends_the_wait_for_an_answer() {
     install(&sshd, "exec cat");
     let stop = Wake::new().unwrap();
     stop.raise();
-    assert!(FarEnd::start(&sshd.remote("far"), &stop, &mut |_| {}).unwrap().is_none());
+    assert!(FarEnd::start(&sshd.remote("far"), Nanos::MAX, &stop, &mut |_| {}).unwrap().is_none());
 }
 
 #[test]

@@ -234,7 +234,9 @@ impl CopyError {
                 ),
                 _ => false,
             },
-            Self::Start(error) => matches!(**error, StartError::NotReached { .. }),
+            Self::Start(error) => {
+                matches!(**error, StartError::NotReached { .. } | StartError::Silent { .. })
+            }
             Self::Reach(error) => matches!(error, ResolveError::Unknown { .. }),
             _ => false,
         }

@@ -70,6 +70,15 @@ pub enum DialError {
         /// Ours.
         key: PublicKey,
     },
+    /// What stands between the two says something of its own.
+    #[error(
+        "{host} says something through ssh before farlink there does: its login shell prints it, and `ssh {host} true` must print nothing \
+         where data go through ssh; or open ports at either end and name them with --ports"
+    )]
+    Noise {
+        /// The far end's host, as ssh has it.
+        host: String,
+    },
     /// The far end cannot be talked to.
     #[error("{at}")]
     Talk {
