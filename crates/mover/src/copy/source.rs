@@ -16,6 +16,7 @@ use farlink_wire::path::{RelativePath, readable};
 
 use super::filter::Filter;
 use super::pattern;
+use super::target::is_unfinished;
 
 pub use path::{SourcePath, SourcePathError};
 pub(in crate::copy) use path::{absolute, plain};
@@ -42,6 +43,11 @@ pub enum LeftOut {
     /// One name has one source.
     #[error("an earlier source has something of this name")]
     Later,
+    /// A copy to this place is under way, or was broken off.
+    #[error(
+        "it is of a copy to this place that is not finished (to copy it all the same, name it as a source)"
+    )]
+    Unfinished,
 }
 
 impl LeftOut {
@@ -49,7 +55,7 @@ impl LeftOut {
     #[must_use]
     pub const fn lack(self) -> Lack {
         match self {
-            Self::Destination | Self::OntoItself => Lack::Skipped,
+            Self::Destination | Self::OntoItself | Self::Unfinished => Lack::Skipped,
             Self::Later => Lack::Later,
         }
     }
@@ -327,6 +333,9 @@ impl<'f> Walk<'f> {
         let status = tree.directory(within).and_then(|directory| directory.status(name));
         match status {
             Ok(status) if !self.filter.admits(&path, status.node == Node::Directory) => None,
+            Ok(status) if status.node == Node::File && is_unfinished(name) => {
+                Some(Found::LeftOut { path, why: LeftOut::Unfinished })
+            }
             Ok(status) => self.found(tree, path, status),
             Err(error) => Some(self.failed("look at", path, Lack::Failed, error)),
         }

@@ -217,7 +217,7 @@ impl Target {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.key).update(path.as_bytes());
         let hex = &hasher.finalize().to_hex()[..16];
-        (format!("{HIDDEN}{hex}.part").into_bytes(), format!("{HIDDEN}{hex}.journal").into_bytes())
+        (format!("{HIDDEN}{hex}{PARTIAL}").into_bytes(), format!("{HIDDEN}{hex}{JOURNAL}").into_bytes())
     }
 
     /// A name for a temporary file that this process has not used.
@@ -281,10 +281,20 @@ fn is_still(directory: &Directory, name: &[u8], file: &File) -> io::Result<bool>
     }
 }
 
+/// Whether `name` is that of a partial file, of its journal, or of a temporary one: what some copy has not finished.
+pub(super) fn is_unfinished(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(HIDDEN.as_bytes()) else { return false };
+    let Some((hex, ending)) = rest.split_at_checked(16) else { return false };
+    let endings = [PARTIAL, JOURNAL, TEMPORARY];
+    hex.iter().all(u8::is_ascii_hexdigit) && endings.iter().any(|each| each.as_bytes() == ending)
+}
+
 /// What the names of partial and temporary files begin with. They are short: the longest final name has one, too.
 const HIDDEN: &str = ".farlink-";
 
-/// What the names of temporary files end with.
+/// What the names of partial files, of their journals and of temporary files end with.
+const PARTIAL: &str = ".part";
+const JOURNAL: &str = ".journal";
 const TEMPORARY: &str = ".tmp";
 
 #[cfg(test)]

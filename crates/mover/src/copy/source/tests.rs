@@ -50,6 +50,7 @@ fn line(found: &Found) -> String {
             Kind::Symlink { target } => format!("{} -> {}", entry.path, readable(target)),
         },
         Found::Skipped { path, what } => format!("{path} is {what}"),
+        Found::LeftOut { path, why: LeftOut::Unfinished } => format!("{path} is unfinished"),
         Found::LeftOut { path, .. } => format!("{path} is later"),
         Found::Failed { path, lack, error } => format!("{path} {lack:?}: {}", chain(error)),
     }
@@ -64,6 +65,26 @@ fn tree(scratch: &Scratch) {
     symlink("/etc", at("tree/etc")).unwrap();
     symlink("tree", at("link")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(at("tree/socket")).unwrap();
+}
+
+#[test]
+fn what_another_copy_has_not_finished_stays_out_unless_it_is_named() {
+    let scratch = Scratch::new("unfinished");
+    let unfinished = [".farlink-0123456789abcdef.journal", ".farlink-0123456789abcdef.part"];
+    let others = [".farlink-0123456789abcdef.Part", ".farlink-012345.part", ".farlink-notes.part"];
+    unfinished.iter().chain(&others).for_each(|name| fs::write(scratch.0.join(name), "x").unwrap());
+    fs::create_dir(scratch.0.join(".farlink-0123456789abcdef.tmp")).unwrap();
+    let none = Filter::default();
+    let mut expected: Vec<_> = unfinished.iter().map(|name| format!("{name} is unfinished")).collect();
+    expected.extend(others.iter().map(|name| format!("{name} 1")));
+    expected.push(".farlink-0123456789abcdef.tmp/".to_owned());
+    expected.push("./".to_owned());
+    expected.sort();
+    let mut found = lines(&root(), &[scratch.source("/")], &none);
+    found.sort();
+    assert_eq!(found, expected);
+    let named = [scratch.source(&format!("/{}", unfinished[1]))];
+    assert_eq!(lines(&root(), &named, &none), [format!("{} 1", unfinished[1])]);
 }
 
 #[test]
