@@ -19,6 +19,19 @@ impl Timetable {
         begun.or(self.entries.last()).and_then(|(_, rate)| *rate)
     }
 
+    /// The mean of what held for `span` until `time` since midnight, to within a hundredth of that; none where there was a time without a limit.
+    #[must_use]
+    pub fn mean(&self, time: Nanos, span: Nanos) -> Option<BitsPerSec> {
+        const PARTS: u64 = 100;
+        let rates = (0..PARTS).map(|part| {
+            let before = Nanos(span.0 / (2 * PARTS) * (2 * part + 1) % DAY.0);
+            self.at(Nanos((time.0 + DAY.0 - before.0) % DAY.0))
+        });
+        let rates = rates.collect::<Option<Vec<_>>>()?;
+        let sum = rates.iter().map(|rate| u128::from(rate.get())).sum::<u128>();
+        BitsPerSec::new((sum / u128::from(PARTS)) as u64)
+    }
+
     /// The greatest rate of the day; none where there is a time without a limit.
     #[must_use]
     pub fn greatest(&self) -> Option<BitsPerSec> {
@@ -105,6 +118,9 @@ pub enum TimetableError {
     },
 }
 
+/// From one midnight to the next.
+const DAY: Nanos = Nanos(86_400_000_000_000);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +150,14 @@ mod tests {
         assert_eq!(table.greatest(), None);
         let limited: Timetable = "08:00,1mbit 20:00,5mbit".parse().unwrap();
         assert_eq!((limited.at(hour(1)), limited.greatest()), (rate(5_000_000), rate(5_000_000)));
+        // Half of it at either rate, past midnight too, and three days of which half is at the greater one.
+        assert_eq!(limited.mean(hour(21), hour(2)), rate(3_000_000));
+        assert_eq!(limited.mean(hour(1), hour(2)), rate(5_000_000));
+        assert_eq!(limited.mean(hour(8), hour(72)), rate(3_000_000));
+        assert_eq!(
+            [table.mean(hour(17), hour(1)), table.mean(hour(19), hour(2))],
+            [rate(1_000_000_000), None]
+        );
     }
 
     #[test]

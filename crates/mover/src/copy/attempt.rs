@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farlink_host::clock::{monotonic, rfc3339_before};
+use farlink_host::clock::{monotonic, rfc3339_before, time_of_day};
 use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::entry::Digest;
@@ -224,7 +224,8 @@ impl Attempt<'_> {
         let cores = (near.cores, ended.host.as_ref().map_or(near.cores, |accept| accept.host.cores));
         let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
         let took = Nanos(whole.0.saturating_sub(start.since(first).0));
-        let judged = bottleneck::judge(took, account, finished, cores);
+        let limit = plan.limit.as_ref().and_then(|limit| limit.mean(time_of_day(), took));
+        let judged = bottleneck::judge(took, account, finished, cores, limit);
         // Within one process there is no network.
         ledger.summary.bottleneck =
             Some(judged).filter(|judged| !(plan.far.is_local() && judged.is_network()));

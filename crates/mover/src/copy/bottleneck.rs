@@ -1,7 +1,7 @@
 //! What bounds a transfer, from where the time of both ends went and what TCP says.
 
 use farlink_wire::message::copy::{Account, Finished, Stages};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 
 /// What bounds a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub enum Bottleneck {
     NetworkWindow,
     /// The path's rate.
     NetworkRate,
+    /// The rate that was asked not to be exceeded.
+    Limit,
     /// Reading at the source.
     SourceDisk,
     /// Writing at the destination.
@@ -30,6 +32,7 @@ impl Bottleneck {
         match self {
             Self::NetworkWindow => "network window",
             Self::NetworkRate => "network rate",
+            Self::Limit => "--limit",
             Self::SourceDisk => "source disk",
             Self::DestinationDisk => "destination disk",
             Self::Processor => "CPU",
@@ -40,8 +43,15 @@ impl Bottleneck {
 /// What bound a transfer that took `duration`; `cores` are those of the hosts, sender's and receiver's.
 ///
 /// A stage that every thread of an end spends most of its time in is the bottleneck there. Where both ends wait for the network most of
-/// the time it is the network: its window where the receiver's window or the congestion window held TCP up, its rate otherwise.
-pub(super) fn judge(duration: Nanos, sender: &Account, receiver: &Finished, cores: (u32, u32)) -> Bottleneck {
+/// the time it is the network: its window where the receiver's window or the congestion window held TCP up, its rate otherwise; or `limit`, what was
+/// permitted in the mean, where that was nearly had.
+pub(super) fn judge(
+    duration: Nanos,
+    sender: &Account,
+    receiver: &Finished,
+    cores: (u32, u32),
+    limit: Option<BitsPerSec>,
+) -> Bottleneck {
     let sending = Shares::of(&sender.stages);
     let receiving = Shares::of(&receiver.stages);
     if busy(&sender.stages, duration, cores.0) || busy(&receiver.stages, duration, cores.1) {
@@ -56,6 +66,10 @@ pub(super) fn judge(duration: Nanos, sender: &Account, receiver: &Finished, core
     }
     if sending.digest > HALF || receiving.digest > HALF {
         return Bottleneck::Processor;
+    }
+    let rate = receiver.bytes as f64 * 8.0 / duration.as_secs_f64();
+    if limit.is_some_and(|limit| rate >= limit.get() as f64 * NEARLY) {
+        return Bottleneck::Limit;
     }
     let held = sender.receiver_limited.0.saturating_add(sender.buffer_limited.0);
     if held * 2 > sender.busy.0 && sender.busy > Nanos::ZERO {
@@ -85,6 +99,9 @@ fn busy(stages: &Stages, duration: Nanos, cores: u32) -> bool {
 }
 
 const HALF: f64 = 0.5;
+
+/// What of a limit is had where that is what holds a copy up: it may have had to wait for its first windows.
+const NEARLY: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
@@ -127,7 +144,9 @@ mod tests {
 
     #[test]
     fn the_stage_that_takes_the_time_is_named() {
-        let of = |(account, finished): (Account, Finished)| judge(Nanos(SECOND), &account, &finished, (8, 8));
+        let of = |(account, finished): (Account, Finished)| {
+            judge(Nanos(SECOND), &account, &finished, (8, 8), BitsPerSec::new(1000))
+        };
         assert_eq!(of(ends([90, 5, 5], [1, 1, 98], 0)), Bottleneck::SourceDisk);
         assert_eq!(of(ends([1, 1, 98], [90, 5, 5], 0)), Bottleneck::DestinationDisk);
         assert_eq!(of(ends([1, 90, 9], [1, 1, 98], 0)), Bottleneck::Processor);
@@ -135,6 +154,11 @@ mod tests {
         assert_eq!(of(ends([1, 1, 98], [1, 1, 98], 0)), Bottleneck::NetworkRate);
         let (mut account, finished) = ends([1, 1, 98], [1, 1, 98], 0);
         account.stages.cpu = Nanos(4 * SECOND);
-        assert_eq!(judge(Nanos(SECOND), &account, &finished, (4, 8)), Bottleneck::Processor);
+        assert_eq!(judge(Nanos(SECOND), &account, &finished, (4, 8), None), Bottleneck::Processor);
+        let nearly = |bytes| {
+            let (account, finished) = ends([1, 1, 98], [1, 1, 98], 80);
+            of((account, Finished { bytes, ..finished }))
+        };
+        assert_eq!([nearly(113), nearly(112)], [Bottleneck::Limit, Bottleneck::NetworkWindow]);
     }
 }
