@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -86,9 +86,16 @@ pub fn is_hole(file: &File, from: u64, end: u64) -> io::Result<bool> {
 /// As fallocate(2): `ENOSPC` where there is no room.
 pub fn preallocate(file: &File, length: u64) -> io::Result<bool> {
     let reserved = || -> Result<bool, Errno> {
-        // In memory there is no order to gain, and the pages would all be taken in one go before the first byte may be written.
-        if length == 0 || fstatfs(file).is_ok_and(|about| about.filesystem_type() == TMPFS_MAGIC) {
+        if length == 0 {
             return Ok(false);
+        }
+        // In memory there is no order to gain, and the pages would all be taken in one go before the first byte may be written.
+        if let Some(about) = fstatfs(file).ok().filter(|about| about.filesystem_type() == TMPFS_MAGIC) {
+            let has = file.metadata().map_or(0, |found| found.blocks() * 512);
+            let free = about.blocks_available().saturating_mul(about.block_size() as u64);
+            // One without blocks has as many as there is memory.
+            let is_full = about.blocks() > 0 && length.saturating_sub(has) > free;
+            return if is_full { Err(Errno::ENOSPC) } else { Ok(false) };
         }
         let length = off_t::try_from(length).map_err(|_| Errno::EFBIG)?;
         loop {

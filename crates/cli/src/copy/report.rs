@@ -35,6 +35,9 @@ pub(super) struct Report {
     /// Names whose failure was said, and how many beneath them failed, too, and were not said.
     failed: HashSet<String>,
     beneath: u64,
+    /// Whether it was said that there is no room, and of how many names more it was not.
+    is_full: bool,
+    without_room: u64,
 }
 
 impl Report {
@@ -64,6 +67,8 @@ impl Report {
             past: Vec::new(),
             failed: HashSet::new(),
             beneath: 0,
+            is_full: false,
+            without_room: 0,
         })
     }
 
@@ -123,6 +128,7 @@ impl Report {
         self.list(event);
         match &event.what {
             Became::Lacking(Lack::Failed, _) if self.follows_another(&event.path) => self.beneath += 1,
+            Became::Lacking(_, reason) if self.is_without_room_again(reason) => self.without_room += 1,
             Became::Lacking(Lack::Skipped | Lack::Later, what) => {
                 let path = if event.path.is_empty() { "." } else { &event.path };
                 self.say(&format!("farlink: {path}: skipped, {what}"));
@@ -140,6 +146,12 @@ impl Report {
             }
             Became::Copied | Became::Same | Became::Newer => {}
         }
+    }
+
+    /// Whether a failure needs no line of its own, as that there is no room was said.
+    fn is_without_room_again(&mut self, reason: &str) -> bool {
+        let is_full = FULL.iter().any(|full| reason.ends_with(full));
+        is_full && !self.verbose && std::mem::replace(&mut self.is_full, true)
     }
 
     /// Whether a failure needs no line of its own: that of a directory above was said. Otherwise it is now.
@@ -232,6 +244,12 @@ impl Report {
                 self.beneath
             ));
         }
+        if self.without_room > 0 {
+            let count = names(self.without_room);
+            tell(&format!(
+                "farlink: not copied either, as there was no room: {count} (--verbose names each)"
+            ));
+        }
         self.manifest.take().map_or(Ok(()), |manifest| manifest.close(begun))
     }
 }
@@ -263,6 +281,9 @@ fn remark(event: &FileEvent) -> String {
         Became::Lacking(_, reason) => format!(" ({reason})"),
     }
 }
+
+/// How the kernel's words end where a disk, or what somebody may have of it, is full: ENOSPC and EDQUOT.
+const FULL: [&str; 2] = ["(os error 28)", "(os error 122)"];
 
 fn names(count: u64) -> String {
     if count == 1 { "1 name".to_owned() } else { format!("{count} names") }
@@ -344,6 +365,18 @@ mod tests {
     use farlink_mover::copy::Bottleneck;
 
     use super::*;
+
+    #[test]
+    fn that_there_is_no_room_is_said_once() {
+        let report = |verbose| Report::new((false, true), verbose, false, false, None).unwrap();
+        let (mut brief, mut verbose) = (report(false), report(true));
+        let full = "write x: No space left on device (os error 28)";
+        assert!(!brief.is_without_room_again("open x: Permission denied (os error 13)"));
+        let again = ["write y: Disk quota exceeded (os error 122)", full];
+        assert!(!brief.is_without_room_again(full));
+        assert!(again.iter().all(|reason| brief.is_without_room_again(reason)));
+        assert!(!again.iter().any(|reason| verbose.is_without_room_again(reason)));
+    }
 
     #[test]
     fn a_summary_says_what_bound_it_and_what_is_lacking() {
