@@ -6,13 +6,14 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use farlink_host::origin::Origin;
 use farlink_wire::fabric::address::Address;
 
 use crate::absent::Absent;
 use crate::bindings as fi;
 use crate::bindings::{fi_addr_t, fi_ops, fi_ops_av, fid, fid_av};
 use crate::complaint::complain;
-use crate::entry::{Code, counted, done, lock};
+use crate::entry::{Code, check_origin, counted, done, lock};
 use crate::object::{self, Context, Object};
 
 /// Where endpoints are. Numbers are given once, so that they mean the same for as long as the vector lives.
@@ -84,6 +85,7 @@ impl Addresses {
 pub(crate) struct AddressVector {
     fid: fid_av,
     addresses: Arc<Addresses>,
+    origin: Origin,
 }
 
 // SAFETY: as the trait wants it.
@@ -99,7 +101,14 @@ impl AddressVector {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
-        Ok(Self { fid: fid_av { fid, ops: object::table(&TABLE) }, addresses: Arc::default() })
+        let origin = Origin::here().map_err(|_| Code::NO_MEMORY)?;
+        Ok(Self { fid: fid_av { fid, ops: object::table(&TABLE) }, addresses: Arc::default(), origin })
+    }
+
+    /// What it has, in the process that opened it: another thread of that may have had its lock when this one was forked.
+    fn here(&self) -> Result<&Addresses, Code> {
+        check_origin(&self.origin)?;
+        Ok(&self.addresses)
     }
 
     pub(crate) fn addresses(&self) -> Arc<Addresses> {
@@ -142,7 +151,7 @@ unsafe extern "C" fn insert(
 ) -> c_int {
     counted(|| {
         // SAFETY: what the application opened and did not close.
-        let vector = unsafe { AddressVector::of(vector) }?;
+        let addresses = unsafe { AddressVector::of(vector) }?.here()?;
         if from.is_null() && count > 0 {
             return Err(Code::INVALID);
         }
@@ -154,7 +163,7 @@ unsafe extern "C" fn insert(
             // SAFETY: as above; bytes lie anywhere.
             let bytes = unsafe { bytes.read_unaligned() };
             let inserted = match Address::decode(&bytes) {
-                Ok(address) => vector.addresses.insert(address),
+                Ok(address) => addresses.insert(address),
                 Err(error) => {
                     complain(format_args!("the address of a peer: {error}"));
                     Err(Code::INVALID)
@@ -182,7 +191,7 @@ unsafe extern "C" fn insert(
 unsafe extern "C" fn remove(vector: *mut fid_av, places: *mut fi_addr_t, count: usize, _flags: u64) -> c_int {
     done(|| {
         // SAFETY: what the application opened and did not close.
-        let vector = unsafe { AddressVector::of(vector) }?;
+        let addresses = unsafe { AddressVector::of(vector) }?.here()?;
         if places.is_null() && count > 0 {
             return Err(Code::INVALID);
         }
@@ -190,7 +199,7 @@ unsafe extern "C" fn remove(vector: *mut fid_av, places: *mut fi_addr_t, count: 
             // SAFETY: the application has `count` numbers there.
             let place = unsafe { places.add(at) };
             // SAFETY: as above.
-            vector.addresses.remove(unsafe { place.read() })?;
+            addresses.remove(unsafe { place.read() })?;
         }
         Ok(())
     })
@@ -204,9 +213,13 @@ unsafe extern "C" fn lookup(
 ) -> c_int {
     done(|| {
         // SAFETY: what the application opened and did not close.
-        let address = unsafe { AddressVector::of(vector) }?.addresses.at(place)?;
+        let address = unsafe { AddressVector::of(vector) }?.here()?.at(place)?;
         // SAFETY: as `write_address` wants it.
-        unsafe { write_address(&address, to, len) }
+        match unsafe { write_address(&address, to, len) } {
+            // It is cut, and how long it is said (fi_av(3)): no error, as it is of fi_getname(3).
+            Err(Code::TOO_SMALL) => Ok(()),
+            other => other,
+        }
     })
 }
 
@@ -334,6 +347,22 @@ mod tests {
         assert_eq!(insert_into(&mut vector, &several, &mut places), 1);
         assert_eq!(places, [NOWHERE, 0]);
         assert_eq!(insert_into(&mut vector, &[], &mut []), 0);
+    }
+
+    #[test]
+    fn an_address_that_is_looked_up_is_cut_to_the_room_there_is() {
+        let mut vector = opened();
+        let bytes = address(7).encode();
+        assert_eq!(insert_into(&mut vector, &bytes, &mut [0]), 1);
+        let fid: *mut fid_av = (&raw mut *vector).cast();
+        for room in [0, 5, Address::LEN] {
+            let (mut written, mut len) = ([0_u8; Address::LEN], room);
+            // SAFETY: there are as many bytes as `len` says, and more.
+            let looked = unsafe { lookup(fid, 0, written.as_mut_ptr().cast(), &raw mut len) };
+            assert_eq!((looked, len), (0, Address::LEN));
+            assert_eq!(written[..room], bytes[..room]);
+            assert!(written[room..].iter().all(|byte| *byte == 0));
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl CompletionQueue {
             fi::FI_CQ_FORMAT_UNSPEC | fi::FI_CQ_FORMAT_TAGGED => Format::Tagged,
             _ => return Err(Code::INVALID),
         };
-        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC) {
+        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC | fi::FI_WAIT_YIELD) {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
@@ -255,7 +255,9 @@ unsafe extern "C" fn read_error(queue: *mut fid_cq, into: *mut fi_cq_err_entry, 
 unsafe extern "C" fn signal(queue: *mut fid_cq) -> c_int {
     done(|| {
         // SAFETY: what the application opened and did not close.
-        unsafe { CompletionQueue::of(queue) }?.queue.interrupt();
+        let queue = &unsafe { CompletionQueue::of(queue) }?.queue;
+        queue.drivers.check_here()?;
+        queue.interrupt();
         Ok(())
     })
 }

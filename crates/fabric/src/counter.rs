@@ -49,7 +49,7 @@ impl Counter {
         if attributes.events != fi::FI_CNTR_EVENTS_COMP {
             return Err(Code::INVALID);
         }
-        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC) {
+        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC | fi::FI_WAIT_YIELD) {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);
@@ -132,6 +132,7 @@ unsafe fn change(counter: *mut fid_cntr, change: impl FnOnce(&Count) -> u64) -> 
     done(|| {
         // SAFETY: as the caller says.
         let counter = unsafe { Counter::of(counter) }?;
+        counter.count.drivers.check_here()?;
         change(&counter.count);
         counter.count.drivers.ring();
         Ok(())

@@ -68,6 +68,7 @@ impl Drivers {
 
     /// One more.
     pub(crate) fn attach(&self, driver: Weak<dyn Drive>) -> Result<(), Code> {
+        self.check_here()?;
         let mut attached = lock(&self.attached)?;
         attached.retain(|its| its.strong_count() > 0 && !its.ptr_eq(&driver));
         attached.push(driver);
@@ -138,7 +139,13 @@ impl Drivers {
     }
 
     fn each(&self, mut call: impl FnMut(&dyn Drive) -> Result<(), Code>) -> Result<(), Code> {
-        lock(&self.attached)?.iter().filter_map(Weak::upgrade).try_for_each(|driver| call(&*driver))
+        // Of one that has failed the others go on all the same.
+        let attached = lock(&self.attached)?;
+        let mut outcome = Ok(());
+        for driver in attached.iter().filter_map(Weak::upgrade) {
+            outcome = outcome.and(call(&*driver));
+        }
+        outcome
     }
 }
 
@@ -148,8 +155,32 @@ const LOOK_EVERY: Nanos = Nanos(1_000_000_000);
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
 
     use super::*;
+
+    #[derive(Debug)]
+    struct Counted(Result<(), Code>, AtomicUsize);
+
+    impl Drive for Counted {
+        fn progress(&self) -> Result<(), Code> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0
+        }
+
+        fn leave(&self) {}
+    }
+
+    #[test]
+    fn behind_one_that_failed_the_others_go_on() {
+        let drivers = Drivers::new().unwrap();
+        let all = [Err(Code::OTHER), Ok(())].map(|outcome| Arc::new(Counted(outcome, AtomicUsize::new(0))));
+        for each in &all {
+            drivers.attach(Arc::downgrade(each) as _).unwrap();
+        }
+        assert_eq!(drivers.progress(), Err(Code::OTHER));
+        assert!(all.iter().all(|each| each.1.load(Ordering::Relaxed) == 1));
+    }
 
     #[test]
     fn nobody_sleeps_whose_wait_has_failed() {

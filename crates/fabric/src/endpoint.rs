@@ -192,8 +192,9 @@ impl Endpoint {
     }
 }
 
-/// Bytes that a buffer for several messages has left at least, where the application does not say.
-const LEAST_LEFT: usize = 64;
+/// Bytes that a buffer for several messages has left at least, where the application does not say, as with libfabric's own providers: a
+/// message that is longer than what is left is cut.
+const LEAST_LEFT: usize = 16 << 10;
 
 static COMMON: fi_ops = fi_ops { bind: Some(bind), control: Some(control), ..object::common(close) };
 

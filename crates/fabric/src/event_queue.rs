@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::absent::Absent;
 use crate::bindings::{
-    FI_CLASS_EQ, FI_WAIT_NONE, FI_WAIT_UNSPEC, fi_eq_attr, fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq,
+    FI_CLASS_EQ, FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_eq_attr, fi_eq_err_entry, fi_ops, fi_ops_eq,
+    fid, fid_eq,
 };
 use crate::entry::{Code, counted, done};
 use crate::object::{self, Context, Object};
@@ -25,7 +26,7 @@ unsafe impl Object for EventQueue {
 
 impl EventQueue {
     pub(crate) fn open(attributes: &fi_eq_attr, context: Context) -> Result<Self, Code> {
-        if !matches!(attributes.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC) {
+        if !matches!(attributes.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
             return Err(Code::NOT_HERE);
         }
         let fid = object::head(Self::CLASS, context.0, &COMMON);

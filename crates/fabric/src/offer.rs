@@ -79,9 +79,12 @@ fn has_endpoint(asked: &fi::fi_ep_attr) -> bool {
         && asked.auth_key_size == 0
 }
 
+/// `FI_PROGRESS_CONTROL_UNIFIED` of libfabric 2: the application takes its locks itself, which asks for less than is given.
+const UNIFIED_CONTROL: u32 = 3;
+
 fn has_domain(asked: &fi::fi_domain_attr) -> bool {
     asked.threading <= fi::FI_THREAD_ENDPOINT
-        && asked.control_progress <= fi::FI_PROGRESS_MANUAL
+        && asked.control_progress <= UNIFIED_CONTROL
         && asked.data_progress <= fi::FI_PROGRESS_MANUAL
         && asked.av_type <= fi::FI_AV_TABLE
         && asked.cq_data_size <= DATA_BYTES

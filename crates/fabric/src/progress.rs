@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
+use farlink_host::signal;
+
 use crate::complaint::complain;
 use crate::driver::Driver;
 use crate::entry::Code;
@@ -18,18 +20,16 @@ impl Progress {
     /// Starts driving.
     pub(crate) fn start(driver: &Arc<Driver>) -> Result<Self, Code> {
         let of_thread = Arc::clone(driver);
-        let thread = Builder::new()
-            .name("farlink".to_owned())
-            .spawn(move || {
-                // The application's handlers run in the application's threads; without this, they may run here, too.
-                let _ = farlink_host::signal::leave_to_others();
-                // A lock that a panicking thread held tells everybody else.
-                let _ = of_thread.drive();
-            })
-            .map_err(|error| {
-                complain(format_args!("start a thread: {error}"));
-                Code::AGAIN
-            })?;
+        // A lock that a panicking thread held tells everybody else.
+        let work = move || {
+            let _ = of_thread.drive();
+        };
+        // The application's handlers run in the application's threads; otherwise they may run in this one, too.
+        let started = signal::undisturbed(|| Builder::new().name("farlink".to_owned()).spawn(work));
+        let thread = started.map_err(|error| {
+            complain(format_args!("start a thread: {error}"));
+            Code::AGAIN
+        })?;
         Ok(Self { driver: Arc::clone(driver), thread })
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use farlink_wire::quantity::Nanos;
 use nix::libc;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, raise, sigaction};
 
 use crate::clock::monotonic;
 use crate::readiness::Wake;
@@ -61,12 +61,14 @@ pub fn on_hangup() -> io::Result<Wake> {
     Ok(wake)
 }
 
-/// Keeps signals from this thread: whoever else runs in the process handles them.
-///
-/// # Errors
-/// The kernel's.
-pub fn leave_to_others() -> io::Result<()> {
-    Ok(SigSet::all().thread_block()?)
+/// Does `work` and keeps signals from this thread meanwhile; from threads that it starts, for good.
+pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let done = work();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    done
 }
 
 /// A file that would become longer than this process may write (`RLIMIT_FSIZE`) is an error of its own from now on, and not the process's
