@@ -237,6 +237,37 @@ def test_a_server_takes_as_many_transfers_as_it_may(keys: Keys) -> None:
         wait_until(lambda: farlink(*target, "--bytes", "1MiB").status == 0)
 
 
+def test_a_server_says_what_became_of_each_copy_and_whom_it_refused_once(keys: Keys, tmp_path: Path) -> None:
+    [key] = re.findall(r"farlink-ed25519 \S+", keys.listed.read_text())
+    keys.listed.write_text("# nobody\n")
+    source, there = tmp_path / "source", tmp_path / "there"
+    source.mkdir()
+    (source / "file").write_bytes(b"content")
+    (there / "file" / "in-the-way").mkdir(parents=True)
+    with serving("--verbose", *keys.of_server) as (server, port):
+        keys.known.write_text(keys.known.read_text().replace("127.0.0.1:5999", f"127.0.0.1:{port}"))
+
+        def copied(*places: str) -> Ended:
+            """A copy with this end's keys."""
+            return run([str(FARLINK), "copy", *places, "--streams", "8", *keys.of_client])
+
+        far = f"farlink://127.0.0.1:{port}"
+        assert copied(f"{source}/", f"{far}{there}").status == 2
+        keys.listed.write_text(f"read=/ write=/ {key} who\n")
+        server.send_signal(signal.SIGHUP)
+        assert server.stderr is not None
+        told = []
+        while not told or "1 key is let in" not in told[-1]:
+            told.append(next_line(server.stderr, server))
+        assert len([line for line in told if "does not list" in line]) == 1, told
+        assert copied(f"{source}/", f"{far}{there}").status == 1
+        assert copied(f"{far}{source}/", str(tmp_path / "pulled")).status == 0
+        server.send_signal(signal.SIGTERM)
+        _, rest = server.communicate(timeout=COMMAND_LIMIT_S)
+    ends = [line.partition(": ")[2] for line in rest.splitlines() if "streams" not in line]
+    assert ends == ["7B received; 1 name was not stored", "7B sent"], rest
+
+
 def test_who_is_one_client_too_many_is_told_to_try_again_later(keys: Keys, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"what is copied")

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -100,8 +101,9 @@ impl Serve {
         if let Some((hung_up, admission)) = reload {
             keep_up(hung_up, admission, stop.clone(), true).context("start to read the keys again")?;
         }
+        let refused = Mutex::new(None);
         server.run(&stop, &|event| {
-            if self.verbose {
+            if self.verbose && !is_told(&refused, &event) {
                 tell(&sentence(&event));
             }
         })?;
@@ -135,6 +137,25 @@ impl Serve {
     }
 }
 
+/// Who was refused last, why and when.
+type Refused = Option<(IpAddr, String, Instant)>;
+
+/// Whether `event` is what was said of the same host just now: a client opens several connections, and each is refused.
+fn is_told(refused: &Mutex<Refused>, event: &Event) -> bool {
+    let Event::Failed { from, reason } = event else { return false };
+    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_told = refused
+        .as_ref()
+        .is_some_and(|(ip, why, at)| *ip == from.ip() && why == reason && at.elapsed() < AT_ONCE);
+    if !is_told {
+        *refused = Some((from.ip(), reason.clone(), Instant::now()));
+    }
+    is_told
+}
+
+/// How long connections of one client may come after its first.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
 fn sentence(event: &Event) -> String {
     match event {
         Event::Started { from, streams, way, who, what } => {
@@ -147,7 +168,18 @@ fn sentence(event: &Event) -> String {
             };
             format!("{from}{who}: {moved}, {streams} streams")
         }
-        Event::Ended { from, bytes } => format!("{from}: {} arrived", Bytes(*bytes)),
+        Event::Ended { from, way, bytes, failed } => {
+            let (moved, done) = match way {
+                Way::Forward => ("received", "stored"),
+                Way::Reverse => ("sent", "sent"),
+            };
+            let lacking = match failed {
+                0 => String::new(),
+                1 => format!("; 1 name was not {done}"),
+                more => format!("; {more} names were not {done}"),
+            };
+            format!("{from}: {} {moved}{lacking}", Bytes(*bytes))
+        }
         Event::Failed { from, reason } => format!("{from}: {reason}"),
     }
 }

@@ -98,8 +98,12 @@ pub enum Event {
     Ended {
         /// The client.
         from: SocketAddr,
+        /// Which way its payload went.
+        way: Way,
         /// Payload bytes that arrived.
         bytes: u64,
+        /// Names of a copy that failed, as far as this end knows.
+        failed: u64,
     },
     /// A client did not get what it wanted.
     Failed {

@@ -144,7 +144,7 @@ impl Attempt<'_> {
         };
         // What was under way is there by now, or is not.
         ledger.on_events(end.take_events());
-        let tally = tally(&end);
+        let tally = end.tally();
         if talked.is_ok() {
             ledger.listener.hear(Notice::Progress(progress(&tally, ledger.start.unwrap_or(start))));
         }
@@ -239,13 +239,6 @@ fn progress(tally: &Tally, start: Nanos) -> Progress {
     // What came twice counts once.
     let bytes = if known { acknowledged.min(of_bytes) } else { acknowledged };
     Progress { bytes, of_bytes, entries, of_entries, known, seconds }
-}
-
-fn tally(end: &End) -> Tally {
-    match end {
-        End::Sender(sending) => sending.tally(),
-        End::Receiver(receiving) => receiving.tally(),
-    }
 }
 
 /// Bytes that nobody foresees.

@@ -10,7 +10,7 @@ use super::CopyError;
 use super::file_event::FileEvent;
 use super::lost::Lost;
 use super::receiving::Receiving;
-use super::sending::Sending;
+use super::sending::{Sending, Tally};
 use super::timing::Timing;
 use super::worker::Shared;
 use crate::channel::Channel;
@@ -113,6 +113,14 @@ impl End {
                 receiving.timing.wait();
                 receiving.let_go();
             }
+        }
+    }
+
+    /// How much is done.
+    pub(super) fn tally(&self) -> Tally {
+        match self {
+            Self::Sender(sending) => sending.tally(),
+            Self::Receiver(receiving) => receiving.tally(),
         }
     }
 

@@ -32,8 +32,17 @@ use crate::control::Control;
 use crate::facts;
 use crate::tuning::TuneError;
 
+/// What was served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Bytes that arrived, at whichever end.
+    pub(crate) bytes: u64,
+    /// Names that failed, as far as this end knows.
+    pub(crate) failed: u64,
+}
+
 /// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`, until `dismiss` has no more
-/// come. What of it is not foreseen is taken of `budget`. Returns the bytes that arrived or left.
+/// come. What of it is not foreseen is taken of `budget`.
 pub(crate) fn serve(
     control: &mut Control,
     request: &Request,
@@ -42,12 +51,12 @@ pub(crate) fn serve(
     allowed: &Allowed,
     budget: &Budget,
     stops: &[&Wake],
-) -> Result<u64, CopyError> {
+) -> Result<Served, CopyError> {
     if request.dry_run {
         // Nothing is moved: connections that come all the same are nobody's.
         dismiss();
         drop(streams);
-        return foretell(control, request, allowed, stops).map(|()| 0);
+        return foretell(control, request, allowed, stops).map(|()| Served::default());
     }
     let wake = Wake::new().map_err(CopyError::wait)?;
     let seal = match request.protect {
@@ -70,7 +79,8 @@ pub(crate) fn serve(
         dismiss();
         end.abort();
         end.wait();
-        talked.map(|talk| talk.finished.map_or(0, |finished| finished.bytes))
+        let bytes = talked?.finished.map_or(0, |finished| finished.bytes);
+        Ok(Served { bytes, failed: end.tally().failed })
     })
 }
 

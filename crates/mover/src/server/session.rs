@@ -9,7 +9,7 @@ use farlink_host::congestion::Loaded;
 use farlink_host::readiness::Wake;
 use farlink_wire::key::PublicKey;
 use farlink_wire::message::copy::{self, Copy, Protect};
-use farlink_wire::message::{Message, Request, Token};
+use farlink_wire::message::{Message, Request, Token, Way};
 use farlink_wire::quantity::{Bytes, Nanos};
 use farlink_wire::refusal::{Cause, Refusal};
 
@@ -23,7 +23,7 @@ use crate::connection::is_for_benchmarks;
 use crate::control::{Control, ControlError};
 use crate::copy::CopyError;
 use crate::copy::allowed::Allowed;
-use crate::copy::serve::{Arrivals, Gone, serve};
+use crate::copy::serve::{Arrivals, Gone, Served, serve};
 use crate::memory::{self, TransferError};
 use crate::role::{Near, Role};
 use crate::secure::Admitted;
@@ -67,13 +67,20 @@ fn places(request: &copy::Request) -> String {
     }
 }
 
+/// What came of a session.
+struct Moved {
+    way: Way,
+    bytes: u64,
+    failed: u64,
+}
+
 impl House {
     /// Talks with one client until it has what it came for, or cannot.
     pub(super) fn host(&self, mut control: Control, guest: &Guest, observe: &(dyn Fn(Event) + Sync)) {
         let from = guest.from;
         let told = match self.converse(&mut control, guest, observe) {
-            Ok(bytes) => {
-                observe(Event::Ended { from, bytes });
+            Ok(Moved { way, bytes, failed }) => {
+                observe(Event::Ended { from, way, bytes, failed });
                 None
             }
             Err(error) => {
@@ -98,7 +105,7 @@ impl House {
         control: &mut Control,
         guest: &Guest,
         observe: &(dyn Fn(Event) + Sync),
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Moved, SessionError> {
         control.greet()?;
         let until = monotonic().after(self.limits.patience);
         let asked = match control.next(until, &self.stop)? {
@@ -144,7 +151,7 @@ impl House {
         guest: &Guest,
         request: &copy::Request,
         observe: &(dyn Fn(Event) + Sync),
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Moved, SessionError> {
         let allowed = match &guest.known {
             Some((_, admitted)) => Allowed::of(admitted),
             None if self.limits.trusting && is_for_benchmarks(guest.from.ip()) => Allowed::everything(),
@@ -186,7 +193,8 @@ impl House {
         if self.stop.is_raised() {
             return Err(TransferError::ServerStopped.into());
         }
-        served.map_err(|error| match error {
+        let ended = served.map(|Served { bytes, failed }| Moved { way, bytes, failed });
+        ended.map_err(|error| match error {
             // The connection: a client that was away for so long would take a refusal for the last word, and finds it broken.
             error if error.is_passing() => SessionError::Left { reason: chain(&error) },
             // It has said so itself.
@@ -203,7 +211,7 @@ impl House {
         request: &Request,
         received: Nanos,
         observe: &(dyn Fn(Event) + Sync),
-    ) -> Result<u64, SessionError> {
+    ) -> Result<Moved, SessionError> {
         // In clear: it has nothing to hide.
         let claim = self.claim(request.token, Kind::Clear)?;
         let streams = self.streams(claim, request)?;
@@ -215,7 +223,8 @@ impl House {
             who: guest.name(),
             what: None,
         });
-        Ok(memory::serve(control, request, streams, received, &self.stop)?)
+        let bytes = memory::serve(control, request, streams, received, &self.stop)?;
+        Ok(Moved { way, bytes, failed: 0 })
     }
 
     /// The data connections of `token` that are of `kind`, as they come.

@@ -7,7 +7,7 @@ use farlink_wire::message::Arrival;
 use farlink_wire::message::copy::{Accept, Account};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
 
-use super::{progress, tally};
+use super::progress;
 use crate::chain;
 use crate::copy::CopyError;
 use crate::copy::conversation::Party;
@@ -50,7 +50,7 @@ impl Party for ClientParty<'_, '_> {
             self.limit = limit;
             end.hold(limit);
         }
-        let progress = progress(&tally(end), self.ledger.start.unwrap_or(self.start));
+        let progress = progress(&end.tally(), self.ledger.start.unwrap_or(self.start));
         self.ledger.listener.hear(Notice::Progress(progress));
     }
 
