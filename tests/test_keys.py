@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from copy_wire import HELLO
-from copying import BROKEN
+from copying import BROKEN, NONE
 from emulation import (
     COMMAND_LIMIT_S,
     FARLINK,
@@ -262,10 +262,18 @@ def test_a_server_says_what_became_of_each_copy_and_whom_it_refused_once(keys: K
         assert len([line for line in told if "does not list" in line]) == 1, told
         assert copied(f"{source}/", f"{far}{there}").status == 1
         assert copied(f"{far}{source}/", str(tmp_path / "pulled")).status == 0
+        # Its size is 0, and it has content: the sender fails, and only that knows.
+        assert copied("/proc/cpuinfo", f"{far}{there}/").status == NONE
+        assert copied(f"{far}/proc/cpuinfo", str(tmp_path / "pulled")).status == NONE
         server.send_signal(signal.SIGTERM)
         _, rest = server.communicate(timeout=COMMAND_LIMIT_S)
     ends = [line.partition(": ")[2] for line in rest.splitlines() if "streams" not in line]
-    assert ends == ["7B received; 1 name was not stored", "7B sent"], rest
+    assert ends == [
+        "7B received; 1 name was not stored",
+        "7B sent",
+        "0B received",
+        "0B sent; 1 name was not sent",
+    ], rest
 
 
 def test_who_is_one_client_too_many_is_told_to_try_again_later(keys: Keys, tmp_path: Path) -> None:

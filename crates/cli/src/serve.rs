@@ -142,7 +142,7 @@ type Refused = Option<(IpAddr, String, Instant)>;
 
 /// Whether `event` is what was said of the same host just now: a client opens several connections, and each is refused.
 fn is_told(refused: &Mutex<Refused>, event: &Event) -> bool {
-    let Event::Failed { from, reason } = event else { return false };
+    let Event::Refused { from, reason } = event else { return false };
     let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
     let is_told = refused
         .as_ref()
@@ -180,6 +180,7 @@ fn sentence(event: &Event) -> String {
             };
             format!("{from}: {} {moved}{lacking}", Bytes(*bytes))
         }
+        Event::Refused { from, reason } => format!("{from}: refused: {reason}"),
         Event::Failed { from, reason } => format!("{from}: {reason}"),
     }
 }

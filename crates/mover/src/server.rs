@@ -105,6 +105,13 @@ pub enum Event {
         /// Names of a copy that failed, as far as this end knows.
         failed: u64,
     },
+    /// A client is not let in, or is one too many. It may open several connections, each of which is refused.
+    Refused {
+        /// The client.
+        from: SocketAddr,
+        /// Why.
+        reason: String,
+    },
     /// A client did not get what it wanted.
     Failed {
         /// The client.
@@ -334,7 +341,7 @@ impl Server {
                 Some(ChannelError::Unshaken) => "the client left before it had shown a key".to_owned(),
                 _ => format!("not let in: {error}"),
             };
-            reception.observe(Event::Failed { from, reason });
+            reception.observe(Event::Refused { from, reason });
         };
         if let Err(error) = handshakes.work(thread, &reception.house.stop, &welcome, &refused) {
             // Its share of those who come would wait without end.

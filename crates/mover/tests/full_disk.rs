@@ -22,16 +22,16 @@ fn a_full_disk_is_told_and_nothing_is_left_under_a_final_name() {
         assert_eq!(chain(&error), format!("write disk/small{FULL}"));
         assert!(names().is_empty(), "{:?}", names());
 
-        // Of a large one what was written stays for the next run, but not under its name.
+        // A large one is refused before anything of it is written, unless what is there of it already leaves room for the rest.
         let big = file("big", 2 << 20);
-        let partial = target.partial(&big, 1 << 20, false).unwrap();
-        let error = partial
-            .write_at(0, &vec![1; 1 << 20])
-            .and_then(|()| partial.write_at(1 << 20, &vec![1; 1 << 20]));
-        assert!(error.is_err_and(|error| chain(&error).ends_with(FULL)));
-        assert!(names().iter().all(|name| name.to_string_lossy().starts_with(".farlink-")));
-        partial.abandon();
+        let error = target.partial(&big, 1 << 20, false).unwrap_err();
+        assert_eq!(chain(&error), format!("reserve room for disk/big{FULL}"));
+        assert!(names().is_empty(), "{:?}", names());
+        let fits = file("fits", 700 << 10);
+        let partial = target.partial(&fits, 1 << 20, false).unwrap();
+        partial.write_at(0, &vec![1; 600 << 10]).unwrap();
         drop(partial);
+        target.partial(&fits, 1 << 20, false).unwrap().abandon();
         assert!(names().is_empty(), "{:?}", names());
 
         // Where nothing is reserved it is found when it is written.

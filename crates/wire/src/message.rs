@@ -35,7 +35,7 @@ pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams,
 pub use goal::Goal;
 
 /// The version of this protocol. Both ends must speak the same.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// Whether the far side, which speaks version `theirs`, is understood.
 ///

@@ -277,7 +277,7 @@ fn what_is_no_far_end_is_one_line() {
     install(&sshd, "echo 'farlink-far-end {\"version\":9}'");
     assert!(
         refused(&remote)
-            .starts_with("far: the far side speaks version 9, this is version 5: install the same")
+            .starts_with("far: the far side speaks version 9, this is version 6: install the same")
     );
     install(&sshd, "echo 'farlink-far-end {}'");
     assert!(refused(&remote).starts_with("far: a malformed line"));

@@ -74,7 +74,7 @@ pub(crate) fn talk(
         let turned = monotonic();
         conversation.replace_lost(turned)?;
         conversation.pass_on(turned)?;
-        if conversation.has_all() {
+        if conversation.has_all() || conversation.has_said_all() {
             end.abort();
             return Ok(conversation.talk);
         }
@@ -123,6 +123,8 @@ struct Conversation<'a> {
     hold: Nanos,
     /// When this end looked last.
     looked: Nanos,
+    /// Whether it has nothing more to say than what waits.
+    is_leaving: bool,
 }
 
 /// What was heard of the far side.
@@ -158,6 +160,7 @@ impl<'a> Conversation<'a> {
             next_words: now,
             hold: Nanos::ZERO,
             looked: now,
+            is_leaving: false,
         }
     }
 
@@ -220,9 +223,15 @@ impl<'a> Conversation<'a> {
         is_told && self.end.knows_what_lacks() && self.party.leaves_first() && self.control.unsent() == 0
     }
 
-    /// Says that this end is there, how far it is, and what a sender accounts for.
+    /// Whether a server has said its last words, and they have left.
+    fn has_said_all(&self) -> bool {
+        self.is_leaving && self.pending.is_empty() && !self.control.has_unsent()
+    }
+
+    /// Says that this end is there, how far it is, and what a sender accounts for: not while the far side has not taken what was said before.
     fn say_what_is_due(&mut self, now: Nanos) -> Result<(), CopyError> {
-        if now >= self.next_sign {
+        let is_heard = self.control.unsent() == 0;
+        if now >= self.next_sign && is_heard {
             if let End::Sender(sending) = self.end
                 && let Some((entries, bytes)) = sending.extent()
             {
@@ -239,6 +248,8 @@ impl<'a> Conversation<'a> {
             && sending.has_sent_all()
             && self.pending.is_empty()
             && now >= self.next_account
+            && is_heard
+            && !self.is_leaving
         {
             // Before it is asked for: it arrives with the last bytes, and behind all that is said of what lacks.
             self.control.add(&Message::Copy(Copy::Sent(Box::new(self.party.account()))))?;
@@ -274,21 +285,30 @@ impl<'a> Conversation<'a> {
                     self.note_finished(finished.clone());
                     self.end.on_message(Copy::Finished(finished))?;
                     self.party.observe(self.end, &[]);
+                    let account = self.party.account();
+                    let sent = Copy::Sent(Box::new(account.clone()));
+                    self.talk.account = Some(account);
                     if let End::Sender(sending) = self.end
                         && !self.party.leaves_first()
                     {
-                        for message in self.pending.drain(..).chain(sending.last_words()) {
-                            self.control.add(&Message::Copy(message))?;
+                        // They leave as the far side takes them: of what lacks there may be much.
+                        self.pending.extend(sending.last_words());
+                        self.pending.push_back(sent);
+                        self.is_leaving = true;
+                        self.pass_on(monotonic())?;
+                        if self.has_said_all() {
+                            return Ok(Heard::Last);
                         }
+                        continue;
                     }
-                    let account = self.party.account();
-                    self.control.send(&Message::Copy(Copy::Sent(Box::new(account.clone()))))?;
-                    self.talk.account = Some(account);
+                    self.control.send(&Message::Copy(sent))?;
                     return Ok(Heard::Last);
                 }
                 Message::Copy(Copy::Sent(account)) => {
                     self.talk.account = Some(*account);
-                    if self.talk.finished.is_some() && self.end.knows_what_lacks() {
+                    // A client that sends knows by itself what lacks, and says no more of it.
+                    let is_known = !self.party.leaves_first() || self.end.knows_what_lacks();
+                    if self.talk.finished.is_some() && is_known {
                         self.end.abort();
                         return Ok(Heard::Last);
                     }

@@ -91,7 +91,7 @@ struct State {
     /// Offers that were answered, or are being looked at, and packs that are stored: nearly one run, where each alone may be many.
     numbers: Numbers,
     files: HashMap<u32, Arc<Incoming>>,
-    /// Files that the sender gave up while they were being opened: whoever opens one closes it.
+    /// Files that the sender gave up and that are not closed yet, as something of them is open or being opened.
     given_up: HashSet<u32>,
     /// Files of which it is not known yet what is there from before, and whether a thread looks at them.
     unproven: VecDeque<Arc<Incoming>>,
@@ -343,7 +343,7 @@ impl Shared for Receiving {
 impl State {
     fn give_up(&mut self, report: bool, number: u32, entry: &Entry, error: &TargetError) {
         // What is given up because all ends has not failed.
-        if self.over || !self.arrivals.on_closed(number) {
+        if self.over || !self.close(number) {
             return;
         }
         let (of, lack, reason) = (Rejected::File(number), error.lack(), chain(error));
@@ -351,9 +351,9 @@ impl State {
         self.close_name(report, entry, super::outgoing::size(entry), None, Became::Lacking(lack, reason));
     }
 
-    /// What stands there under the name of a file stays: it is newer, or current.
-    fn leave_standing(&mut self, report: bool, frame: &File, is_newer: bool) {
-        if self.over || !self.arrivals.on_closed(frame.file) {
+    /// What stands there under the name of a file stays: it is newer, or current. All of the file may have come by then.
+    fn leave_standing(&mut self, report: bool, frame: &File, is_newer: bool, has_come: bool) {
+        if self.over || !self.close(frame.file) {
             return;
         }
         let (of, reason) = (Rejected::File(frame.file), Text::default());
@@ -361,8 +361,22 @@ impl State {
             if is_newer { (Lack::Newer, Became::Newer) } else { (Lack::Current, Became::Same) };
         self.outbox.rejected.push(Rejection { of, lack, reason });
         // Of holes nothing counts, and how much they are only the sender knows.
-        self.done += if frame.sparse { 0 } else { frame.size() };
+        self.done += if frame.sparse || has_come { 0 } else { frame.size() };
         self.close_name(report, &frame.entry, frame.size(), None, what);
+    }
+
+    /// Closes a file; false where that is done, or the sender gave the file up and counts it itself.
+    fn close(&mut self, number: u32) -> bool {
+        !self.given_up.contains(&number) && self.arrivals.on_closed(number)
+    }
+
+    /// Closes a file that the sender gave up, and of which nothing is open any more; false where it is none of these.
+    fn close_given_up(&mut self, number: u32) -> bool {
+        let is_given_up = self.given_up.remove(&number);
+        if is_given_up {
+            self.entries += u64::from(self.arrivals.on_closed(number));
+        }
+        is_given_up
     }
 
     fn close_name(&mut self, report: bool, entry: &Entry, bytes: u64, digest: Option<Digest>, what: Became) {

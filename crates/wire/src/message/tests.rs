@@ -125,7 +125,7 @@ fn another_version_is_named_with_ours() {
     bytes[9] = 1;
     assert_eq!(
         Hello::decode(&bytes).unwrap_err().to_string(),
-        "the far side speaks version 1, this is version 5: install the same release at both ends"
+        "the far side speaks version 1, this is version 6: install the same release at both ends"
     );
     assert_eq!(Hello::decode(b"HTTP/1.1 4"), Err(GreetingError::NotFarlink));
 }

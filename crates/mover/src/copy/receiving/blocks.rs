@@ -256,12 +256,12 @@ impl Receiving {
         state.files.remove(&number);
         if verdict != Verdict::Wanted {
             let is_newer = verdict == Verdict::Newer;
-            state.leave_standing(self.manner.report, &incoming.frame, is_newer);
+            state.leave_standing(self.manner.report, &incoming.frame, is_newer, true);
             drop(state);
             return self.settle();
         }
-        if !state.arrivals.on_closed(number) {
-            // The sender gave it up meanwhile, and it was counted.
+        if !state.close(number) {
+            // The sender gave it up meanwhile, and counts it.
             drop(state);
             return self.settle();
         }

@@ -59,33 +59,22 @@ impl Receiving {
         match opened {
             Ok(Ok((store, proven, portion))) => self.begin(frame, blocks, store, proven, portion),
             Err(error) if error.is_final() => Err(error.into()),
-            _ if self.is_given_up(number) => Ok(self.close(number)),
-            Ok(Err(verdict)) => {
-                let is_newer = verdict == Verdict::Newer;
-                self.state().leave_standing(self.manner.report, &frame, is_newer);
-                self.settle();
-                Ok(None)
-            }
-            Err(error) => {
-                self.state().give_up(self.manner.report, number, &frame.entry, &error);
+            not_opened => {
+                let (mut state, report) = (self.state(), self.manner.report);
+                match not_opened {
+                    _ if state.close_given_up(number) => {}
+                    Ok(Err(verdict)) => {
+                        let is_newer = verdict == Verdict::Newer;
+                        state.leave_standing(report, &frame, is_newer, false);
+                    }
+                    Err(error) => state.give_up(report, number, &frame.entry, &error),
+                    Ok(Ok(_)) => {}
+                }
+                drop(state);
                 self.settle();
                 Ok(None)
             }
         }
-    }
-
-    /// Whether the sender gave up file `number` since it was begun to open it.
-    fn is_given_up(&self, number: u32) -> bool {
-        self.state().given_up.remove(&number)
-    }
-
-    /// A file that the sender gave up, and of which nothing is open any more, is done with.
-    fn close(&self, number: u32) -> Option<Arc<Incoming>> {
-        let mut state = self.state();
-        state.entries += u64::from(state.arrivals.on_closed(number));
-        drop(state);
-        self.settle();
-        None
     }
 
     /// Blocks of the file may come from now on; `proven` are those that are there, as far as that is known.
@@ -113,11 +102,13 @@ impl Receiving {
             _portion: portion,
         });
         let mut state = self.state();
-        if state.given_up.remove(&number) {
+        if state.given_up.contains(&number) {
             drop(state);
             // What an earlier run wrote is for the next one to judge.
             incoming.store.leave();
-            return Ok(self.close(number));
+            self.state().close_given_up(number);
+            self.settle();
+            return Ok(None);
         }
         state.files.insert(number, Arc::clone(&incoming));
         drop(state);

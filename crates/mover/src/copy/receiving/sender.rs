@@ -53,9 +53,12 @@ impl Receiving {
         // It would keep its descriptor until those before it were looked at, which may take long.
         state.unproven.retain(|waiting| waiting.frame.file != file);
         state.lacks = true;
-        if incoming.is_none() && state.arrivals.is_open(file) {
+        if state.arrivals.is_open(file) {
             state.given_up.insert(file);
-            return Ok(());
+            if incoming.is_none() {
+                // Whoever opens it closes it.
+                return Ok(());
+            }
         }
         drop(state);
         match incoming {
@@ -66,7 +69,10 @@ impl Receiving {
         }
         // Behind that: directories are finished when the last of their names is.
         let mut state = self.state();
-        state.entries += u64::from(state.arrivals.on_closed(file));
+        if !state.close_given_up(file) {
+            // Its name came later, or never.
+            state.entries += u64::from(state.arrivals.on_closed(file));
+        }
         drop(state);
         self.settle_later();
         Ok(())

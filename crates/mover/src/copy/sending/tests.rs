@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
@@ -5,8 +6,11 @@ use std::thread;
 
 use farlink_host::beneath::Directory;
 use farlink_wire::frame::{BLOCK_BYTES, File};
-use farlink_wire::message::copy::Lack;
+use farlink_wire::message::copy::{Account, Finished, Lack, Stages};
+use farlink_wire::message::{Arrival, Message};
 
+use super::super::conversation::{Party, talk};
+use super::super::end::End;
 use super::super::filter::Filter;
 use super::super::lost::Lost;
 use super::super::source::{Found, SourcePath, Walk};
@@ -15,6 +19,8 @@ use super::super::target::tests::{Scratch, file};
 use super::receiver::MOST_DAMAGED;
 use super::*;
 use crate::budget::{self, Budget};
+use crate::channel::Channel;
+use crate::control::Control;
 
 const STALE: Nanos = Nanos(2_000_000_000);
 
@@ -304,4 +310,64 @@ fn what_is_changed_on_its_way_each_time_is_given_up_in_the_end() {
     });
     assert!(given_up.unwrap().contains("8 times"));
     assert!(damaged(Unit::Pack(0)).unwrap_err().to_string().contains("--protect encrypt"));
+}
+
+/// The server's part of a conversation of which nothing else comes.
+struct Serving;
+
+impl Party for Serving {
+    fn observe(&mut self, _end: &End, _arrivals: &[Arrival]) {}
+
+    fn replace(&mut self, _end: &End, _lost: Vec<Lost>) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    fn account(&mut self) -> Account {
+        Account::default()
+    }
+}
+
+#[test]
+fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
+    const LACKING: usize = 20_000;
+    let server = End::Sender(sending(manner(None)));
+    let End::Sender(of_server) = &server else { panic!("it sends") };
+    of_server.supply_ends();
+    let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let control = |end| Control::new(Channel::over_unix(end).unwrap(), Vec::new());
+    let (mut near, mut far) = (control(near), control(far));
+    let (wake, stop) = (Wake::new().unwrap(), Wake::new().unwrap());
+    let (patience, early) = (Nanos(30_000_000_000), VecDeque::new());
+    thread::scope(|scope| {
+        near.greet().unwrap();
+        let talking =
+            scope.spawn(|| talk(&mut near, &server, &wake, &[&stop], patience, &mut Serving, early));
+        far.greet().unwrap();
+        let next = |far: &mut Control| far.next(monotonic().after(patience), &stop).unwrap().unwrap();
+        while !matches!(next(&mut far), Message::Copy(Copy::Total { .. })) {}
+        // All of it is known when the client has everything, and more than may wait in one go.
+        for number in 0..LACKING {
+            let what = Became::Lacking(Lack::Failed, "open it: Permission denied (os error 13)".to_owned());
+            of_server.supply_lacks(FileEvent {
+                path: format!("{number:0100}"),
+                bytes: 0,
+                digest: None,
+                what,
+            });
+        }
+        let stages = Stages::default();
+        let finished = Finished { bytes: 0, since_last: Nanos::ZERO, stages, buffer: 0 };
+        far.send(&Message::Copy(Copy::Finished(finished))).unwrap();
+        let (mut lacking, mut is_total, mut is_last) = (0, false, false);
+        while !is_last {
+            match next(&mut far) {
+                Message::Copy(Copy::Skipped { .. }) => lacking += 1,
+                Message::Copy(Copy::Total { .. }) => is_total = lacking == LACKING,
+                Message::Copy(Copy::Sent(_)) => is_last = is_total,
+                _ => {}
+            }
+        }
+        assert_eq!(lacking, LACKING);
+        assert!(talking.join().unwrap().unwrap().account.is_some());
+    });
 }
