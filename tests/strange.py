@@ -34,4 +34,6 @@ def strange(place: Path, *options: str) -> Iterator[Path]:
         yield there
     finally:
         run(["umount", str(there)])
+        # A host that was emulated meanwhile has the mount, too, and would keep it from its end.
+        process.terminate()
         process.wait()
