@@ -426,6 +426,23 @@ def test_who_waits_for_a_session_in_vain_is_told_who_refused(
     assert f"may not read {source}" in last
 
 
+def test_who_waits_in_vain_for_a_sender_that_is_not_trusted_is_told_so(
+    star: Emulation, source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "others").mkdir()
+    keys, others = Keys(tmp_path / "ours"), Keys(tmp_path / "others")
+    keyed(star, others)
+    words = (*RECEIVE, "--into", "null:", "--quiet", "--wait", "6s")
+    credentials = (*keys.copy_options[:2], *others.copy_options[2:])
+    with sender(star, source, options=keyed(star, keys), keyed=True):
+        ended = star.on("b", str(FARLINK), *words, *credentials)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.status == 2
+    assert f"could be joined within 6s: {star.address(SENDER)}" in last, ended
+    assert str(others.known) in last
+
+
 def test_a_refusal_is_said_after_a_session_as_before_the_first(
     star: Emulation, source: Path, tmp_path: Path
 ) -> None:

@@ -256,7 +256,7 @@ def test_a_server_says_what_became_of_each_copy_and_whom_it_refused_once(keys: K
         keys.listed.write_text(f"read=/ write=/ {key} who\n")
         server.send_signal(signal.SIGHUP)
         assert server.stderr is not None
-        told = []
+        told: list[str] = []
         while not told or "1 key is let in" not in told[-1]:
             told.append(next_line(server.stderr, server))
         assert len([line for line in told if "does not list" in line]) == 1, told

@@ -70,6 +70,12 @@ def test_what_is_not_named_stays_also_where_a_link_has_its_own() -> None:
         for each in emulation.show()["links"]:
             is_own = "c" in (each["from"], each["to"])
             assert (each["loss"], each["delay_s"]) == (0.05 if is_own else 0.0, 0.005)
+        # The lines say what is a link's own.
+        emulation.change("--rate", "500mbit", "--rtt", "60ms", target="/c")
+        lines = {line.partition(":")[0].strip() for line in emulation.change().stdout.splitlines()}
+        own = "500mbit delay 30ms loss 5%"
+        assert {f"c to core {own}", f"core to c {own}", "a to core", "core to b"} <= lines
+        emulation.change("--rate", "10gbit", "--rtt", "10ms", target="/c")
         emulation.change("--loss", "0%")
         assert {each["loss"] for each in emulation.show()["links"]} == {0.0}
 

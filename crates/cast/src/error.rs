@@ -231,11 +231,11 @@ pub enum CastError {
         group: Group,
         /// How long it was waited for.
         after: Nanos,
-        /// What the sender said that was there, and refused.
+        /// Why the sender that was there was not joined.
         refused: Option<String>,
     },
     /// Its sender was started again, and sends another session.
-    #[error("the sender at {at} began another session while {missing} products of this one were not stored")]
+    #[error("the sender at {at} began another session while {missing} of the products of this one {} not stored", if *missing == 1 { "was" } else { "were" })]
     Superseded {
         /// Where.
         at: SocketAddr,

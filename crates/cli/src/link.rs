@@ -97,11 +97,7 @@ fn table(state: &State) -> String {
 fn row(link: &LinkState, state: &State) -> String {
     let dropped = link.dropped;
     let (median, p99) = (late(link, 0.5), late(link, 0.99));
-    let own = if link.rate_bps == state.rate_bps {
-        String::new()
-    } else {
-        format!(" {}", BitsPerSec::new(link.rate_bps).map(|rate| rate.to_string()).unwrap_or_default())
-    };
+    let own = own_conditions(link, state);
     let background = if link.background_packets == 0 {
         String::new()
     } else {
@@ -131,6 +127,25 @@ fn row(link: &LinkState, state: &State) -> String {
         Bytes(link.queue_bytes),
         Bytes(link.queue_max_bytes),
     )
+}
+
+/// What of a link's rate, delay and loss is not what the connection has.
+fn own_conditions(link: &LinkState, state: &State) -> String {
+    let mut own = String::new();
+    if link.rate_bps != state.rate_bps {
+        let rate = BitsPerSec::new(link.rate_bps).map(|rate| rate.to_string());
+        own += &format!(" {}", rate.unwrap_or_default());
+    }
+    // A path over the core has two links each way.
+    let links = if link.from == CORE || link.to == CORE { 2.0 } else { 1.0 };
+    let differs = |one: f64, other: f64| (one - other).abs() > 1e-9;
+    if differs(link.delay_s, state.rtt_s / 2.0 / links) {
+        own += &format!(" delay {}", Nanos::from_secs_f64(link.delay_s));
+    }
+    if differs(link.loss, 1.0 - (1.0 - state.loss).powf(1.0 / links)) {
+        own += &format!(" loss {}%", (link.loss * 1e6).round() / 1e4);
+    }
+    own
 }
 
 /// The lateness that a share of the packets did not pass.

@@ -28,7 +28,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// Too few or too many.
-    #[error("{hosts} hosts: a connection has 2 to {MOST_HOSTS}")]
+    #[error("--hosts {hosts}: a connection has 2 to {MOST_HOSTS} hosts")]
     Hosts {
         /// As asked.
         hosts: u8,

@@ -69,6 +69,7 @@ impl FromStr for Nanos {
             "s" | "sec" => 1e9,
             "m" | "min" => 60e9,
             "h" => 3600e9,
+            "d" => 86_400e9,
             _ => return Err(Kind::Time.unknown(text, unit)),
         };
         Ok(Self(scaled(text, Kind::Time, value, scale, 1e18)?))
@@ -346,7 +347,7 @@ impl Kind {
 
     const fn units(self) -> &'static str {
         match self {
-            Self::Time => "ns, us, ms, s, m, h",
+            Self::Time => "ns, us, ms, s, min, h, d",
             Self::Rate => "bit, kbit, mbit, gbit, tbit (per second)",
             Self::Size => "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB",
             Self::Fraction => "%",
@@ -443,6 +444,7 @@ mod tests {
         assert_eq!("2GiB".parse(), Ok(Bytes(2 << 30)));
         assert_eq!("62.5 MB".parse(), Ok(Bytes(62_500_000)));
         assert_eq!("1e3ms".parse(), Ok(Nanos(1_000_000_000)));
+        assert_eq!("7d".parse(), Ok(Nanos(604_800_000_000_000)));
         assert_eq!("1%".parse::<Fraction>().unwrap().get(), 0.01);
         assert_eq!("1e-4".parse::<Fraction>().unwrap().get(), 1e-4);
     }

@@ -40,8 +40,9 @@ _TIME = _Kind(
         "m": 60.0,
         "min": 60.0,
         "h": 3600.0,
+        "d": 86400.0,
     },
-    shown_units="ns, us, ms, s, m, h",
+    shown_units="ns, us, ms, s, min, h, d",
     most=1e9,
     shown_most="31 years",
 )

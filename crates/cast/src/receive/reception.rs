@@ -77,7 +77,7 @@ struct Reception<'a> {
     strangers: Strangers,
     /// How often an address of a sender that was named was tried in vain.
     tried: usize,
-    /// What the sender said that refused last.
+    /// Why the sender that was tried last is not joined, where that stays so.
     refused: Option<String>,
     /// Whether it was known once where the sender is that was named.
     is_named: bool,
@@ -470,7 +470,7 @@ impl<'a> Reception<'a> {
                     match error {
                         // Nobody is there any more who would.
                         CastError::Connect { .. } => self.refused = None,
-                        _ if is_refused => {
+                        _ if is_refused || !error.is_passing() => {
                             self.refused = Some(reason.clone()).filter(|_| !error.is_passing());
                         }
                         _ => {}
