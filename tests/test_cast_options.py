@@ -21,6 +21,7 @@ from casting import (
     sender,
     wait_for,
 )
+from copying import SOME_FAILED
 from emulation import FARLINK, START_LIMIT_S, Emulation, refused
 
 if TYPE_CHECKING:
@@ -192,6 +193,19 @@ def test_a_record_that_cannot_be_kept_costs_no_other_class_its_own(star: Emulati
     assert sending.returncode == REFUSED
     assert len(complaint.splitlines()) == 1, complaint
     assert ["/dev/full" in complaint, "No space left" in complaint] == [True, True], complaint
+
+
+def test_what_lacks_counts_before_a_record_that_is_not_kept(star: Emulation, tmp_path: Path) -> None:
+    source = file_of(tmp_path / "source.bin", 1_000)
+    kept = ("--record", "/dev/full")
+    with (
+        receiver(star, "b", "null:", *kept) as lacking,
+        # Its size is 0, and it has content: it is not sent.
+        sender(star, source, "/proc/version", options=(*kept, *wait_for(1))) as sending,
+    ):
+        for each in (lacking, sending):
+            assert each.end()[0] == SOME_FAILED
+            assert "/dev/full" in each.complaints()
 
 
 def test_a_directory_that_was_to_be_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

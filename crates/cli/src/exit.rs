@@ -1,5 +1,8 @@
 //! The exit codes of all verbs. What each verb has of them, and what they say there, is in its help and its guide.
 
+/// All of it was done.
+pub(crate) const DONE: u8 = 0;
+
 /// Something was done, and some of it was not: a name that was not copied, a receiver that lacks a product, a finding of `farlink doctor`, ranks
 /// that did not use Farlink.
 pub(crate) const SOME: u8 = 1;

@@ -142,8 +142,10 @@ fn own_conditions(link: &LinkState, state: &State) -> String {
     if differs(link.delay_s, state.rtt_s / 2.0 / links) {
         own += &format!(" delay {}", Nanos::from_secs_f64(link.delay_s));
     }
-    if differs(link.loss, 1.0 - (1.0 - state.loss).powf(1.0 / links)) {
-        own += &format!(" loss {}%", (link.loss * 1e6).round() / 1e4);
+    // What is lost at random is so at each of them; of what is counted each has its share.
+    let shares = [1.0 - (1.0 - state.loss).powf(1.0 / links), state.loss / links];
+    if shares.iter().all(|share| differs(link.loss, *share)) {
+        own += &format!(" loss {}%", link.loss * 100.0);
     }
     own
 }

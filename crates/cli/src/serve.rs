@@ -180,7 +180,6 @@ fn sentence(event: &Event) -> String {
             };
             format!("{from}: {} {moved}{lacking}", Bytes(*bytes))
         }
-        Event::Refused { from, reason } => format!("{from}: refused: {reason}"),
-        Event::Failed { from, reason } => format!("{from}: {reason}"),
+        Event::Refused { from, reason } | Event::Failed { from, reason } => format!("{from}: {reason}"),
     }
 }

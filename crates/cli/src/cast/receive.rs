@@ -22,7 +22,7 @@ use serde_json::json;
 
 use super::end::End;
 use super::products;
-use crate::exit::{BROKEN, INTERRUPTED, SOME};
+use crate::exit::{BROKEN, DONE, INTERRUPTED, REFUSED, SOME};
 use crate::memory::buffer;
 use crate::output::{print, tell};
 
@@ -81,20 +81,21 @@ impl Receive {
         };
         let finished = receive::run(&plan, &stop, &mut |notice| telling.on(notice));
         telling.keep(&finished);
-        if let Some(error) = telling.unkept.take() {
-            return Err(error);
-        }
-        match finished.error {
+        let is_begun = finished.progress.tally.bytes > 0;
+        let (code, error) = match finished.error {
             // A refusal is where nothing was begun.
-            Some(error) if error.is_passing() || finished.progress.tally.bytes > 0 => {
-                tell(&format!("farlink: {:#}", anyhow::Error::from(error)));
-                Ok(ExitCode::from(BROKEN))
-            }
-            Some(error) => Err(error.into()),
-            None if finished.interrupted => Ok(ExitCode::from(INTERRUPTED)),
-            None if finished.progress.tally.failed > 0 || finished.lacks => Ok(ExitCode::from(SOME)),
-            None => Ok(ExitCode::SUCCESS),
+            Some(error) if error.is_passing() || is_begun => (BROKEN, Some(error)),
+            Some(error) => (REFUSED, Some(error)),
+            None if finished.interrupted => (INTERRUPTED, None),
+            None if finished.progress.tally.failed > 0 || finished.lacks => (SOME, None),
+            None => (DONE, None),
+        };
+        let unkept = telling.unkept.take();
+        for reason in error.map(anyhow::Error::from).iter().chain(&unkept) {
+            tell(&format!("farlink: {reason:#}"));
         }
+        // That a record is not kept counts where nothing else is wrong.
+        Ok(ExitCode::from(if code == DONE && unkept.is_some() { REFUSED } else { code }))
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {

@@ -158,10 +158,12 @@ impl Send {
             }
         }
         let Some(unkept) = unkept else { return error.map_or(Ok(worst), |error| Err(error.into())) };
-        if let Some(error) = error {
-            tell(&format!("farlink: {:#}", anyhow::Error::from(error)));
+        // That a record is not kept counts where nothing else is wrong.
+        if rank == 0 {
+            return Err(unkept.into());
         }
-        Err(unkept.into())
+        tell(&format!("farlink: {:#}", anyhow::Error::from(unkept)));
+        error.map_or(Ok(worst), |error| Err(error.into()))
     }
 
     /// Says what came of a session.

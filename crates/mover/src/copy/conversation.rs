@@ -74,12 +74,14 @@ pub(crate) fn talk(
         let turned = monotonic();
         conversation.replace_lost(turned)?;
         conversation.pass_on(turned)?;
+        let now = monotonic();
+        if !conversation.has_all() {
+            conversation.say_what_is_due(now)?;
+        }
         if conversation.has_all() || conversation.has_said_all() {
             end.abort();
             return Ok(conversation.talk);
         }
-        let now = monotonic();
-        conversation.say_what_is_due(now)?;
         let listens = !end.is_untold();
         if listens != std::mem::replace(&mut listened, listens) {
             let changed = if listens {
@@ -281,6 +283,9 @@ impl<'a> Conversation<'a> {
                     return Err(CopyError::FarEnd(refusal));
                 }
                 Message::Copy(Copy::Accept(accept)) => self.party.accepted(accept),
+                Message::Copy(Copy::Finished(_)) if self.is_leaving => {
+                    return Err(CopyError::OutOfPlace { what: "that everything is there, again" });
+                }
                 Message::Copy(Copy::Finished(finished)) => {
                     self.note_finished(finished.clone());
                     self.end.on_message(Copy::Finished(finished))?;
@@ -339,7 +344,7 @@ impl<'a> Conversation<'a> {
 
     /// How long to wait for anything, in a turn that began at `turned`.
     fn pause(&self, turned: Nanos) -> Nanos {
-        if self.control.unsent() > 0 || !self.pending.is_empty() {
+        if self.control.has_unsent() || !self.pending.is_empty() {
             return BREATH;
         }
         // What was not due at this turn's beginning, and has become so since, is not to wait for anything else.

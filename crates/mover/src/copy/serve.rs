@@ -13,7 +13,7 @@ use farlink_wire::message::{Arrival, Message, Way};
 use farlink_wire::path::readable;
 
 use super::allowed::{Allowed, Reached};
-use super::conversation::{Party, talk};
+use super::conversation::{Party, Talk, talk};
 use super::end::End;
 use super::filter::Filter;
 use super::lost::Lost;
@@ -39,6 +39,8 @@ pub(crate) struct Served {
     pub(crate) bytes: u64,
     /// Names that failed, as far as this end knows.
     pub(crate) failed: u64,
+    /// It was stopped here.
+    pub(crate) interrupted: bool,
 }
 
 /// Serves one transfer: what `request` asks for, over `control` and the connections that come by `streams`, until `dismiss` has no more
@@ -56,7 +58,9 @@ pub(crate) fn serve(
         // Nothing is moved: connections that come all the same are nobody's.
         dismiss();
         drop(streams);
-        return foretell(control, request, allowed, stops).map(|()| Served::default());
+        foretell(control, request, allowed, stops)?;
+        let interrupted = stops.iter().any(|stop| stop.is_raised());
+        return Ok(Served { interrupted, ..Served::default() });
     }
     let wake = Wake::new().map_err(CopyError::wait)?;
     let seal = match request.protect {
@@ -79,8 +83,9 @@ pub(crate) fn serve(
         dismiss();
         end.abort();
         end.wait();
-        let bytes = talked?.finished.map_or(0, |finished| finished.bytes);
-        Ok(Served { bytes, failed: end.tally().failed })
+        let Talk { finished, interrupted, .. } = talked?;
+        let bytes = finished.map_or(0, |finished| finished.bytes);
+        Ok(Served { bytes, failed: end.tally().failed, interrupted })
     })
 }
 

@@ -52,7 +52,7 @@ impl<'a> Reception<'a> {
             })
         } else {
             let refusal = refusal.unwrap_or_else(|| crowded(most));
-            self.observe(Event::Refused { from, reason: refusal.to_string() });
+            self.observe(Event::Refused { from, reason: format!("refused: {refusal}") });
             let Some(place) = Place::among(&self.leaving, MOST_LEAVING) else { return };
             session.spawn_scoped(scope, move || {
                 let _place = place;

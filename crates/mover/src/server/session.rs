@@ -187,14 +187,18 @@ impl House {
         let dismiss = || self.lobby.dismiss(request.token);
         let stops = [&self.stop, &turn.stop];
         let served = serve(control, request, streams, dismiss, &allowed, &self.budget, &stops);
+        // What came to its end before it was to stop has done so.
+        if let Ok(Served { bytes, failed, interrupted: false }) = served {
+            return Ok(Moved { way, bytes, failed });
+        }
         if turn.stop.is_raised() {
             return Err(SessionError::Refused(TurnError::Overtaken.refusal()));
         }
+        let Err(error) = served else { return Err(TransferError::ServerStopped.into()) };
         if self.stop.is_raised() {
             return Err(TransferError::ServerStopped.into());
         }
-        let ended = served.map(|Served { bytes, failed }| Moved { way, bytes, failed });
-        ended.map_err(|error| match error {
+        Err(match error {
             // The connection: a client that was away for so long would take a refusal for the last word, and finds it broken.
             error if error.is_passing() => SessionError::Left { reason: chain(&error) },
             // It has said so itself.

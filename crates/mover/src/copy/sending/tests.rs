@@ -9,7 +9,7 @@ use farlink_wire::frame::{BLOCK_BYTES, File};
 use farlink_wire::message::copy::{Account, Finished, Lack, Stages};
 use farlink_wire::message::{Arrival, Message};
 
-use super::super::conversation::{Party, talk};
+use super::super::conversation::{Party, Talk, talk};
 use super::super::end::End;
 use super::super::filter::Filter;
 use super::super::lost::Lost;
@@ -327,9 +327,11 @@ impl Party for Serving {
     }
 }
 
-#[test]
-fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
-    const LACKING: usize = 20_000;
+const LACKING: usize = 20_000;
+
+/// What comes of a server's conversation with a client that does what `client` does, once it has heard how much there is, and more lacks than
+/// may wait for it in one go.
+fn served(client: impl FnOnce(&mut Control)) -> Result<Talk, CopyError> {
     let server = End::Sender(sending(manner(None)));
     let End::Sender(of_server) = &server else { panic!("it sends") };
     of_server.supply_ends();
@@ -337,15 +339,12 @@ fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
     let control = |end| Control::new(Channel::over_unix(end).unwrap(), Vec::new());
     let (mut near, mut far) = (control(near), control(far));
     let (wake, stop) = (Wake::new().unwrap(), Wake::new().unwrap());
-    let (patience, early) = (Nanos(30_000_000_000), VecDeque::new());
     thread::scope(|scope| {
         near.greet().unwrap();
-        let talking =
-            scope.spawn(|| talk(&mut near, &server, &wake, &[&stop], patience, &mut Serving, early));
+        let talking = scope
+            .spawn(|| talk(&mut near, &server, &wake, &[&stop], PATIENCE, &mut Serving, VecDeque::new()));
         far.greet().unwrap();
-        let next = |far: &mut Control| far.next(monotonic().after(patience), &stop).unwrap().unwrap();
         while !matches!(next(&mut far), Message::Copy(Copy::Total { .. })) {}
-        // All of it is known when the client has everything, and more than may wait in one go.
         for number in 0..LACKING {
             let what = Became::Lacking(Lack::Failed, "open it: Permission denied (os error 13)".to_owned());
             of_server.supply_lacks(FileEvent {
@@ -355,12 +354,29 @@ fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
                 what,
             });
         }
-        let stages = Stages::default();
-        let finished = Finished { bytes: 0, since_last: Nanos::ZERO, stages, buffer: 0 };
-        far.send(&Message::Copy(Copy::Finished(finished))).unwrap();
+        client(&mut far);
+        talking.join().unwrap()
+    })
+}
+
+fn next(far: &mut Control) -> Message {
+    far.next(monotonic().after(PATIENCE), &Wake::new().unwrap()).unwrap().unwrap()
+}
+
+const PATIENCE: Nanos = Nanos(30_000_000_000);
+
+fn finished() -> Message {
+    let stages = Stages::default();
+    Message::Copy(Copy::Finished(Finished { bytes: 0, since_last: Nanos::ZERO, stages, buffer: 0 }))
+}
+
+#[test]
+fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
+    let talked = served(|far| {
+        far.send(&finished()).unwrap();
         let (mut lacking, mut is_total, mut is_last) = (0, false, false);
         while !is_last {
-            match next(&mut far) {
+            match next(far) {
                 Message::Copy(Copy::Skipped { .. }) => lacking += 1,
                 Message::Copy(Copy::Total { .. }) => is_total = lacking == LACKING,
                 Message::Copy(Copy::Sent(_)) => is_last = is_total,
@@ -368,6 +384,15 @@ fn what_a_server_says_last_of_what_lacks_leaves_as_it_is_taken() {
             }
         }
         assert_eq!(lacking, LACKING);
-        assert!(talking.join().unwrap().unwrap().account.is_some());
     });
+    assert!(talked.unwrap().account.is_some());
+}
+
+#[test]
+fn who_has_everything_again_and_again_is_out_of_place() {
+    let talked = served(|far| {
+        far.send(&finished()).unwrap();
+        far.send(&finished()).unwrap();
+    });
+    assert!(matches!(talked, Err(CopyError::OutOfPlace { .. })), "{talked:?}");
 }
