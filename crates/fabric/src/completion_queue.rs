@@ -8,6 +8,7 @@ use crate::address_vector::write_text;
 use crate::bindings as fi;
 use crate::bindings::{fi_addr_t, fi_cq_err_entry, fi_ops, fi_ops_cq, fid, fid_cq, fid_eq};
 use crate::completion::{Completion, Queue};
+use crate::drivers::check_wait;
 use crate::entry::{Code, counted, done};
 use crate::object::{self, Context, Object};
 use crate::version::version;
@@ -47,9 +48,7 @@ impl CompletionQueue {
             fi::FI_CQ_FORMAT_UNSPEC | fi::FI_CQ_FORMAT_TAGGED => Format::Tagged,
             _ => return Err(Code::INVALID),
         };
-        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC | fi::FI_WAIT_YIELD) {
-            return Err(Code::NOT_HERE);
-        }
+        check_wait(attributes.wait_obj)?;
         let fid = object::head(Self::CLASS, context.0, &COMMON);
         let fid = fid_cq { fid, ops: object::table(&TABLE) };
         Ok(Self { fid, queue: Arc::new(Queue::new()?), format, has_size: version >= WITH_SIZE })

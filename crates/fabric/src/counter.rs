@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bindings as fi;
 use crate::bindings::{fi_ops, fi_ops_cntr, fid, fid_cntr};
-use crate::drivers::Drivers;
+use crate::drivers::{Drivers, check_wait};
 use crate::entry::{Code, done};
 use crate::object::{self, Context, Object};
 
@@ -49,9 +49,7 @@ impl Counter {
         if attributes.events != fi::FI_CNTR_EVENTS_COMP {
             return Err(Code::INVALID);
         }
-        if !matches!(attributes.wait_obj, fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC | fi::FI_WAIT_YIELD) {
-            return Err(Code::NOT_HERE);
-        }
+        check_wait(attributes.wait_obj)?;
         let fid = object::head(Self::CLASS, context.0, &COMMON);
         Ok(Self { fid: fid_cntr { fid, ops: object::table(&TABLE) }, count: Arc::new(Count::new()?) })
     }

@@ -10,6 +10,7 @@ use farlink_host::clock::monotonic;
 use farlink_host::origin::Origin;
 use farlink_wire::quantity::Nanos;
 
+use crate::bindings as fi;
 use crate::entry::{Code, check_origin, lock};
 
 /// What an application has go on that looks at a queue or a counter.
@@ -146,6 +147,14 @@ impl Drivers {
             outcome = outcome.and(call(&*driver));
         }
         outcome
+    }
+}
+
+/// An error where the application would wait by what is not had: a descriptor, or a set of objects. That it looks again and again costs nothing.
+pub(crate) fn check_wait(object: fi::fi_wait_obj) -> Result<(), Code> {
+    match object {
+        fi::FI_WAIT_NONE | fi::FI_WAIT_UNSPEC | fi::FI_WAIT_YIELD => Ok(()),
+        _ => Err(Code::NOT_HERE),
     }
 }
 

@@ -5,10 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::absent::Absent;
-use crate::bindings::{
-    FI_CLASS_EQ, FI_WAIT_NONE, FI_WAIT_UNSPEC, FI_WAIT_YIELD, fi_eq_attr, fi_eq_err_entry, fi_ops, fi_ops_eq,
-    fid, fid_eq,
-};
+use crate::bindings::{FI_CLASS_EQ, fi_eq_attr, fi_eq_err_entry, fi_ops, fi_ops_eq, fid, fid_eq};
+use crate::drivers::check_wait;
 use crate::entry::{Code, counted, done};
 use crate::object::{self, Context, Object};
 
@@ -26,9 +24,7 @@ unsafe impl Object for EventQueue {
 
 impl EventQueue {
     pub(crate) fn open(attributes: &fi_eq_attr, context: Context) -> Result<Self, Code> {
-        if !matches!(attributes.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_YIELD) {
-            return Err(Code::NOT_HERE);
-        }
+        check_wait(attributes.wait_obj)?;
         let fid = object::head(Self::CLASS, context.0, &COMMON);
         Ok(Self { fid: fid_eq { fid, ops: object::table(&TABLE) } })
     }

@@ -238,11 +238,8 @@ impl Report {
             bar.finish_and_clear();
         }
         if self.beneath > 0 {
-            let names = if self.beneath == 1 { "name" } else { "names" };
-            tell(&format!(
-                "farlink: not copied either: {} {names} beneath these (--verbose names each)",
-                self.beneath
-            ));
+            let count = names(self.beneath);
+            tell(&format!("farlink: not copied either: {count} beneath these (--verbose names each)"));
         }
         if self.without_room > 0 {
             let count = names(self.without_room);

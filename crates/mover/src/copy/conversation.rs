@@ -253,7 +253,7 @@ impl<'a> Conversation<'a> {
             && is_heard
             && !self.is_leaving
         {
-            // Before it is asked for: it arrives with the last bytes, and behind all that is said of what lacks.
+            // Before it is asked for: it arrives with the last bytes, and behind what is said of what lacks, but for what is read once more.
             self.control.add(&Message::Copy(Copy::Sent(Box::new(self.party.account()))))?;
             self.next_account = now.after(SIGN);
         }
