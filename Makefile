@@ -17,8 +17,11 @@ FUZZ_SECONDS ?= 60
 export FARLINK := $(CURDIR)/$(farlink)
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
 .SUFFIXES:
+# One target behind another, except where setup is told what to do beside the Python packages.
+ifndef TOGETHER
+.NOTPARALLEL:
+endif
 
 .PHONY: help
 help: ## list the targets
@@ -44,17 +47,23 @@ check: $(venv)/.installed format lint unit layering documents ## the quick inner
 .PHONY: test
 test: setup check build doc lab-test end-to-end ## everything, as .ci/run runs it
 
+# The packages take a minute to come, on one processor: the lints that need none of them use the other.
+test: export BESIDE_SETUP = clippy
+
 .PHONY: format
 format:
 	$(CARGO) fmt --all --check
 	$(venv)/ruff format --check --quiet $(python_sources)
 
 .PHONY: lint
-lint:
-	$(CARGO) clippy --workspace --all-targets --features farlink-fuzz/targets $(CARGO_FLAGS) --quiet -- -D warnings
+lint: clippy
 	$(venv)/ruff check --quiet $(python_sources)
 	cd lab && ../$(venv)/mypy
 	$(venv)/mypy tests bench
+
+.PHONY: clippy
+clippy:
+	$(CARGO) clippy --workspace --all-targets --features farlink-fuzz/targets $(CARGO_FLAGS) --quiet -- -D warnings
 
 .PHONY: unit
 unit: ## Rust tests, and every committed fuzz seed through its decoder
@@ -124,7 +133,7 @@ clean: ## remove what was built; measured data stay (target/bench-*, target/find
 
 .PHONY: system
 system:
-	@scripts/setup $(PYTHON) make --silent --no-print-directory $(venv)/.installed
+	@scripts/setup $(PYTHON) make --silent --no-print-directory --jobs=2 TOGETHER=yes $(venv)/.installed $(BESIDE_SETUP)
 
 $(venv)/.installed: lab/pyproject.toml lab/requirements.lock
 	@echo "setup: the lab and its tools, into .venv"

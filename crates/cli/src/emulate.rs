@@ -12,8 +12,8 @@ use farlink_host::contain::{self, Event, Events, Rights};
 use farlink_link::{Conditions, Framing};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
 
-use crate::exit::{NOT_FOUND, REFUSED};
-use crate::output::{print, tell};
+use crate::exit::{DONE, INTERRUPTED, NOT_FOUND, REFUSED};
+use crate::output::{is_lost, print, tell};
 use crate::path_options::PathOptions;
 
 /// Emulate a long dedicated connection between hosts on this machine.
@@ -101,19 +101,36 @@ impl Emulate {
             print(&format!("{said}\n"));
             say_notes(&state);
             while !matches!(events.wait(), Event::Terminate | Event::Interrupt) {}
-            return Ok(0);
+            fail_with(&emulation)?;
+            // What was to say that it is up is known to be lost by this process alone.
+            return Ok(if is_lost() { REFUSED } else { DONE });
         };
         say_notes(&state);
+        // It was meant for the command, which is not there to have it.
+        if events.is_interrupted() {
+            return Ok(INTERRUPTED);
+        }
         let mut command = Command::new(program);
         command.args(arguments);
         match emulation.spawn(0, &mut command) {
-            Ok(child) => Ok(events.wait_for(child.id())),
+            Ok(child) => {
+                let code = events.wait_for(child.id());
+                fail_with(&emulation)?;
+                Ok(code)
+            }
             Err(error) => {
                 tell(&format!("farlink: start {program:?} on host a: {error}"));
                 Ok(NOT_FOUND)
             }
         }
     }
+}
+
+/// Says why nothing passed any more, where that ended it.
+fn fail_with(emulation: &Emulation) -> anyhow::Result<()> {
+    emulation.failure().map_or(Ok(()), |error| {
+        Err(error).context("the emulation has ended: a host's device, or memory for what is on its way")
+    })
 }
 
 /// One line for a person.

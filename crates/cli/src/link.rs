@@ -7,7 +7,7 @@ use farlink_emulator::Change;
 use farlink_emulator::change::Target;
 use farlink_emulator::client::Client;
 use farlink_emulator::state::{CORE, LinkState, State};
-use farlink_wire::quantity::{BitsPerSec, Bytes, Nanos};
+use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
 use crate::emulate::socket;
 use crate::output::print;
@@ -145,7 +145,7 @@ fn own_conditions(link: &LinkState, state: &State) -> String {
     // What is lost at random is so at each of them; of what is counted each has its share.
     let shares = [1.0 - (1.0 - state.loss).powf(1.0 / links), state.loss / links];
     if shares.iter().all(|share| differs(link.loss, *share)) {
-        own += &format!(" loss {}%", link.loss * 100.0);
+        own += &format!(" loss {}", Fraction::new(link.loss).unwrap_or_default());
     }
     own
 }

@@ -59,6 +59,8 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    // It fails for no signal that there is.
+    let _ = farlink_host::signal::hear_of_children();
     let parsed = Cli::command()
         .try_get_matches_from(with_negatives_joined(std::env::args_os()))
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));

@@ -28,7 +28,8 @@ pub fn script(findings: &[Finding], path: NetworkPath) -> String {
         text += &format!("\n# {}: is {}, should be {}\n", finding.name, finding.is, finding.should_be);
         match &finding.caution {
             Some(caution) => text += &format!("# Left to you: {caution}.\n# {command}\n"),
-            None => text += &format!("{command}\n"),
+            // Of several in a row set -e heeds the last alone.
+            None => text += &format!("{command} || exit 1\n"),
         }
     }
     if mended.is_empty() {
@@ -55,7 +56,7 @@ mod tests {
         let text = script(&[finding("ethtool -G eth0 rx 4096"), cautious], NetworkPath::default());
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "#!/bin/sh");
-        assert!(lines.contains(&"ethtool -G eth0 rx 4096"));
+        assert!(lines.contains(&"ethtool -G eth0 rx 4096 || exit 1"));
         assert!(lines.contains(&"# ip link set dev eth0 mtu 9000"));
         assert!(text.contains("command -v ethtool") && !text.contains("command -v sysctl"), "{text}");
     }

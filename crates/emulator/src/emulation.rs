@@ -6,7 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farlink_host::congestion::{self, CongestionError, Loaded};
-use farlink_host::contain::Rights;
+use farlink_host::contain::{self, Rights};
 use farlink_host::kernel_memory::KernelMemory;
 use farlink_host::namespace::{Kind, NamespaceError, Namespaces};
 use farlink_host::netlink::Netlink;
@@ -35,6 +35,8 @@ use view::Asker;
 #[derive(Debug)]
 pub struct Emulation {
     inner: Arc<Inner>,
+    /// What an engine ended with.
+    ended: Arc<Mutex<Option<io::Error>>>,
 }
 
 /// What the control threads share.
@@ -108,9 +110,10 @@ impl Emulation {
         let reads: Vec<Vec<usize>> =
             if plan.is_star() { vec![(0..tuns.len()).collect()] } else { vec![vec![0], vec![1]] };
         let (granted, grants) = channel();
+        let ended: Arc<Mutex<Option<io::Error>>> = Arc::default();
         let mut engines = Vec::new();
         for reads in reads {
-            engines.push(Controls::start(&plan, &tuns, &reads, &granted)?);
+            engines.push(Controls::start(&plan, &tuns, &reads, &granted, ended.clone())?);
         }
         drop(granted);
         let scheduling = grants.iter().max_by_key(|granted| *granted != Scheduling::Fifo);
@@ -138,7 +141,13 @@ impl Emulation {
             _touched: touched,
         });
         answers::serve(&inner, listener, listeners).map_err(EmulationError::Thread)?;
-        Ok(Self { inner })
+        Ok(Self { inner, ended })
+    }
+
+    /// Why nothing passes any more, where that is so: a host's device is gone, or there is no memory. This process is sent SIGTERM then.
+    #[must_use]
+    pub fn failure(&self) -> Option<io::Error> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// How it stands.
@@ -208,6 +217,7 @@ impl Controls {
         tuns: &[Arc<Tun>],
         reads: &[usize],
         granted: &Sender<Scheduling>,
+        ended: Arc<Mutex<Option<io::Error>>>,
     ) -> Result<Self, EmulationError> {
         let wake = Wake::new().map_err(EmulationError::Thread)?;
         let (commands, receiver) = channel();
@@ -218,8 +228,11 @@ impl Controls {
         std::thread::Builder::new()
             .name(name)
             .spawn(move || {
-                // Reading fails when the host's device is gone, which its emulation outlives by moments alone.
-                let _ = engine.run(granted);
+                if let Err(error) = engine.run(granted) {
+                    *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    // Whoever has the emulation waits for signals.
+                    contain::terminate(std::process::id());
+                }
             })
             .map_err(EmulationError::Thread)?;
         let controls = Self { commands, wake, spare, fed: Mutex::new(0) };
@@ -229,7 +242,7 @@ impl Controls {
     }
 
     fn ask(&self, command: Command) {
-        // An engine that ended took the emulation with it; nobody is left to be told.
+        // An engine that ended takes the emulation with it.
         let _ = self.commands.send(command);
         self.wake.raise();
     }

@@ -24,6 +24,7 @@ use farlink_wire::superpacket::SuperPacket;
 use farlink_wire::vnet::VnetHeader;
 
 use crate::arena::Arena;
+use crate::due::Due;
 use crate::groups::{Groups, Hosts};
 use crate::lateness::Lateness;
 use crate::plan;
@@ -59,8 +60,6 @@ pub(crate) struct Shown {
 pub(crate) struct LinkShown {
     pub(crate) conditions: Conditions,
     pub(crate) counters: Counters,
-    /// Segments dropped for a cut of their pair of hosts.
-    pub(crate) cut_pair: u64,
     /// Packets that were understood by nobody, or refused by the receiving kernel.
     pub(crate) refused: u64,
     pub(crate) multicast: Multicast,
@@ -82,7 +81,6 @@ pub(crate) struct Multicast {
 struct Driven {
     link: Link<Piece>,
     lateness: Lateness,
-    cut_pair: u64,
     refused: u64,
     multicast: Multicast,
 }
@@ -112,8 +110,7 @@ pub(crate) struct Engine {
     outputs: Vec<Arc<Tun>>,
     /// One for each input, then (for a star) one for each host: its way from the core.
     links: Vec<Driven>,
-    /// When each of them has something to deliver next: of a star there are many, which lie far apart.
-    due: Vec<Nanos>,
+    due: Due,
     arena: Arena,
     groups: Groups,
     cut: HashSet<[usize; 2]>,
@@ -140,7 +137,6 @@ impl Engine {
             // Links must not share their fates: each has a stream of its own, far from the others'.
             link: Link::new(conditions, seed_of(reads[0] + index, seed), now),
             lateness: Lateness::default(),
-            cut_pair: 0,
             refused: 0,
             multicast: Multicast::default(),
         };
@@ -148,7 +144,7 @@ impl Engine {
         let mut engine = Self {
             inputs: reads.iter().map(|&host| (host, hosts[host].clone())).collect(),
             outputs: hosts.to_vec(),
-            due: vec![Nanos::MAX; links.len()],
+            due: Due::new(links.len()),
             links,
             arena,
             groups: Groups::new(hosts.len()),
@@ -158,7 +154,7 @@ impl Engine {
             sleep: Sleep::default(),
             head: Vec::with_capacity(SuperPacket::MOST_HEADERS + VnetHeader::LEN),
         };
-        engine.heed_delay();
+        engine.heed_conditions();
         engine
     }
 
@@ -195,7 +191,7 @@ impl Engine {
                 }
                 continue;
             }
-            let due = self.due.iter().min().copied().filter(|due| *due < Nanos::MAX);
+            let due = self.due.next();
             let now = clock::monotonic();
             if let Some(rest) = self.sleep.rest(now, due) {
                 thread::sleep(Duration::from_nanos(rest.0));
@@ -233,7 +229,7 @@ impl Engine {
             match self.commands.try_recv() {
                 Ok(Command::Set(link, conditions)) => {
                     self.links[link].link.set(clock::monotonic(), conditions);
-                    self.heed_delay();
+                    self.heed_conditions();
                 }
                 Ok(Command::Cut(pair, true)) => drop(self.cut.insert(pair)),
                 Ok(Command::Cut(pair, false)) => drop(self.cut.remove(&pair)),
@@ -245,12 +241,13 @@ impl Engine {
         }
     }
 
-    /// Takes the shortest way of any packet for what lateness is measured against.
-    fn heed_delay(&mut self) {
+    /// Takes the shortest way of any packet, and the shortest queue, for what lateness is measured against.
+    fn heed_conditions(&mut self) {
         let shortest = self.links.iter().map(|driven| shortest_delay(driven.link.conditions())).min();
         // A star's packets cross two links.
         let crossed = if self.is_star() { 2 } else { 1 };
-        self.sleep.heed_delay(Nanos(shortest.map_or(0, |delay| delay.0 * crossed)));
+        let queues = self.links.iter().filter_map(|driven| longest_queue(driven.link.conditions())).min();
+        self.sleep.heed(Nanos(shortest.map_or(0, |delay| delay.0 * crossed)), queues.unwrap_or(Nanos::MAX));
     }
 
     fn show(&mut self) -> Shown {
@@ -260,7 +257,6 @@ impl Engine {
             LinkShown {
                 conditions: *driven.link.conditions(),
                 counters: *driven.link.counters(),
-                cut_pair: driven.cut_pair,
                 refused: driven.refused,
                 multicast: driven.multicast,
                 queue_bytes: driven.link.queue_bytes(now),
@@ -305,16 +301,16 @@ impl Engine {
             return Ok(true);
         };
         let count = packet.segments();
+        let segments = Segments { count, full: packet.segment_len(0), last: packet.segment_len(count - 1) };
         if let To::Host(to) = to
             && self.cut.contains(&pair(*from, usize::from(to)))
         {
-            driven.cut_pair += u64::from(count);
+            driven.link.refuse(segments);
             return Ok(true);
         }
         if is_data {
             driven.multicast.count(count);
         }
-        let segments = Segments { count, full: packet.segment_len(0), last: packet.segment_len(count - 1) };
         let frame = self.arena.next_id();
         let piece = Piece { frame, first: 0, flipped: None, to };
         let arrived = self.sleep.arrival(clock::monotonic());
@@ -328,14 +324,16 @@ impl Engine {
 
     /// Notes when a link has something to deliver next: it took a packet, or gave one. What else is done to it changes no time.
     fn look_at(&mut self, link: usize) {
-        self.due[link] = self.links[link].link.deadline().unwrap_or(Nanos::MAX);
+        self.due.set(link, self.links[link].link.deadline());
     }
 
     /// Hands over what has arrived.
     fn deliver(&mut self) {
+        let to_core = if self.is_star() { self.inputs.len() } else { 0 };
+        self.deliver_to_core(to_core);
         let mut now = clock::monotonic();
-        for index in 0..self.links.len() {
-            if self.due[index] > now {
+        for index in to_core..self.links.len() {
+            if !self.due.is(index, now) {
                 continue;
             }
             let mut handed = 0;
@@ -344,12 +342,21 @@ impl Engine {
             {
                 handed += 1;
                 self.sleep.worked();
-                if index < self.inputs.len() && self.is_star() {
-                    self.pass_core(index, &delivery);
-                } else {
-                    self.write(index, &delivery);
-                }
+                self.write(index, &delivery);
                 now = clock::monotonic();
+            }
+            self.look_at(index);
+        }
+    }
+
+    /// Hands over what has reached the core by the first `links`, in the order in which it did.
+    fn deliver_to_core(&mut self, links: usize) {
+        let now = clock::monotonic();
+        for _ in 0..DELIVERIES * links {
+            let Some(index) = self.due.first(0..links, now) else { return };
+            if let Some(delivery) = self.links[index].link.poll(now) {
+                self.sleep.worked();
+                self.pass_core(index, &delivery);
             }
             self.look_at(index);
         }
@@ -377,11 +384,11 @@ impl Engine {
         for host in hosts.into_iter().flat_map(Hosts::places) {
             let down = &mut self.links[self.inputs.len() + host];
             if to == To::Group {
+                down.multicast.count(segments.count);
                 if self.cut.contains(&pair(from, host)) {
-                    down.cut_pair += u64::from(segments.count);
+                    down.link.refuse(segments);
                     continue;
                 }
-                down.multicast.count(segments.count);
             }
             let piece = Piece {
                 frame,
@@ -429,6 +436,11 @@ impl Engine {
 /// The least that a packet takes.
 fn shortest_delay(conditions: &Conditions) -> Nanos {
     Nanos(conditions.delay.0.saturating_sub(conditions.jitter.0))
+}
+
+/// How long its queue takes to empty, where it has one.
+fn longest_queue(conditions: &Conditions) -> Option<Nanos> {
+    Some(conditions.rate?.time_for(conditions.queue_bytes()?))
 }
 
 /// The seed of the link at `place` in an emulation of `seed`.

@@ -6,6 +6,7 @@ pub mod asked;
 pub mod change;
 pub mod client;
 pub mod control;
+mod due;
 pub mod emulation;
 mod engine;
 mod groups;

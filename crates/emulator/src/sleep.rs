@@ -59,9 +59,9 @@ impl Default for Sleep {
 }
 
 impl Sleep {
-    /// Packets take `one_way` at least, which bounds how long a rest may be.
-    pub(crate) fn heed_delay(&mut self, one_way: Nanos) {
-        let pause = Nanos((one_way.0 / PAUSE_PART).min(MOST_PAUSE.0));
+    /// Packets take `one_way` at least, and the shortest `queue` is empty in this time: both bound how long a rest may be.
+    pub(crate) fn heed(&mut self, one_way: Nanos, queue: Nanos) {
+        let pause = Nanos((one_way.0 / PAUSE_PART).min(queue.0 / QUEUE_PART).min(MOST_PAUSE.0));
         self.pause = if pause < LEAST_PAUSE { Nanos::ZERO } else { pause };
     }
 
@@ -160,6 +160,9 @@ const MOST_CREDIT: Nanos = Nanos(50_000);
 /// Of the shortest way, a rest: what leaves or comes late by it is well within what counts as an overrun, 1%.
 const PAUSE_PART: u64 = 250;
 
+/// Of the shortest queue, a rest: what came meanwhile meets it at once, as a burst of this length.
+const QUEUE_PART: u64 = 8;
+
 /// Rests longer than this bring little more, and would send in bursts what came evenly.
 const MOST_PAUSE: Nanos = Nanos(200_000);
 
@@ -234,7 +237,7 @@ mod tests {
     /// What a sleep that heeds 50 ms does where a packet comes each `gap` for a second: its rests, of so many wakes.
     fn under_load(gap: u64) -> (u32, u32) {
         let mut sleep = used_to(40_000);
-        sleep.heed_delay(Nanos(50 * MS));
+        sleep.heed(Nanos(50 * MS), Nanos::MAX);
         let (mut now, mut next) = (9_000 * MS, 9_000 * MS);
         let (mut rests, mut wakes) = (0, 0);
         while now < 10_000 * MS {
@@ -278,7 +281,7 @@ mod tests {
     #[test]
     fn behind_a_long_load_there_are_four_rests_without_anything_to_do_at_most() {
         let mut sleep = used_to(40_000);
-        sleep.heed_delay(Nanos(50 * MS));
+        sleep.heed(Nanos(50 * MS), Nanos::MAX);
         let mut now = 9_000 * MS;
         let mut rests = 0;
         for turn in 0..1_000 {
@@ -302,7 +305,7 @@ mod tests {
     #[test]
     fn what_comes_after_an_idle_while_is_watched_for_however_great_the_load_was() {
         let mut sleep = used_to(40_000);
-        sleep.heed_delay(Nanos(50 * MS));
+        sleep.heed(Nanos(50 * MS), Nanos::MAX);
         let mut now = 9_000 * MS;
         for _ in 0..500 {
             // Its work takes longer than a rest, so there is none.
@@ -326,7 +329,7 @@ mod tests {
     #[test]
     fn after_a_short_load_one_rest_in_vain_is_the_last() {
         let mut sleep = used_to(40_000);
-        sleep.heed_delay(Nanos(50 * MS));
+        sleep.heed(Nanos(50 * MS), Nanos::MAX);
         let mut now = 9_000 * MS;
         while sleep.rest(Nanos(now), None).is_none() {
             sleep.before(Nanos(now), None);
@@ -345,10 +348,21 @@ mod tests {
     #[test]
     fn short_ways_have_no_rests() {
         let mut sleep = used_to(40_000);
-        sleep.heed_delay(Nanos(200_000));
+        sleep.heed(Nanos(200_000), Nanos::MAX);
         assert_eq!(sleep.pause, Nanos::ZERO);
-        sleep.heed_delay(Nanos(10 * MS));
+        sleep.heed(Nanos(10 * MS), Nanos::MAX);
         assert_eq!(sleep.pause, Nanos(40_000));
+    }
+
+    #[test]
+    fn what_a_rest_gathers_fills_no_queue() {
+        let mut sleep = used_to(40_000);
+        sleep.heed(Nanos(50 * MS), Nanos(50 * MS));
+        assert_eq!(sleep.pause, Nanos(200_000));
+        sleep.heed(Nanos(50 * MS), Nanos(MS));
+        assert_eq!(sleep.pause, Nanos(125_000));
+        sleep.heed(Nanos(50 * MS), Nanos(100_000));
+        assert_eq!(sleep.pause, Nanos::ZERO);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getegid, geteuid, pipe2};
 
+use crate::signal::is_waiting;
+
 /// Why nothing could be contained.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainError {
@@ -146,6 +148,12 @@ impl Events {
         }
         set.thread_block()?;
         Ok(Self { signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)? })
+    }
+
+    /// Whether the terminal's SIGINT has come, which is not taken. Only what runs already has had it, too.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        is_waiting(Signal::SIGINT)
     }
 
     /// Waits for what comes next.

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp};
 
+use crate::signal::is_waiting;
 use crate::witness::{Kept, Witness};
 
 /// The signals of this process, kept for a program.
@@ -113,16 +113,6 @@ fn stop() -> io::Result<()> {
     raise(Signal::SIGTSTP)?;
     stop.thread_unblock()?;
     Ok(stop.thread_block()?)
-}
-
-/// Whether `signal` was sent to this process, and not taken yet.
-fn is_waiting(signal: Signal) -> bool {
-    let mut waiting: libc::sigset_t = *SigSet::empty().as_ref();
-    // SAFETY: it writes a set that is there.
-    let failed = unsafe { libc::sigpending(&raw mut waiting) } != 0;
-    // SAFETY: it is one that the kernel wrote, or empty.
-    let waiting = unsafe { SigSet::from_sigset_t_unchecked(waiting) };
-    !failed && waiting.contains(signal)
 }
 
 /// What people and batch systems end programs with, stop them with, and tell them things.

@@ -61,6 +61,28 @@ pub fn on_hangup() -> io::Result<Wake> {
     Ok(wake)
 }
 
+/// Has the kernel tell of children that end: where whoever started this process ignored SIGCHLD, it says nothing of them, and keeps no exit
+/// code (wait(2)).
+///
+/// # Errors
+/// The kernel's.
+pub fn hear_of_children() -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler is set, and none of ours was before.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+    Ok(())
+}
+
+/// Whether `signal`, which is blocked, was sent to this process or thread, and not taken yet.
+pub(crate) fn is_waiting(signal: Signal) -> bool {
+    let mut waiting: libc::sigset_t = *SigSet::empty().as_ref();
+    // SAFETY: it writes a set that is there.
+    let failed = unsafe { libc::sigpending(&raw mut waiting) } != 0;
+    // SAFETY: it is one that the kernel wrote, or empty.
+    let waiting = unsafe { SigSet::from_sigset_t_unchecked(waiting) };
+    !failed && waiting.contains(signal)
+}
+
 /// Does `work` and keeps signals from this thread meanwhile; from threads that it starts, for good.
 pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);

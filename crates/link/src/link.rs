@@ -227,6 +227,15 @@ impl<T: Clone> Link<T> {
         deliveries + self.close(open, segments.count, packet)
     }
 
+    /// A super-packet arrives that goes no further than the sending end, as if the link were cut.
+    pub fn refuse(&mut self, segments: Segments) {
+        let Segments { count, full, last } = segments;
+        self.counters.packets += 1;
+        self.counters.segments += u64::from(count);
+        self.counters.bytes += u64::from(full) * u64::from(count.saturating_sub(1)) + u64::from(last);
+        self.counters.dropped_cut += u64::from(count);
+    }
+
     /// The next run that has arrived by `now`.
     pub fn poll(&mut self, now: Nanos) -> Option<Delivery<T>> {
         let due = self.deadline()?;

@@ -38,17 +38,21 @@ pub(super) fn wants_larger_packets(facts: &Facts, path: NetworkPath) -> bool {
 /// as fast as the path or of unknown rate, and where none is fast enough, the fastest instead. The management interface of a host
 /// with a faster one is not the path's.
 pub(super) fn candidates(facts: &Facts, path: NetworkPath) -> Vec<&Nic> {
-    let known = facts.path_mtu.as_ref().and_then(|found| found.interface.as_ref());
     // What a bridge or a VLAN is made of is not told: any may be.
-    let known = known.filter(|name| facts.nics.iter().any(|nic| nic.name == **name && nic.hardware));
-    if let Some(name) = known {
-        let makes_it_up = |nic: &&Nic| nic.name == *name || nic.master.as_ref() == Some(name);
+    if let Some(leaving) = leaving(facts).filter(|nic| nic.hardware) {
+        let makes_it_up = |nic: &&Nic| nic.name == leaving.name || nic.master.as_ref() == Some(&leaving.name);
         return facts.nics.iter().filter(makes_it_up).collect();
     }
     let fastest = facts.nics.iter().filter_map(|nic| nic.speed).max();
     let enough = fastest.map_or(path.rate(), |fastest| fastest.min(path.rate()));
     let carries = |nic: &&Nic| nic.master.is_some() || nic.speed.is_none_or(|speed| speed >= enough);
     facts.nics.iter().filter(carries).collect()
+}
+
+/// The interface that the path leaves by, where that is known.
+fn leaving(facts: &Facts) -> Option<&Nic> {
+    let name = facts.path_mtu.as_ref()?.interface.as_ref()?;
+    facts.nics.iter().find(|nic| nic.name == *name)
 }
 
 fn speed(nic: &Nic, path: NetworkPath) -> Option<Finding> {
@@ -100,7 +104,8 @@ fn payload(mtu: u32) -> f64 {
 /// A path that carries shorter packets than this host's interfaces.
 fn path_mtu(facts: &Facts, path: NetworkPath) -> Option<Finding> {
     let found = facts.path_mtu.as_ref()?;
-    let here = candidates(facts, path).into_iter().map(|nic| nic.mtu).max()?.min(LARGE_MTU);
+    let most = || candidates(facts, path).into_iter().map(|nic| nic.mtu).max();
+    let here = leaving(facts).map(|nic| nic.mtu).or_else(most)?.min(LARGE_MTU);
     if found.bytes >= here {
         return None;
     }

@@ -157,7 +157,7 @@ fn saved_metrics(facts: &Facts) -> Option<Finding> {
 }
 
 fn mtu_probing(facts: &Facts, path: NetworkPath) -> Option<Finding> {
-    let large = facts.nics.iter().any(|nic| nic.mtu > interface::COMMON_MTU);
+    let large = interface::candidates(facts, path).into_iter().any(|nic| nic.mtu > interface::COMMON_MTU);
     if !large && !interface::wants_larger_packets(facts, path) {
         return None;
     }

@@ -487,6 +487,14 @@ fn a_path_of_shorter_packets_costs_their_headers() {
     assert_eq!(found.costs_bps, Some(485_596_000));
     assert_eq!(examine(&to(9000, true), path()), []);
     assert!(!unexamined(&to(9000, true)).join("; ").contains("dtn2"));
+    // The interface that it leaves by counts, whatever it is: here a tunnel's, beside a network card's 9000.
+    let tunnel = Nic { name: "wg0".into(), mtu: 1420, hardware: false, speed: None, ..nic() };
+    let by_tunnel = |bytes| {
+        let found = PathMtu { host: "dtn2".into(), bytes, answered: true, interface: Some("wg0".into()) };
+        Facts { path_mtu: Some(found), nics: vec![nic(), tunnel.clone()], ..sound() }
+    };
+    assert_eq!(examine(&by_tunnel(1420), path()), []);
+    assert_eq!(only(&by_tunnel(1280)).should_be, Value::Length(1420));
     assert!(unexamined(&to(9000, false)).join("; ").contains("dtn2"));
 }
 

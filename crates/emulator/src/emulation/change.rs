@@ -31,6 +31,9 @@ pub enum ChangeError {
         /// As asked.
         name: String,
     },
+    /// Nothing passes any more.
+    #[error("the emulation is ending")]
+    Over,
     /// A path of a star has no conditions of its own.
     #[error(
         "a pair of hosts can be cut and restored, nothing else: change a host's link, as in wan/b --rate 1gbit"
@@ -123,7 +126,7 @@ impl Inner {
         let mut first = 0;
         let mut asked = Vec::new();
         for engine in &self.engines {
-            let links = engine.show().map_or_else(Vec::new, |shown| shown.links);
+            let links = engine.show().ok_or(ChangeError::Over)?.links;
             let count = links.len();
             let change = |(place, link): (usize, LinkShown)| change(first + place, link.conditions);
             asked.push((engine, links.into_iter().enumerate().map(change).collect::<Vec<_>>()));

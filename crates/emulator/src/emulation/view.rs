@@ -139,7 +139,7 @@ impl Inner {
             dropped: Dropped {
                 queue: counters.dropped_queue,
                 loss: counters.dropped_loss,
-                cut: counters.dropped_cut + link.cut_pair,
+                cut: counters.dropped_cut,
                 unread: from.map_or(0, |host| self.hosts[host].unread()),
             },
             background_packets: counters.background_packets,

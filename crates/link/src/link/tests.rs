@@ -191,6 +191,15 @@ fn a_cut_link_delivers_what_was_on_its_way_and_no_more() {
 }
 
 #[test]
+fn what_goes_no_further_than_the_sending_end_was_offered_too() {
+    let mut link: Link<i32> = Link::new(conditions("10gbit", "1ms"), 1, Nanos(0));
+    link.refuse(Segments { count: 3, full: 9000, last: 100 });
+    let Counters { packets, segments, bytes, dropped_cut, .. } = *link.counters();
+    assert_eq!((packets, segments, bytes, dropped_cut), (1, 3, 18_100, 3));
+    assert_eq!(link.deadline(), None);
+}
+
+#[test]
 fn what_waits_at_another_rate_takes_the_room_that_it_takes() {
     let of = |rate: &str| Conditions { queue: "6MB".parse().unwrap(), ..conditions(rate, "1ms") };
     let mut link = Link::new(of("1gbit"), 1, Nanos(0));
