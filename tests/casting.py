@@ -26,6 +26,14 @@ RATE = "200mbit"
 # Of sessions in whose midst a test does something: a busy machine may keep it waiting.
 SLOW = "80mbit"
 UNTIL_S = 90
+# Root is refused as everybody is where it may not pass over modes.
+AS_ANYBODY = (
+    "setpriv",
+    "--bounding-set",
+    "-dac_override,-dac_read_search",
+    "--inh-caps",
+    "-dac_override,-dac_read_search",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

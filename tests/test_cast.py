@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from casting import (
     RECEIVERS,
     SENDER,
     SLOW,
+    file_of,
     files,
     impaired,
     kill,
@@ -353,6 +355,25 @@ def test_a_receiver_that_was_given_up_and_goes_on_comes_back(
     assert (status, codes) == (0, [0, 0]), record
     assert (into / large.name).read_bytes() == large.read_bytes()
     assert [each["complete"] for each in record["cast"]["receivers"]] == [True, True]
+
+
+def test_a_receiver_that_was_lost_before_anything_was_sent_lacks_nothing(
+    star: Emulation, tmp_path: Path
+) -> None:
+    source = file_of(tmp_path / "source", 50_000)
+    lost, *others = ((host, tmp_path / host) for host in RECEIVERS)
+    with (
+        contextlib.ExitStack() as stack,
+        sender(star, source, options=wait_for(len(others))) as sending,
+    ):
+        stack.enter_context(receiver(star, *lost))
+        sending.until("joined")
+        kill(star, f"--into {lost[1]} ")
+        sending.until("left")
+        receiving = [stack.enter_context(receiver(star, *other)) for other in others]
+        status, record = sending.end()
+        assert [each.end()[0] for each in receiving] == [0] * len(others)
+    assert (status, len(record["cast"]["receivers"])) == (0, len(others)), record
 
 
 def test_a_sender_that_was_killed_is_waited_for(star: Emulation, large: Path, tmp_path: Path) -> None:

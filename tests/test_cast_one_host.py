@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from casting import GROUP, SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
+from casting import AS_ANYBODY, GROUP, SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
 from copying import leftovers
 from emulation import FARLINK, Emulation
 from strange import is_mountable, strange
@@ -265,11 +265,8 @@ def test_a_directory_that_its_owner_closed_stays_closed(star: Emulation, tmp_pat
     frozen = into / "feed" / "closed"
     frozen.mkdir(parents=True)
     frozen.chmod(0o555)
-    # Root is refused as everybody is where it may not pass over modes.
-    capabilities = "-dac_override,-dac_read_search"
-    through = ("setpriv", "--bounding-set", capabilities, "--inh-caps", capabilities)
     with (
-        receiver(star, HOST, into, through=through) as receiving,
+        receiver(star, HOST, into, through=AS_ANYBODY) as receiving,
         sender(star, tmp_path / "feed", options=wait_for(1)) as sending,
     ):
         code, record = receiving.end()
@@ -282,6 +279,6 @@ def test_a_directory_that_its_owner_closed_stays_closed(star: Emulation, tmp_pat
     assert (frozen.stat().st_mode & 0o7777, list(frozen.iterdir())) == (0o555, [])
     # Where nothing can be put at all, that is said before a sender is waited for.
     words = ("cast", "receive", "--group", GROUP, "--into", str(frozen), "--no-auth", "--once")
-    refused = star.on(HOST, *through, str(FARLINK), *words)
+    refused = star.on(HOST, *AS_ANYBODY, str(FARLINK), *words)
     assert refused.status == 2
     assert f"write in {frozen}" in refused.complaint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from casting import file_of, files, lossy, receiver, sender, stored, tell, wait_for
+from casting import AS_ANYBODY, file_of, files, lossy, receiver, sender, stored, tell, wait_for
 from emulation import Emulation
 
 if TYPE_CHECKING:
@@ -180,6 +180,34 @@ def test_a_directory_that_is_not_there_any_more_ends_the_watching_and_is_named(
         assert (receiving.end()[0], sending.end()[0]) == (0, 1)
     assert (said["path"], said["outcome"]) == (str(feed), "failed")
     assert "moved or removed" in said["reason"]
+
+
+def test_a_directory_that_is_gone_before_anybody_came_ends_the_watching_too(
+    star: Emulation, feed: Path, tmp_path: Path
+) -> None:
+    with sender(star, options=("--watch", str(feed))) as sending:
+        feed.rename(tmp_path / "elsewhere")
+        assert "moved or removed" in sending.until("reason")["reason"]
+        assert sending.end()[0] == 1
+
+
+def test_a_file_that_cannot_be_opened_is_named_at_both_ends(
+    star: Emulation, feed: Path, tmp_path: Path
+) -> None:
+    with (
+        sender(star, options=("--watch", str(feed)), through=AS_ANYBODY) as sending,
+        receiver(star, "b", tmp_path / "b") as receiving,
+    ):
+        sending.until("joined")
+        for name, mode in (("closed", 0), ("open", 0o644)):
+            whole = file_of(tmp_path / name, 2_000)
+            whole.chmod(mode)
+            whole.rename(feed / name)
+            said = receiving.until("outcome")
+            assert (said["path"], said["outcome"]) == (f"feed/{name}", "stored" if mode else "failed"), said
+        tell(star, "--watch", signal.SIGINT)
+        status, record = sending.end()
+        assert (receiving.end()[0], status, record["files"]) == (1, 1, 1)
 
 
 def test_the_newest_of_a_name_is_kept_whatever_was_lost_of_those_before_it(

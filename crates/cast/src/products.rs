@@ -206,6 +206,21 @@ impl<'f> Products<'f> {
         }
     }
 
+    /// Looks whether the directory that is watched is there still.
+    pub(crate) fn look_whether_there(&mut self, tell: &mut dyn FnMut(NotSent)) {
+        if let Some(feed) = &mut self.feed
+            && let Some(Seen::NotSent(gone)) = feed.look_after()
+        {
+            tell(gone);
+        }
+    }
+
+    /// How many files are found in what is left of the walk, of which then none is sent.
+    pub(crate) fn unwalked(&mut self) -> usize {
+        let is_file = |found: &Found| matches!(found, Found::Entry(entry, _) if matches!(entry.kind, Kind::File { .. }));
+        self.walk.by_ref().filter(is_file).count()
+    }
+
     /// Nothing more is to appear: what has is sent.
     pub(crate) fn cease(&mut self, tell: &mut dyn FnMut(NotSent)) {
         if let Some(feed) = &mut self.feed {

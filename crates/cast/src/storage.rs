@@ -71,7 +71,7 @@ impl Storage {
         // The same partial files are found again, whatever session they are of.
         let mut key = [0; 16];
         key.copy_from_slice(&blake3::hash(format!("farlink cast {group}").as_bytes()).as_bytes()[..16]);
-        let destination = Destination { path: path.to_vec(), several: true };
+        let destination = Destination { path: path.to_vec(), several: true, above: Vec::new() };
         // No entries tell of directories: those that come are as usual, and those that stand there stay as their owner has them.
         let options =
             TargetOptions { parents: 0o777, is_again: true, opens_up: false, ..TargetOptions::default() };

@@ -182,7 +182,8 @@ impl Copy {
         if let Some(manifest) = &manifest {
             manifest::check(manifest, &plan)?;
         }
-        let report = Report::new((json, quiet), verbose, dry_run, live, manifest.as_deref())?;
+        let far = plan.far.host().map(str::to_owned);
+        let report = Report::new((json, quiet), verbose, dry_run, live, manifest.as_deref(), far)?;
         plan.report = report.wants_names();
         let mut teller = Teller::start(report)?;
         if dry_run {
@@ -380,7 +381,9 @@ fn of_failure(error: CopyError, begun: bool) -> anyhow::Result<ExitCode> {
     if !is_passing && !may_go_on && !error.is_put_off() {
         return Err(error.into());
     }
-    let mend = if is_passing { " (run the same command again: what is there is not sent again)" } else { "" };
+    let may_come_back = is_passing || may_go_on && error.is_unreached();
+    let mend =
+        if may_come_back { " (run the same command again: what is there is not sent again)" } else { "" };
     tell(&format!("farlink: {:#}{mend}", anyhow!(error)));
     Ok(ExitCode::from(BROKEN))
 }

@@ -3,8 +3,51 @@
 /// What is said of a word where the number of streams should be: rsync's `-P` takes none.
 pub(crate) const OF_STREAMS: &str = "; what rsync's -P is for, progress and partial files, needs no option";
 
-/// What who writes `option` to `farlink copy` should know, where it is one of rsync's or scp's that is not there.
-pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
+/// What who writes `option` behind `verb` should know, where it is one of another tool's that is not there.
+pub(crate) fn of(verb: &str, option: &str) -> Option<&'static str> {
+    match verb {
+        "farlink copy" => of_copy(option),
+        "farlink memory" => of_memory(option),
+        "farlink serve" => of_serve(option),
+        _ => None,
+    }
+}
+
+/// iperf3's.
+fn of_memory(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "-t" | "--time" => "write --seconds TIME",
+        "-n" => "write --bytes SIZE",
+        "-i" => "write --interval TIME",
+        "-w" | "--window" => "write --buffer SIZE",
+        "-J" => "write --json",
+        "-p" | "--port" => "write it behind the host, as in HOST:PORT",
+        "-c" | "--client" => "name the host alone",
+        "-s" | "--server" => "write farlink serve",
+        "-b" | "--bitrate" | "--fq-rate" => {
+            "there is no such option: --circuit RATE holds a rate that was granted"
+        }
+        "-u" | "--udp" => "there is no such option: memory goes by TCP",
+        "-Z" | "--zerocopy" => "write --zero-copy",
+        "--bidir" => "there is no such option: run one each way, one of them with --reverse",
+        "-4" | "-6" => "name the host by its address",
+        _ => return None,
+    })
+}
+
+/// iperf3's and rsync's.
+fn of_serve(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "-p" => "write --port PORT",
+        "-B" | "--address" | "--listen" => "write --bind ADDRESS",
+        "-s" | "--server" | "--daemon" => "farlink serve is the server: leave it out",
+        "-D" => "write it as a unit of systemd: packaging/ has one",
+        _ => return None,
+    })
+}
+
+/// rsync's and scp's.
+fn of_copy(option: &str) -> Option<&'static str> {
     Some(match option {
         "-a" | "-r" | "-t" | "-p" | "-l" | "--archive" | "--recursive" | "--times" | "--perms"
         | "--links" => "trees, links, modes and times are always copied: leave it out",
@@ -53,12 +96,30 @@ pub(crate) fn of_copy(option: &str) -> Option<&'static str> {
         "-4" | "--ipv4" | "-6" | "--ipv6" => "name the host by its address, or write --bind ADDRESS",
         "--port" => "write it behind the host, as in farlink://HOST:PORT/path; for ssh --ssh 'ssh -p PORT'",
         "--contimeout" => "write --timeout TIME",
-        "--delete" | "--delete-after" | "--delete-before" | "--delete-during" | "--delete-excluded" => {
+        "--delete" | "--del" | "--delete-delay" | "--delete-after" | "--delete-before"
+        | "--delete-during" | "--delete-excluded" => {
             "nothing is removed at the destination: there is no such option"
         }
         "--partial" | "--append" | "--append-verify" | "--inplace" | "--partial-dir" => {
             "the same command takes up what was begun: leave it out"
         }
+        "--rsync-path" => {
+            "the far end is the farlink in the PATH there, and sent where there is none: there is no such option"
+        }
+        "--no-owner" | "--no-o" | "--no-group" | "--no-g" | "--no-motd" | "--no-perms" | "--no-p"
+        | "--no-times" | "--no-t" => {
+            "there is no such option: modes and times are always copied, owners never"
+        }
+        "--chmod" => "there is no such option: modes are as at the source",
+        "--filter" | "-f" | "-F" => {
+            "write --include GLOB and --exclude GLOB in the order in which they are to be tried"
+        }
+        "--safe-links" | "--copy-unsafe-links" | "--munge-links" => {
+            "links are copied as links: there is no such option"
+        }
+        "-T" | "--temp-dir" => "what is not whole is beside what it will be: there is no such option",
+        "--compress-level" | "--compress-choice" | "--zc" => "nothing is compressed: leave it out",
+        "--address" => "write --bind ADDRESS",
         "--bwlimit" => "write --limit RATE, as in --limit 2gbit",
         "--rsh" => "write --ssh COMMAND",
         _ => return None,
@@ -76,13 +137,14 @@ mod tests {
     fn what_is_an_option_here_is_not_said_to_be_none() {
         let mut cli = Cli::command();
         cli.build();
-        let copy = cli.find_subcommand("copy").unwrap();
-        for option in copy.get_arguments() {
+        let options =
+            |verb| cli.find_subcommand(verb).unwrap().get_arguments().map(move |option| (verb, option));
+        for (verb, option) in ["copy", "memory", "serve"].into_iter().flat_map(options) {
             let long = option.get_long_and_visible_aliases().into_iter().flatten();
             let short = option.get_short_and_visible_aliases().into_iter().flatten();
             let names = long.map(|name| format!("--{name}")).chain(short.map(|name| format!("-{name}")));
             for name in names {
-                assert_eq!(of_copy(&name), None, "{name}");
+                assert_eq!(of(&format!("farlink {verb}"), &name), None, "{name}");
             }
         }
     }

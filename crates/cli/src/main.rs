@@ -27,11 +27,11 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Move memory, files, messages and feeds over long dedicated connections, and learn what such a connection can do.
 #[derive(Debug, Parser)]
-#[command(name = "farlink", version, max_term_width = 110)]
+#[command(name = "farlink", version, max_term_width = 110, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -99,16 +99,15 @@ fn main() -> ExitCode {
 ///
 /// No option of ours starts with a digit. What stands behind `--`, and what the lab is asked, is another's to read.
 fn with_negatives_joined(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let arguments: Vec<OsString> = arguments.collect();
+    let (_, command) = verb(arguments.iter().skip(1).map_while(|word| word.to_str()));
     let mut joined: Vec<OsString> = Vec::new();
     let mut is_ours = true;
-    for (place, argument) in arguments.enumerate() {
+    for (place, argument) in arguments.into_iter().enumerate() {
         is_ours &= argument != "--" && !(place == 1 && argument == "lab");
-        let starts_option = |option: &&mut OsString| match option.as_encoded_bytes() {
-            [b'-', b'-', name @ ..] => !name.is_empty() && !name.contains(&b'='),
-            [b'-', letter] => letter.is_ascii_alphabetic(),
-            _ => false,
-        };
-        match joined.last_mut().filter(starts_option) {
+        let takes_value =
+            |option: &&mut OsString| option.to_str().is_some_and(|word| takes_value(&command, word));
+        match joined.last_mut().filter(takes_value) {
             Some(option) if is_ours && is_negative(&argument) => {
                 option.push("=");
                 option.push(argument);
@@ -117,6 +116,19 @@ fn with_negatives_joined(arguments: impl Iterator<Item = OsString>) -> Vec<OsStr
         }
     }
     joined
+}
+
+/// Whether `word` is an option of `command` behind which a value stands.
+fn takes_value(command: &Command, word: &str) -> bool {
+    let of = |option: &Arg| match word.strip_prefix("--") {
+        Some(name) => option.get_long_and_visible_aliases().is_some_and(|names| names.contains(&name)),
+        None => {
+            let letter =
+                word.strip_prefix('-').filter(|rest| rest.len() == 1).and_then(|rest| rest.chars().next());
+            letter.is_some_and(|letter| option.get_short() == Some(letter))
+        }
+    };
+    command.get_arguments().find(|option| of(option)).is_some_and(|option| option.get_action().takes_values())
 }
 
 /// Whether `text` starts as a number below zero does.
@@ -139,6 +151,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let reason: Vec<_> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
     let reason = reason.join(" ");
     let reason = reason.split("For more information").next().unwrap_or_default();
+    // Nobody means an option as the name of a file.
+    let reason = reason.split("  tip: to pass '").next().unwrap_or_default();
     let mut reason = reason.trim().trim_start_matches("error: ").replace("  ", "; ");
     let is_option = |value: &ContextValue| value.to_string().starts_with('-');
     let is_word = error.get(ContextKind::InvalidArg).is_some_and(|value| !is_option(value));
@@ -146,11 +160,11 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if is_word && text.contains("-- <COMMAND>") {
         reason.push_str(": write -- before the command");
     }
-    let words = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
-    let verb = verb(words);
+    let words: Vec<_> = std::env::args_os().skip(1).map_while(|word| word.into_string().ok()).collect();
+    let (verb, _) = verb(words.iter().map(String::as_str));
     let named = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     if error.kind() == ErrorKind::UnknownArgument
-        && let Some(habit) = habits::of_copy(&named).filter(|_| verb == "farlink copy")
+        && let Some(habit) = habits::of(&verb, &named)
     {
         reason = format!("{named}: {habit}");
     }
@@ -166,15 +180,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(exit::REFUSED)
 }
 
-/// The verb that `arguments` begin with, as far as they are right.
-fn verb(arguments: impl Iterator<Item = String>) -> String {
+/// The verb that `arguments` begin with, as far as they are right, and its command.
+fn verb<'a>(arguments: impl Iterator<Item = &'a str>) -> (String, Command) {
     let (mut known, mut verb) = (Cli::command(), "farlink".to_owned());
     for argument in arguments {
-        let Some(found) = known.find_subcommand(&argument).cloned() else { break };
+        let Some(found) = known.find_subcommand(argument).cloned() else { break };
         verb += &format!(" {}", found.get_name());
         known = found;
     }
-    verb
+    (verb, known)
 }
 
 #[cfg(test)]
@@ -194,11 +208,12 @@ mod tests {
         );
         assert_eq!(joined("farlink link wan --loss -1%"), "farlink link wan --loss=-1%");
         assert_eq!(joined("farlink memory b -P -2"), "farlink memory b -P=-2");
+        assert_eq!(joined("farlink copy -n -P -2 a b"), "farlink copy -n -P=-2 a b");
     }
 
     #[test]
     fn help_is_that_of_the_verb_as_far_as_it_is_known() {
-        let of = |line: &str| verb(line.split(' ').map(str::to_owned));
+        let of = |line: &str| verb(line.split(' ')).0;
         assert_eq!(of("copy -a x y"), "farlink copy");
         assert_eq!(of("cast send --copy"), "farlink cast send");
         assert_eq!(of("cast sned"), "farlink cast");
@@ -213,6 +228,8 @@ mod tests {
             "farlink emulate --rtt=1ms -1",
             "farlink emulate --rtt 1ms -- tail --lines -5",
             "farlink lab search --seed -1",
+            "farlink copy -n -4 a b",
+            "farlink copy --verbose -6 a b",
         ] {
             assert_eq!(joined(line), line);
         }

@@ -16,6 +16,7 @@ use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::bootstrap::{Answer, Invitation, MAX_LINES, Outcome, Ports};
 use farlink_wire::message::{Text, VERSION};
+use farlink_wire::path::readable;
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use crate::channel::ChannelError;
@@ -282,7 +283,7 @@ impl Process {
         let heard = match stdout {
             Some(stdout) => hear(stdout, patience, stop)
                 .map_err(|source| StartError::Answer { host: remote.host(), source })?,
-            None => Heard::Ended,
+            None => Heard::Ended(None),
         };
         match heard {
             Heard::Answer(answer) => {
@@ -290,7 +291,7 @@ impl Process {
                 Ok(Some((process, answer)))
             }
             Heard::Stopped => Ok(None),
-            Heard::Ended => Err(process.ended(remote)),
+            Heard::Ended(said) => Err(process.ended(remote, said)),
             Heard::Nothing => Err(StartError::Silent { host: remote.host(), patience }),
         }
     }
@@ -302,7 +303,7 @@ impl Process {
     }
 
     /// Why there is no answer.
-    fn ended(&mut self, remote: &Remote) -> StartError {
+    fn ended(&mut self, remote: &Remote, said: Option<String>) -> StartError {
         self.hang_up();
         let host = remote.host();
         match self.child.wait().map(|status| status.code()) {
@@ -310,7 +311,8 @@ impl Process {
             Ok(Some(SSH_FAILED)) => StartError::NotReached { host },
             Ok(code) => {
                 let program = remote.ssh.program().to_owned();
-                StartError::Ended { program, host, code: code.unwrap_or(-1) }
+                let said = said.map(|said| format!(", and said {said:?}")).unwrap_or_default();
+                StartError::Ended { program, host, code: code.unwrap_or(-1), said }
             }
             Err(source) => StartError::Ssh { program: remote.ssh.program().to_owned(), source },
         }
@@ -336,7 +338,8 @@ impl Drop for Process {
 enum Heard {
     Answer(Answer),
     Stopped,
-    Ended,
+    /// Behind this last line of somebody else's, where there was any.
+    Ended(Option<String>),
     /// For too long.
     Nothing,
 }
@@ -344,6 +347,7 @@ enum Heard {
 /// Hears the answer among what a login shell may print before it.
 fn hear(mut stdout: ChildStdout, patience: Nanos, stop: &Wake) -> Result<Heard, AnswerError> {
     let (mut bytes, mut total) = (Vec::new(), 0);
+    let mut last = None;
     loop {
         match wait_for(stdout.as_fd(), Interest::Read, stop, patience)? {
             Waited::Stopped => return Ok(Heard::Stopped),
@@ -357,7 +361,7 @@ fn hear(mut stdout: ChildStdout, patience: Nanos, stop: &Wake) -> Result<Heard, 
         };
         total += read;
         if read == 0 {
-            return Ok(Heard::Ended);
+            return Ok(Heard::Ended(said(&bytes).or(last)));
         }
         if total > MAX_LINES {
             return Err(AnswerError::Long);
@@ -368,8 +372,14 @@ fn hear(mut stdout: ChildStdout, patience: Nanos, stop: &Wake) -> Result<Heard, 
             if let Some(answer) = Answer::parse(&String::from_utf8_lossy(&line))? {
                 return Ok(Heard::Answer(answer));
             }
+            last = said(&line).or(last);
         }
     }
+}
+
+/// What a line says that a person may read.
+fn said(line: &[u8]) -> Option<String> {
+    Some(line.trim_ascii()).filter(|line| !line.is_empty()).map(readable)
 }
 
 /// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with

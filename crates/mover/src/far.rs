@@ -61,6 +61,16 @@ impl Far {
         matches!(self, Self::Local)
     }
 
+    /// What the user calls the other host; `None` where there is none.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        match self {
+            Self::Local => None,
+            Self::Server(server) => Some(&server.target.host),
+            Self::Ssh(remote) => Some(remote.ssh.host()),
+        }
+    }
+
     /// Connects, and asks for `request`; `None` where `stop` was raised first. What a person should know of the way, `warn` is told at once.
     pub(crate) fn open(
         &self,

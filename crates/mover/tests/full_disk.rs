@@ -103,7 +103,7 @@ fn a_disk_that_may_not_be_written_is_told() {
 
 fn target(disk: &Path) -> Target {
     let containment = Arc::new(Directory::open(disk.parent().unwrap()).unwrap());
-    let destination = Destination { path: b"disk".to_vec(), several: true };
+    let destination = Destination { path: b"disk".to_vec(), several: true, above: Vec::new() };
     Target::open(&containment, &destination, [1; 16], TargetOptions::default()).unwrap()
 }
 

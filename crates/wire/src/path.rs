@@ -25,10 +25,11 @@ impl RelativePath {
     /// [`PathError`] where a receiver must not follow it.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, PathError> {
         let bytes = bytes.into();
-        let refuse = |reason| PathError { path: readable(&bytes), reason };
         if bytes.len() > Self::MOST {
-            return Err(refuse("it is longer than 4095 bytes"));
+            let path = readable(&bytes[..SHOWN]) + "…";
+            return Err(PathError { path, reason: "it is longer than 4095 bytes" });
         }
+        let refuse = |reason| PathError { path: readable(&bytes), reason };
         if bytes.contains(&0) {
             return Err(refuse("it contains a NUL"));
         }
@@ -186,6 +187,9 @@ pub struct PathError {
     /// What is wrong with it.
     pub reason: &'static str,
 }
+
+/// Bytes that are shown of a path that is too long.
+const SHOWN: usize = 80;
 
 #[cfg(test)]
 mod tests {

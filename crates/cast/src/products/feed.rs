@@ -56,7 +56,7 @@ pub(super) enum Seen {
         status: Status,
     },
     NotSent(NotSent),
-    /// Nothing to send, though it was to be sent in the place of another: receivers have neither.
+    /// Nothing to send, though it cannot be read, or was to be sent in the place of another: receivers have neither.
     Lacking {
         name: RelativePath,
         reason: String,
@@ -244,7 +244,13 @@ impl Feed {
         };
         self.waiting.remove(&path);
         if !self.replacing.contains(&path) {
-            return Some(seen);
+            return Some(match (seen, self.name_of(&path)) {
+                // Receivers are told, too, that they lack it.
+                (Seen::NotSent(NotSent { failed: true, reason, .. }), Ok(name)) => {
+                    Seen::Lacking { name, reason }
+                }
+                (seen, _) => seen,
+            });
         }
         if self.watcher.is_some() && matches!(&seen, Seen::File { file, .. } if is_written(file)) {
             return Some(Seen::Nothing);
@@ -260,7 +266,7 @@ impl Feed {
     }
 
     /// Has those wait again, now and then, that were being written and are not any more; says that the directory is gone, where it is.
-    fn look_after(&mut self) -> Option<Seen> {
+    pub(super) fn look_after(&mut self) -> Option<Seen> {
         let now = monotonic();
         if now < self.looks_at {
             return None;

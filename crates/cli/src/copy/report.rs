@@ -38,6 +38,8 @@ pub(super) struct Report {
     /// Whether it was said that there is no room, and of how many names more it was not.
     is_full: bool,
     without_room: u64,
+    /// What the host is called that the other end is on, where that is another.
+    far: Option<String>,
 }
 
 impl Report {
@@ -47,6 +49,7 @@ impl Report {
         dry_run: bool,
         live: bool,
         manifest: Option<&Path>,
+        far: Option<String>,
     ) -> anyhow::Result<Self> {
         let manifest = manifest.map(Manifest::open).transpose()?;
         let plain = live && !io::stderr().is_terminal();
@@ -69,6 +72,7 @@ impl Report {
             beneath: 0,
             is_full: false,
             without_room: 0,
+            far,
         })
     }
 
@@ -107,8 +111,15 @@ impl Report {
             }
             Notice::File(event) => self.file(event),
             Notice::Warning(text) => self.say(&format!("farlink: {text}")),
-            Notice::Again => self.manifest.iter_mut().for_each(Manifest::begin),
+            Notice::Again => self.begin_again(),
         }
+    }
+
+    /// All names are told anew.
+    fn begin_again(&mut self) {
+        self.manifest.iter_mut().for_each(Manifest::begin);
+        self.failed.clear();
+        (self.beneath, self.is_full, self.without_room) = (0, false, 0);
     }
 
     /// Writes what became of a name where programs read it, once: what of a later source is skipped, as an earlier one has its name, is not told.
@@ -117,10 +128,10 @@ impl Report {
             return;
         }
         if let Some(manifest) = &mut self.manifest {
-            manifest.write(&line(event));
+            manifest.write(&line(event, self.far.as_deref()));
         }
         if self.json {
-            print(&(line(event).to_string() + "\n"));
+            print(&(line(event, self.far.as_deref()).to_string() + "\n"));
         }
     }
 
@@ -133,13 +144,12 @@ impl Report {
                 let path = if event.path.is_empty() { "." } else { &event.path };
                 self.say(&format!("farlink: {path}: skipped, {what}"));
             }
-            Became::Lacking(_, reason)
-                if reason.starts_with(&event.path) || matches!(event.path.as_str(), "" | ".") =>
-            {
-                self.say(&format!("farlink: {reason}"));
-            }
             Became::Lacking(_, reason) => {
-                self.say(&format!("farlink: {}: {reason}", event.path));
+                let path = Some(event.path.as_str()).filter(|path| !is_named(path, reason));
+                let path = path.map(|path| format!("{path}: ")).unwrap_or_default();
+                let host = self.far.as_ref().filter(|_| event.is_far);
+                let host = host.map(|host| format!("on {host}: ")).unwrap_or_default();
+                self.say(&format!("farlink: {path}{host}{reason}"));
             }
             Became::Copied | Became::Same | Became::Newer if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
@@ -251,8 +261,17 @@ impl Report {
     }
 }
 
-/// What became of a name, as an object.
-fn line(event: &FileEvent) -> serde_json::Value {
+/// Whether `reason` begins with `path`, or that is the whole, which needs no name.
+fn is_named(path: &str, reason: &str) -> bool {
+    let follows = |rest: &str| BEHIND_NAMES.iter().any(|behind| rest.starts_with(behind));
+    matches!(path, "" | ".") || reason.strip_prefix(path).is_some_and(follows)
+}
+
+/// How reasons go on that begin with a name: others begin with words that a name may be, too.
+const BEHIND_NAMES: [&str; 4] = [" is there, but ", " reads back from ", " leads ", " is what "];
+
+/// What became of a name, as an object; `far` is the other host.
+fn line(event: &FileEvent, far: Option<&str>) -> serde_json::Value {
     let (outcome, reason) = match &event.what {
         Became::Copied => ("copied", None),
         Became::Same => ("same", None),
@@ -266,6 +285,9 @@ fn line(event: &FileEvent) -> serde_json::Value {
     }
     if let Some(reason) = reason {
         object["reason"] = json!(reason);
+        if let Some(far) = far.filter(|_| event.is_far) {
+            object["host"] = json!(far);
+        }
     }
     object
 }
@@ -365,7 +387,7 @@ mod tests {
 
     #[test]
     fn that_there_is_no_room_is_said_once() {
-        let report = |verbose| Report::new((false, true), verbose, false, false, None).unwrap();
+        let report = |verbose| Report::new((false, true), verbose, false, false, None, None).unwrap();
         let (mut brief, mut verbose) = (report(false), report(true));
         let full = "write x: No space left on device (os error 28)";
         assert!(!brief.is_without_room_again("open x: Permission denied (os error 13)"));

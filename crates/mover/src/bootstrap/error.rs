@@ -46,8 +46,8 @@ pub enum StartError {
     },
     /// It ended at once.
     #[error(
-        "{program} for {host} ended with exit code {code} before a farlink there answered: see what it says by hand, and install the same \
-         release at both ends"
+        "{program} for {host} ended with exit code {code} before a farlink there answered{said}: the account there must be allowed to run \
+         commands, and the same release be installed at both ends"
     )]
     Ended {
         /// By which program it was to be started.
@@ -56,6 +56,8 @@ pub enum StartError {
         host: String,
         /// Its exit code.
         code: i32,
+        /// What came from there last.
+        said: String,
     },
     /// It answered what it should not.
     #[error("{host}")]

@@ -272,8 +272,11 @@ fn what_is_no_far_end_is_one_line() {
     install(&sshd, "exit 2");
     assert_eq!(
         refused(&remote),
-        "ssh for far ended with exit code 2 before a farlink there answered: see what it says by hand, and install the same release at both ends"
+        "ssh for far ended with exit code 2 before a farlink there answered: the account there must be allowed to run commands, and the same \
+         release be installed at both ends"
     );
+    install(&sshd, "echo; echo 'This account is currently not available.'; exit 1");
+    assert!(refused(&remote).contains("answered, and said \"This account is currently not available.\": "));
     install(&sshd, "echo 'farlink-far-end {\"version\":9}'");
     assert!(
         refused(&remote)

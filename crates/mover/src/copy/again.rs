@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn event(path: &str, what: Became) -> FileEvent {
-        FileEvent { path: path.to_owned(), bytes: 1, digest: None, what }
+        FileEvent { bytes: 1, ..FileEvent::of(path.to_owned(), what) }
     }
 
     fn failed(path: &str) -> FileEvent {

@@ -122,7 +122,7 @@ impl Allowed {
             if is_link_in_the_way(&source) {
                 CopyError::Led { place: readable(path) }
             } else {
-                CopyError::System { attempt: "open what a key may reach", source }
+                CopyError::Granted { place: readable(path), source }
             }
         })
     }

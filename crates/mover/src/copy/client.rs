@@ -69,9 +69,10 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
         (None, false) if is_known => mark.lacks_names(),
         _ => {}
     }
-    let Ledger { mut record, summary, begun, .. } = ledger;
-    if !begun && !interrupted && error.as_ref().is_none_or(|error| !error.is_passing()) {
-        // It was refused, or none of the names could be read: nothing is there to be taken up but what was before.
+    let Ledger { mut record, summary, begun, start, .. } = ledger;
+    let was_refused = !interrupted && error.as_ref().is_none_or(|error| !error.is_passing());
+    if !begun && (start.is_none() || was_refused) {
+        // Nobody was reached, or it was refused, or none of the names could be read: nothing is there to be taken up but what was before.
         match left {
             Left::Nothing => mark.clear(),
             Left::Lacking => mark.lacks_names(),

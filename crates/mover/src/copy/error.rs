@@ -102,6 +102,14 @@ pub enum CopyError {
         /// What a key may reach, as the server's list has it.
         place: String,
     },
+    /// A directory that a key may reach cannot be opened.
+    #[error("open {place}, which a key may reach")]
+    Granted {
+        /// What a key may reach, as the server's list has it.
+        place: String,
+        /// The kernel's own words.
+        source: io::Error,
+    },
     /// A path that leads up: beneath what is granted nothing does.
     #[error("{place} leads up by ..: write it without, as it is beneath what this key may reach")]
     LeadsUp {

@@ -20,6 +20,8 @@ pub struct FileEvent {
     pub digest: Option<Digest>,
     /// What became of it.
     pub what: Became,
+    /// Whether it is the other end that has said so.
+    pub is_far: bool,
 }
 
 /// What became of a name.
@@ -36,6 +38,18 @@ pub enum Became {
 }
 
 impl FileEvent {
+    /// Of a name without content, as far as it is known.
+    #[must_use]
+    pub const fn of(path: String, what: Became) -> Self {
+        Self { path, bytes: 0, digest: None, what, is_far: false }
+    }
+
+    /// The same, as the other end has said it.
+    #[must_use]
+    pub fn far(self) -> Self {
+        Self { is_far: true, ..self }
+    }
+
     /// What it is to a client that receives: of a name that is not copied; what is copied it sees itself.
     #[must_use]
     pub fn message(&self) -> Option<Copy> {

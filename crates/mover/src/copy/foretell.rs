@@ -131,23 +131,25 @@ fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, Co
     let names = Names { command: random()?, ..Names::default() };
     let attempt = Attempt { plan, rules: &plan.rules, names, resume: false, stop };
     if plan.way == Way::Reverse {
-        let target = if plan.update { Some(attempt.here()?) } else { None };
+        let target = attempt.here()?;
         return come_from(&attempt, target.as_ref(), counting);
     }
     let Prepared::Sources(sources, filter) = attempt.prepare()? else { return Ok(true) };
     if plan.update && !plan.far.is_local() {
         return go_to(&attempt, &sources, &filter, counting);
     }
-    let target = if plan.update { Some(attempt.here()?) } else { None };
+    let target = if plan.far.is_local() { attempt.here()? } else { None };
     let over = || stop.is_raised();
-    let mut waited = Ok(true);
+    let mut went_on = Ok(true);
     let tour = Tour { sources: &sources, filter: &filter, length: plan.length, update: plan.update };
     telling::walk(tour, &over, |name| {
-        counting.hear(Notice::File(judged(name, target.as_ref())));
-        waited = counting.wait(stop, &mut || Ok(()));
-        matches!(waited, Ok(true))
+        went_on = judged(name, target.as_ref()).and_then(|event| {
+            counting.hear(Notice::File(event));
+            Ok(counting.wait(stop, &mut || Ok(()))?)
+        });
+        matches!(went_on, Ok(true))
     });
-    waited?;
+    went_on?;
     Ok(!stop.is_raised())
 }
 
@@ -227,13 +229,12 @@ fn take_names(
         };
         match message {
             Some(Message::Copy(Copy::Foretold { path, bytes, node })) => {
-                let (path, what) = (path.to_string(), Became::Copied);
-                let name = Name { event: FileEvent { path, bytes, digest: None, what }, node: Some(node) };
-                counting.hear(Notice::File(judged(name, target)));
+                let event = FileEvent { bytes, ..FileEvent::of(path.to_string(), Became::Copied) };
+                counting.hear(Notice::File(judged(Name { event, node: Some(node) }, target)?));
             }
             Some(Message::Copy(Copy::Skipped { path, lack, reason })) => {
-                let (path, what) = (path.to_string(), Became::Lacking(lack, reason.to_string()));
-                counting.hear(Notice::File(FileEvent { path, bytes: 0, digest: None, what }));
+                let what = Became::Lacking(lack, reason.to_string());
+                counting.hear(Notice::File(FileEvent::of(path.to_string(), what).far()));
             }
             Some(Message::Copy(Copy::Total { .. })) => return Ok(true),
             None => return Ok(false),

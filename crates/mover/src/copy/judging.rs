@@ -40,6 +40,7 @@ pub(super) fn answer(
                     named(&path).ok_or(CopyError::OutOfPlace { what: "a name that leads elsewhere" })?;
                 judged.push(match target.foresee(&path, bytes, &node) {
                     Ok(verdict) => Judgement::Verdict(verdict),
+                    Err(error) if error.is_final() => return Err(error.into()),
                     Err(error) => {
                         failing += 1;
                         Judgement::Failing(chain(&error).into())
@@ -171,6 +172,7 @@ impl<'a> Asking<'a> {
                 let mut open = self.names.iter_mut().filter(|(_, is_open)| *is_open);
                 for judgement in judged {
                     let (event, is_open) = open.next().ok_or(CopyError::OutOfPlace { what: UNASKED })?;
+                    event.is_far = true;
                     event.what = match judgement {
                         Judgement::Verdict(verdict) => Became::of(verdict),
                         Judgement::Failing(reason) => Became::Lacking(Lack::Failed, reason.to_string()),
@@ -214,7 +216,10 @@ impl<'a> Asking<'a> {
 }
 
 /// What would become of `name` at a `target` of this host.
-pub(super) fn judged(name: Name, target: Option<&Target>) -> FileEvent {
+///
+/// # Errors
+/// Why nothing can be copied to it.
+pub(super) fn judged(name: Name, target: Option<&Target>) -> Result<FileEvent, CopyError> {
     let Name { event, node } = name;
     let path = Place::try_from(event.path.clone()).ok();
     let path = path.and_then(|path| named(&path));
@@ -222,11 +227,12 @@ pub(super) fn judged(name: Name, target: Option<&Target>) -> FileEvent {
         (Some(target), Some(node), Some(path)) => {
             let what = match target.foresee(&path, event.bytes, &node) {
                 Ok(verdict) => Became::of(verdict),
+                Err(error) if error.is_final() => return Err(error.into()),
                 Err(error) => Became::Lacking(error.lack(), chain(&error)),
             };
-            FileEvent { what, ..event }
+            Ok(FileEvent { what, ..event })
         }
-        _ => event,
+        _ => Ok(event),
     }
 }
 

@@ -179,7 +179,11 @@ impl Outgoing {
 
     /// What became of it.
     pub(crate) fn event(&self, digest: Option<Digest>, what: Became) -> FileEvent {
-        FileEvent { path: self.frame.entry.path.to_string(), bytes: self.frame.size(), digest, what }
+        FileEvent {
+            bytes: self.frame.size(),
+            digest,
+            ..FileEvent::of(self.frame.entry.path.to_string(), what)
+        }
     }
 }
 
@@ -275,10 +279,9 @@ impl Planned {
     pub(crate) fn events(&self, what: &Became) -> Vec<FileEvent> {
         let read = self.read();
         let event = |(at, (entry, _)): (usize, &(Entry, _))| FileEvent {
-            path: entry.path.to_string(),
             bytes: size(entry),
             digest: digest_of(entry, read.digests.get(at).copied().flatten()),
-            what: what.clone(),
+            ..FileEvent::of(entry.path.to_string(), what.clone())
         };
         self.entries.iter().enumerate().map(event).collect()
     }
@@ -287,7 +290,7 @@ impl Planned {
     pub(crate) fn event(&self, at: usize) -> Option<FileEvent> {
         let (entry, _) = self.entries.get(at)?;
         let (path, bytes) = (entry.path.to_string(), size(entry));
-        Some(FileEvent { path, bytes, digest: None, what: Became::Copied })
+        Some(FileEvent { bytes, ..FileEvent::of(path, Became::Copied) })
     }
 
     /// The receiver wants these, too; false where they are not of it, or not behind those that it wanted before.

@@ -12,7 +12,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::entry::{Digest, Entry};
 use farlink_wire::frame::{File, block_bytes};
 use farlink_wire::message::Text;
-use farlink_wire::message::copy::{Copy, Finished, Lack, Place, Rejected, Rejection};
+use farlink_wire::message::copy::{Copy, Finished, Lack, Place, Rejected, Rejection, Verdict};
 use farlink_wire::quantity::Nanos;
 
 use super::CopyError;
@@ -252,6 +252,11 @@ impl Receiving {
         }
     }
 
+    /// What becomes of `entry` by what stands there. On a device nothing does.
+    fn verdict(&self, entry: &Entry) -> Result<Verdict, TargetError> {
+        if self.manner.sink.is_some() { Ok(Verdict::Wanted) } else { self.manner.target.judge(entry) }
+    }
+
     /// Finishes where everything is there.
     fn settle(&self) {
         self.changed.notify_all();
@@ -276,7 +281,7 @@ impl Receiving {
             if self.manner.report {
                 let path = path.to_string();
                 let what = Became::Lacking(lack, reason);
-                state.events.push(FileEvent { path, bytes: 0, digest: None, what });
+                state.events.push(FileEvent::of(path, what));
             }
         }
         let (bytes, last, buffer) = (state.bytes, state.last, state.buffer);
@@ -383,7 +388,7 @@ impl State {
         self.entries += 1;
         self.failed += u64::from(what.failure().is_some());
         if report {
-            self.events.push(FileEvent { path: entry.path.to_string(), bytes, digest, what });
+            self.events.push(FileEvent { bytes, digest, ..FileEvent::of(entry.path.to_string(), what) });
         }
     }
 }

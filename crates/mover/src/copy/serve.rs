@@ -10,7 +10,6 @@ use farlink_host::process;
 use farlink_host::readiness::Wake;
 use farlink_wire::message::copy::{Accept, Account, Copy, MOST_SOURCES, Protect, Request};
 use farlink_wire::message::{Arrival, Message, Way};
-use farlink_wire::path::readable;
 
 use super::allowed::{Allowed, Reached};
 use super::conversation::{Party, Talk, talk};
@@ -156,9 +155,8 @@ fn foretell(
                 ..TargetOptions::default()
             };
             // Nothing is made there.
-            let destination = Destination { path: beneath, several: request.several };
-            let target = Target::find(&base, &destination, request.key.0, options)
-                .map_err(|error| error.beneath(&readable(&granted)))?;
+            let destination = Destination { path: beneath, several: request.several, above: granted };
+            let target = Target::find(&base, &destination, request.key.0, options)?;
             control.send(&accept)?;
             judging::answer(control, &target, patience, stops)
         }
@@ -185,10 +183,9 @@ fn receiving_end(
     let Request { fsync, read_back, update, .. } = *request;
     let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
     let options = TargetOptions { fsync, read_back, mode_mask, is_again, stays, ..TargetOptions::default() };
-    let destination = Destination { path: beneath, several: request.several };
+    let destination = Destination { path: beneath, several: request.several, above: granted };
     let sink = base.open_sink(&destination.path).ok();
-    let target = Target::open(&base, &destination, request.key.0, options)
-        .map_err(|error| error.beneath(&readable(&granted)))?;
+    let target = Target::open(&base, &destination, request.key.0, options)?;
     let interval = request.interval.get();
     let manner = receiving::Manner {
         target,
@@ -271,7 +268,7 @@ mod tests {
 
     fn receiver() -> End {
         let root = Arc::new(Directory::open(Path::new("/")).unwrap());
-        let destination = Destination { path: b"/dev/null".to_vec(), several: false };
+        let destination = Destination { path: b"/dev/null".to_vec(), several: false, above: Vec::new() };
         let target = Target::open(&root, &destination, [0; 16], TargetOptions::default()).unwrap();
         let manner = receiving::Manner {
             target,

@@ -37,6 +37,9 @@ pub enum LeftOut {
     /// No directory is copied into itself.
     #[error("it is the destination")]
     Destination,
+    /// Nor is a source, of which then nothing is copied.
+    #[error("it is the destination: name another")]
+    Source,
     /// Nothing is copied from the directory that it is copied to: it is there.
     #[error("it would be copied onto itself")]
     OntoItself,
@@ -57,6 +60,7 @@ impl LeftOut {
         match self {
             Self::Destination | Self::OntoItself | Self::Unfinished => Lack::Skipped,
             Self::Later => Lack::Later,
+            Self::Source => Lack::Failed,
         }
     }
 }
@@ -235,7 +239,7 @@ impl<'f> Walk<'f> {
         };
         match tree.top().status(name) {
             Ok(status) if status.node == Node::Directory && self.filter.is_destination(&status) => {
-                Some(self.failed("copy", path, Lack::Failed, io::Error::other(LeftOut::Destination)))
+                Some(Found::LeftOut { path, why: LeftOut::Source })
             }
             Ok(status) if is_onto_itself || self.filter.is_destination(&status) => {
                 let why = self.claim(&tree, path.clone(), status.node == Node::Directory);

@@ -86,7 +86,7 @@ fn supply(sending: &Sending, sources: &[(Arc<Directory>, SourcePath)], filter: &
 
 /// A name that is not copied; a client that is not the sender is told.
 pub(crate) fn lack(sending: &Sending, path: String, what: Became) {
-    sending.supply_lacks(FileEvent { path, bytes: 0, digest: None, what });
+    sending.supply_lacks(FileEvent::of(path, what));
 }
 
 pub(super) fn supply_file(sending: &Sending, entry: Entry, handle: Handle) {

@@ -167,7 +167,7 @@ impl Name {
             Kind::Symlink { target } => Place::new(target.as_slice()).ok().map(Node::Symlink),
         };
         let (path, bytes) = (entry.path.to_string(), size(entry));
-        Self { event: FileEvent { path, bytes, digest: None, what: Became::Copied }, node }
+        Self { event: FileEvent { bytes, ..FileEvent::of(path, Became::Copied) }, node }
     }
 
     fn lacking(path: String, lack: Lack, reason: String) -> Self {
@@ -175,7 +175,7 @@ impl Name {
     }
 
     fn that_becomes(path: String, what: Became) -> Self {
-        Self { event: FileEvent { path, bytes: 0, digest: None, what }, node: None }
+        Self { event: FileEvent::of(path, what), node: None }
     }
 
     /// As it is said to the other end; `None` of what has no name that can be.

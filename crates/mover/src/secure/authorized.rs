@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -155,7 +155,11 @@ pub(super) fn text_of(path: &Path, owner: Option<u32>) -> Result<String, KeysErr
         other => other.map_err(of("open"))?,
     };
     let users = [namespace::user(), owner.unwrap_or(0), 0];
-    let found = Standing::of(&file.metadata().map_err(of("look at"))?);
+    let found = file.metadata().map_err(of("look at"))?;
+    if found.file_type().is_char_device() {
+        return Err(KeysError::Device { path: path.to_owned() });
+    }
+    let found = Standing::of(&found);
     if let Some(Wrong { owner, mode }) = found.wrong(users) {
         let path = path.to_owned();
         return Err(match owner {
@@ -217,6 +221,12 @@ pub enum KeysError {
     #[error("there is no {}: write into it a line \"read=/DIRECTORY write=/DIRECTORY KEY\" for each key that may connect", path.display())]
     Missing {
         /// Where it should be.
+        path: PathBuf,
+    },
+    /// It is none.
+    #[error("{} is a device: name the file that has the keys", path.display())]
+    Device {
+        /// Where.
         path: PathBuf,
     },
     /// Others may change it.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,7 +72,11 @@ impl Identity {
             }
             other => other.map_err(of("open"))?,
         };
-        let mode = file.metadata().map_err(of("look at"))?.mode();
+        let found = file.metadata().map_err(of("look at"))?;
+        if found.file_type().is_char_device() {
+            return Err(IdentityError::Device { path: path.to_owned() });
+        }
+        let mode = found.mode();
         if mode & 0o077 != 0 {
             return Err(IdentityError::Readable { path: path.to_owned(), mode: mode & 0o7777 });
         }
@@ -141,6 +145,12 @@ pub enum IdentityError {
     /// One is there already.
     #[error("{} is there already, and whoever trusts it would not know another: name another file with --identity, or remove it", path.display())]
     Exists {
+        /// Where.
+        path: PathBuf,
+    },
+    /// It is none.
+    #[error("{} is a device: name the file that has the key", path.display())]
+    Device {
         /// Where.
         path: PathBuf,
     },

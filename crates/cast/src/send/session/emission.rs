@@ -112,8 +112,10 @@ impl Session<'_> {
                     *lacks |= other.failed;
                     not_sent.push(other);
                 });
-                let (is_superseded, is_unsent) =
-                    (self.products.supersede(product), self.machine.is_unsent(product));
+                let is_superseded = self.products.supersede(product);
+                // Its first pass may end with what could not be read.
+                let is_first = matches!(&send, Send::Data { header, .. } if !header.repair);
+                let is_unsent = is_first || self.machine.is_unsent(product);
                 // Of what was sent before whoever asks may have all.
                 if !is_superseded && !is_unsent && self.products.whole(product).is_some() {
                     let receiver = match send {

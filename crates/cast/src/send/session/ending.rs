@@ -21,7 +21,9 @@ impl Session<'_> {
     /// Says how much of what was found in a directory that was watched nobody was there for; whether there is any of that.
     pub(super) fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
         let Some(directory) = &self.plan.watch else { return false };
-        let count = self.machine.unsent() + self.products.waiting();
+        // Of what was named nothing is said where nothing was begun: then it is interrupted.
+        let named = if self.has_begun { self.products.unwalked() } else { 0 };
+        let count = self.machine.unsent() + self.products.waiting() + named;
         if count == 0 {
             return false;
         }

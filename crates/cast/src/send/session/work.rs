@@ -74,6 +74,7 @@ impl Session<'_> {
             }
             if now >= self.idle_until {
                 self.send_later()?;
+                self.tell_begun(tell);
             }
             let mut is_busy = self.send_some(is_quiet, tell)?;
             for not_sent in self.not_sent.drain(..) {
@@ -98,6 +99,9 @@ impl Session<'_> {
                     self.dismiss_silent(now, tell);
                 }
                 self.show(times, tell);
+                if !self.has_begun {
+                    self.look_whether_there(tell);
+                }
             }
             if self.progress.is_all && self.machine.is_complete() {
                 times.last.get_or_insert(now);
@@ -147,7 +151,11 @@ impl Session<'_> {
 
     /// Notes that it begins: as many are there as it waits for.
     fn begin(&mut self, times: &mut Times) {
-        self.has_begun = true;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // Who was lost before had nothing that it could lack, and others have taken its place.
+            self.progress.peers.retain(|_, peer| peer.is_there);
+            self.lost.clear();
+        }
         if times.first.is_none() {
             times.started = rfc3339_now();
             times.first = Some(monotonic());
@@ -166,9 +174,7 @@ impl Session<'_> {
             let is_repair =
                 matches!(send, Send::Repair { .. } | Send::Data { header: Data { repair: true, .. }, .. });
             self.send(send)?;
-            if let Some((product, at)) = self.begun.take() {
-                tell(Notice::Begun { path: self.products.path(product), at });
-            }
+            self.tell_begun(tell);
             repairs += u32::from(is_repair);
             // A product that has just come does not wait for many repairs.
             if repairs >= REPAIRS_BETWEEN {
@@ -176,6 +182,13 @@ impl Session<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Says which product has begun to leave, where one has.
+    fn tell_begun(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        if let Some((product, at)) = self.begun.take() {
+            tell(Notice::Begun { path: self.products.path(product), at });
+        }
     }
 
     /// Tells what seeks the rate of every packet that has left, before a receiver can tell of it.
@@ -189,10 +202,24 @@ impl Session<'_> {
         self.progress.peers.values().all(|peer| !peer.is_there)
     }
 
-    /// Whether nobody is there any more, nor waited for: what has appeared waits for receivers only as long as more may.
+    /// Whether nobody is there any more, nor waited for: what has appeared waits for receivers only as long as more may. Where nothing can appear
+    /// any more that receivers were waited for, they are waited for no longer.
     fn is_deserted(&self) -> bool {
         let may_come = self.products.watched().is_some();
-        self.has_begun && self.is_alone() && self.lost.is_empty() && !may_come
+        if self.has_begun {
+            self.is_alone() && self.lost.is_empty() && !may_come
+        } else {
+            self.plan.watches_alone() && !may_come
+        }
+    }
+
+    /// Looks whether a directory that is watched is there still: as long as nothing is sent nobody else does.
+    fn look_whether_there(&mut self, tell: &mut dyn FnMut(Notice<'_>)) {
+        let lacks = &mut self.lacks;
+        self.products.look_whether_there(&mut |not_sent| {
+            *lacks |= not_sent.failed;
+            tell(Notice::NotSent(not_sent));
+        });
     }
 
     /// Waits for something to hear, in a round that began `now`, and for `pause` at most; heeds the user, and says whether the session is over by that.

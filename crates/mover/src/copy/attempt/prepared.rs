@@ -61,16 +61,20 @@ impl Attempt<'_> {
         }
     }
 
-    /// A destination that is on this host, of a copy that is only foretold.
-    pub(in crate::copy) fn here(&self) -> Result<Target, CopyError> {
+    /// A destination that is on this host, of a copy that is only foretold; `None` where it is a device, of which nothing is asked.
+    pub(in crate::copy) fn here(&self) -> Result<Option<Target>, CopyError> {
+        let (root, destination) = (root()?, self.destination()?);
+        if root.open_sink(&destination.path).is_ok() {
+            return Ok(None);
+        }
         let stays = Stays::of(self.plan.update, self.resume);
         let options = TargetOptions { stays, ..TargetOptions::default() };
-        Ok(Target::find(&root()?, &self.destination()?, self.names.key, options)?)
+        Ok(Some(Target::find(&root, &destination, self.names.key, options)?))
     }
 
     fn destination(&self) -> Result<Destination, CopyError> {
         let path = absolute(self.plan.destination.as_bytes()).map_err(CopyError::working_directory)?;
-        Ok(Destination { path, several: self.several() })
+        Ok(Destination { path, several: self.several(), above: Vec::new() })
     }
 }
 

@@ -276,7 +276,7 @@ impl Receiving {
     /// Gives a file, which is whole, its name, unless something stands there by now that stays: it may have come since the file was wanted.
     fn put_in_place(&self, incoming: &Incoming) -> Result<Verdict, TargetError> {
         let (target, entry) = (&self.manner.target, &incoming.frame.entry);
-        let verdict = if self.manner.sink.is_some() { Verdict::Wanted } else { target.judge(entry)? };
+        let verdict = self.verdict(entry)?;
         if verdict == Verdict::Wanted {
             incoming.store.finish(target, entry)?;
         } else {

@@ -45,7 +45,7 @@ impl Receiving {
         }
         drop(state);
         let opened = self.timing.during(Stage::Disk, || {
-            let verdict = self.manner.target.judge(&frame.entry)?;
+            let verdict = self.verdict(&frame.entry)?;
             if verdict != Verdict::Wanted {
                 return Ok(Err(verdict));
             }

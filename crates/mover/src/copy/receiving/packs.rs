@@ -3,8 +3,8 @@
 use farlink_flow::digest;
 use farlink_wire::entry::{Digest, Kind};
 use farlink_wire::frame::{Item, Pack};
-use farlink_wire::message::MAX_ENTRIES;
-use farlink_wire::message::copy::{Copy, Rejected, Rejection, Unit, Verdict};
+use farlink_wire::message::copy::{Copy, Lack, Rejected, Rejection, Unit, Verdict};
+use farlink_wire::message::{MAX_ENTRIES, Text};
 
 use super::Receiving;
 use crate::budget;
@@ -57,7 +57,12 @@ impl Receiving {
                 break;
             }
             match self.put(item) {
-                Ok(Some(())) => stored.push(item),
+                Ok(Some(Verdict::Newer)) => {
+                    rejected.push((item, Became::Newer));
+                    let (of, lack) = (Rejected::Item(number, at as u32), Lack::Newer);
+                    self.state().outbox.rejected.push(Rejection { of, lack, reason: Text::default() });
+                }
+                Ok(Some(Verdict::Wanted | Verdict::Current)) => stored.push(item),
                 Ok(None) => {
                     // Damaged on its way: the whole pack again, and what is right in it is written twice.
                     self.state().outbox.damaged.push(Unit::Pack(number));
@@ -101,8 +106,8 @@ impl Receiving {
         Ok(is_whole)
     }
 
-    /// Stores one entry; `None` where its content is damaged.
-    fn put(&self, item: &Item<'_>) -> Result<Option<()>, TargetError> {
+    /// Stores one entry, unless something that stays has come to stand there since it was wanted; `None` where its content is damaged.
+    fn put(&self, item: &Item<'_>) -> Result<Option<Verdict>, TargetError> {
         let timing = &self.timing;
         match &item.entry.kind {
             // What a device would keep is nothing.
@@ -113,14 +118,11 @@ impl Receiving {
                 {
                     return Ok(None);
                 }
-                timing.during(Stage::Disk, || {
-                    // It may have come since it was wanted.
-                    let target = &self.manner.target;
-                    match target.judge(&item.entry)? {
-                        Verdict::Wanted => target.put(&item.entry, item.content),
-                        Verdict::Current | Verdict::Newer => Ok(()),
-                    }
-                })?;
+                let verdict = timing.during(Stage::Disk, || self.verdict(&item.entry))?;
+                if verdict != Verdict::Wanted {
+                    return Ok(Some(verdict));
+                }
+                timing.during(Stage::Disk, || self.manner.target.put(&item.entry, item.content))?;
             }
             Kind::Directory => {
                 if !self.directories.grow(budget::of_directory(item.entry.path.as_bytes())) {
@@ -130,7 +132,7 @@ impl Receiving {
             }
             Kind::Symlink { .. } => timing.during(Stage::Disk, || self.manner.target.symlink(&item.entry))?,
         }
-        Ok(Some(()))
+        Ok(Some(Verdict::Wanted))
     }
 
     /// An offer has come: which of these are not here? One that another connection brought is answered for both.
@@ -161,6 +163,7 @@ impl Receiving {
                     }
                     same.push((item, Became::of(verdict)));
                 }
+                Err(error) if error.is_final() => return Err(error.into()),
                 Err(error) => {
                     let (lack, reason) = (error.lack(), chain(&error));
                     rejected.push((at as u32, item, lack, reason));
@@ -204,11 +207,11 @@ impl Receiving {
     /// # Errors
     /// What it lacks that stays.
     fn judge(&self, item: &Item<'_>) -> Result<Verdict, TargetError> {
-        let target = &self.manner.target;
-        match target.judge(&item.entry) {
-            Err(error @ TargetError::Refused { .. }) => Err(error),
+        let holds = || self.manner.sink.is_none() && self.manner.target.holds(&item.entry, item.digest);
+        match self.verdict(&item.entry) {
+            Err(error) if error.is_final() || matches!(error, TargetError::Refused { .. }) => Err(error),
             Ok(verdict @ (Verdict::Current | Verdict::Newer)) => Ok(verdict),
-            Ok(Verdict::Wanted) | Err(_) if target.holds(&item.entry, item.digest) => Ok(Verdict::Current),
+            Ok(Verdict::Wanted) | Err(_) if holds() => Ok(Verdict::Current),
             Ok(Verdict::Wanted) | Err(_) => Ok(Verdict::Wanted),
         }
     }

@@ -26,7 +26,7 @@ impl Receiving {
                 state.failed += u64::from(what.failure().is_some());
                 if self.manner.report {
                     let path = path.to_string();
-                    state.events.push(FileEvent { path, bytes: 0, digest: None, what });
+                    state.events.push(FileEvent::of(path, what).far());
                 }
             }
             Copy::Extent { entries, bytes } => self.state().of = Some((entries, bytes)),

@@ -267,6 +267,20 @@ fn what_became_newer_while_a_file_came_stays_where_that_was_asked_for() {
 }
 
 #[test]
+fn a_small_file_that_became_newer_while_it_came_is_not_told_as_copied() {
+    let scratch = Scratch::new("small-became-newer");
+    let options = TargetOptions { stays: Stays::Newer, ..TargetOptions::default() };
+    let receiving = Spoiled::receiving(&scratch, options, false);
+    fs::write(scratch.0.join("x"), "newer").unwrap();
+    let item = Item { entry: file("x", 5), digest: digest::whole(b"older"), content: b"older" };
+    receiving.on_pack(&Pack { pack: 0, items: vec![item] }).unwrap();
+    assert_eq!(fs::read(scratch.0.join("x")).unwrap(), b"newer");
+    let [FileEvent { what: Became::Newer, .. }] = &receiving.take_events()[..] else { panic!("one name") };
+    let rejects = |each: &Copy| matches!(each, Copy::Rejected(all) if all[0].lack == Lack::Newer);
+    assert!(receiving.take_messages().iter().any(rejects));
+}
+
+#[test]
 fn who_lacks_something_waits_for_the_last_word_of_what_that_is() {
     let reason = || "it was changed while it was read".to_owned().into();
     let receiver = |name: &str| {

@@ -198,20 +198,21 @@ impl State {
                         self.tally.acknowledged += bytes;
                         return self.close_name(report, file.event(None, stays));
                     }
-                    self.close_name(report, file.event(None, what));
+                    self.close_name(report, file.event(None, what).far());
                 }
             }
             Rejected::Item(number, item) => {
                 let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
                 if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
-                    self.close_name(report, FileEvent { what, digest: None, ..event });
+                    let what = stays.unwrap_or(what);
+                    self.close_name(report, FileEvent { what, digest: None, ..event }.far());
                 }
             }
             Rejected::Directory(path) => {
                 self.tally.failed += 1;
                 if report {
                     let path = path.to_string();
-                    self.events.push(FileEvent { path, bytes: 0, digest: None, what });
+                    self.events.push(FileEvent::of(path, what).far());
                 }
             }
         }

@@ -207,13 +207,8 @@ fn that_all_was_sent_is_said_behind_all_that_lacks() {
     assert_eq!(sending.take_messages().len(), 1, "the total");
     // It is handed out, and not read yet.
     assert!(!sending.has_sent_all());
-    let event = FileEvent {
-        path: "small".to_owned(),
-        bytes: 5,
-        digest: None,
-        what: Became::Lacking(Lack::Failed, "gone".to_owned()),
-    };
-    sending.supply_lacks(event);
+    let what = Became::Lacking(Lack::Failed, "gone".to_owned());
+    sending.supply_lacks(FileEvent { bytes: 5, ..FileEvent::of("small".to_owned(), what) });
     planned.on_read(vec![None]);
     assert!(!sending.has_sent_all(), "that it lacks is to be said");
     assert_eq!(sending.take_messages().len(), 1);
@@ -261,7 +256,7 @@ fn a_walk_waits_until_somebody_hears_what_it_says() {
     let sending = sending(manner(None));
     let lacks = |number: usize| {
         let what = Became::Lacking(Lack::Failed, "gone".to_owned());
-        sending.supply_lacks(FileEvent { path: number.to_string(), bytes: 0, digest: None, what });
+        sending.supply_lacks(FileEvent::of(number.to_string(), what));
     };
     (0..=MOST_UNHEARD).for_each(lacks);
     let its = Arc::clone(&sending);
@@ -347,12 +342,7 @@ fn served(client: impl FnOnce(&mut Control)) -> Result<Talk, CopyError> {
         while !matches!(next(&mut far), Message::Copy(Copy::Total { .. })) {}
         for number in 0..LACKING {
             let what = Became::Lacking(Lack::Failed, "open it: Permission denied (os error 13)".to_owned());
-            of_server.supply_lacks(FileEvent {
-                path: format!("{number:0100}"),
-                bytes: 0,
-                digest: None,
-                what,
-            });
+            of_server.supply_lacks(FileEvent::of(format!("{number:0100}"), what));
         }
         client(&mut far);
         talking.join().unwrap()

@@ -144,14 +144,6 @@ pub enum TargetError {
 }
 
 impl TargetError {
-    /// The same, of a path that was named with `above` before it.
-    pub(crate) fn beneath(self, above: &str) -> Self {
-        match self {
-            Self::NoParent { directory } => Self::NoParent { directory: format!("{above}{directory}") },
-            other => other,
-        }
-    }
-
     /// Whether no other entry can be written either, or is to be.
     pub(in crate::copy) const fn is_final(&self) -> bool {
         matches!(self, Self::Unexpected { .. } | Self::Destination(_))

@@ -13,14 +13,16 @@ use super::{Stays, Target, TargetError};
 
 impl Target {
     /// What would become of `path`, a name of so many `bytes` of content that stands for `node`. A directory that is as old, and a link that says the
-    /// same, are taken for current, though a copy makes them again.
+    /// same, are taken for current, though a copy makes them again. Where nothing stays, all is wanted that nothing is in the way of.
     ///
     /// # Errors
     /// [`TargetError`]: what is in the way, as far as that can be seen.
     pub fn foresee(&self, path: &RelativePath, bytes: u64, node: &Node) -> Result<Verdict, TargetError> {
-        if self.options.stays == Stays::None {
-            return Ok(Verdict::Wanted);
-        }
+        let verdict = self.foreseen(path, bytes, node)?;
+        Ok(if self.options.stays == Stays::None { Verdict::Wanted } else { verdict })
+    }
+
+    fn foreseen(&self, path: &RelativePath, bytes: u64, node: &Node) -> Result<Verdict, TargetError> {
         let judged = |is_current| Ok(if is_current { Verdict::Current } else { Verdict::Wanted });
         let is_directory = matches!(node, Node::Directory(..));
         let place = if path.is_root() { None } else { self.placing.look(path, is_directory)? };
@@ -123,6 +125,12 @@ mod tests {
             }
         }
         assert!(!scratch.0.join("e").exists());
+        // Of what is only asked whether it can be there, nothing stays.
+        let plain = scratch.find("", true, TargetOptions::default()).unwrap();
+        assert_eq!(judged(&plain, "d/x", 3, &Node::File(1000, 7)), Ok(Verdict::Wanted));
+        assert!(
+            judged(&plain, "d", 0, &Node::File(1000, 7)).unwrap_err().contains("a directory is in the way")
+        );
         // A file under a name of its own, a directory that is not there, and one that cannot be.
         let find = |path, several| scratch.find(path, several, options.clone()).unwrap();
         let file = Node::File(1000, 7);

@@ -17,6 +17,8 @@ pub struct Destination {
     pub path: Vec<u8>,
     /// Whether it must be a directory, whatever it looks like: there are several sources, or what is in a directory is copied.
     pub several: bool,
+    /// What stands before `path` where it is told of: the root of what may be written, as far as the path leads through it.
+    pub above: Vec<u8>,
 }
 
 /// The destination: a directory, or where its name only tells that it may be one, undecided until the first entry comes.
@@ -55,7 +57,8 @@ impl Placing {
         destination: &Destination,
         options: &TargetOptions,
     ) -> Result<Self, TargetError> {
-        let shown = readable(&destination.path);
+        let told = |path: &[u8]| readable(&[&destination.above, path].concat());
+        let shown = told(&destination.path);
         let start = destination.path.iter().position(|byte| *byte != b'/').unwrap_or(destination.path.len());
         let path = &destination.path[start..];
         let path = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
@@ -92,10 +95,10 @@ impl Placing {
         }
         let outer = containment.open_dir(parent, Links::Follow).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
-                let missing = readable(&destination.path[..start + parent.len()]);
+                let missing = told(&destination.path[..start + parent.len()]);
                 TargetError::NoParent { directory: missing.trim_end_matches('/').to_owned() }
             }
-            _ => TargetError::of("open", readable(&destination.path[..start + parent.len()]), error),
+            _ => TargetError::of("open", told(&destination.path[..start + parent.len()]), error),
         })?;
         Ok(placing(Some((Arc::new(outer), name.to_vec()))))
     }
@@ -172,11 +175,12 @@ impl Placing {
     fn check_is_free(&self) -> Result<(), TargetError> {
         let Some((outer, name)) = &self.outer else { return Ok(()) };
         let path = self.shown.clone();
-        match outer.status(name).map(|status| status.node) {
-            Err(_) | Ok(Node::Directory) => Ok(()),
-            Ok(Node::Symlink) => Err(TargetError::LinkInTheWay { path }),
-            Ok(_) => Err(TargetError::FileInTheWay { path }),
-        }
+        let error = match outer.status(name).map(|status| status.node) {
+            Err(_) | Ok(Node::Directory) => return Ok(()),
+            Ok(Node::Symlink) => TargetError::LinkInTheWay { path },
+            Ok(_) => TargetError::FileInTheWay { path },
+        };
+        Err(TargetError::Destination(Box::new(error)))
     }
 
     /// The destination as a directory, which it becomes where it was not decided.

@@ -43,7 +43,12 @@ impl Scratch {
         options: TargetOptions,
     ) -> Result<Target, TargetError> {
         let containment = Arc::new(Directory::open(&self.0).unwrap());
-        Target::find(&containment, &Destination { path: path.into(), several }, [7; 16], options)
+        Target::find(
+            &containment,
+            &Destination { path: path.into(), several, above: Vec::new() },
+            [7; 16],
+            options,
+        )
     }
 
     /// The directory as the destination.
