@@ -13,7 +13,7 @@ from farlink_lab.logs.variance import counters
 from farlink_lab.logs.variance.alike import Choice, Group, alike
 from farlink_lab.logs.variance.concurrency import concurrency
 from farlink_lab.logs.variance.factors import HOUR, rank
-from test_log_sessions import DAY, stored
+from test_log_sessions import DAY, stored, table_of
 
 SIZE = 32 * 10**9
 
@@ -92,6 +92,54 @@ def test_noise_is_called_an_effect_in_about_one_log_in_twenty():
     assert called <= 10
 
 
+def in_sessions(rng, *, sessions=15, each=12):
+    """The same log, but its transfers follow each other at once, sessions a day apart.
+
+    Whole sessions are fast or slow, and have stripes of their own, neither for the other's sake. Every third
+    transfer is a small one.
+    """
+    table = log(rng, count=sessions * each, stripe_effect=0.0)
+    of = np.repeat(np.arange(sessions), each)
+    rate = 1e9 * rng.lognormal(0, 0.5, sessions)[of] * rng.lognormal(0, 0.02, len(of))
+    size = np.where(np.arange(len(of)) % 3 == 1, SIZE // 2, SIZE)
+    took = (8e6 * size / rate).astype(np.int64)
+    start = DAY + of * 24 * 3600 * US + np.cumsum(took) - took
+    made = {
+        "start_us": start,
+        "end_us": start + took,
+        "bytes": size,
+        "stripes": rng.integers(1, 4, sessions)[of],
+    }
+    for name, values in made.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, SCHEMA.field(at), pa.array(values, SCHEMA.field(at).type))
+    return table
+
+
+@pytest.mark.parametrize("most", [20_000, 60], ids=["all", "a sample"])
+def test_a_session_is_one_however_few_of_its_transfers_are_drawn(tmp_path, engine, monkeypatch, most):
+    monkeypatch.setattr(farlink_lab.logs.variance.alike, "MOST", most)
+    directory = stored(tmp_path / "d", in_sessions(np.random.default_rng(5)))
+    found = studied(directory, Choice(low_bytes=SIZE), engine=engine)
+    assert found.group.of == 120
+    assert len(found.group.start_us) == min(most, 120)
+    assert found.ranking.sessions == len(np.unique((found.group.start_us - DAY) // (24 * 3600 * US)))
+    assert 12 <= found.ranking.sessions <= 15
+    assert "stripes" in [factor.name for factor in found.ranking.factors]
+    assert not [factor.name for factor in found.ranking.factors if factor.clear]
+
+
+def test_what_starts_at_once_is_of_one_session_and_what_took_no_time_keeps_it_going(tmp_path, engine):
+    rows = [(second, second + 1, 2**30, "a", "b") for second in range(0, 10 * 600, 600) for _ in range(3)]
+    # Between the first two sessions, less than a minute after each other.
+    rows += [(second, second, 2**20, "a", "b") for second in range(50, 600, 50)]
+    # And of another path.
+    rows += [(700 + 50 * at, 701 + 50 * at, 2**20, "a", "c") for at in range(9)]
+    with open_logs(stored(tmp_path / "d", table_of(rows)), engine=engine) as logs:
+        found = alike(logs, Choice(), seed=1)
+    assert found.session.tolist() == np.repeat([0, *range(9)], 3).tolist()
+
+
 def test_what_does_not_vary_is_named_and_not_ranked():
     rng = np.random.default_rng(3)
     factors = {
@@ -108,7 +156,7 @@ def group(start, end, sizes):
     start, end, sizes = (np.array(each, dtype=np.int64) for each in (start, end, sizes))
     return Group(
         path=("a", "b"), server="a", low_bytes=1, high_bytes=1, of=len(start),
-        start_us=start * US, end_us=end * US, bytes=sizes, factors={},
+        start_us=start * US, end_us=end * US, bytes=sizes, session=np.arange(len(start)), factors={},
     )  # fmt: skip
 
 

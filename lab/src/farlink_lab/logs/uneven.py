@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from farlink_lab.logs.summary import Summary
     from farlink_lab.logs.variance.counters import Correlations, Counters
 
-# Transfers of one path with gaps of at most that are of one session, for what counts as independent.
-_GAP_US = 60 * US
 # Less than that of the variance explained is told as nothing.
 LEAST_EXPLAINED = 0.1
 
@@ -99,7 +97,7 @@ def uneven(
     ranking = rank(
         group.throughput_bps,
         {name: values for name, values in factors.items() if values is not None},
-        sessions=_sessions(group),
+        sessions=group.session,
         seed=seed,
     )
     return Uneven(group=group, spread=group.spread, concurrency=found, ranking=ranking, link=seen)
@@ -145,11 +143,3 @@ def verdict(found: Uneven) -> str:
             "most of the spread is unexplained."
         )
     return f"Beyond chance: {names}. All factors together account for {share}; the rest is unexplained."
-
-
-def _sessions(group: Group) -> NDArray[np.int64]:
-    """Which session of its path each transfer is of, counted from 0."""
-    latest = np.maximum.accumulate(group.end_us)
-    begins = np.concatenate([[False], group.start_us[1:] - latest[:-1] > _GAP_US])
-    found: NDArray[np.int64] = np.cumsum(begins)
-    return found

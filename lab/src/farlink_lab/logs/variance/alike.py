@@ -25,6 +25,8 @@ CLASSES_A_DOUBLING = 2
 FEWEST = 20
 # Of a larger group so many are drawn: more would tell the same, and take longer.
 MOST = 20_000
+# Transfers of a path with gaps of at most that are of one session, for what counts as independent.
+GAP_US = 60 * US
 _FACTORS = ("streams", "stripes", "sender_cpu_s", "receiver_cpu_s", "read_s", "write_s")
 
 
@@ -50,6 +52,7 @@ class Group:
     Attributes:
         path: Source and destination, or what the log has in their place.
         of: How many there are, of which these may be a sample.
+        session: Which session each is of, counted from 0 among all transfers of the path, alike or not.
         factors: What the log tells of each transfer, by name; not a number where it does not.
     """
 
@@ -61,6 +64,7 @@ class Group:
     start_us: Whole
     end_us: Whole
     bytes: Whole
+    session: Whole
     factors: dict[str, Array]
 
     @property
@@ -87,17 +91,7 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
     Raises:
         LogError: where there are fewer than `FEWEST`.
     """
-    table = logs.transfers
-    table = table.filter(table.end_us > table.start_us)
-    for name in ("source", "destination"):
-        wanted = getattr(choice, name)
-        if wanted is not None:
-            table = table.filter(table[name] == wanted)
-    if choice.low_bytes is not None:
-        table = table.filter(table.bytes >= choice.low_bytes)
-    if choice.high_bytes is not None:
-        table = table.filter(table.bytes <= choice.high_bytes)
-    table = table.mutate(size_class=_size_class(table, choice))
+    table = _of_choice(logs.transfers, choice)
     keys = ["source", "destination", "size_class"]
     ranked = table.group_by(*keys).agg(transfers=table.count(), low=table.bytes.min(), high=table.bytes.max())
     ranked = ranked.order_by(
@@ -111,10 +105,11 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
             "widen --sizes, or leave out --source and --destination"
         )
     found = best[0]
-    for key in keys:
-        same = table[key].isnull() if found[key] is None else table[key] == found[key]
-        table = table.filter(same)
-    columns = ["start_us", "end_us", "bytes", "server", *_FACTORS]
+    path = (found["source"], found["destination"])
+    # A session is of a path: it goes on through transfers of other sizes, and through those not drawn.
+    table = _of_choice(_in_sessions(of_path(logs.transfers, path)), choice)
+    table = table.filter(table.size_class == found["size_class"])
+    columns = ["start_us", "end_us", "bytes", "server", *_FACTORS, "session"]
     # By all of them: rows that are then still in either order are the same.
     wanted = table.select(*columns)
     if count > MOST:
@@ -127,7 +122,7 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
     }
     servers = {value for value in rows["server"].unique().to_pylist() if value is not None}
     return Group(
-        path=(found["source"], found["destination"]),
+        path=path,
         server=servers.pop() if len(servers) == 1 else None,
         low_bytes=int(found["low"]),
         high_bytes=int(found["high"]),
@@ -135,8 +130,40 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
         start_us=rows["start_us"].to_numpy(),
         end_us=rows["end_us"].to_numpy(),
         bytes=rows["bytes"].to_numpy(),
+        session=rows["session"].to_numpy(),
         factors=factors,
     )
+
+
+def of_path(table: Any, path: tuple[str | None, str | None]) -> Any:
+    """Transfers of a path; an end that is `None` is one that was withheld."""
+    for name, wanted in zip(("source", "destination"), path, strict=True):
+        table = table.filter(table[name].isnull() if wanted is None else table[name] == wanted)
+    return table
+
+
+def _of_choice(table: Any, choice: Choice) -> Any:
+    """Those of the choice that took any time, and the class of size of each."""
+    table = table.filter(table.end_us > table.start_us)
+    for name in ("source", "destination"):
+        wanted = getattr(choice, name)
+        if wanted is not None:
+            table = table.filter(table[name] == wanted)
+    if choice.low_bytes is not None:
+        table = table.filter(table.bytes >= choice.low_bytes)
+    if choice.high_bytes is not None:
+        table = table.filter(table.bytes <= choice.high_bytes)
+    return table.mutate(size_class=_size_class(table, choice))
+
+
+def _in_sessions(table: Any) -> Any:
+    """Transfers of one path, each with the number of its session."""
+    before = ibis.rows_window(preceding=(None, 1), order_by=table.start_us)
+    table = table.mutate(before_us=table.end_us.max().over(before))
+    table = table.mutate(begins=ibis.ifelse(table.start_us - table.before_us > GAP_US, 1, 0))
+    # A range has all that start at once, whichever of them came first above.
+    until = ibis.range_window(preceding=None, following=0, order_by=table.start_us)
+    return table.mutate(session=table.begins.sum().over(until).cast("int64"))
 
 
 def _drawn(table: Any, places: Whole) -> Any:

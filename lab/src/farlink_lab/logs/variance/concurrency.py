@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farlink_lab.logs.transfer import LogError
+from farlink_lab.logs.variance.alike import of_path
 
 if TYPE_CHECKING:
     from farlink_lab.logs.engine import Logs
@@ -55,9 +56,7 @@ def beside(logs: Logs, group: Group) -> tuple[Whole, Whole]:
     if group.server is not None:
         table = table.filter(table.server == group.server)
     else:
-        for name, wanted in zip(("source", "destination"), group.path, strict=True):
-            same = table[name].isnull() if wanted is None else table[name] == wanted
-            table = table.filter(same)
+        table = of_path(table, group.path)
     first, last = int(group.start_us.min()), int(group.end_us.max())
     table = table.filter((table.end_us >= first) & (table.start_us <= last))
     count = int(logs.rows(table.agg(count=table.count()))[0]["count"])
