@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, p
 from farlink_lab.plot.next_transfer import next_transfer_figure
 from farlink_lab.plot.palette import looks
 from farlink_lab.plot.regimes import BEND_COLOURS, phases_figure, regimes_figure
-from farlink_lab.records import read_records
+from farlink_lab.profile import profiles
+from farlink_lab.records import parse_lines, read_records
 from farlink_lab.report import write_report
-from farlink_lab.words import headlines
+from farlink_lab.words import comparisons, headlines
 
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -211,15 +213,39 @@ def test_without_late_points_nothing_speaks_of_them(report):
     assert "Hollow marks" not in report.page.read_text()
 
 
-def test_tools_are_compared_where_they_met_the_same_queue(tmp_path, report):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"queue_bytes": 6_250_000},
+        {"rate_bps": 1_000_000_000},
+        {"loss": 1e-4},
+        {"mtu": 1500},
+        {"framing": "sonet"},
+        {"background_bps": 3_000_000_000},
+        {"kind": "file"},
+        {"congestion": "bbr"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_tools_are_compared_where_they_did_the_same_over_the_same_connection(report, changes):
     said = "CUBIC ×1, 10 s, against iperf3 CUBIC ×1: "
     assert any(each.startswith(said) for each in headlines(report.findings))
-    made = synthetic.campaign()
-    for each in made:
-        each["queue_bytes"] = 6_250_000 if each["tool"] == "iperf3" else 62_500_000
-    synthetic.write(tmp_path, made)
-    found = find(read_records(tmp_path / "records.jsonl"))
-    assert not any("against iperf3" in each for each in headlines(found))
+    assert compared(report, theirs={})
+    assert not compared(report, theirs=changes)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_tools_that_protect_files_otherwise_are_not_compared(report, kind):
+    ours, theirs = ({"kind": kind, "protection": protection} for protection in ("encrypted", "clear"))
+    assert compared(report, ours=ours, theirs=theirs) == (kind == "memory")
+    assert compared(report, ours={**theirs, "background_bps": 0}, theirs=theirs)
+
+
+def compared(report, *, ours=None, theirs):
+    """Whether tools are compared whose records say this besides."""
+    made = [{**each, **(theirs if each["tool"] == "iperf3" else ours or {})} for each in synthetic.campaign()]
+    found, _ = profiles(parse_lines(json.dumps(each).encode() for each in made).records)
+    return bool(comparisons(replace(report.findings, profiles=found)))
 
 
 def test_regimes_are_coloured_and_their_numbers_stand_beneath(report):

@@ -272,18 +272,29 @@ def _spans(findings: Findings, mode: str) -> list[str]:
 
 
 def _alike(ours: Profile, theirs: Profile) -> bool:
-    facts = [
-        (
-            profile.mode,
-            profile.streams,
-            profile.buffer_bytes,
-            profile.amount,
-            profile.records[0][0].congestion,
-            profile.records[0][0].fields.get("queue_bytes"),
-        )
-        for profile in (ours, theirs)
-    ]
-    return facts[0] == facts[1]
+    """Whether two profiles differ in the tool alone: the same task, settings and connection."""
+    return _task(ours) == _task(theirs)
+
+
+def _task(profile: Profile) -> tuple[object, ...]:
+    first = profile.records[0][0]
+    fields = first.fields
+    return (
+        first.kind,
+        # Between memories all is in the clear.
+        None if first.kind == "memory" else fields.get("protection"),
+        profile.mode,
+        profile.amount,
+        profile.streams,
+        profile.buffer_bytes,
+        profile.congestion,
+        profile.rate_bps,
+        profile.loss,
+        profile.mtu,
+        fields.get("framing"),
+        fields.get("queue_bytes"),
+        fields.get("background_bps") or 0,
+    )
 
 
 def _median_at(profile: Profile, rtt_s: float) -> float:
