@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
+from farlink_lab.cli import main
 from farlink_lab.latency import (
+    MOST_LOSS,
     Group,
     crossover_receivers,
     multicast_s,
@@ -157,4 +160,70 @@ def test_an_account_without_bounds_leaves_them_out() -> None:
     stated = account(wide, size_bytes=SIZE, overhead=0, loss=None, rtt_s=None)
     assert as_json(stated)["group"] == {"receivers": 2, "sender_bps": 1e9}
     assert "repaired" not in as_json(stated)
-    assert stated.crossover_receivers == 0
+    assert stated.crossover_receivers == 1
+
+
+@pytest.mark.parametrize("receivers", [1, 2, 3, 50])
+@pytest.mark.parametrize("overhead", [0.0, 0.05, 0.5, 1.5])
+@pytest.mark.parametrize("receiver_bps", [1e8, 4e8, 1e9, 3e9, math.inf])
+def test_crossover_and_parity_are_where_the_times_say(
+    receivers: int, overhead: float, receiver_bps: float
+) -> None:
+    group = Group(receivers=receivers, sender_bps=1e9, sender_link_bps=7.5e9, receiver_bps=receiver_bps)
+    multicast = multicast_s(group, size_bytes=SIZE, overhead=overhead)
+
+    def as_fast(servers: int) -> bool:
+        return unicast_s(group, size_bytes=SIZE, servers=servers) <= multicast * (1 + 1e-9)
+
+    crossover = crossover_receivers(group, overhead=overhead)
+    assert as_fast(1) == (receivers <= crossover + 1e-9)
+    ratio = unicast_s(group, size_bytes=SIZE) / multicast
+    if not as_fast(1):
+        assert ratio == pytest.approx(receivers / crossover)
+    parity = servers_for_parity(group, overhead=overhead)
+    enough = [servers for servers in range(1, 200) if as_fast(servers)]
+    assert parity == (enough[0] if enough else None)
+    stated = account(group, size_bytes=SIZE, overhead=overhead, loss=None, rtt_s=None)
+    assert (stated.crossover_receivers, stated.parity_servers) == (crossover, parity)
+
+
+@pytest.mark.parametrize(
+    ("group", "overhead", "said"),
+    [
+        # One receiver, who waits for the sender.
+        (Group(receivers=1, sender_bps=1e9, receiver_bps=10e9), 0.0, "  unicast is as fast"),
+        (
+            Group(receivers=10, sender_bps=1e9, receiver_bps=100e6),
+            0.0,
+            "  unicast is as fast: the receivers are the bottleneck",
+        ),
+        (Group(receivers=1, sender_bps=1e9), 0.25, "  unicast is faster, by 20% of the time"),
+        (
+            Group(receivers=8, sender_bps=1e9, receiver_bps=100e6),
+            0.25,
+            "  unicast is faster, by 20% of the time: the receivers are the bottleneck",
+        ),
+        # Within the crossover, but the sender is busier than they.
+        (Group(receivers=11, sender_bps=1e9, receiver_bps=100e6), 0.1, "  unicast is as fast"),
+        (Group(receivers=20, sender_bps=1e9, receiver_bps=100e6), 0.0, "  multicast takes 1/2 of the time"),
+    ],
+)
+def test_which_is_faster_is_said_and_a_bottleneck_only_where_it_is_one(
+    group: Group, overhead: float, said: str
+) -> None:
+    assert said in told(account(group, size_bytes=SIZE, overhead=overhead, loss=None, rtt_s=None))
+
+
+def test_of_a_loss_of_next_to_everything_nothing_is_reckoned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert transmissions(1_000_000, MOST_LOSS) > 10_000
+    with pytest.raises(ValueError, match="from 0 to"):
+        repaired(EXAMPLE, size_bytes=SIZE, loss=1 - 1e-10)
+    words = ["latency", "--size", "125MB", "--receivers", "50", "--sender-rate", "1gbit"]
+    monkeypatch.setattr(sys, "argv", ["farlink-lab", *words, "--loss", "99.99999999%"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in ("--loss", '"99.99999999%"', "at most 99.9%"))

@@ -380,7 +380,7 @@ def latency(
     as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
 ) -> None:
     """Say how long a product takes to all receivers, by unicast and by multicast: the model."""
-    from farlink_lab.latency import Group  # noqa: PLC0415
+    from farlink_lab.latency import MOST_LOSS, Group  # noqa: PLC0415
     from farlink_lab.latency_account import account, told  # noqa: PLC0415
     from farlink_lab.latency_account import as_json as members  # noqa: PLC0415
 
@@ -405,6 +405,8 @@ def latency(
     share = None if loss is None else option("--loss", loss, parse_share)
     if share == 1:
         raise LabError(f'--loss: "{loss}" lets nothing arrive: less than 100%, as in 1%')
+    if share is not None and share > MOST_LOSS:
+        raise LabError(f'--loss: "{loss}" lets next to nothing arrive: at most {MOST_LOSS:.1%}, as in 1%')
     stated = account(
         group,
         size_bytes=option("--size", size, parse_size),

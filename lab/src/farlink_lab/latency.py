@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 # Less of a transmission than this is none.
 _LEAST_TERM = 1e-12
+# Of packets: of more next to nothing arrives, and E[M] has a term for each time that one may have to be sent.
+MOST_LOSS = 0.999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +77,22 @@ def multicast_s(group: Group, *, size_bytes: float, overhead: float = 0.0) -> fl
     return 8 * size_bytes * (1 + overhead) / group.multicast_bps
 
 
-def crossover_receivers(group: Group) -> float:
-    """n* = min(c_s, r_s) / min(c_r, r_r): up to so many receivers unicast is as fast.
+def crossover_receivers(group: Group, *, overhead: float = 0.0) -> float:
+    """n* = (1 + h) min(c_s, r_s) / min(c_s, r_s, c_r, r_r): up to so many receivers unicast is as fast.
 
-    Above it multicast is n / n* times as fast. Infinite never: where receivers have no bound, it is 0.
+    Above it multicast is n / n* times as fast. It is the study's min(c_s, r_s) / min(c_r, r_r) but for
+    headers, and but for receivers who can have more than the sender sends: to one of them unicast is as fast.
     """
-    return min(group.sender_link_bps, group.sender_bps) / group.one_receiver_bps
+    return (1 + overhead) * min(group.sender_link_bps, group.sender_bps) / group.multicast_bps
 
 
-def servers_for_parity(group: Group) -> int | None:
+def servers_for_parity(group: Group, *, overhead: float = 0.0) -> int | None:
     """k*: servers with which unicast is as fast as multicast; `None` where no number of them is.
 
     More servers help only as long as the servers are the bottleneck, not the sender's link.
     """
-    # What multicast needs of each receiver, as far as the sender's side lets it.
-    needed = group.receivers * group.multicast_bps
+    # What multicast brings to all receivers, headers not counted.
+    needed = group.receivers * group.multicast_bps / (1 + overhead)
     if group.sender_link_bps < needed * (1 - 1e-12):
         return None
     return max(1, math.ceil(needed / group.sender_bps - 1e-9))
@@ -161,7 +164,7 @@ def repaired(
     Args:
         group: Who.
         size_bytes: s.
-        loss: p, of packets, below 1.
+        loss: p, of packets, at most `MOST_LOSS`.
         overhead: h, bytes of headers to a byte of payload.
         turnaround_s: d, from the end of the first pass to the first repair: a round trip where repairs wait
             for it, about 0 where they overlap with it.
@@ -169,10 +172,10 @@ def repaired(
             multicast, which `farlink cast send` gives them once the first pass is over.
 
     Raises:
-        ValueError: where `loss` is not at least 0 and below 1.
+        ValueError: where `loss` is not from 0 to `MOST_LOSS`.
     """
-    if not 0 <= loss < 1:
-        raise ValueError("loss is at least 0 and below 1: where everything is lost, nothing ends")
+    if not 0 <= loss <= MOST_LOSS:
+        raise ValueError(f"loss is from 0 to {MOST_LOSS}, far enough below 1 for something to arrive")
     first_pass = multicast_s(group, size_bytes=size_bytes, overhead=overhead)
     together = group.multicast_bps if repair_bps is None else repair_bps
     share = min(group.one_receiver_bps, together / group.receivers)

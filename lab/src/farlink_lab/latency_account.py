@@ -48,6 +48,8 @@ class Account:
 
 # A table of more is not read.
 MOST_SERVERS = 12
+# Ratios that differ by less differ by rounding alone.
+_SAME = 1e-9
 
 
 def account(
@@ -64,7 +66,7 @@ def account(
     `rtt_s` is how long after the first pass the first repair comes, where repairs wait for its end;
     `repair_bps` what repairs by unicast may have together, the rate of the multicast where it is absent.
     """
-    parity = servers_for_parity(group)
+    parity = servers_for_parity(group, overhead=overhead)
     most = min(parity or MOST_SERVERS, MOST_SERVERS)
     with_loss = None
     if loss is not None:
@@ -81,7 +83,7 @@ def account(
         size_bytes=size_bytes,
         unicast_s=unicast_s(group, size_bytes=size_bytes),
         multicast_s=multicast_s(group, size_bytes=size_bytes, overhead=overhead),
-        crossover_receivers=crossover_receivers(group),
+        crossover_receivers=crossover_receivers(group, overhead=overhead),
         servers=tuple(unicast_s(group, size_bytes=size_bytes, servers=k) for k in range(1, most + 1)),
         parity_servers=parity,
         loss=loss,
@@ -98,11 +100,12 @@ def told(stated: Account) -> list[str]:
         f"  unicast, one server:  {show_time(stated.unicast_s)}",
         f"  multicast:            {show_time(stated.multicast_s)} at {show_rate(stated.group.multicast_bps)}",
     ]
-    if ratio > 1:
+    if ratio > 1 + _SAME:
         lines.append(f"  multicast takes 1/{ratio:.3g} of the time")
     else:
-        lines.append("  unicast is as fast: the receivers are the bottleneck")
-    crossover = max(1, math.floor(stated.crossover_receivers + 1e-9))
+        faster = f"faster, by {100 * (1 - ratio):.2g}% of the time" if ratio < 1 - _SAME else "as fast"
+        lines.append(f"  unicast is {faster}{_bottleneck(stated.group)}")
+    crossover = math.floor(stated.crossover_receivers + _SAME)
     lines.append(f"  crossover: unicast is as fast for up to {crossover} receivers")
     if stated.parity_servers is None:
         lines.append(
@@ -126,6 +129,13 @@ def as_json(stated: Account) -> dict[str, object]:
     if stated.repaired is not None:
         members["cheaper"] = stated.repaired.cheaper
     return members
+
+
+def _bottleneck(group: Group) -> str:
+    """Names the receivers where it is they who bound unicast from one server: the end of a line."""
+    all_receivers_bps = group.receivers * group.one_receiver_bps
+    bound = all_receivers_bps <= min(group.sender_link_bps, group.sender_bps) * (1 + _SAME)
+    return ": the receivers are the bottleneck" if bound else ""
 
 
 def _told_repaired(found: Repaired, *, loss: float, size_bytes: float) -> list[str]:
