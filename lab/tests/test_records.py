@@ -90,6 +90,20 @@ def test_unnamed_records_of_several_kinds_or_rates_are_configurations_apart():
     assert [profile.capacity_bps for profile in found[2:]] == [9.9e8, pytest.approx(9.9e9, rel=1e-3)]
 
 
+def test_a_multicasts_sender_and_its_receivers_are_configurations_apart():
+    session = {"lab": None, "kind": "cast", "congestion": None, "streams": None}
+    lines = [
+        line(**session, cast={"group": "239.0.0.1:9000", "receivers": [{"name": "b"}, {"name": "c"}]}),
+        line(**session, cast={"group": "239.0.0.1:9000", "packets": 9}),
+        line(**session, cast={"group": "239.0.0.1:9000", "packets": 9}),
+    ]
+    found, _ = profiles(parse_lines(lines).records)
+    assert [(profile.label, profile.runs) for profile in found] == [
+        ("farlink cast receiver 2 GB over 10.0 Gb/s, MTU 9000, queue 62.5 MB", 2),
+        ("farlink cast sender 2 GB over 10.0 Gb/s, MTU 9000, queue 62.5 MB", 1),
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -25,7 +25,7 @@ RTT_DIGITS = 3
 # Ethernet's largest packet, bytes.
 USUAL_MTU = 1500
 # What a kind is called where a configuration has no name of its own; other kinds are called as they are.
-_KINDS = {"file": "copy"}
+_KINDS = {"memory": "", "file": "copy"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ def label_of(record: Record) -> str:
         return record.label
     declared, protection = (record.fields.get(key) for key in ("declared_bps", "protection"))
     usual = "encrypted" if (record.tool, record.kind) == ("farlink", "file") else "clear"
-    parts = [record.tool, "" if record.kind == "memory" else _KINDS.get(record.kind, record.kind)]
+    parts = [record.tool, _kind(record)]
     parts += [protection if isinstance(protection, str) and protection != usual else ""]
     parts += [(record.congestion or "").upper(), _said("at {:.10g} Gb/s", declared, scale=1e9)]
     parts += [f"×{record.streams}" if record.streams else ""]
@@ -220,6 +220,14 @@ def label_of(record: Record) -> str:
     # Paths of several rates have several capacities.
     parts.append(f"over {show_rate(record.rate_bps)}" if record.rate_bps else "")
     return ", ".join(part for part in [" ".join(filter(None, parts)), *_path(record)] if part)
+
+
+def _kind(record: Record) -> str:
+    """What a record is of, and of a multicast whose: a session's time is another to its sender."""
+    cast = record.fields.get("cast")
+    if record.kind == "cast" and isinstance(cast, dict):
+        return "cast sender" if "receivers" in cast else "cast receiver"
+    return _KINDS.get(record.kind, record.kind)
 
 
 def _block(record: Record) -> str:
