@@ -13,6 +13,7 @@ from farlink_lab.findings import find
 from farlink_lab.health import health_between
 from farlink_lab.profile import label_of, profiles
 from farlink_lab.records import parse_lines, parse_record, read_records
+from farlink_lab.report import write_report
 
 
 def line(**changes):
@@ -40,6 +41,13 @@ def line(**changes):
         (line(duration_s=10**400), "100000000000... is a number of 401 digits"),
         (line(bytes=10**400), "100000000000... is a number of 401 digits"),
         (line(unknown=[-(10**4000)]), "-10000000000... is a number of 4002 digits"),
+        (line().replace(b"2.0", b"1e999", 1), "1e999 is larger than any number"),
+        (line(unknown=[1]).replace(b"[1]", b"[-1.5e999]"), "-1.5e999 is larger than any number"),
+        (
+            line(unknown=[1]).replace(b"[1]", b"[1" + b"0" * 400 + b".5]"),
+            "100000000000... is larger than any",
+        ),
+        (line(mode="\ud800"), 'mode: "?" is none of'),
         (line(bytes=2**63), "bytes: 9223372036854775808 is out of range: at most 2^63 - 1"),
     ],
 )
@@ -53,6 +61,17 @@ def test_a_broken_line_says_what_is_wrong(text, said):
 def test_what_one_end_cost_is_not_what_both_did():
     assert parse_record(line(cpu_s={"receiver": 1.5})).cpu_s is None
     assert parse_record(line(cpu_s={"sender": 1, "receiver": 2})).cpu_s == (1.0, 2.0)
+
+
+def test_half_a_character_is_none_and_a_whole_one_stays(tmp_path):
+    lab = {"configuration": "half \ud800, whole \U0001f600", "run": "r0"}
+    text = line(lab=lab, colour=["\udfff"])
+    assert b"\\ud83d\\ude00" in text
+    found = parse_record(text)
+    assert (found.label, found.fields["colour"]) == ("half ?, whole \U0001f600", ["?"])
+    assert parse_record(line(colour="\udfff")).fields["colour"] == "?"
+    (tmp_path / "records.jsonl").write_bytes(text)
+    assert "half ?, whole \U0001f600" in write_report(tmp_path).page.read_text()
 
 
 def test_unknown_fields_are_kept():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ LEAST_MTU = 68
 _MOST_WHOLE, _MOST_DIGITS = 2**63 - 1, 308
 # Of all text fields, these are in every record.
 _NEEDED = ("id", "started", "tool", "version")
+
+# An escape of half a character: with the other half beside it they are a whole one.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class RecordsError(LabError):
@@ -181,7 +185,10 @@ def parse_record(text: bytes, *, line: int = 1) -> Record:
         ValueError: with the field and the reason.
     """
     try:
-        data = json.loads(text.decode(), parse_constant=_refuse_constant, parse_int=_bounded)
+        data = _parsed(text.decode())
+        if _SURROGATE.search(text):
+            # Half a character, as JSON can have it, is none.
+            data = _parsed(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace").decode())
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 at byte {error.start + 1}") from error
     except json.JSONDecodeError as error:
@@ -195,6 +202,10 @@ def parse_record(text: bytes, *, line: int = 1) -> Record:
     return _record(_Fields(data), line=line)
 
 
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant, parse_int=_bounded, parse_float=_finite)
+
+
 def _refuse_constant(word: str) -> float:
     raise ValueError(f"not JSON: {word} is no number there")
 
@@ -202,8 +213,15 @@ def _refuse_constant(word: str) -> float:
 def _bounded(word: str) -> int:
     """A whole number that is a number of any other kind, too."""
     if len(word) > _MOST_DIGITS:
-        raise ValueError(f"not a record: {word[:12]}... is a number of {len(word)} digits, which nothing has")
+        raise ValueError(f"not a record: {_cut(word)} is a number of {len(word)} digits, which nothing has")
     return int(word)
+
+
+def _finite(word: str) -> float:
+    value = float(word)
+    if not math.isfinite(value):
+        raise ValueError(f"not a record: {_cut(word)} is larger than any number that can be told")
+    return value
 
 
 def _record(fields: _Fields, *, line: int) -> Record:
@@ -325,6 +343,10 @@ def _samples(value: object) -> Array:
     if (samples < 0).any() or (np.diff(samples[:, 0]) <= 0).any():
         raise ValueError("samples: times must grow and bytes be at least 0")
     return samples
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= 12 else f"{word[:12]}..."
 
 
 def _shown(value: object) -> str:
