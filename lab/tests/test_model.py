@@ -34,6 +34,17 @@ def test_the_inflection_is_where_the_curvature_changes_sign():
         assert np.sign(low + high - 2 * middle) == sign
 
 
+@pytest.mark.parametrize("size", [1e12, 1e14, 1e18, 2.0**60])
+@pytest.mark.parametrize("capacity", [1e3, 0.94e9, 10e12])
+def test_however_long_a_transfer_is_its_inflection_is_found(size, capacity):
+    start = {"capacity_bps": capacity, "size_bytes": size, "streams": 1, "window_bytes": 15e3}
+    at = model.inflection_rtt_s(**start)
+    rtts = at * np.array([0.5, 0.99, 1.01, 2.0])
+    step = 1e-3 * rtts
+    below, here, above = (model.slow_start_of_size_bps(rtts + off, **start) for off in (-step, 0, step))
+    assert np.sign(below + above - 2 * here).tolist() == [-1, -1, 1, 1]
+
+
 def test_a_few_windows_have_no_inflection():
     with pytest.raises(ValueError, match="convex throughout"):
         model.inflection_rtt_s(size_bytes=1000, streams=1, **STUDY)

@@ -191,7 +191,8 @@ def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: int, wi
         total = busy_s + rtt * doublings - rtt + first_s
         return 2 * slope**2 - total / (rtt * math.log(2))
 
-    least, most = first_s * 1.0001, 1e6 * first_s + 1e3
+    # At n·w0/C + B/C or beyond D is at most τ·log₂(Cτ/(n·w0)), and the sign is positive.
+    least, most = first_s * 1.0001, first_s + busy_s
     if sign(least) >= 0:
         raise ModelError(f"{size_bytes:.0f} bytes are too few: the fixed-size profile is convex throughout")
     return float(brentq(sign, least, most))
