@@ -125,6 +125,7 @@ def test_an_import_tells_what_it_refused(tmp_path):
         assert words in done.stdout
 
 
+_FEED = ("service", "--mean", "1mbit", "--peak", "2mbit", "--fan-out", "3")
 REFUSED = {
     ("import", "{log}"): "--out",
     ("import", "{log}", "--out", "{d}", "--zone", "Nowhere"): "Nowhere",
@@ -148,6 +149,8 @@ REFUSED = {
     ("service", "--fan-out", "3"): "--mean",
     ("service", "--mean", "1mbit", "--peak", "2mbit"): "--topology",
     ("service", "--mean", "3mbit", "--peak", "2mbit", "--fan-out", "3"): "--peak",
+    (*_FEED, "--held", "-1"): "--held: -1 of 3 receivers cannot have a product: 0 to 3",
+    (*_FEED, "--held", "4"): "--held: 4 of 3 receivers cannot have a product: 0 to 3",
     ("synth", "--transfers", "0", "--out", "{d}"): "--transfers",
     ("synth", "--transfers", "5"): "--lines",
     ("follow", "{gone}", "--out", "{d}", "--once"): "gone",

@@ -297,6 +297,10 @@ def service(
     _drawable(figure)
     feed = _feed(trace, mean=mean, peak=peak, silences=silences)
     known = _topology(topology, fan_out)
+    if not 0 <= held <= known.fan_out:
+        raise LabError(
+            f"--held: {held} of {known.fan_out} receivers cannot have a product: 0 to {known.fan_out}"
+        )
     decision = decide(feed, known, setup_s=setup_s, server_bps=server_bps, held_by_peers=held)
     if as_json:
         _object(account.of_service(feed, known, decision))
