@@ -366,3 +366,21 @@ def test_a_page_that_would_be_a_directory_is_refused_before_records_are_read(lab
         assert done.returncode == 2
         (complaint,) = done.stderr.splitlines()
         assert f"--out: {out} is a directory: name a file" in complaint
+
+
+def test_a_report_that_goes_elsewhere_leaves_its_campaign_alone_and_names_what_cannot_be_written(tmp_path):
+    campaign, elsewhere = tmp_path / "campaign", tmp_path / "reports" / "may"
+    campaign.mkdir()
+    synthetic.write(campaign, synthetic.campaign(repetitions=1))
+    written = write_report(campaign, out=elsewhere / "page.html")
+    assert [path.name for path in campaign.iterdir()] == ["records.jsonl"]
+    assert sorted(elsewhere.iterdir()) == sorted([written.page, written.svg, written.pdf])
+    # What is in the way of a figure is named, and the page is there.
+    written.page.unlink()
+    written.svg.unlink()
+    written.svg.mkdir()
+    with pytest.raises(LabError, match=f"{written.svg}: Is a directory: make room, or name another --out"):
+        write_report(campaign, out=elsewhere / "page.html")
+    assert written.page.exists()
+    with pytest.raises(LabError, match="name a page"):
+        write_report(campaign, out=elsewhere / "profile.pdf")

@@ -46,8 +46,8 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     """Writes the page and the paper figures of the campaign in `directory`.
 
     Args:
-        directory: Where `records.jsonl` is; the paper figures go there.
-        out: Where the page goes; `None` puts it beside the records.
+        directory: Where `records.jsonl` is.
+        out: Where the page goes, and beside it the paper figures; `None` puts it beside the records.
         command: What the page says it was made by.
 
     Raises:
@@ -55,11 +55,14 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     """
     reading = read_campaign(directory / RECORDS)
     findings = find(reading)
-    page, svg, pdf = out or directory / PAGE, directory / PAPER_SVG, directory / PAPER_PDF
+    page = out or directory / PAGE
+    if page.name in (PAPER_SVG, PAPER_PDF):
+        raise ReportError(f"--out: {page} is what a figure beside it is called: name a page, as in {PAGE}")
+    svg, pdf = page.with_name(PAPER_SVG), page.with_name(PAPER_PDF)
     text = page_of(findings, Context(directory=str(directory), command=command))
     try:
-        write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
         write_page(page, text)
+        write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
     except OSError as error:
         raise ReportError(
             f"{error.filename or page}: {error.strerror}: make room, or name another --out"
