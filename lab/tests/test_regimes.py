@@ -8,10 +8,12 @@ from scipy.optimize import nnls
 from scipy.stats import binom
 
 from farlink_lab import model
-from farlink_lab.regimes import monotone_bps, regimes
+from farlink_lab.regimes import TESTED_DEALS, monotone_bps, regimes
+from farlink_lab.regimes import tested_regime as regime_tested
+from farlink_lab.resampling import lenders
 from farlink_lab.shape import ShapeError
 from farlink_lab.sigmoid import DualSigmoid, SigmoidError, grid
-from farlink_lab.straight import LEVEL
+from farlink_lab.straight import LEVEL, straight
 
 RTTS = np.array([0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
 TRUTHS = (
@@ -56,12 +58,18 @@ def runs(means, *, noise, repetitions, seed=1):
     return [mean * (1 + noise * random.standard_normal(repetitions)) for mean in means]
 
 
+def regime(measured, *, deals=TESTED_DEALS):
+    """The regime alone, as `regimes` tests it."""
+    lending = lenders(measured, np.zeros(len(RTTS), dtype=np.bool_))
+    return regime_tested(RTTS, measured, straight(measured, lending=lending, seed=1, deals=deals))
+
+
 def test_the_transition_is_within_its_interval_in_nine_of_ten_trials():
     recovered, told = 0, 0
     for trial in range(200):
         truth = TRUTHS[trial % len(TRUTHS)]
         measured = runs(truth.throughput_bps(RTTS), noise=0.05, repetitions=8, seed=trial)
-        found = regimes(RTTS, measured, seed=1, resamples=40)
+        found = regimes(RTTS, measured, seed=1, resamples=40, deals=99)
         if found.transition_s is not None:
             told += 1
             recovered += found.transition_s[0] <= truth.transition_s <= found.transition_s[1]
@@ -129,13 +137,9 @@ def test_a_parabola_is_all_concave():
 @pytest.mark.parametrize("repetitions", [3, 5, 12])
 def test_of_straight_profiles_one_in_twenty_is_called_anything_at_most(repetitions):
     trials = 400
+    # Of 200 with the profile itself the level of each side is five.
     said = [
-        regimes(
-            RTTS,
-            runs(10 - 9 * RTTS, noise=0.03, repetitions=repetitions, seed=1000 + seed),
-            seed=1,
-            resamples=20,
-        ).regime
+        regime(runs(10 - 9 * RTTS, noise=0.03, repetitions=repetitions, seed=1000 + seed), deals=199)
         for seed in range(trials)
     ]
     assert trials - said.count("undecided") <= binom.ppf(0.999, trials, LEVEL), said
@@ -145,13 +149,12 @@ def test_profiles_that_bend_are_told_so():
     u = RTTS / RTTS[-1]
     for bow, least in ((0.0375, 50), (0.075, 95)):
         # At the middle so much above or below the straight line; runs spread by 3%.
-        for sign, regime in ((1, "all concave"), (-1, "all convex")):
+        for sign, bent in ((1, "all concave"), (-1, "all convex")):
             means = 10 - 5 * u + sign * 10 * bow * 4 * u * (1 - u)
-            said = [
-                regimes(RTTS, runs(means, noise=0.03, repetitions=5, seed=seed), seed=1, resamples=20).regime
-                for seed in range(100)
-            ]
-            assert said.count(regime) >= least, (bow, regime, said)
+            measured = [runs(means, noise=0.03, repetitions=5, seed=seed) for seed in range(100)]
+            said = [regime(values) for values in measured]
+            assert said.count(bent) >= least, (bow, bent, said)
+            assert regimes(RTTS, measured[0], seed=1, resamples=20).regime == said[0]
 
 
 def test_slow_start_is_concave_before_its_inflection_and_convex_after():

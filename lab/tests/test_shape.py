@@ -10,6 +10,8 @@ from farlink_lab.shape import ShapeError, shape
 from farlink_lab.straight import LEVEL
 from farlink_lab.words import certainty
 
+# Of 200 with the profile itself the level is ten.
+DEALS = 199
 RTTS = np.array([0.0004, 0.0118, 0.0226, 0.0456, 0.0916, 0.183, 0.366])
 
 
@@ -55,7 +57,7 @@ def test_of_straight_profiles_one_in_twenty_gets_a_claim_at_most(repetitions, co
         any(
             point.bend != "undecided"
             for point in shape(
-                RTTS, made(means, repetitions=repetitions, seed=1000 + seed), seed=1, deals=399
+                RTTS, made(means, repetitions=repetitions, seed=1000 + seed), seed=1, deals=DEALS
             ).points
         )
         for seed in range(trials)
@@ -73,7 +75,7 @@ def test_bends_that_are_there_are_claimed():
             point
             for seed in range(100)
             for point in shape(
-                RTTS, runs(means, noise=0.03, repetitions=5, seed=seed), seed=1, deals=399
+                RTTS, runs(means, noise=0.03, repetitions=5, seed=seed), seed=1, deals=DEALS
             ).points
         ]
         claimed = [point.bend for point in points if point.bend != "undecided"]

@@ -15,7 +15,7 @@ from farlink_lab.quantity import show_time
 from farlink_lab.resampling import lenders, resampled_means
 from farlink_lab.shape import Shape, ShapeError, check, shape
 from farlink_lab.sigmoid import LEAST_RTTS, DualSigmoid, grid
-from farlink_lab.straight import LEVEL, straight
+from farlink_lab.straight import DEALS, LEVEL, straight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,7 @@ def regimes(
     seed: int,
     late: NDArray[np.bool_] | None = None,
     resamples: int = TRANSITION_RESAMPLES,
+    deals: int = DEALS,
 ) -> Regimes:
     """The regimes of a profile.
 
@@ -85,11 +86,12 @@ def regimes(
         seed: Of the resampling.
         late: Shape (k,): RTTs whose runs lend no certainty; `None` for none.
         resamples: For the interval.
+        deals: Straight profiles that each bend is judged against.
 
     Raises:
         ShapeError: with fewer than three RTTs, RTTs that do not grow, or throughputs that are not above 0.
     """
-    found = shape(rtt_s, throughput_bps, late=late, seed=seed)
+    found = shape(rtt_s, throughput_bps, late=late, seed=seed, deals=deals)
     drawn = None
     if found.judged:
         lending = lenders(throughput_bps, np.zeros(len(rtt_s), dtype=np.bool_) if late is None else late)
