@@ -58,7 +58,7 @@ def test_an_analysis_prints_one_object_and_draws_a_figure(made, tmp_path, verb, 
 
 
 def test_counters_of_the_link_are_told_beside_the_transfers(made, tmp_path):
-    lines = [f"{FIRST_DAY_US // US + 30 * (at + 1)},{10**9 + at}" for at in range(60 * 2880)]
+    lines = [f"{FIRST_DAY_US // US + 300 * (at + 1)},{10**10 + at}" for at in range(60 * 288)]
     (tmp_path / "link.csv").write_text("\n".join(["time,bytes", *lines]) + "\n")
     done = run("variance", made, "--snmp", tmp_path / "link.csv", "--json")
     assert done.returncode == 0, done.stderr
