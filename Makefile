@@ -62,8 +62,8 @@ lint: clippy
 	$(venv)/mypy tests bench
 
 .PHONY: clippy
-clippy:
-	$(CARGO) clippy --workspace --all-targets --features farlink-fuzz/targets $(CARGO_FLAGS) --quiet -- -D warnings
+clippy: # on all processors, however many targets are made at once
+	MAKEFLAGS= $(CARGO) clippy --workspace --all-targets --features farlink-fuzz/targets $(CARGO_FLAGS) --quiet -- -D warnings
 
 .PHONY: unit
 unit: ## Rust tests, and every committed fuzz seed through its decoder
@@ -92,12 +92,12 @@ lab-test: $(venv)/.installed
 	cd lab && ../$(venv)/pytest --quiet -m spark
 
 # Most of them wait most of the time, for a packet or for another program: four at a time leave a quarter of two processors.
-# Those that are marked `pair` go after them, two at a time, then those that are marked `timed`, two as well, and those that are
+# Those that are marked `pair` go after them, three at a time, then those that are marked `timed`, two at a time, and those that are
 # marked `alone` last, one by one.
 .PHONY: end-to-end
 end-to-end: build $(venv)/.installed ## the tests that drive the release binary over emulated hosts
 	$(venv)/pytest --quiet --numprocesses=4 --dist=worksteal -m 'not alone and not pair and not timed' tests
-	$(venv)/pytest --quiet --numprocesses=2 --dist=worksteal -m pair tests
+	$(venv)/pytest --quiet --numprocesses=3 --dist=worksteal -m pair tests
 	$(venv)/pytest --quiet --numprocesses=2 --dist=worksteal -m timed tests
 	$(venv)/pytest --quiet -m alone tests
 

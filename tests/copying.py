@@ -142,7 +142,7 @@ class Ends:
         """What a command is run by on the client's host."""
         return self.emulation.command("a")
 
-    def far(self, path: Path) -> str:
+    def far(self, path: Path | str) -> str:
         """`path` as the client names it on the server's host."""
         return f"farlink://{self.emulation.address('b')}:{self.port}{path}"
 

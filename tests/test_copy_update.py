@@ -179,6 +179,23 @@ def test_what_is_in_the_way_is_told_beforehand(clear: Ends, tmp_path: Path, way:
         assert refused.names == {}
 
 
+@pytest.mark.parametrize("way", ["here", "to"])
+def test_to_a_device_everything_goes_also_by_an_update(clear: Ends, tmp_path: Path, way: str) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    put(source / "large", "s", 3 * MOST_PACKED, OLD)
+    put(source / "small", "s", 10, OLD)
+    run_, device = (copy, "/dev/null") if way == "here" else (clear.copy, clear.far("/dev/null"))
+    for options in (("--update",), ("--update", "--dry-run"), ("--dry-run",)):
+        told = run_(source, device, *options)
+        assert {told.outcome(name) for name in told.names} == {"copied"}
+        assert len(told.names) == 3
+    # What is in a directory, and several sources, need one.
+    for dry in ([], ["--dry-run"]):
+        refused = copy(f"{source}/", "/dev/null", *dry, status=REFUSED)
+        assert "a file is in the way to /dev/null" in refused.stderr
+
+
 def test_many_names_are_told_once_and_in_their_order(clear: Ends, tmp_path: Path) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
     there.mkdir()

@@ -106,8 +106,10 @@ def test_a_script_is_one_that_the_shell_understands() -> None:
     assert run(["sh", "-n"], stdin=script).status == 0
     for finding in findings(farlink("doctor", "--path", FAR, "--json")).values():
         if finding["command"] is not None:
-            mark = "# " if finding["caution"] else ""
-            assert f"\n{mark}{finding['command']}\n" in script
+            command = finding["command"]
+            assert (
+                f"\n# {command}\n" in script if finding["caution"] else f"\n{command} || exit 1\n" in script
+            )
 
 
 def test_a_disk_is_measured_and_nothing_is_left_there(tmp_path: Path) -> None:

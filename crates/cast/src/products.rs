@@ -215,10 +215,10 @@ impl<'f> Products<'f> {
         }
     }
 
-    /// How many files are found in what is left of the walk, of which then none is sent.
-    pub(crate) fn unwalked(&mut self) -> usize {
+    /// How many files are found in what is left of the walk, `most` of them, of which then none is sent.
+    pub(crate) fn unwalked(&mut self, most: usize) -> usize {
         let is_file = |found: &Found| matches!(found, Found::Entry(entry, _) if matches!(entry.kind, Kind::File { .. }));
-        self.walk.by_ref().filter(is_file).count()
+        self.walk.by_ref().filter(is_file).take(most).count()
     }
 
     /// Nothing more is to appear: what has is sent.

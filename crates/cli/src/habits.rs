@@ -28,7 +28,7 @@ fn of_memory(option: &str) -> Option<&'static str> {
             "there is no such option: --circuit RATE holds a rate that was granted"
         }
         "-u" | "--udp" => "there is no such option: memory goes by TCP",
-        "-Z" | "--zerocopy" => "write --zero-copy",
+        "-Z" | "--zerocopy" => "write --zero-copy yes",
         "--bidir" => "there is no such option: run one each way, one of them with --reverse",
         "-4" | "-6" => "name the host by its address",
         _ => return None,

@@ -23,6 +23,7 @@ use crate::engine::{Command, Engine, Shown};
 use crate::hosts::{self, Host, HostError};
 use crate::plan::{self, Plan, PlanError};
 use crate::state::State;
+use crate::topology::Topology;
 
 mod answers;
 mod change;
@@ -96,6 +97,13 @@ pub enum EmulationError {
     Thread(#[source] io::Error),
 }
 
+impl Inner {
+    /// Which links it has.
+    fn topology(&self) -> Topology {
+        Topology::of(self.hosts.len())
+    }
+}
+
 impl Emulation {
     /// Makes the hosts of `plan` and joins them, by the right that [`contain`](farlink_host::contain) gave.
     ///
@@ -144,7 +152,8 @@ impl Emulation {
         Ok(Self { inner, ended })
     }
 
-    /// Why nothing passes any more, where that is so: a host's device is gone, or there is no memory. This process is sent SIGTERM then.
+    /// Why nothing passes any more, where that is so: a host's device is gone, or there is no memory. This process is sent SIGTERM then,
+    /// which whoever ignores it does not hear.
     #[must_use]
     pub fn failure(&self) -> Option<io::Error> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -236,7 +245,7 @@ impl Controls {
             })
             .map_err(EmulationError::Thread)?;
         let controls = Self { commands, wake, spare, fed: Mutex::new(0) };
-        let links = if plan.is_star() { 2 * reads.len() } else { reads.len() };
+        let links = if plan.is_star() { plan.topology().links() } else { reads.len() };
         controls.feed(plan.conditions().held_bytes().unwrap_or(0).saturating_mul(links as u64));
         Ok(controls)
     }

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -29,6 +30,7 @@ use crate::groups::{Groups, Hosts};
 use crate::lateness::Lateness;
 use crate::plan;
 use crate::sleep::Sleep;
+use crate::topology::Topology;
 
 /// What an engine is asked from outside.
 pub(crate) enum Command {
@@ -131,7 +133,8 @@ impl Engine {
         commands: Receiver<Command>,
         wake: Wake,
     ) -> Self {
-        let down = if hosts.len() > 2 { hosts.len() } else { 0 };
+        let topology = Topology::of(hosts.len());
+        let count = if topology.is_star() { topology.links() } else { reads.len() };
         let now = clock::monotonic();
         let driven = |index: usize| Driven {
             // Links must not share their fates: each has a stream of its own, far from the others'.
@@ -140,7 +143,7 @@ impl Engine {
             refused: 0,
             multicast: Multicast::default(),
         };
-        let links: Vec<Driven> = (0..reads.len() + down).map(driven).collect();
+        let links: Vec<Driven> = (0..count).map(driven).collect();
         let mut engine = Self {
             inputs: reads.iter().map(|&host| (host, hosts[host].clone())).collect(),
             outputs: hosts.to_vec(),
@@ -241,12 +244,12 @@ impl Engine {
         }
     }
 
-    /// Takes the shortest way of any packet, and the shortest queue, for what lateness is measured against.
+    /// Takes the shortest way of any packet, and the shortest queue, for how long a rest may be.
     fn heed_conditions(&mut self) {
         let shortest = self.links.iter().map(|driven| shortest_delay(driven.link.conditions())).min();
         // A star's packets cross two links.
-        let crossed = if self.is_star() { 2 } else { 1 };
-        let queues = self.links.iter().filter_map(|driven| longest_queue(driven.link.conditions())).min();
+        let crossed = u64::from(self.topology().crossed());
+        let queues = self.links.iter().filter_map(|driven| time_to_empty(driven.link.conditions())).min();
         self.sleep.heed(Nanos(shortest.map_or(0, |delay| delay.0 * crossed)), queues.unwrap_or(Nanos::MAX));
     }
 
@@ -270,9 +273,9 @@ impl Engine {
         Shown { links, groups, cut, cpu: process::cpu_of_thread() }
     }
 
-    /// Whether there is a core.
-    fn is_star(&self) -> bool {
-        self.outputs.len() > 2
+    /// Of all engines' links. That of a star has them all, in the same order; one of two has one.
+    fn topology(&self) -> Topology {
+        Topology::of(self.outputs.len())
     }
 
     /// Takes one packet of an input, where there is one.
@@ -329,10 +332,10 @@ impl Engine {
 
     /// Hands over what has arrived.
     fn deliver(&mut self) {
-        let to_core = if self.is_star() { self.inputs.len() } else { 0 };
-        self.deliver_to_core(to_core);
+        let to_core = self.topology().to_core();
+        self.deliver_to_core(&to_core);
         let mut now = clock::monotonic();
-        for index in to_core..self.links.len() {
+        for index in to_core.end..self.links.len() {
             if !self.due.is(index, now) {
                 continue;
             }
@@ -349,11 +352,11 @@ impl Engine {
         }
     }
 
-    /// Hands over what has reached the core by the first `links`, in the order in which it did.
-    fn deliver_to_core(&mut self, links: usize) {
+    /// Hands over what has reached the core by these `links`, in the order in which it did.
+    fn deliver_to_core(&mut self, links: &Range<usize>) {
         let now = clock::monotonic();
-        for _ in 0..DELIVERIES * links {
-            let Some(index) = self.due.first(0..links, now) else { return };
+        for _ in 0..DELIVERIES * links.len() {
+            let Some(index) = self.due.first(links.clone(), now) else { return };
             if let Some(delivery) = self.links[index].link.poll(now) {
                 self.sleep.worked();
                 self.pass_core(index, &delivery);
@@ -380,9 +383,11 @@ impl Engine {
         if hosts.is_some_and(Hosts::is_empty) {
             self.links[index].multicast.unwanted += u64::from(segments.count);
         }
+        let topology = self.topology();
         let mut deliveries = 0;
         for host in hosts.into_iter().flat_map(Hosts::places) {
-            let down = &mut self.links[self.inputs.len() + host];
+            let place = topology.to(host);
+            let down = &mut self.links[place];
             if to == To::Group {
                 down.multicast.count(segments.count);
                 if self.cut.contains(&pair(from, host)) {
@@ -398,7 +403,7 @@ impl Engine {
             };
             // The access link meets it when it was due, so that lateness here does not add up.
             deliveries += down.link.on_packet(delivery.due, segments, &piece);
-            self.look_at(self.inputs.len() + host);
+            self.look_at(place);
         }
         self.arena.release(frame, deliveries);
     }
@@ -406,7 +411,10 @@ impl Engine {
     /// The run has reached its host.
     fn write(&mut self, index: usize, delivery: &Delivery<Piece>) {
         let Piece { frame, first, flipped, .. } = delivery.packet;
-        let host = if self.is_star() { index - self.inputs.len() } else { 1 - self.inputs[index].0 };
+        let topology = self.topology();
+        // Of two hosts each engine has one link, by which the one that it reads sends.
+        let place = if topology.is_star() { index } else { topology.from(self.inputs[index].0) };
+        let Some(host) = topology.ends(place).1 else { return };
         let Some((bytes, packet)) = self.arena.packet(frame) else { return };
         let run = first + delivery.run.start..first + delivery.run.end;
         let driven = &mut self.links[index];
@@ -439,7 +447,7 @@ fn shortest_delay(conditions: &Conditions) -> Nanos {
 }
 
 /// How long its queue takes to empty, where it has one.
-fn longest_queue(conditions: &Conditions) -> Option<Nanos> {
+fn time_to_empty(conditions: &Conditions) -> Option<Nanos> {
     Some(conditions.rate?.time_for(conditions.queue_bytes()?))
 }
 

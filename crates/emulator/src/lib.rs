@@ -16,6 +16,7 @@ pub mod path;
 pub mod plan;
 mod sleep;
 pub mod state;
+mod topology;
 
 pub use change::Change;
 pub use emulation::{Emulation, EmulationError};

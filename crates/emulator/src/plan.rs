@@ -7,6 +7,8 @@ use farlink_link::conditions::{QueueLimit, Reorder};
 use farlink_link::{Conditions, Framing, Loss};
 use farlink_wire::quantity::{BitsPerSec, Bytes, Fraction, Nanos};
 
+use crate::topology::Topology;
+
 /// A connection between hosts: per path and direction, every two hosts see what is asked here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -126,14 +128,19 @@ impl Plan {
         {
             return Err(PlanError::Period { every });
         }
-        let links = if self.is_star() { 2 * usize::from(self.hosts) } else { 2 };
+        let links = self.topology().links();
         check_links(&vec![self.conditions(); links])
     }
 
     /// Whether each host has an access link to a core, rather than the two one link.
     #[must_use]
     pub const fn is_star(&self) -> bool {
-        self.hosts > 2
+        self.topology().is_star()
+    }
+
+    /// Which links there are.
+    pub(crate) const fn topology(&self) -> Topology {
+        Topology::of(self.hosts as usize)
     }
 
     /// The conditions of each link: of a path's one link, or of each of its two access links.

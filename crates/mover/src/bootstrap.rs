@@ -16,7 +16,6 @@ use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
 use farlink_wire::bootstrap::{Answer, Invitation, MAX_LINES, Outcome, Ports};
 use farlink_wire::message::{Text, VERSION};
-use farlink_wire::path::readable;
 use farlink_wire::quantity::{Bytes, Nanos};
 
 use crate::channel::ChannelError;
@@ -311,7 +310,6 @@ impl Process {
             Ok(Some(SSH_FAILED)) => StartError::NotReached { host },
             Ok(code) => {
                 let program = remote.ssh.program().to_owned();
-                let said = said.map(|said| format!(", and said {said:?}")).unwrap_or_default();
                 StartError::Ended { program, host, code: code.unwrap_or(-1), said }
             }
             Err(source) => StartError::Ssh { program: remote.ssh.program().to_owned(), source },
@@ -377,10 +375,14 @@ fn hear(mut stdout: ChildStdout, patience: Nanos, stop: &Wake) -> Result<Heard, 
     }
 }
 
-/// What a line says that a person may read.
+/// What a line says, or the beginning of that.
 fn said(line: &[u8]) -> Option<String> {
-    Some(line.trim_ascii()).filter(|line| !line.is_empty()).map(readable)
+    let line = String::from_utf8_lossy(line.trim_ascii());
+    (!line.is_empty()).then(|| line.chars().take(MOST_SAID).collect())
 }
+
+/// Characters that are told of what a login there says.
+const MOST_SAID: usize = 200;
 
 /// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with
 /// one loss.

@@ -1,5 +1,6 @@
 //! `farlink cast send`: files to a group.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal};
@@ -109,7 +110,14 @@ impl Send {
         let table = Table::new(self.end.is_watched());
         let (json, quiet) = (self.end.json, self.end.quiet);
         let key = keys.as_ref().map(|(identity, _)| identity.public());
-        let telling = Mutex::new(Telling { json, quiet, several: plans.len() > 1, key, table });
+        let telling = Mutex::new(Telling {
+            json,
+            quiet,
+            several: plans.len() > 1,
+            key,
+            table,
+            passed_over: HashSet::new(),
+        });
         let over = Wake::new().context("make what ends waiting")?;
         if let (Some(hung_up), Some((_, admission))) = (hung_up, &keys) {
             keep_up(hung_up, Arc::clone(admission), over.clone(), false)

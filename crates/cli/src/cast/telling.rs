@@ -1,5 +1,7 @@
 //! What a session tells, as people and programs read it.
 
+use std::collections::HashSet;
+
 use farlink_cast::group::Group;
 use farlink_cast::send::{Finished, Notice, Peer};
 use farlink_host::clock::{monotonic, rfc3339_before};
@@ -21,6 +23,8 @@ pub(super) struct Telling {
     /// The key that the sender shows.
     pub(super) key: Option<PublicKey>,
     pub(super) table: Table,
+    /// Names of which it was said that something of theirs is not sent, and is no failure.
+    pub(super) passed_over: HashSet<String>,
 }
 
 impl Telling {
@@ -76,6 +80,8 @@ impl Telling {
                     "farlink: {by} sends to {group} too, and did not prove to have a session there: going on"
                 ));
             }
+            // A name may be written again each second; what it comes to is said at the end.
+            Notice::NotSent(not) if !not.failed && !self.is_news(&not.path) => {}
             Notice::NotSent(not) => {
                 self.table.say(&format!("farlink: {}: not sent, {}", not.path, not.reason));
             }
@@ -89,7 +95,18 @@ impl Telling {
             _ => {}
         }
     }
+
+    /// Whether nothing was said yet of what has a name and is passed over, as far as is remembered.
+    fn is_news(&mut self, path: &str) -> bool {
+        if self.passed_over.len() >= MOST_PASSED_OVER {
+            self.passed_over.clear();
+        }
+        self.passed_over.insert(path.to_owned())
+    }
 }
+
+/// Names that are remembered for that.
+const MOST_PASSED_OVER: usize = 10_000;
 
 /// A notice as an object.
 fn object(notice: &Notice<'_>, key: Option<PublicKey>) -> serde_json::Value {

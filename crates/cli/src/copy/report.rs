@@ -147,15 +147,18 @@ impl Report {
             Became::Lacking(_, reason) => {
                 let path = Some(event.path.as_str()).filter(|path| !is_named(path, reason));
                 let path = path.map(|path| format!("{path}: ")).unwrap_or_default();
-                let host = self.far.as_ref().filter(|_| event.is_far);
-                let host = host.map(|host| format!("on {host}: ")).unwrap_or_default();
-                self.say(&format!("farlink: {path}{host}{reason}"));
+                self.say(&format!("farlink: {path}{}{reason}", self.place(event)));
             }
             Became::Copied | Became::Same | Became::Newer if self.verbose && !self.json => {
                 self.say(&format!("{}{}", event.path, remark(event)));
             }
             Became::Copied | Became::Same | Became::Newer => {}
         }
+    }
+
+    /// What stands before a reason of another host.
+    fn place(&self, event: &FileEvent) -> String {
+        self.far.as_ref().filter(|_| event.is_far).map(|host| format!("on {host}: ")).unwrap_or_default()
     }
 
     /// Whether a failure needs no line of its own, as that there is no room was said.

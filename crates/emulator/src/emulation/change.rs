@@ -117,7 +117,8 @@ impl Inner {
     fn change_access(&self, host: usize, change: &Change) -> Result<(), ChangeError> {
         // Two changes at once would each start from what was before the other.
         let _plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = [host, self.hosts.len() + host];
+        let topology = self.topology();
+        let places = [topology.from(host), topology.to(host)];
         self.set(|place, was| if places.contains(&place) { change.on(was) } else { was })
     }
 

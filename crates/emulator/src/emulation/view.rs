@@ -94,17 +94,15 @@ impl Inner {
 
     /// The path from one host to another.
     fn path(&self, from: usize, to: usize, plan: &Plan, links: &[LinkShown]) -> Path {
-        let count = self.hosts.len();
         let one_way = |from: usize, to: usize| -> Vec<Conditions> {
-            let places = if count == 2 { vec![from] } else { vec![from, count + to] };
-            places.into_iter().filter_map(|place| Some(links.get(place)?.conditions)).collect()
+            self.topology().path(from, to).filter_map(|place| Some(links.get(place)?.conditions)).collect()
         };
         Path::new(&self.hosts[to].name, plan, &one_way(from, to), &one_way(to, from))
     }
 
     /// Whether who asks wants to see the link at `place`.
     fn concerns(&self, place: usize, asker: &Asker<'_>) -> bool {
-        let (from, to) = self.ends(place);
+        let (from, to) = self.topology().ends(place);
         let is_end = |host: &str| [from, to].iter().flatten().any(|end| self.hosts[*end].name == host);
         match asker {
             Asker::Host(_) | Asker::Owner(Target::All) => true,
@@ -113,17 +111,8 @@ impl Inner {
         }
     }
 
-    /// The ends of the link at `place`: in the engines' order, a star's ways to the core before those from it.
-    fn ends(&self, place: usize) -> (Option<usize>, Option<usize>) {
-        match self.hosts.len() {
-            2 => (Some(place), Some(1 - place)),
-            count if place < count => (Some(place), None),
-            count => (None, Some(place - count)),
-        }
-    }
-
     fn link_state(&self, place: usize, link: &LinkShown) -> LinkState {
-        let (from, to) = self.ends(place);
+        let (from, to) = self.topology().ends(place);
         let name = |host: Option<usize>| host.map_or(CORE, |host| self.hosts[host].name.as_str()).to_owned();
         let counters = &link.counters;
         LinkState {

@@ -46,8 +46,9 @@ pub enum StartError {
     },
     /// It ended at once.
     #[error(
-        "{program} for {host} ended with exit code {code} before a farlink there answered{said}: the account there must be allowed to run \
-         commands, and the same release be installed at both ends"
+        "{program} for {host} ended with exit code {code} before a farlink there answered{}: the account there must be allowed to run \
+         commands, and the same release be installed at both ends",
+        said.as_ref().map(|said| format!(", and said {said:?}")).unwrap_or_default()
     )]
     Ended {
         /// By which program it was to be started.
@@ -56,8 +57,8 @@ pub enum StartError {
         host: String,
         /// Its exit code.
         code: i32,
-        /// What came from there last.
-        said: String,
+        /// The last line that came from there, where any did.
+        said: Option<String>,
     },
     /// It answered what it should not.
     #[error("{host}")]

@@ -20,7 +20,7 @@ pub struct FileEvent {
     pub digest: Option<Digest>,
     /// What became of it.
     pub what: Became,
-    /// Whether it is the other end that has said so.
+    /// Whether the reason, where it lacks, is of the other end.
     pub is_far: bool,
 }
 
@@ -44,7 +44,7 @@ impl FileEvent {
         Self { path, bytes: 0, digest: None, what, is_far: false }
     }
 
-    /// The same, as the other end has said it.
+    /// The same, for a reason of the other end.
     #[must_use]
     pub fn far(self) -> Self {
         Self { is_far: true, ..self }

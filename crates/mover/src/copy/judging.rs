@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use farlink_host::clock::monotonic;
 use farlink_host::readiness::{Interest, Poller, Wake, wait_for};
-use farlink_wire::message::copy::{Copy, Judgement, Lack, MOST_REJECTIONS, Place};
+use farlink_wire::message::copy::{Copy, Judgement, Lack, MOST_REJECTIONS, Place, Verdict};
 use farlink_wire::message::{MAX_ENTRIES, Message};
 use farlink_wire::path::RelativePath;
 use farlink_wire::quantity::Nanos;
@@ -20,7 +20,7 @@ use crate::control::{Control, ControlError, MESSAGES_A_TURN};
 /// The receiver's part: says what would become of each name that it is told, until that was all, or one of `stops` is raised.
 pub(super) fn answer(
     control: &mut Control,
-    target: &Target,
+    target: Option<&Target>,
     patience: Nanos,
     stops: &[&Wake],
 ) -> Result<(), CopyError> {
@@ -38,7 +38,8 @@ pub(super) fn answer(
             Some(Message::Copy(Copy::Foretold { path, bytes, node })) => {
                 let path =
                     named(&path).ok_or(CopyError::OutOfPlace { what: "a name that leads elsewhere" })?;
-                judged.push(match target.foresee(&path, bytes, &node) {
+                let foreseen = |target: &Target| target.foresee(&path, bytes, &node);
+                judged.push(match target.map_or(Ok(Verdict::Wanted), foreseen) {
                     Ok(verdict) => Judgement::Verdict(verdict),
                     Err(error) if error.is_final() => return Err(error.into()),
                     Err(error) => {
@@ -172,7 +173,7 @@ impl<'a> Asking<'a> {
                 let mut open = self.names.iter_mut().filter(|(_, is_open)| *is_open);
                 for judgement in judged {
                     let (event, is_open) = open.next().ok_or(CopyError::OutOfPlace { what: UNASKED })?;
-                    event.is_far = true;
+                    event.is_far = matches!(judgement, Judgement::Failing(_));
                     event.what = match judgement {
                         Judgement::Verdict(verdict) => Became::of(verdict),
                         Judgement::Failing(reason) => Became::Lacking(Lack::Failed, reason.to_string()),

@@ -156,9 +156,9 @@ fn foretell(
             };
             // Nothing is made there.
             let destination = Destination { path: beneath, several: request.several, above: granted };
-            let target = Target::find(&base, &destination, request.key.0, options)?;
+            let target = Target::foreseeing(&base, &destination, request.key.0, options)?;
             control.send(&accept)?;
-            judging::answer(control, &target, patience, stops)
+            judging::answer(control, target.as_ref(), patience, stops)
         }
     }
 }

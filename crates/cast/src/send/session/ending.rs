@@ -18,23 +18,26 @@ impl Session<'_> {
         });
     }
 
-    /// Says how much of what was found in a directory that was watched nobody was there for; whether there is any of that.
+    /// Says how much of what was found in a directory that was watched, and of what was named beside it, nobody was there for; whether there is any of
+    /// that.
     pub(super) fn tell_unsent(&mut self, tell: &mut dyn FnMut(Notice<'_>)) -> bool {
         let Some(directory) = &self.plan.watch else { return false };
         // Of what was named nothing is said where nothing was begun: then it is interrupted.
-        let named = if self.has_begun { self.products.unwalked() } else { 0 };
-        let count = self.machine.unsent() + self.products.waiting() + named;
-        if count == 0 {
-            return false;
-        }
-        self.lacks = true;
-        let (path, failed) = (directory.to_string().trim_end_matches('/').to_owned(), true);
+        let named = if self.has_begun { self.products.unwalked(MOST_COUNTED) } else { 0 };
+        let watched = self.machine.unsent() + self.products.waiting();
+        let path = directory.to_string().trim_end_matches('/').to_owned();
         let why =
             if self.has_begun { "no receiver is there" } else { "fewer receivers came than are waited for" };
-        let files = if count == 1 { "file" } else { "files" };
-        let reason = format!("{count} {files} whose turn had not come: {why}");
-        tell(Notice::NotSent(NotSent { path, reason, failed }));
-        true
+        for (count, of) in [(watched, ""), (named, " that were named beside it, and")] {
+            if count > 0 {
+                self.lacks = true;
+                let more = if count == MOST_COUNTED { "or more " } else { "" };
+                let files = if count == 1 { "file" } else { "files" };
+                let reason = format!("{count} {more}{files}{of} whose turn had not come: {why}");
+                tell(Notice::NotSent(NotSent { path: path.clone(), reason, failed: true }));
+            }
+        }
+        watched + named > 0
     }
 
     /// Nothing was sent, and nothing was to be: receivers have all of that.
@@ -70,6 +73,9 @@ impl Session<'_> {
         finished.interrupted = self.interrupted;
     }
 }
+
+/// Files that are counted which nobody walked to: a disk has them in a second or two.
+const MOST_COUNTED: usize = 100_000;
 
 /// Why a session that its user ended is broken off.
 pub(super) const INTERRUPTED: &str = "it was interrupted there";

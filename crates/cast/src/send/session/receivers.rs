@@ -107,6 +107,11 @@ impl Session<'_> {
         if std::mem::replace(&mut self.awaited_told, receivers) != receivers && receivers > 0 {
             tell(Notice::Waiting { receivers });
         }
+        if receivers == 0 {
+            // Who was lost before had nothing that it could lack, and others have taken its place.
+            self.progress.peers.retain(|_, peer| peer.is_there);
+            self.lost.clear();
+        }
         Ok(receivers == 0)
     }
 

@@ -151,11 +151,7 @@ impl Session<'_> {
 
     /// Notes that it begins: as many are there as it waits for.
     fn begin(&mut self, times: &mut Times) {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            // Who was lost before had nothing that it could lack, and others have taken its place.
-            self.progress.peers.retain(|_, peer| peer.is_there);
-            self.lost.clear();
-        }
+        self.has_begun = true;
         if times.first.is_none() {
             times.started = rfc3339_now();
             times.first = Some(monotonic());

@@ -29,10 +29,8 @@ impl Attempt<'_> {
             Way::Forward => {
                 if plan.far.is_local() {
                     let destination = self.destination()?;
-                    if root.open_sink(&destination.path).is_err() {
-                        // What cannot be a destination is refused by a dry run, too.
-                        Target::find(&root, &destination, self.names.key, TargetOptions::default())?;
-                    }
+                    // What cannot be a destination is refused by a dry run, too.
+                    Target::foreseeing(&root, &destination, self.names.key, TargetOptions::default())?;
                     filter = filter.without(&root, destination.path);
                 }
                 let mut sources = Vec::new();
@@ -63,13 +61,9 @@ impl Attempt<'_> {
 
     /// A destination that is on this host, of a copy that is only foretold; `None` where it is a device, of which nothing is asked.
     pub(in crate::copy) fn here(&self) -> Result<Option<Target>, CopyError> {
-        let (root, destination) = (root()?, self.destination()?);
-        if root.open_sink(&destination.path).is_ok() {
-            return Ok(None);
-        }
         let stays = Stays::of(self.plan.update, self.resume);
         let options = TargetOptions { stays, ..TargetOptions::default() };
-        Ok(Some(Target::find(&root, &destination, self.names.key, options)?))
+        Ok(Target::foreseeing(&root()?, &self.destination()?, self.names.key, options)?)
     }
 
     fn destination(&self) -> Result<Destination, CopyError> {

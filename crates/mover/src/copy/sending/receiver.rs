@@ -204,8 +204,9 @@ impl State {
             Rejected::Item(number, item) => {
                 let event = self.packs.get(&number).and_then(|planned| planned.event(item as usize));
                 if let Some(event) = event.filter(|_| self.refused.insert((number, item))) {
+                    let is_far = stays.is_none();
                     let what = stays.unwrap_or(what);
-                    self.close_name(report, FileEvent { what, digest: None, ..event }.far());
+                    self.close_name(report, FileEvent { what, digest: None, is_far, ..event });
                 }
             }
             Rejected::Directory(path) => {

@@ -6,8 +6,8 @@ use std::thread;
 
 use farlink_host::beneath::Directory;
 use farlink_wire::frame::{BLOCK_BYTES, File};
-use farlink_wire::message::copy::{Account, Finished, Lack, Stages};
-use farlink_wire::message::{Arrival, Message};
+use farlink_wire::message::copy::{Account, Finished, Lack, Rejected, Rejection, Stages};
+use farlink_wire::message::{Arrival, Message, Text};
 
 use super::super::conversation::{Party, Talk, talk};
 use super::super::end::End;
@@ -195,6 +195,23 @@ fn a_block_that_is_said_to_be_there_twice_is_counted_once() {
     there(second);
     assert_eq!(sending.tally().acknowledged, length + more);
     assert!(next(1).0 != second);
+}
+
+#[test]
+fn a_small_file_that_a_newer_one_stands_for_is_told_so_and_is_no_failure() {
+    let sending = sending(Manner { may_stay: true, report: true, ..manner(None) });
+    sending.on_stream(0, SocketFacts::of(None), None);
+    sending.supply_pack(Planned::new(vec![(file("older", 5), None), (file("new", 5), None)]), false);
+    let Some(Job::Pack { number: pack, planned }) = sending.next_task(0) else { panic!("there is a pack") };
+    planned.on_read(vec![Some(Digest::default()); 2]);
+    let (of, reason) = (Rejected::Item(pack, 0), Text::default());
+    sending.on_message(Copy::Rejected(vec![Rejection { of, lack: Lack::Newer, reason }])).unwrap();
+    sending.on_message(Copy::Acknowledged(vec![Unit::Pack(pack)])).unwrap();
+    let events = sending.take_events().into_iter().map(|event| (event.path, event.what));
+    let told: Vec<_> = events.collect();
+    assert_eq!(told, [("older".to_owned(), Became::Newer), ("new".to_owned(), Became::Copied)]);
+    let tally = sending.tally();
+    assert_eq!((tally.entries, tally.failed, tally.acknowledged), (2, 0, 10));
 }
 
 #[test]

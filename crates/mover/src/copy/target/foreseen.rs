@@ -1,17 +1,34 @@
 //! What would become of a name, by what stands there: nothing is made or changed.
 
 use std::io;
+use std::sync::Arc;
 
-use farlink_host::beneath;
+use farlink_host::beneath::{self, Directory};
 use farlink_wire::entry::{Entry, Kind, Metadata};
 use farlink_wire::message::copy::{Node, Verdict};
 use farlink_wire::path::RelativePath;
 
 use super::small::is_last_of;
 use super::standing::is_as_old;
-use super::{Stays, Target, TargetError};
+use super::{Destination, Stays, Target, TargetError, TargetOptions};
 
 impl Target {
+    /// As [`Self::find`], for what is only foreseen; `None` where it is a device, to which everything goes.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn foreseeing(
+        containment: &Arc<Directory>,
+        destination: &Destination,
+        key: [u8; 16],
+        options: TargetOptions,
+    ) -> Result<Option<Self>, TargetError> {
+        if !destination.several && containment.open_sink(&destination.path).is_ok() {
+            return Ok(None);
+        }
+        Self::find(containment, destination, key, options).map(Some)
+    }
+
     /// What would become of `path`, a name of so many `bytes` of content that stands for `node`. A directory that is as old, and a link that says the
     /// same, are taken for current, though a copy makes them again. Where nothing stays, all is wanted that nothing is in the way of.
     ///
