@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farlink_host::page_cache::has_pages;
@@ -28,6 +28,8 @@ pub(crate) struct Outgoing {
     is_new: AtomicBool,
     /// Whether something of it arrived as another than it was when it was read.
     is_restless: AtomicBool,
+    /// Bytes of it that are known to be there.
+    there: AtomicU64,
     /// What takes memory while it is open: what is on its way of it, and what the receiver has of it.
     portion: Option<Portion>,
 }
@@ -55,6 +57,7 @@ impl Outgoing {
             origin: Origin::File { handle, open },
             is_new: AtomicBool::new(false),
             is_restless: AtomicBool::new(false),
+            there: AtomicU64::new(0),
             portion: None,
         }
     }
@@ -63,7 +66,8 @@ impl Outgoing {
     pub(crate) const fn endless(frame: File, device: fs::File) -> Self {
         let (is_new, is_restless) = (AtomicBool::new(false), AtomicBool::new(false));
         let origin = Origin::Endless(device);
-        Self { frame, holes: Vec::new(), origin, is_new, is_restless, portion: None }
+        let there = AtomicU64::new(0);
+        Self { frame, holes: Vec::new(), origin, is_new, is_restless, there, portion: None }
     }
 
     /// Something of it goes to the receiver.
@@ -175,6 +179,26 @@ impl Outgoing {
     pub(crate) fn block_length(&self, index: u32) -> u64 {
         let from = u64::from(index) * self.block_bytes();
         self.frame.size().saturating_sub(from).min(self.block_bytes())
+    }
+
+    /// Block `index` is there: its bytes.
+    pub(crate) fn on_there(&self, index: u32) -> u64 {
+        let bytes = self.block_length(index);
+        self.there.fetch_add(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Block `index` is there no longer: its bytes.
+    pub(crate) fn on_gone(&self, index: u32) -> u64 {
+        let bytes = self.block_length(index);
+        self.there.fetch_sub(bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Bytes of content, holes not counted, of which it is not known that they are there.
+    pub(crate) fn rest(&self) -> u64 {
+        let content = self.frame.size() - self.hole_bytes();
+        content.saturating_sub(self.there.load(Ordering::Relaxed))
     }
 
     /// What became of it.

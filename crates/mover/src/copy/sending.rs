@@ -335,7 +335,7 @@ impl Sending {
         let unit = Unit::Block(file.frame.file, index);
         state.far_ahead = None;
         if state.schedule.on_acknowledged(unit, monotonic()) {
-            let bytes = file.block_length(index);
+            let bytes = file.on_there(index);
             state.tally.same += bytes;
             state.tally.acknowledged += bytes;
         }

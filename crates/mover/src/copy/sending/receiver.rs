@@ -101,7 +101,7 @@ impl State {
         let Some(file) = self.files.get(&file) else { return false };
         file.on_damaged();
         if was_acknowledged {
-            self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.block_length(index));
+            self.tally.acknowledged = self.tally.acknowledged.saturating_sub(file.on_gone(index));
         }
         is_hopeless
     }
@@ -112,7 +112,7 @@ impl State {
             // What went twice is said to be there twice.
             Unit::Block(..) if !is_news => {}
             Unit::Block(file, index) => {
-                let bytes = self.files.get(&file).map_or(0, |file| file.block_length(index));
+                let bytes = self.files.get(&file).map_or(0, |file| file.on_there(index));
                 self.tally.acknowledged += bytes;
             }
             Unit::Pack(number) => {
@@ -193,7 +193,8 @@ impl State {
                 self.schedule.on_closed(number);
                 if let Some(file) = self.files.remove(&number) {
                     if let Some(stays) = stays {
-                        let bytes = file.frame.size() - file.hole_bytes();
+                        // It may have come, and another have been there by then.
+                        let bytes = file.rest();
                         self.tally.same += bytes;
                         self.tally.acknowledged += bytes;
                         return self.close_name(report, file.event(None, stays));

@@ -269,6 +269,21 @@ fn what_is_newer_there_is_of_an_offer_of_who_asked_for_that() {
 }
 
 #[test]
+fn of_a_file_that_came_before_a_newer_one_stood_there_nothing_counts_twice() {
+    let sending = sending(Manner { may_stay: true, ..manner(None) });
+    sending.on_stream(0, SocketFacts::of(None), None);
+    let (size, device) = (3 << 20, fs::File::open("/dev/zero").unwrap());
+    let frame = |number| File { file: number, entry: file("newer", size), sparse: false };
+    sending.supply_file(|number| Outgoing::endless(frame(number), device));
+    let Some(Job::Block { file, index, .. }) = sending.next_task(0) else { panic!("there is a block") };
+    sending.on_message(Copy::Acknowledged(vec![Unit::Block(0, index)])).unwrap();
+    let (of, reason) = (Rejected::File(0), Text::default());
+    sending.on_message(Copy::Rejected(vec![Rejection { of, lack: Lack::Newer, reason }])).unwrap();
+    let tally = sending.tally();
+    assert_eq!((tally.acknowledged, tally.same), (size, size - file.block_length(index)));
+}
+
+#[test]
 fn a_walk_waits_until_somebody_hears_what_it_says() {
     let sending = sending(manner(None));
     let lacks = |number: usize| {
