@@ -309,7 +309,8 @@ def test_a_dry_run_ends_as_the_copy_would(tmp_path: Path) -> None:
     refused = farlink("copy", gone, "host:~nobody/x", "--manifest", str(manifest))
     assert (refused.status, manifest.read_text()) == (REFUSED, last), refused
     ended = farlink("copy", str(tmp_path / "file"), there, "--dry-run", "--manifest", str(manifest))
-    assert (ended.status, json.loads(manifest.read_text())["path"]) == (0, "file"), ended
+    line = json.loads(manifest.read_text())
+    assert (ended.status, line["path"], line["dry_run"]) == (0, "file", True), ended
     endless = farlink("copy", "/dev/zero", there, "--length", "3MiB", "--dry-run", "--json")
     assert json.loads(endless.stdout)["bytes"] == 3 << 20
 

@@ -167,6 +167,11 @@ def test_what_is_in_the_way_is_told_beforehand(clear: Ends, tmp_path: Path, way:
     }
     assert everything(there) == before
     assert (there / "last").read_text() == "t" * 10
+    # Whose words they are is told where that is another host.
+    far = clear.emulation.address("b") if way == "to" else None
+    for each in (told, came):
+        assert {each.names[name].get("host") for name in failing} == {far}
+        assert (f"farlink: file: on {far}: " in each.stderr) == (way == "to")
     if way != "to":
         # What is in the way here is so without an update, too.
         told = run(of, to, "--dry-run", status=SOME_FAILED)

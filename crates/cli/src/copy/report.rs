@@ -127,11 +127,18 @@ impl Report {
         if matches!(event.what, Became::Lacking(Lack::Later, _)) {
             return;
         }
+        if self.manifest.is_none() && !self.json {
+            return;
+        }
+        let mut line = line(event, self.far.as_deref());
+        if self.dry_run {
+            line["dry_run"] = true.into();
+        }
         if let Some(manifest) = &mut self.manifest {
-            manifest.write(&line(event, self.far.as_deref()));
+            manifest.write(&line);
         }
         if self.json {
-            print(&(line(event, self.far.as_deref()).to_string() + "\n"));
+            print(&(line.to_string() + "\n"));
         }
     }
 
