@@ -392,7 +392,9 @@ impl Engine {
         let waits = self.held.is_some() || self.nearby.as_ref().is_some_and(|nearby| nearby.tries_again());
         let again = waits.then(|| now.after(SEND_AGAIN));
         let again = if self.goes_on || self.owes() { Some(now) } else { again };
-        [again, self.endpoint.deadline()].into_iter().flatten().min()
+        // Where the socket is full nothing leaves before it is tried again.
+        let least = if self.held.is_some() { now.after(SEND_AGAIN) } else { Nanos::ZERO };
+        [again, self.endpoint.deadline().map(|due| due.max(least))].into_iter().flatten().min()
     }
 
     /// When something came from another host.

@@ -70,6 +70,18 @@ fn nobody_sleeps_on_what_may_leave() {
     assert!(engine.counts.runs_out > RUNS_AT_ONCE as u64 && engine.deadline(now) > Some(now));
 }
 
+#[test]
+fn a_full_socket_is_tried_again_in_a_while_whatever_is_due() {
+    let (mut engine, there) = engine();
+    send(&mut engine, identity(1, there.address()), b"hello");
+    let mut run = vec![0; 1 << 16];
+    let left = engine.endpoint.poll_transmit(monotonic(), &mut run, &mut engine.operations);
+    let later = monotonic().after(Nanos(60_000_000_000));
+    assert!(left.is_some() && engine.endpoint.deadline() < Some(later));
+    engine.held = left;
+    assert_eq!(engine.deadline(later), Some(later.after(SEND_AGAIN)));
+}
+
 fn want(engine: &mut Engine, into: &mut [u8]) {
     receive(engine, None, into, false).unwrap();
 }
