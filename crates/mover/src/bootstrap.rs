@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,15 +193,14 @@ impl FarEnd {
             Some(address) => vec![(address, port).into()],
             None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
         };
-        dial.route = Route::Tcp(addresses);
-        let soon = monotonic().after(SHORT_WHILE).min(until);
-        let error = match dial.open(first, soon, stop) {
+        let error = match open_directly(dial, &addresses, first, until, stop) {
             Err(error) if is_blocked(&error) => error,
             other => return other,
         };
         let reason = match &error {
             DialError::Connect { source, .. } => source.to_string(),
             DialError::Unanswered { .. } => "no answer".to_owned(),
+            DialError::Untrusted { .. } => "another farlink listens there".to_owned(),
             other => crate::chain(other),
         };
         let host = self.ssh.host().to_owned();
@@ -231,7 +230,33 @@ impl FarEnd {
     }
 }
 
-/// Whether another way may lead there.
+/// The same over TCP that this end begins, to each of `addresses` in turn: several hosts may have the name, and on the same port of another one's
+/// far end listens.
+fn open_directly(
+    dial: &mut Dial,
+    addresses: &[SocketAddr],
+    first: First<'_>,
+    until: Nanos,
+    stop: &Wake,
+) -> Result<Option<Dialled>, DialError> {
+    let mut last = DialError::Nowhere;
+    for (tried, address) in addresses.iter().enumerate() {
+        let share = Nanos(SHORT_WHILE.0 / (addresses.len() - tried) as u64).max(LEAST_WHILE);
+        dial.route = Route::Tcp(vec![*address]);
+        match dial.open(first, monotonic().after(share).min(until), stop) {
+            Err(error) if is_blocked(&error) => {
+                // What says more is told.
+                if tried == 0 || !matches!(error, DialError::Otherwise { .. }) {
+                    last = error;
+                }
+            }
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+/// Whether another way may lead there. The far end's key came through ssh: who has another is another.
 fn is_blocked(error: &DialError) -> bool {
     !error.is_of_here()
         && matches!(
@@ -240,6 +265,7 @@ fn is_blocked(error: &DialError) -> bool {
                 | DialError::Unanswered { .. }
                 | DialError::Nowhere
                 | DialError::Otherwise { .. }
+                | DialError::Untrusted { .. }
                 | DialError::Talk { .. }
         )
 }
@@ -387,6 +413,9 @@ const MOST_SAID: usize = 200;
 /// How long one end may take to reach the other before another way is tried: three round trips to the far side of the world and back, with
 /// one loss.
 const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
+
+/// How long it may take at least to one of several addresses: two round trips to the far side of the world, and a loss of what begins them.
+const LEAST_WHILE: Nanos = Nanos(2_000_000_000);
 
 /// How long this end waits for whom it called to connect: to the time that they may take comes the call's way through ssh, and what busy
 /// hosts take. Nothing is lost by the wait but where that way is blocked, too, and much where it is left for the slower one through ssh.

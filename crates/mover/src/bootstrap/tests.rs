@@ -215,6 +215,25 @@ fn an_address_to_listen_on_is_the_one_to_connect_to() {
 }
 
 #[test]
+fn where_another_far_end_has_the_port_another_way_is_taken() {
+    let sshd = Sshd::start(true);
+    let on = |last: u8, ports: &str| {
+        let mut remote = sshd.remote("far");
+        (remote.bind, remote.ports) = (Some([127, 0, 0, last].into()), Some(ports.parse().unwrap()));
+        started(&remote, &mut Vec::new())
+    };
+    let other = on(1, "42310-42390");
+    let mut far = on(2, &format!("{}-{}", other.port, other.port + 1));
+    // As one of several hosts that have the name.
+    far.bind = None;
+    let notices = move_memory(&far);
+    let [Notice::Reversed { reason, .. } | Notice::Blocked { reason, .. }] = notices.as_slice() else {
+        panic!("{notices:?}")
+    };
+    assert_eq!(reason, "another farlink listens there");
+}
+
+#[test]
 fn where_the_port_is_not_reached_it_connects_to_this_host() {
     let sshd = Sshd::start(true);
     // Its address leads nowhere, and ssh goes through another host; but this one is reached from there.

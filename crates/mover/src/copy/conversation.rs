@@ -222,7 +222,7 @@ impl<'a> Conversation<'a> {
     /// Whether a client has everything, and the sender's account of it: it need not wait for another.
     fn has_all(&self) -> bool {
         let is_told = self.talk.finished.is_some() && self.talk.account.is_some();
-        is_told && self.end.knows_what_lacks() && self.party.leaves_first() && self.control.unsent() == 0
+        is_told && self.end.knows_what_lacks() && self.party.leaves_first() && !self.control.has_unsent()
     }
 
     /// Whether a server has said its last words, and they have left.

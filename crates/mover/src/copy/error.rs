@@ -246,6 +246,8 @@ impl CopyError {
                 matches!(**error, StartError::NotReached { .. } | StartError::Silent { .. })
             }
             Self::Reach(error) => matches!(error, ResolveError::Unknown { .. }),
+            // Within a round trip of being there again.
+            Self::Talk(ControlError::EndedUngreeted | ControlError::EndedUnshaken) => true,
             _ => false,
         }
     }
@@ -318,6 +320,7 @@ mod tests {
             CopyError::from(DialError::Connect { at: host(), source: source() }),
             talk(ControlError::Ended),
             talk(ControlError::EndedUngreeted),
+            CopyError::Talk(ControlError::EndedUngreeted),
         ] {
             assert!(unreached.is_unreached(), "{unreached:?}");
         }
