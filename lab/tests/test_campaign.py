@@ -7,7 +7,7 @@ import errno
 import itertools
 import json
 import os
-import shutil
+import pathlib
 import signal
 import subprocess
 import time
@@ -60,6 +60,17 @@ def test_a_record_says_what_its_mover_was_told(lab):
     assert not {"template", "server", "options"} & told["size"]["lab"].keys()
 
 
+def test_a_plan_that_has_its_name_from_its_file_goes_on_where_it_was(lab):
+    plan = lab.plan(PLAN.replace('name = "small"\n', ""))
+    for _ in range(2):
+        done = lab.run("profile", plan, "--out", lab.out)
+        assert done.returncode == 0, done.stderr
+    done = lab.run("profile", lab.out / "plan.toml", "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    assert len(lab.records()) == RUNS
+    assert read_plan(lab.out / "plan.toml").name == plan.stem
+
+
 def test_an_emulation_serves_the_campaign_and_is_gone_after_it(lab):
     lab.run("profile", lab.plan(PLAN), "--out", lab.out)
     assert sum(call[0] == "emulate" for call in lab.log()) == 1
@@ -96,12 +107,12 @@ def test_a_disk_that_fills_under_the_plan_leaves_no_half_of_it(tmp_path, monkeyp
     path.write_text(PLAN, encoding="utf-8")
     plan = read_plan(path)
 
-    def fill(source, to):
-        to.write_text(source.read_text(encoding="utf-8")[:40], encoding="utf-8")
+    def fill(to, text, **_):
+        to.write_bytes(text[:40].encode())
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as full:
-        full.setattr(shutil, "copyfile", fill)
+        full.setattr(pathlib.Path, "write_text", fill)
         with pytest.raises(CampaignError, match="No space left on device"):
             settle_directory(plan, path=path, out=out)
     assert list(out.iterdir()) == []
@@ -136,6 +147,15 @@ def test_a_failed_run_is_a_record_and_is_run_again_only_when_asked(lab):
     assert len(lab.records()) == RUNS
     lab.run("profile", plan, "--out", lab.out, "--retry-failed")
     assert len(lab.records()) == RUNS + 4
+
+
+def test_where_every_run_failed_nothing_is_said_to_be_best_and_it_is_no_success(lab):
+    plan = lab.plan(PLAN.replace('"0.4ms", ', ""))
+    for words in (("profile", plan), ("profile", plan), ("search", plan, "--budget", "9s")):
+        done = lab.run(*words, "--out", lab.out, FAKE_FAIL="11800000")
+        assert done.returncode == 2
+        assert "each of 4 runs failed" in done.stderr.splitlines()[-1]
+        assert "best" not in done.stdout
 
 
 def test_an_emulation_that_cannot_start_is_one_line(lab):

@@ -182,6 +182,13 @@ def test_what_stands_only_in_one_is_named():
     assert (one.only_before_s, one.only_after_s) == ((RTTS_S[0],), (RTTS_S[3],))
 
 
+def test_a_campaign_without_a_record_is_refused(lab, tmp_path):
+    (tmp_path / "records.jsonl").touch()
+    done = lab.here("compare", tmp_path, tmp_path)
+    assert done.returncode == 2
+    assert "no record in it" in done.stderr
+
+
 def test_another_connection_is_said(lab, tmp_path):
     before, after = (
         campaign(1, labels=("one",)),

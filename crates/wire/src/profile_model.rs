@@ -256,7 +256,7 @@ impl From<ProfileModel> for Unchecked {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileModelError {
     /// It cannot be read.
-    #[error("not a profile model: {0}")]
+    #[error("not a profile model")]
     Json(#[from] serde_json::Error),
     /// It is something else.
     #[error("not a profile model: its kind is {kind:?}")]

@@ -9,7 +9,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,7 +28,7 @@ from farlink_lab.quantity import (
     show_rate,
     show_time,
 )
-from farlink_lab.records import LEAST_MTU, read_records
+from farlink_lab.records import LEAST_MTU, read_campaign
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import complain, option, refuse_directory, say
@@ -129,7 +129,6 @@ def analyse(
     # What computes takes a second to load, and a campaign does without.
     from farlink_lab.analysis import analysis, told  # noqa: PLC0415
     from farlink_lab.findings import find  # noqa: PLC0415
-    from farlink_lab.records import read_campaign  # noqa: PLC0415
 
     reading = read_campaign(directory / RECORDS)
     for broken in reading.broken:
@@ -337,7 +336,7 @@ def compare(
     if json:
         say(side_by_side.as_json(found, before=str(before), after=str(after)))
     else:
-        console = Console()
+        console = Console(width=_width(sys.stdout))
         for table in side_by_side.tables(found):
             console.print(table)
         for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
@@ -445,7 +444,7 @@ def _records(directory: Path) -> tuple[Record, ...]:
 
 
 def _read(directory: Path) -> Reading:
-    reading = read_records(directory / RECORDS)
+    reading = read_campaign(directory / RECORDS)
     for broken in reading.broken:
         complain(f"{directory / RECORDS}: {broken}: skipped")
     return reading
@@ -500,6 +499,12 @@ def _finish(campaign: Campaign, *, out: Path) -> None:
             f"kept in {out / RECORDS}: the same command goes on from there"
         )
         raise typer.Exit(campaign.status)
+    runs = campaign.already + campaign.measured
+    if runs and not campaign.good:
+        raise LabError(
+            f"{'the only run' if runs == 1 else f'each of {runs} runs'} failed: {out / RECORDS} has the "
+            "reasons, and 'farlink lab profile --retry-failed' runs them again"
+        )
     if campaign.failed:
         complain(
             f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, "
@@ -517,7 +522,9 @@ def _refuse(text: str) -> int:
 
 
 def _errors() -> Console:
+    return Console(stderr=True, width=_width(sys.stderr))
+
+
+def _width(stream: IO[str]) -> int | None:
     # A pipe has no width to wrap at.
-    return Console(
-        stderr=True, width=None if sys.stderr.isatty() else shutil.get_terminal_size((200, 24)).columns
-    )
+    return None if stream.isatty() else shutil.get_terminal_size((200, 24)).columns

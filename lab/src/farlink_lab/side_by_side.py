@@ -39,7 +39,8 @@ def _table(pair: Pair) -> Table:
     both = f"ratio ({LEVEL:.0%} interval)\ndifference, {unit}"
     for heading in ("RTT", "before", "after", "runs", both):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    # On a narrow terminal words go on the next line, and no number is cut.
+    table.add_column("")
     for point in pair.points:
         table.add_row(
             show_time(point.rtt_s),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +54,7 @@ class Campaign:
         already: How many of them had been measured before.
         measured: How many were measured now.
         failed: How many of those failed.
+        good: How many of the plan's runs have come to something, now or before.
         status: 0, or the exit status that tells that it was interrupted.
     """
 
@@ -59,6 +62,7 @@ class Campaign:
     already: int
     measured: int
     failed: int
+    good: int
     status: int
 
 
@@ -91,6 +95,7 @@ def run_campaign(
             already=len(runs) - len(left),
             measured=counts[0],
             failed=counts[1],
+            good=good_runs(reading, runs) + counts[0] - counts[1],
             status=stop.status if stop.asked else 0,
         )
 
@@ -129,19 +134,30 @@ def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> No
         elif (out / RECORDS).exists():
             raise CampaignError(f"{out} has records but no {PLAN_COPY} that says of what: name another --out")
         else:
-            _copy_whole(path, copy)
+            _keep(plan, path=path, copy=copy)
     except OSError as error:
         raise CampaignError(f"{out}: {error.strerror}: name a directory that can be written to") from error
 
 
-def _copy_whole(path: Path, copy: Path) -> None:
-    """Copies a file whole or not at all: a plan cut short would be another plan."""
+def _keep(plan: Plan, *, path: Path, copy: Path) -> None:
+    """Copies a plan's file whole or not at all: one cut short would be another plan.
+
+    One that has its name from its file has it in the copy, whose file has another.
+    """
+    text = path.read_text(encoding="utf-8")
+    if "name" not in tomllib.loads(text):
+        text = f"name = {json.dumps(plan.name, ensure_ascii=False)}\n{text}"
     beside = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
-        shutil.copyfile(path, beside)
+        beside.write_text(text, encoding="utf-8")
         beside.replace(copy)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def good_runs(reading: Reading, runs: Sequence[Run]) -> int:
+    """How many of the `runs` were measured well."""
+    return len(finished_runs(reading, retry_failed=True) & {run.identity for run in runs})
 
 
 def finished_runs(reading: Reading, *, retry_failed: bool) -> frozenset[str]:

@@ -93,6 +93,7 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
                 failed += record["outcome"] != "ok"
         if replaced:
             journal.replace(replaced)
+    _withdraw(out / RECORDS)
     return Imported(
         added=added,
         failed=failed,
@@ -101,6 +102,12 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
         boundless=len(boundless),
         refused=tuple(refused),
     )
+
+
+def _withdraw(records: Path) -> None:
+    """Where all was refused, nothing is left that looks like a campaign."""
+    if not records.stat().st_size:
+        records.unlink()
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ from farlink_lab.run.campaign import (
     RECORDS,
     Campaign,
     finished_runs,
+    good_runs,
     measure,
     settle_directory,
     skip_broken,
@@ -112,6 +113,7 @@ def run_search(
             already=len(runs) - len(left),
             measured=measured,
             failed=failed,
+            good=good_runs(reading, runs) + measured - failed,
             status=stop.status if stop.asked else 0,
         )
         return Searched(campaign=campaign, task=search.task, leaders=search.search.leaders())
