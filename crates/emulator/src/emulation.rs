@@ -105,7 +105,7 @@ impl Inner {
 }
 
 impl Emulation {
-    /// Makes the hosts of `plan` and joins them, by the right that [`contain`](farlink_host::contain) gave.
+    /// Makes the hosts of `plan` and joins them, by the right that [`contain`] gave.
     ///
     /// # Errors
     /// [`EmulationError`]; nothing is left of what was made.
