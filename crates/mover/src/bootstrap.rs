@@ -193,7 +193,9 @@ impl FarEnd {
             Some(address) => vec![(address, port).into()],
             None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
         };
-        let error = match open_directly(dial, &addresses, first, until, stop) {
+        // The other ways are to have their time, too.
+        let half = monotonic().after(Nanos(until.since(monotonic()).0 / 2));
+        let error = match open_directly(dial, &addresses, first, half, stop) {
             Err(error) if is_blocked(&error) => error,
             other => return other,
         };
@@ -241,12 +243,13 @@ fn open_directly(
 ) -> Result<Option<Dialled>, DialError> {
     let mut last = DialError::Nowhere;
     for (tried, address) in addresses.iter().enumerate() {
-        let share = Nanos(SHORT_WHILE.0 / (addresses.len() - tried) as u64).max(LEAST_WHILE);
+        let share = if tried + 1 == addresses.len() { SHORT_WHILE } else { LEAST_WHILE };
         dial.route = Route::Tcp(vec![*address]);
         match dial.open(first, monotonic().after(share).min(until), stop) {
             Err(error) if is_blocked(&error) => {
-                // What says more is told.
-                if tried == 0 || !matches!(error, DialError::Otherwise { .. }) {
+                // That somebody answered says more than that nobody did, and that more than that it was not tried.
+                let has_answered = matches!(last, DialError::Untrusted { .. } | DialError::Talk { .. });
+                if tried == 0 || !has_answered && !matches!(error, DialError::Otherwise { .. }) {
                     last = error;
                 }
             }
@@ -414,7 +417,7 @@ const MOST_SAID: usize = 200;
 /// one loss.
 const SHORT_WHILE: Nanos = Nanos(3_000_000_000);
 
-/// How long it may take at least to one of several addresses: two round trips to the far side of the world, and a loss of what begins them.
+/// How long it may take to an address behind which there are others: two round trips to the far side of the world, and a loss of what begins them.
 const LEAST_WHILE: Nanos = Nanos(2_000_000_000);
 
 /// How long this end waits for whom it called to connect: to the time that they may take comes the call's way through ssh, and what busy

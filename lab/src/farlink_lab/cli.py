@@ -259,9 +259,11 @@ def demo(
         if not complete:
             mend = "replace what is there by --fresh"
             campaign = run_campaign(plan, out=out, console=_errors(), mend=mend)
-            _finish(campaign, out=out)
+            _finish(campaign, out=out, again="'farlink lab demo --fresh' measures anew")
+        elif all(record.outcome != "ok" for record in read_campaign(out / RECORDS).records):
+            raise LabError(f"{out / RECORDS}: every run failed: 'farlink lab demo --fresh' measures anew")
     written = _report(out, out=None)
-    console = Console()
+    console = Console(width=_width(sys.stdout))
     console.print(profile_table(written.findings))
     for sentence in sentences(written.findings):
         console.print(sentence, markup=False, highlight=False)
@@ -310,7 +312,8 @@ def import_(
     known = f"; {done.known} were there before" if done.known else ""
     if done.replaced:
         known += f", {done.replaced} of them with other facts of the path, which are replaced"
-    say(f"added {done.added} records to {out / RECORDS}{failed}{known}")
+    where = f" to {out / RECORDS}" if done.added or done.known else ""
+    say(f"added {done.added} records{where}{failed}{known}")
     if done.boundless:
         complain(
             f"{done.boundless} records have a rate and no capacity, as their reports do not say the path's "
@@ -492,7 +495,12 @@ def _clear(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def _finish(campaign: Campaign, *, out: Path) -> None:
+def _finish(
+    campaign: Campaign,
+    *,
+    out: Path,
+    again: str = "'farlink lab profile --retry-failed' runs them again",
+) -> None:
     if campaign.status:
         complain(
             f"interrupted with {campaign.already + campaign.measured} of {campaign.runs} runs measured and "
@@ -503,12 +511,11 @@ def _finish(campaign: Campaign, *, out: Path) -> None:
     if runs and not campaign.good:
         raise LabError(
             f"{'the only run' if runs == 1 else f'each of {runs} runs'} failed: {out / RECORDS} has the "
-            "reasons, and 'farlink lab profile --retry-failed' runs them again"
+            f"reasons, and {again}"
         )
     if campaign.failed:
         complain(
-            f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, "
-            "and 'farlink lab profile --retry-failed' runs them again"
+            f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, and {again}"
         )
 
 

@@ -222,7 +222,7 @@ fn where_another_far_end_has_the_port_another_way_is_taken() {
         (remote.bind, remote.ports) = (Some([127, 0, 0, last].into()), Some(ports.parse().unwrap()));
         started(&remote, &mut Vec::new())
     };
-    let other = on(1, "42310-42390");
+    let other = on(1, "42410-42490");
     let mut far = on(2, &format!("{}-{}", other.port, other.port + 1));
     // As one of several hosts that have the name.
     far.bind = None;

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
-from farlink_lab.plan_file import read_plan
+from farlink_lab.plan_file import PlanError, parse_plan, read_plan
 from farlink_lab.run.emulation import Emulation, find_farlink
 from farlink_lab.run.journal import Journal
 from farlink_lab.run.progress import CampaignProgress
@@ -147,6 +147,12 @@ def _keep(plan: Plan, *, path: Path, copy: Path) -> None:
     text = path.read_text(encoding="utf-8")
     if "name" not in tomllib.loads(text):
         text = f"name = {json.dumps(plan.name, ensure_ascii=False)}\n{text}"
+        try:
+            parse_plan(text.encode().decode(), name=plan.name)
+        except (PlanError, UnicodeError) as error:
+            raise CampaignError(
+                f"{path}: a plan cannot have this file's name: write a name into it"
+            ) from error
     beside = copy.with_name(f".{copy.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
-from farlink_lab.iperf3_report import ReportError, identity, record_of, reports
+from farlink_lab.iperf3_report import ReportError, Reports, identity, record_of, reports
 from farlink_lab.run.campaign import RECORDS
 from farlink_lab.run.journal import Journal
 
@@ -51,32 +51,29 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
     Raises:
         LabError: where `out` cannot be written to.
     """
+    read, refused = _read(names)
+    if not read and not (out / RECORDS).exists():
+        # Of what is refused nothing is left that looks like a campaign.
+        return Imported(added=0, failed=0, known=0, replaced=0, boundless=0, refused=_in_order(refused))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ImportFailedError(
             f"{out}: {error.strerror}: name a directory that can be written to"
         ) from error
-    refused: list[str] = []
     added = failed = known = 0
     replaced: dict[str, dict[str, Any]] = {}
     boundless: set[str] = set()
     with Journal(out / RECORDS) as journal:
         there = {record.id: dict(record.fields) for record in journal.read().records}
-        for name in names:
-            try:
-                found, written_s = reports(name.read_text(encoding="utf-8")), name.stat().st_mtime
-            except (OSError, UnicodeDecodeError, ReportError) as error:
-                refused.append(f"{name}: {_reason(error)}")
-                continue
-            refused += [f"{name}: {reason}" for reason in found.refused]
+        for place, name, found, written_s in read:
             for number, report in enumerate(found.found, start=1):
                 where = f"{name}: report {number}" if len(found.found) > 1 else str(name)
                 before = there.get(identity(report), {})
                 try:
                     record = record_of(report, path=path.with_known(before), written_s=written_s)
                 except ReportError as error:
-                    refused.append(f"{where}: {error}")
+                    refused.append((place, f"{where}: {error}"))
                     continue
                 if record["outcome"] == "ok" and "rate_bps" in record and "goodput_bps" not in record:
                     boundless.add(record["id"])
@@ -93,21 +90,34 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
                 failed += record["outcome"] != "ok"
         if replaced:
             journal.replace(replaced)
-    _withdraw(out / RECORDS)
     return Imported(
         added=added,
         failed=failed,
         known=known,
         replaced=len(replaced),
         boundless=len(boundless),
-        refused=tuple(refused),
+        refused=_in_order(refused),
     )
 
 
-def _withdraw(records: Path) -> None:
-    """Where all was refused, nothing is left that looks like a campaign."""
-    if not records.stat().st_size:
-        records.unlink()
+def _read(names: Sequence[Path]) -> tuple[list[tuple[int, Path, Reports, float]], list[tuple[int, str]]]:
+    """The reports of each file that has any, and when it was written; and why others are none: by place."""
+    read: list[tuple[int, Path, Reports, float]] = []
+    refused: list[tuple[int, str]] = []
+    for place, name in enumerate(names):
+        try:
+            found, written_s = reports(name.read_text(encoding="utf-8")), name.stat().st_mtime
+        except (OSError, UnicodeDecodeError, ReportError) as error:
+            refused.append((place, f"{name}: {_reason(error)}"))
+            continue
+        refused += [(place, f"{name}: {reason}") for reason in found.refused]
+        if found.found:
+            read.append((place, name, found, written_s))
+    return read, refused
+
+
+def _in_order(refused: list[tuple[int, str]]) -> tuple[str, ...]:
+    return tuple(line for _, line in sorted(refused, key=lambda each: each[0]))
 
 
 def _reason(error: Exception) -> str:
