@@ -79,14 +79,14 @@ impl ProfileModel {
             schema: u32,
             kind: Text,
         }
-        let head: Head = serde_json::from_str(text)?;
+        let head: Head = serde_json::from_str(text).map_err(ProfileModelError::Json)?;
         if head.kind.as_str() != KIND {
             return Err(ProfileModelError::Kind { kind: head.kind });
         }
         if head.schema != SCHEMA {
             return Err(ProfileModelError::Schema { theirs: head.schema });
         }
-        Ok(serde_json::from_str(text)?)
+        serde_json::from_str(text).map_err(ProfileModelError::Json)
     }
 
     /// The model as one line, with its line feed.
@@ -256,8 +256,8 @@ impl From<ProfileModel> for Unchecked {
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileModelError {
     /// It cannot be read.
-    #[error("not a profile model")]
-    Json(#[from] serde_json::Error),
+    #[error("not a profile model: {0}")]
+    Json(serde_json::Error),
     /// It is something else.
     #[error("not a profile model: its kind is {kind:?}")]
     Kind {
