@@ -175,7 +175,8 @@ impl FarEnd {
     }
 
     /// Opens what `dial` asks for and says `first`, over TCP that this end or, where that is blocked, the far end begins, or else through
-    /// ssh: `dial`'s route and trust are replaced by those that lead here, and are what they became when this returns.
+    /// ssh: `dial`'s route and trust are replaced by those that lead here, and are what they became when this returns. Each way has its own time,
+    /// of at most `patience`: none is to lack what another took.
     ///
     /// # Errors
     /// [`DialError`].
@@ -183,7 +184,7 @@ impl FarEnd {
         &self,
         dial: &mut Dial,
         first: First<'_>,
-        until: Nanos,
+        patience: Nanos,
         stop: &Wake,
         notice: &mut dyn FnMut(Notice),
     ) -> Result<Option<Dialled>, DialError> {
@@ -193,9 +194,7 @@ impl FarEnd {
             Some(address) => vec![(address, port).into()],
             None => (self.host_name.as_str(), port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default(),
         };
-        // The other ways are to have their time, too.
-        let half = monotonic().after(Nanos(until.since(monotonic()).0 / 2));
-        let error = match open_directly(dial, &addresses, first, half, stop) {
+        let error = match open_directly(dial, &addresses, first, monotonic().after(patience), stop) {
             Err(error) if is_blocked(&error) => error,
             other => return other,
         };
@@ -207,12 +206,11 @@ impl FarEnd {
         };
         let host = self.ssh.host().to_owned();
         let line = Arc::clone(&self.process.stdin);
-        // The way through ssh is to have its time, too.
-        let called = CALLED.min(Nanos(until.since(monotonic()).0 / 2));
+        let called = CALLED.min(patience);
         if let Ok(callback) = Callback::listen(host.clone(), self.ports, dial.bind, line, called) {
             let here = callback.port();
             dial.route = Route::Tunnel(Arc::new(callback));
-            match dial.open(first, monotonic().after(Nanos(called.0 * 3 / 2)), stop) {
+            match dial.open(first, monotonic().after(Nanos(called.0.saturating_mul(3) / 2)), stop) {
                 Err(error) if is_blocked(&error) => {}
                 Ok(None) => return Ok(None),
                 other => {
@@ -223,7 +221,7 @@ impl FarEnd {
         }
         notice(Notice::Blocked { host, port, reason });
         dial.route = Route::Tunnel(Arc::<SshTunnel>::clone(&self.tunnel));
-        dial.open(first, until, stop).map_err(|error| match error {
+        dial.open(first, monotonic().after(patience), stop).map_err(|error| match error {
             DialError::Talk { source: ControlError::Channel(ChannelError::NotTls), .. } => {
                 DialError::Noise { host: self.ssh.host().to_owned() }
             }

@@ -148,9 +148,10 @@ fn through_ssh(
     let mut dial = wanted(Route::Tcp(Vec::new()), request, this);
     let first =
         |streams| vec![Message::Copy(Copy::Request(Box::new(Request { streams, ..request.clone() })))];
-    // From here on: people have typed their passwords.
-    let until = monotonic().after(request.patience.get());
-    let Some(dialled) = far_end.open(&mut dial, &first, until, stop, &mut notice)? else { return Ok(None) };
+    let patience = request.patience.get();
+    let Some(dialled) = far_end.open(&mut dial, &first, patience, stop, &mut notice)? else {
+        return Ok(None);
+    };
     Ok(Some(opened(dialled, dial, Some(far_end), request)))
 }
 

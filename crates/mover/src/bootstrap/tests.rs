@@ -160,7 +160,7 @@ fn move_memory(far: &FarEnd) -> Vec<Notice> {
     let mut notices = Vec::new();
     let first = |_| vec![Message::Request(request.clone())];
     let dialled =
-        far.open(&mut dial, &first, until, &stop, &mut |notice| notices.push(notice)).unwrap().unwrap();
+        far.open(&mut dial, &first, PATIENCE, &stop, &mut |notice| notices.push(notice)).unwrap().unwrap();
     let Dialled { mut control, data, early, .. } = dialled;
     let mut early = early.into_iter().map(|(message, _)| message);
     let mut next = |control: &mut Control| {
