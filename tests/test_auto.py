@@ -75,6 +75,7 @@ def test_what_the_model_assumes_is_said_with_the_choice(near: Emulation, tmp_pat
     reason = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path, **caveats)}")["congestion_reason"]
     assert "; extrapolated, it was measured from 1ms to 2ms" in reason
     assert "; the loss was assumed" in reason
+    assert "; measured with iperf3: that farlink memory reaches as much is assumed" in reason
     # What was measured at this round trip goes before what is only thought to be faster.
     both = {"configurations": [*known, configuration("cubic", 1, [5e9, 5e9, 4e9])]}
     record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path, **both)}")

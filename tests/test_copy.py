@@ -34,7 +34,7 @@ from copying import (
     listing,
     modified_ns,
 )
-from emulation import FARLINK, START_LIMIT_S, farlink, run
+from emulation import FARLINK, START_LIMIT_S, farlink, refused, run
 from reference_digest import digest
 
 if TYPE_CHECKING:
@@ -461,6 +461,10 @@ def test_so_much_is_read_of_what_has_no_end(tmp_path: Path) -> None:
     assert copied.record["bytes"] == 3 * BLOCK
     # It is still the device.
     assert not os.path.isfile("/dev/null")  # noqa: PTH113
+    # By itself it would be left out, and the command have done what it was asked for.
+    assert "--length 10GiB" in refused("copy", "/dev/zero", tmp_path / "new")
+    assert "name the file itself" in refused("copy", "/dev/stdin", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_many_small_files_and_one_large_at_once(tmp_path: Path) -> None:

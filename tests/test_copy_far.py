@@ -86,7 +86,9 @@ def test_any_number_of_streams_carries_any_number_of_blocks(
     places = (source, clear.far(there)) if way == "push" else (clear.far(source), there)
     record = clear.copy(*places, "--streams", str(streams)).record
     assert there.read_bytes() == source.read_bytes()
-    assert (record["streams"], record["bytes"]) == (streams, 20 * BLOCK + 17)
+    assert record["streams"] == streams
+    # What a stream has for too long, as where processors are busy, another brings, too.
+    assert 20 * BLOCK + 17 <= record["bytes"] < 40 * BLOCK
     assert sum(count for _, count in record["samples"]) == record["bytes"]
 
 
@@ -189,6 +191,13 @@ def test_a_profile_model_chooses_for_files_too(clear: Ends, tmp_path: Path) -> N
     assert there.read_bytes() == source.read_bytes()
     assert (record["congestion"], record["streams"], record["buffer_bytes"]) == ("reno", 3, 1 << 20)
     assert "the profile model of 2026-11-21" in record["congestion_reason"]
+    assert "; measured with farlink memory: that farlink copy reaches as much" in record["congestion_reason"]
+    own = {"measured_with": "farlink copy", "protection": "clear"}
+    record = clear.copy(source, clear.far(tmp_path / "own"), f"--auto={saved(tmp_path, **own)}").record
+    assert "measured with" not in record["congestion_reason"]
+    other = own | {"protection": "encrypted"}
+    record = clear.copy(source, clear.far(tmp_path / "other"), f"--auto={saved(tmp_path, **other)}").record
+    assert "; measured with data encrypted: that clear costs no more" in record["congestion_reason"]
 
 
 def test_connections_come_from_the_address_that_was_named(

@@ -66,7 +66,7 @@ COPY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("{here}/file", "{here}/new", "--manifest", "{here}/file"): ("--manifest", "in what is copied"),
     ("{here}", "{here}/../new", "--manifest", "{here}/names"): ("--manifest", "in what is copied"),
     ("{here}/file", "{here}/new", "--manifest", "{here}/new"): ("--manifest", "where the copy goes"),
-    ("/dev/null", "{here}/new", "--manifest", "{here}/file"): ("file", "no manifest"),
+    ("/dev/null", "{here}/new", "--length", "1B", "--manifest", "{here}/file"): ("file", "no manifest"),
     ("/dev/null", "{here}/new", "--record", "{here}/file"): ("file", "other content than records"),
     ("/dev/zero", "{here}/new", "--length", "200TiB"): ("--length 200TiB", "128TiB"),
     (*(f"farlink://127.0.0.1:9/{number}" for number in range(1001)), "{here}/new", "--no-auth"): (

@@ -319,8 +319,13 @@ def interrupt(source: Path, there: Path) -> None:
     assert leftovers(there) != []
 
 
+@pytest.mark.parametrize(
+    ("begun", "next_"),
+    [((), ()), (("--exclude", "none"), ()), ((), ("--exclude", "none"))],
+    ids=["same", "of more", "of less"],
+)
 def test_what_is_left_of_a_copy_that_ended_badly_is_compared_though_it_is_as_old_and_as_long(
-    tmp_path: Path,
+    tmp_path: Path, begun: tuple[str, ...], next_: tuple[str, ...]
 ) -> None:
     source, there = tmp_path / "source", tmp_path / "there"
     source.mkdir()
@@ -328,18 +333,20 @@ def test_what_is_left_of_a_copy_that_ended_badly_is_compared_though_it_is_as_old
     for name in SIZES:
         put(source / name, "s", SIZES[name], OLD)
     put(source / "long", "s", BLOCKS * BLOCK, OLD)
-    with going(command(f"{source}/", f"{there}/", "--update", "--limit", "40mbit")) as running:
+    with going(command(f"{source}/", f"{there}/", "--update", "--limit", "40mbit", *begun)) as running:
         running.wait_for(2 * BLOCK)
         running.send(signal.SIGKILL)
         running.ended()
     # As after a crash of the host: they have their names, and zeros that nobody has written.
     for name in SIZES:
         put(there / name, "\0", SIZES[name], OLD)
-    copied = copy(f"{source}/", f"{there}/", "--update")
+    copied = copy(f"{source}/", f"{there}/", "--update", *next_)
     assert content(there) == {path.name: path.read_text() for path in source.iterdir()}
     assert copied.outcome("small") == "copied"
-    # That one ended well.
-    assert copy(f"{source}/", f"{there}/", "--update").record["bytes"] == 0
+    # That one ended well, and one of all that there is.
+    copy(f"{source}/", f"{there}/", "--update")
+    for words in (begun, next_):
+        assert copy(f"{source}/", f"{there}/", "--update", *words).record["bytes"] == 0
 
 
 def test_a_name_that_failed_has_the_next_update_compare_nothing(tmp_path: Path) -> None:

@@ -37,8 +37,18 @@ pub(crate) struct Choice {
     pub(crate) reason: String,
 }
 
-/// What `wishes` say and, where they leave it open, the model: for `goal` in direction `way` over a round trip of `rtt`.
+/// Who asks a model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mover {
+    /// As models name it.
+    pub(crate) name: &'static str,
+    /// Of its data, as records have it.
+    pub(crate) protection: &'static str,
+}
+
+/// What `wishes` say and, where they leave it open, the model: for `goal` of `mover` in direction `way` over a round trip of `rtt`.
 pub(crate) fn choose(
+    mover: Mover,
     goal: Goal,
     way: Way,
     wishes: &Wishes,
@@ -81,8 +91,25 @@ pub(crate) fn choose(
         // A circuit brings its own buffers where nobody says otherwise.
         buffer: wishes.buffer.or(had.buffer),
         block: wishes.block.or(had.block),
-        reason: reason(model, &best, candidates.len(), goal, shown, is_met, &refused),
+        reason: reason(model, &best, candidates.len(), goal, shown, is_met, &refused)
+            + &mover.assumed_of(model),
     })
+}
+
+impl Mover {
+    /// What it takes for granted where it chooses by runs of another mover, or of data that were protected otherwise.
+    fn assumed_of(self, model: &ProfileModel) -> String {
+        let mut text = String::new();
+        let (with, protection) = (model.measured_with(), model.protection());
+        if with != self.name {
+            text += &format!("; measured with {with}: that {} reaches as much is assumed", self.name);
+        }
+        if let Some(other) = protection.filter(|other| *other != self.protection) {
+            text +=
+                &format!("; measured with data {other}: that {} costs no more is assumed", self.protection);
+        }
+        text
+    }
 }
 
 /// The best that this host's kernel has, and why not those before it. What a far end that sends has, only it knows.

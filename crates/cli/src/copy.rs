@@ -15,6 +15,7 @@ use farlink_host::signal;
 use farlink_mover::copy::{self, CopyError, Finished, Foretold, Plan};
 use farlink_mover::far::Far;
 use farlink_mover::memory;
+use farlink_mover::record::protection;
 use farlink_mover::record_file::RecordFile;
 use farlink_wire::bootstrap::Ports;
 use farlink_wire::frame::MOST_FILE;
@@ -229,6 +230,9 @@ impl Copy {
             destination.context("name a source and a destination: farlink copy SOURCE… DESTINATION")?;
         let sources: Vec<_> = places.into_iter().map(Location::parse).collect::<Result<_, _>>()?;
         let destination = Location::parse(destination)?;
+        if let [only] = sources.as_slice() {
+            only.check_alone(self.length)?;
+        }
         let reach = Reach {
             ssh: self.ssh,
             ports: self.ports,
@@ -311,7 +315,8 @@ impl Copy {
                 buffer: self.buffer,
                 block: None,
             };
-            let choice = auto::choose(Goal::size(size_of(&sources))?, way, &wishes, &model, rtt)?;
+            let mover = auto::Mover { name: "farlink copy", protection: protection(protect) };
+            let choice = auto::choose(mover, Goal::size(size_of(&sources))?, way, &wishes, &model, rtt)?;
             plan.congestion = choice.congestion;
             plan.declared = choice.declared;
             plan.streams = Some(choice.streams);

@@ -160,7 +160,7 @@ impl Memory {
                 None => memory::round_trip(&plan.target, plan.patience, stop)?,
             };
             let Some(rtt) = measured else { return Ok(None) };
-            let choice = auto::choose(plan.goal, plan.way, &wishes, &model, rtt)?;
+            let choice = auto::choose(MOVER, plan.goal, plan.way, &wishes, &model, rtt)?;
             plan.congestion = choice.congestion;
             plan.declared = choice.declared;
             plan.streams = choice.streams;
@@ -303,3 +303,6 @@ pub(crate) fn patience(text: &str) -> anyhow::Result<Patience> {
 
 /// The congestion control of circuits.
 const CIRCUIT: &str = "circuit";
+
+/// Memory is in the clear.
+const MOVER: auto::Mover = auto::Mover { name: "farlink memory", protection: "clear" };

@@ -114,6 +114,18 @@ impl ProfileModel {
         self.inner.loss
     }
 
+    /// The mover whose runs it is of.
+    #[must_use]
+    pub fn measured_with(&self) -> &str {
+        self.inner.measured_with.as_ref().map_or(USUAL_MOVER, Text::as_str)
+    }
+
+    /// How their data were protected, as records have it; `None` of memory, and where unknown.
+    #[must_use]
+    pub fn protection(&self) -> Option<&str> {
+        self.inner.protection.as_ref().map(Text::as_str)
+    }
+
     /// What its predictions assume beyond the records.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         self.inner.notes.iter().map(Text::as_str)
@@ -205,6 +217,8 @@ struct Unchecked {
     loss: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     measured_with: Option<Text>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    protection: Option<Text>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     notes: Vec<Text>,
     rtt_s: Vec<f64>,
@@ -304,6 +318,9 @@ pub const SCHEMA: u32 = 1;
 
 /// What a model says that it is.
 const KIND: &str = "profile model";
+
+/// Whose runs a model is of where it does not say.
+const USUAL_MOVER: &str = "farlink memory";
 
 /// Round trips that differ by less are one, as for the lab's advice.
 const ALIKE: f64 = 0.01;

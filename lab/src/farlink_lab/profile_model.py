@@ -61,7 +61,8 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         raise ModelFileError(
             "--save: farlink could choose none of what was measured: see docs/profile-model.md"
         )
-    notes = _notes(ground, mover)
+    notes = _notes(ground)
+    (protection,) = {choice.protection for choice in ground.choices}
     rtts = _with_middles(ground.rtt_s)
     try:
         sizes = _table(ground, rtts, [Task(mode="size", amount=amount) for amount in SIZES])
@@ -77,6 +78,7 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
         "goodput_bps": wire.capacity_bps,
         "loss": wire.loss,
         **({} if mover == "farlink" else {"measured_with": mover}),
+        **({} if protection is None else {"protection": protection}),
         "notes": notes,
         "rtt_s": [_digits(rtt) for rtt in rtts],
         "bytes": [round(size) for size in SIZES],
@@ -160,15 +162,9 @@ def _mover(ground: Ground) -> str:
     return name
 
 
-def _notes(ground: Ground, mover: str) -> list[str]:
-    """What the predictions assume beyond the records."""
+def _notes(ground: Ground) -> list[str]:
+    """What the predictions assume beyond the records, whoever reads them."""
     notes = [*ground.notes, *ground.left_out]
-    if mover != "farlink":
-        notes.append(f"measured with {mover}: that another mover reaches as much is assumed")
-    notes += [
-        f"measured with data {protection}: that other protection costs as much is assumed"
-        for protection in {choice.protection for choice in ground.choices} - {None}
-    ]
     rtts = ground.rtt_s
     fewer = sum(
         unmeasured(float(rtts[0]), own) or unmeasured(float(rtts[-1]), own)

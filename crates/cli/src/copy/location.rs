@@ -1,9 +1,11 @@
 //! One side of a copy as a person writes it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use farlink_mover::bootstrap::{Remote, Ssh};
@@ -12,6 +14,7 @@ use farlink_mover::far_host::FarHost;
 use farlink_mover::secure::Credentials;
 use farlink_wire::bootstrap::Ports;
 use farlink_wire::message::copy::Place;
+use farlink_wire::quantity::Bytes;
 
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +142,26 @@ impl Location {
         }
     }
 
+    /// Refuses a single source of this host of which nothing, or only a link that is of use to this process alone, would be copied.
+    pub(super) fn check_alone(&self, length: Option<Bytes>) -> anyhow::Result<()> {
+        let Self::Here(path) = self else { return Ok(()) };
+        let path = Path::new(OsStr::from_bytes(path));
+        let is_of_process = |path: &Path| {
+            path == "/dev/stdin" || path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
+        };
+        if is_of_process(path) {
+            bail!(
+                "{self}: it leads to what this process has open, and links are copied as links: name the file itself, or write what comes to one first"
+            );
+        }
+        if length.is_none() && fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_char_device()) {
+            bail!(
+                "{self}: a device has no length of its own: say how much to read of it, as in --length 10GiB"
+            );
+        }
+        Ok(())
+    }
+
     /// Whether it is on another host.
     pub(super) const fn is_far(&self) -> bool {
         !matches!(self, Self::Here(_))
@@ -190,7 +213,7 @@ impl Location {
 
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = |path: &[u8]| std::ffi::OsStr::from_bytes(path).to_string_lossy().into_owned();
+        let path = |path: &[u8]| OsStr::from_bytes(path).to_string_lossy().into_owned();
         match self {
             Self::Here(here) => f.write_str(&path(here)),
             Self::Ssh { host, path: there } => write!(f, "{host}:{}", path(there)),
@@ -230,6 +253,23 @@ mod tests {
         assert_eq!(parsed("out[2].h5"), Location::Here(b"out[2].h5".to_vec()));
         let server = Location::Server { host: "h:7411".to_owned(), path: b"/data".to_vec() };
         assert_eq!(parsed("farlink://h:7411/data"), server);
+    }
+
+    #[test]
+    fn a_device_and_what_a_process_has_open_are_no_sources_by_themselves() {
+        let refusal = |text: &str, length| {
+            parsed(text).check_alone(length).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        for of_process in ["/dev/stdin", "/dev/fd/63", "/proc/self/fd/0"] {
+            for length in [None, Some(Bytes(1))] {
+                assert!(refusal(of_process, length).contains("name the file itself"), "{of_process}");
+            }
+        }
+        assert!(refusal("/dev/zero", None).contains("--length 10GiB"));
+        assert_eq!(refusal("/dev/zero", Some(Bytes(1))), "");
+        for fine in ["/dev", "/dev/fdx", "/proc/self", "host:/dev/zero", "nothing"] {
+            assert_eq!(refusal(fine, None), "", "{fine}");
+        }
     }
 
     #[test]

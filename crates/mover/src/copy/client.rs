@@ -1,5 +1,7 @@
 //! The client's part of a file transfer: from a plan to its record, over as many attempts as it takes.
 
+use std::fs;
+
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
@@ -18,9 +20,10 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     // Streams, files that are proven, and what asks for them: what is not granted is missed where it is needed.
     let _ = process::raise_descriptor_limit(u64::MAX);
     let names = Names::of(plan);
-    let mark = Mark::of(names.command);
-    let left = mark.left();
-    let mut resume = plan.resume.unwrap_or_else(|| left.asks_to_compare(plan.update));
+    let mut mark = Mark::of(names);
+    let (left, others) = (mark.left(), mark.of_others());
+    let mut resume =
+        plan.resume.unwrap_or_else(|| left.asks_to_compare(plan.update) || plan.update && !others.is_empty());
     mark.set();
     let mut ledger = Ledger::new(plan, listener);
     let (mut attempt, mut breaks) = (0, 0);
@@ -65,7 +68,13 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
     ledger.tell_what_failed();
     let error = outcome.err();
     match (&error, interrupted) {
-        (None, false) if ledger.summary.failed == 0 => mark.clear(),
+        (None, false) if ledger.summary.failed == 0 => {
+            mark.clear();
+            if plan.is_whole() {
+                // What they selected was among it.
+                others.iter().for_each(|other| drop(fs::remove_file(other)));
+            }
+        }
         (None, false) if is_known => mark.lacks_names(),
         _ => {}
     }

@@ -120,7 +120,10 @@ impl Counting<'_> {
 fn ask(plan: &Plan, stop: &Wake, counting: &mut Counting<'_>) -> Result<bool, CopyError> {
     if plan.update {
         let compared = "files that are as old and as long are compared by the copy itself, and more may be copied than is listed here";
-        let was_broken_off = || Mark::of(Names::of(plan).command).left() == Left::Begun;
+        let was_broken_off = || {
+            let mark = Mark::of(Names::of(plan));
+            mark.left() == Left::Begun || !mark.of_others().is_empty()
+        };
         if plan.resume == Some(true) {
             counting.hear(Notice::Warning(format!("with --resume {compared}")));
         } else if was_broken_off() {

@@ -69,6 +69,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether all that its sources have is copied, and no selection of it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.rules.is_empty() && self.names.is_none()
+    }
+
     /// The limit that holds now.
     pub(super) fn limit_now(&self) -> Option<BitsPerSec> {
         self.limit.as_ref().and_then(|limit| limit.at(time_of_day()))

@@ -3,9 +3,10 @@
 use std::env;
 use std::path::PathBuf;
 
-/// `$XDG_STATE_HOME/farlink`, which is `~/.local/state/farlink` where nothing else is set; `None` where there is no home.
+/// `$XDG_STATE_HOME/farlink`, which is `~/.local/state/farlink` where nothing else is set, of who has no `HOME` by the users' list, too; `None` where
+/// there is no home.
 pub(super) fn directory() -> Option<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let home = || env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(".local/state"));
     state.or_else(home).map(|directory| directory.join("farlink"))
 }

@@ -4,10 +4,11 @@
 //! sent during it. Where that is forgotten (another user, a home that cannot be written, a season later) what is whole there is sent again, and
 //! of a file that was begun only what is missing.
 
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::names::Names;
 use super::state;
 
 /// What earlier attempts of a copy have left.
@@ -33,32 +34,54 @@ impl Left {
     }
 }
 
-/// The mark of one copy.
+/// The mark of one command, beside those of others that copy from and to the same places.
 #[derive(Debug)]
-pub(crate) struct Mark(Option<PathBuf>);
+pub(crate) struct Mark {
+    path: Option<PathBuf>,
+    /// How the names of all these begin.
+    copy: String,
+    /// Locked while the command runs.
+    held: Option<File>,
+}
 
 impl Mark {
-    /// The mark of the copy that `key` names.
-    pub(crate) fn of(key: [u8; 16]) -> Self {
-        let name = format!("{:032x}", u128::from_be_bytes(key));
-        Self(state::directory().map(|directory| directory.join("unfinished").join(name)))
+    /// The mark of the command that `names` name.
+    pub(crate) fn of(names: Names) -> Self {
+        Self::within(state::directory().map(|directory| directory.join("unfinished")), names)
+    }
+
+    fn within(directory: Option<PathBuf>, names: Names) -> Self {
+        let [copy, command] = [names.key, names.command].map(u128::from_be_bytes);
+        let copy = format!("{copy:032x}-");
+        let path = directory.map(|directory| directory.join(format!("{copy}{command:032x}")));
+        Self { path, copy, held: None }
     }
 
     /// What earlier attempts have left.
     pub(crate) fn left(&self) -> Left {
-        match self.0.as_ref().map(fs::read) {
-            Some(Ok(said)) if said == LACKING => Left::Lacking,
-            Some(Ok(_)) => Left::Begun,
-            Some(Err(_)) | None => Left::Nothing,
-        }
+        self.path.as_deref().map_or(Left::Nothing, left_at)
+    }
+
+    /// The marks of commands that select otherwise from the same places and were broken off: what they left may be selected now.
+    pub(crate) fn of_others(&self) -> Vec<PathBuf> {
+        let directory = self.path.as_ref().and_then(|path| path.parent());
+        let marks = directory.into_iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten();
+        let is_other = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(&self.copy) && Some(path) != self.path.as_ref()
+        };
+        marks
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| is_other(path) && left_at(path) == Left::Begun && !is_held(path))
+            .collect()
     }
 
     /// It is begun.
-    pub(crate) fn set(&self) {
+    pub(crate) fn set(&mut self) {
         self.write(b"");
-        if let Some(directory) = self.0.as_ref().and_then(|path| path.parent()) {
-            forget_old(directory);
-        }
+        let Some(path) = &self.path else { return };
+        path.parent().into_iter().for_each(forget_old);
+        self.held = File::open(path).ok().filter(|file| file.try_lock().is_ok());
     }
 
     /// It came to its end, and some names were not copied.
@@ -67,20 +90,33 @@ impl Mark {
     }
 
     fn write(&self, said: &[u8]) {
-        if let Some(path) = &self.0
+        if let Some(path) = &self.path
             && let Some(directory) = path.parent()
         {
-            // Where this cannot be written, the next attempt sends a round trip's worth again.
+            // Where this cannot be written the next attempt sends a round trip's worth again, and an update trusts what looks as it should.
             let _ = fs::create_dir_all(directory).and_then(|()| fs::write(path, said));
         }
     }
 
     /// It has ended well.
     pub(crate) fn clear(&self) {
-        if let Some(path) = &self.0 {
+        if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+fn left_at(path: &Path) -> Left {
+    match fs::read(path) {
+        Ok(said) if said == LACKING => Left::Lacking,
+        Ok(_) => Left::Begun,
+        Err(_) => Left::Nothing,
+    }
+}
+
+/// Whether its command still runs.
+fn is_held(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// Forgets what nobody has taken up for a long time, and hardly will.
@@ -105,16 +141,39 @@ mod tests {
 
     use super::*;
 
+    fn names(copy: u8, command: u8) -> Names {
+        Names { key: [copy; 16], command: [command; 16] }
+    }
+
+    #[test]
+    fn another_selection_that_was_broken_off_is_known_of_and_one_that_runs_is_not() {
+        let directory = std::env::temp_dir().join(format!("farlink-others-{}", std::process::id()));
+        let mark = |copy, command| Mark::within(Some(directory.clone()), names(copy, command));
+        assert!(mark(0, 0).of_others().is_empty());
+        let mut running = mark(0, 1);
+        running.set();
+        assert!(mark(0, 0).of_others().is_empty());
+        assert!(mark(0, 1).of_others().is_empty());
+        let path = running.path.clone().unwrap();
+        drop(running);
+        assert_eq!(mark(0, 0).of_others(), [path]);
+        assert!(mark(0, 1).of_others().is_empty(), "its own is no other's");
+        assert!(mark(1, 0).of_others().is_empty(), "of other places");
+        mark(0, 1).lacks_names();
+        assert!(mark(0, 0).of_others().is_empty(), "it came to its end");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
     #[test]
     fn what_nobody_took_up_in_a_season_is_forgotten() {
         let directory = std::env::temp_dir().join(format!("farlink-unfinished-{}", std::process::id()));
-        let mark = |name: &str| Mark(Some(directory.join(name)));
-        mark("old").set();
-        let old = fs::File::options().write(true).open(directory.join("old")).unwrap();
+        let mark = |command: u8| Mark::within(Some(directory.clone()), names(0, command));
+        mark(0).set();
+        let old = File::options().write(true).open(mark(0).path.unwrap()).unwrap();
         old.set_modified(SystemTime::now() - LONG_AGO * 2).unwrap();
-        mark("recent").set();
-        mark("new").set();
-        let left = ["old", "recent", "new"].map(|name| mark(name).left());
+        mark(1).set();
+        mark(2).set();
+        let left = [0, 1, 2].map(|command| mark(command).left());
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(left, [Left::Nothing, Left::Begun, Left::Begun]);
     }
@@ -122,18 +181,18 @@ mod tests {
     #[test]
     fn an_update_compares_what_did_not_come_to_its_end() {
         let directory = std::env::temp_dir().join(format!("farlink-lacking-{}", std::process::id()));
-        let mark = Mark(Some(directory.join("mark")));
-        let asks = || [false, true].map(|update| mark.left().asks_to_compare(update));
-        assert_eq!(asks(), [false, false]);
+        let mut mark = Mark::within(Some(directory.clone()), names(0, 0));
+        let asks = |mark: &Mark| [false, true].map(|update| mark.left().asks_to_compare(update));
+        assert_eq!(asks(&mark), [false, false]);
         mark.set();
-        assert_eq!(asks(), [true, true]);
+        assert_eq!(asks(&mark), [true, true]);
         mark.lacks_names();
-        assert_eq!(asks(), [true, false]);
+        assert_eq!(asks(&mark), [true, false]);
         // Begun anew.
         mark.set();
-        assert_eq!(asks(), [true, true]);
+        assert_eq!(asks(&mark), [true, true]);
         mark.clear();
         fs::remove_dir_all(&directory).unwrap();
-        assert_eq!(asks(), [false, false]);
+        assert_eq!(asks(&mark), [false, false]);
     }
 }
