@@ -17,7 +17,7 @@ from reference_digest import digest
 if TYPE_CHECKING:
     import threading
 
-VERSION = 6
+VERSION = 7
 HELLO = b"farlink\n" + struct.pack(">H", VERSION)
 PREAMBLE_BYTES = 26
 FILE, DIRECTORY, SYMLINK = 0, 1, 2

@@ -247,7 +247,7 @@ def test_a_far_side_of_another_version_is_told_with_both_versions(streams: str) 
     with stranger(b"farlink\n" + (99).to_bytes(2, "big")) as port:
         complaint = refused("memory", f"127.0.0.1:{port}", "--bytes", "1MiB", "--streams", streams)
     assert "version 99" in complaint
-    assert "version 6" in complaint
+    assert "version 7" in complaint
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-x\r\n", b"", b"fa"])

@@ -462,8 +462,8 @@ def test_so_much_is_read_of_what_has_no_end(tmp_path: Path) -> None:
     # It is still the device.
     assert not os.path.isfile("/dev/null")  # noqa: PTH113
     # By itself it would be left out, and the command have done what it was asked for.
-    assert "--length 10GiB" in refused("copy", "/dev/zero", tmp_path / "new")
-    assert "name the file itself" in refused("copy", "/dev/stdin", tmp_path / "new")
+    assert "--length 10GiB" in refused("copy", "/dev/zero", str(tmp_path / "new"))
+    assert "name the file itself" in refused("copy", "/dev/stdin", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
 

@@ -51,6 +51,47 @@ def test_a_fixed_size_arrives_whole(served: Emulation) -> None:
     assert record["duration_s"] >= record["rtt_s"] / 2 + record["bytes"] * 8 / record["goodput_bps"] * 0.99
 
 
+@pytest.mark.parametrize("way", [(), ("--reverse",)], ids=["forward", "reverse"])
+def test_no_more_than_a_limit_leaves(served: Emulation, way: tuple[str, ...]) -> None:
+    record = moved(served, "--seconds", "1", "--limit", "40mbit", "--streams", "2", *way)
+    # A first window of each goes at once.
+    assert 0 < record["bytes"] * 8 <= 40e6 * 1.0 * 1.1 + 2 * 10 * 9000 * 8
+    assert record["limit_bps"] == 40e6
+    assert "declared_bps" not in record
+
+
+def test_a_transfer_comes_from_the_address_that_was_named(served: Emulation) -> None:
+    other = "198.18.0.78"
+    (device,) = set(served.output("a", "ls", "/sys/class/net").split()) - {"lo"}
+    served.output("a", "ip", "address", "add", f"{other}/32", "dev", device)
+    words = [
+        str(FARLINK),
+        "memory",
+        served.address("b"),
+        "--bind",
+        other,
+        "--streams",
+        "2",
+        "--seconds",
+        "30",
+    ]
+    try:
+        with served.background("a", *words, "--verbose") as running:
+            assert running.stderr is not None
+            next_line(running.stderr, running)
+            shown = served.output("a", "ss", "-tnHO", "state", "established", "dport", "= :5210")
+            running.send_signal(signal.SIGINT)
+            running.communicate()
+    finally:
+        served.output("a", "ip", "address", "del", f"{other}/32", "dev", device)
+    # Control and two of data.
+    assert [line.split()[2].rpartition(":")[0] for line in shown.splitlines()] == [other] * 3
+    # Which is this host's no longer.
+    ended = served.on("a", *words)
+    assert ended.status == 2
+    assert other in ended.complaint
+
+
 def test_a_fixed_duration_lasts_its_time_and_counts_only_what_arrived_in_it(served: Emulation) -> None:
     record = moved(served, "--seconds", "1")
     assert (record["mode"], record["duration_s"]) == ("duration", 1.0)

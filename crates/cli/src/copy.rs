@@ -304,7 +304,9 @@ impl Copy {
             let model = auto::read(file.as_deref())?;
             let measured = match (self.rtt, &plan.far) {
                 (Some(rtt), _) => Some(rtt),
-                (None, Far::Server(server)) => memory::round_trip(&server.target, plan.patience, stop)?,
+                (None, Far::Server(server)) => {
+                    memory::round_trip(&server.target, plan.bind, plan.patience, stop)?
+                }
                 (None, _) => bail!("--auto needs the round trip: write it, as in --rtt 91.6ms"),
             };
             let Some(rtt) = measured else { return Ok(None) };

@@ -9,6 +9,8 @@ pub(crate) fn of(verb: &str, option: &str) -> Option<&'static str> {
         "farlink copy" => of_copy(option),
         "farlink memory" => of_memory(option),
         "farlink serve" => of_serve(option),
+        "farlink emulate" => of_emulate(option),
+        "farlink doctor" => of_doctor(option),
         _ => None,
     }
 }
@@ -16,16 +18,27 @@ pub(crate) fn of(verb: &str, option: &str) -> Option<&'static str> {
 /// iperf3's.
 fn of_memory(option: &str) -> Option<&'static str> {
     Some(match option {
-        "-t" | "--time" => "write --seconds TIME",
-        "-n" => "write --bytes SIZE",
+        "-t" | "--time" | "--duration" => "write --seconds TIME",
+        "-n" | "--num" | "--size" => "write --bytes SIZE",
         "-i" => "write --interval TIME",
         "-w" | "--window" => "write --buffer SIZE",
+        "-l" | "--length" | "--len" => "write --block SIZE",
+        "--parallel" => "write --streams N",
+        "-B" => "write --bind ADDRESS",
+        "-O" | "--omit" => {
+            "there is no such option: the record's samples tell what to leave out, and farlink lab does"
+        }
+        "-M" | "--set-mss" => "there is no such option: the path's MTU is found by TCP",
+        "--cport" => "the kernel chooses the port here: leave it out",
+        "-N" | "--no-delay" => "nothing is held back: leave it out",
+        "-A" | "--affinity" => "write taskset -c CPU farlink memory, as for any program",
+        "-V" => "write --verbose",
         "-J" => "write --json",
         "-p" | "--port" => "write it behind the host, as in HOST:PORT",
         "-c" | "--client" => "name the host alone",
         "-s" | "--server" => "write farlink serve",
-        "-b" | "--bitrate" | "--fq-rate" => {
-            "there is no such option: --circuit RATE holds a rate that was granted"
+        "-b" | "--bitrate" | "--bandwidth" | "--rate" | "--fq-rate" | "--bwlimit" => {
+            "write --limit RATE, or --circuit RATE where that is granted"
         }
         "-u" | "--udp" => "there is no such option: memory goes by TCP",
         "-Z" | "--zerocopy" => "write --zero-copy yes",
@@ -40,8 +53,28 @@ fn of_serve(option: &str) -> Option<&'static str> {
     Some(match option {
         "-p" => "write --port PORT",
         "-B" | "--address" | "--listen" => "write --bind ADDRESS",
-        "-s" | "--server" | "--daemon" => "farlink serve is the server: leave it out",
-        "-D" => "write it as a unit of systemd: packaging/ has one",
+        "-s" | "--server" => "farlink serve is the server: leave it out",
+        "-D" | "--daemon" => "it stays in the foreground: packaging/ has a unit for systemd",
+        "-1" | "--one-off" => "there is no such option: it serves until Ctrl-C or SIGTERM",
+        _ => return None,
+    })
+}
+
+/// tc's.
+fn of_emulate(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "--delay" | "--latency" => "write --rtt TIME, of both ways together",
+        "--bandwidth" | "--bw" => "write --rate RATE",
+        "--limit" => "write --queue SIZE",
+        _ => return None,
+    })
+}
+
+/// ping's, and those of this program's other verbs.
+fn of_doctor(option: &str) -> Option<&'static str> {
+    Some(match option {
+        "--rtt" | "--rate" => "write --path RTT,RATE, as in --path 91.6ms,10gbit",
+        "--host" | "--target" => "write --to HOST",
         _ => return None,
     })
 }
@@ -67,9 +100,14 @@ fn of_copy(option: &str) -> Option<&'static str> {
         }
         "--stats" => "the last line has them, and --record FILE keeps them",
         "--log-file" => "write --manifest FILE for the names, and --record FILE for the rest",
-        "--existing" | "--ignore-existing" => {
+        "--existing" | "--ignore-non-existing" => {
+            "there is no such option: write the names that are there to a list, for --files-from FILE"
+        }
+        "--ignore-existing" => {
             "there is no such option: --update leaves what is newer there, and what is as old and as long"
         }
+        "--hash" => "content is checked by BLAKE3, and --manifest FILE keeps the digests: leave it out",
+        "--checksum-choice" | "--cc" => "content is checked by BLAKE3: leave it out",
         "--size-only" | "--modify-window" => "there is no such option: --update goes by size and time",
         "-I" | "--ignore-times" => "only --update goes by size and time: leave both out",
         "-L" | "--copy-links" | "-k" | "--copy-dirlinks" => {
@@ -120,7 +158,8 @@ fn of_copy(option: &str) -> Option<&'static str> {
         "-T" | "--temp-dir" => "what is not whole is beside what it will be: there is no such option",
         "--compress-level" | "--compress-choice" | "--zc" => "nothing is compressed: leave it out",
         "--address" => "write --bind ADDRESS",
-        "--bwlimit" => "write --limit RATE, as in --limit 2gbit",
+        "--bwlimit" | "--rate" => "write --limit RATE, as in --limit 2gbit",
+        "--parallel" => "write --streams N",
         "--rsh" => "write --ssh COMMAND",
         _ => return None,
     })
@@ -139,7 +178,7 @@ mod tests {
         cli.build();
         let options =
             |verb| cli.find_subcommand(verb).unwrap().get_arguments().map(move |option| (verb, option));
-        for (verb, option) in ["copy", "memory", "serve"].into_iter().flat_map(options) {
+        for (verb, option) in ["copy", "memory", "serve", "emulate", "doctor"].into_iter().flat_map(options) {
             let long = option.get_long_and_visible_aliases().into_iter().flatten();
             let short = option.get_short_and_visible_aliases().into_iter().flatten();
             let names = long.map(|name| format!("--{name}")).chain(short.map(|name| format!("-{name}")));

@@ -1,6 +1,7 @@
 //! `farlink memory HOST`: move memory to, or from, a far end, and measure it.
 
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,6 +47,9 @@ pub(crate) struct Memory {
     /// Hold this rate of the wire, which the connection's owner guarantees: congestion control circuit
     #[arg(long, value_name = "RATE", conflicts_with = "congestion")]
     circuit: Option<BitsPerSec>,
+    /// Send no faster than this, all streams together, as in 2gbit; each has its share
+    #[arg(long, value_name = "RATE", conflicts_with = "circuit")]
+    limit: Option<BitsPerSec>,
     /// Socket buffers at both ends, as in 64MiB; the kernel tunes them otherwise
     #[arg(long, value_name = "SIZE", value_parser = buffer)]
     buffer: Option<Buffer>,
@@ -74,6 +78,9 @@ pub(crate) struct Memory {
     /// Threads at this end; half of the processors otherwise, and never more than streams
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: Option<u16>,
+    /// Connect from this address of this host
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<IpAddr>,
     /// Show the key in this file, also to a far end on this machine, instead of the one in ~/.config/farlink/identity
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
@@ -146,6 +153,8 @@ impl Memory {
             congestion: self.congestion,
             reason: None,
             declared: self.circuit,
+            limit: self.limit,
+            bind: self.bind,
             buffer: self.buffer,
             block: self.block.map_or_else(|| block("1MiB"), Ok)?,
             zero_copy: self.zero_copy,
@@ -157,7 +166,7 @@ impl Memory {
             let model = auto::read(file.as_deref())?;
             let measured = match self.rtt {
                 Some(rtt) => Some(rtt),
-                None => memory::round_trip(&plan.target, plan.patience, stop)?,
+                None => memory::round_trip(&plan.target, plan.bind, plan.patience, stop)?,
             };
             let Some(rtt) = measured else { return Ok(None) };
             let choice = auto::choose(MOVER, plan.goal, plan.way, &wishes, &model, rtt)?;

@@ -2,7 +2,8 @@
 //!
 //! A stream that has room takes the next of what is left: so a fast one carries more, and none waits for another. What was on a stream
 //! that is lost, and was not acknowledged, is taken by others. When nothing is left, a stream with nothing to do takes again what
-//! another has had for too long: where nothing of that one has moved lately, or it has taken twice as long as this one took itself.
+//! another has had for too long: where nothing of that one has moved lately, or it has taken twice as long as this one took itself. What has
+//! landed and is not acknowledged waits for the receiver, which has it: nobody brings that again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -91,6 +92,8 @@ struct Pace {
     /// From the hand-out of the unit of each [kind] that it brought last until that was acknowledged: where nobody else had it,
     /// too.
     took: [Option<Nanos>; 2],
+    /// Whether all that it was given has landed.
+    landed: bool,
 }
 
 /// Blocks and packs take their own times.
@@ -131,6 +134,9 @@ impl Schedule {
         };
         let is_shared = self.flying.contains_key(&unit);
         self.flying.insert(unit, Flight { stream, since: now, is_shared });
+        if let Some(pace) = self.paces.get_mut(&stream) {
+            pace.landed = false;
+        }
         Some(task)
     }
 
@@ -184,8 +190,11 @@ impl Schedule {
 
     /// The oldest that another stream has had for too long.
     fn steal(&self, now: Nanos, stream: u32, stale: Nanos) -> Option<Task> {
-        let old =
-            |unit, flight: &Flight| flight.stream != stream && now > self.due(unit, flight, stream, stale);
+        let old = |unit, flight: &Flight| {
+            flight.stream != stream
+                && self.is_under_way(flight)
+                && now > self.due(unit, flight, stream, stale)
+        };
         let stale = self.flying.iter().filter(|(unit, flight)| old(**unit, flight));
         let (unit, _) = stale.min_by_key(|(unit, flight)| (flight.since, **unit))?;
         Some(match *unit {
@@ -204,14 +213,19 @@ impl Schedule {
     /// When [`Self::poll`] of `stream`, which is idle, may have something although nothing comes in: what is stale then.
     #[must_use]
     pub fn deadline(&self, stream: u32, stale: Nanos) -> Option<Nanos> {
-        let others = self.flying.iter().filter(|(_, flight)| flight.stream != stream);
+        let is_others = |flight: &Flight| flight.stream != stream && self.is_under_way(flight);
+        let others = self.flying.iter().filter(|(_, flight)| is_others(flight));
         others.map(|(unit, flight)| self.due(*unit, flight, stream, stale)).min()
     }
 
-    /// Whether of a stream that has something nothing was seen to arrive for longer than `stale`: it is to be looked at.
+    /// Whether a stream has had something for longer than `stale`: before [`Self::poll`] all are to be looked at.
     #[must_use]
-    pub fn is_any_still(&self, now: Nanos, stale: Nanos) -> bool {
-        self.flying.values().any(|flight| now > self.still(flight, stale))
+    pub fn is_any_old(&self, now: Nanos, stale: Nanos) -> bool {
+        self.flying.values().any(|flight| self.is_under_way(flight) && now > flight.since.after(stale))
+    }
+
+    fn is_under_way(&self, flight: &Flight) -> bool {
+        self.paces.get(&flight.stream).is_none_or(|pace| !pace.landed)
     }
 
     /// Until when something of what `flight`'s stream has is to arrive.
@@ -223,6 +237,11 @@ impl Schedule {
     /// Something of what `stream` has was seen to arrive, `now`.
     pub fn on_moved(&mut self, stream: u32, now: Nanos) {
         self.paces.entry(stream).or_default().moved = now;
+    }
+
+    /// All that `stream` was given so far was seen to have landed.
+    pub fn on_landed(&mut self, stream: u32) {
+        self.paces.entry(stream).or_default().landed = true;
     }
 
     /// The receiver has it, or need not get it, as is heard `now`. False where that was known.
@@ -510,6 +529,28 @@ mod tests {
         assert_eq!(schedule.poll(Nanos(1190), 2, stale), None);
         assert_eq!(schedule.deadline(2, stale), Some(Nanos(1190)));
         assert_eq!(schedule.poll(Nanos(1191), 2, stale), Some(block(0, 0)));
+    }
+
+    #[test]
+    fn what_has_landed_is_brought_by_nobody_again() {
+        let mut schedule = Schedule::default();
+        schedule.on_file(0, 2, &[], false);
+        let stale = Nanos(100);
+        schedule.poll(Nanos(10), 0, stale);
+        assert!(schedule.is_any_old(Nanos(111), stale));
+        schedule.on_landed(0);
+        assert_eq!(schedule.deadline(1, stale), None);
+        assert!(!schedule.is_any_old(Nanos(1000), stale));
+        assert_eq!(schedule.poll(Nanos(1000), 1, stale), Some(block(0, 1)));
+        assert_eq!(schedule.poll(Nanos(1001), 1, stale), None);
+        // What it is given afterwards is on its way.
+        schedule.on_file(1, 1, &[], false);
+        assert_eq!(schedule.poll(Nanos(1002), 0, stale), Some(block(1, 0)));
+        assert_eq!(schedule.poll(Nanos(1003), 1, stale), Some(block(0, 0)), "whatever of stream 0 it is");
+        // Of a stream that is lost all goes again.
+        schedule.on_landed(1);
+        schedule.on_lost(1);
+        assert_eq!(schedule.poll(Nanos(1004), 0, stale), Some(block(0, 0)));
     }
 
     #[test]

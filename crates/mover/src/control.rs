@@ -427,8 +427,8 @@ mod tests {
         assert_eq!(said(b"HT"), "the far side is not farlink");
         assert_eq!(said(b""), "the far side closed the connection without a word: it may not be farlink");
         assert!(said(b"farlink\n\x00\x01").starts_with("the far side speaks version 1"));
-        assert_eq!(said(b"farlink\n\x00\x06\x00"), "the far side ended midway");
-        let odd = said(b"farlink\n\x00\x06\x00\x00\x00\x02{}");
+        assert_eq!(said(b"farlink\n\x00\x07\x00"), "the far side ended midway");
+        let odd = said(b"farlink\n\x00\x07\x00\x00\x00\x02{}");
         assert!(
             odd.starts_with("the far side sent what this version does not understand: a malformed"),
             "{odd}"

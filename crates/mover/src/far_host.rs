@@ -66,6 +66,9 @@ impl FromStr for FarHost {
             };
             return Ok(Self { host: host.to_owned(), port });
         }
+        if text.contains('/') {
+            return Err(bad("it stands alone, without a scheme in front and a path behind"));
+        }
         let (host, port) = match text.split_once(':') {
             Some((host, digits)) => (host, port(digits)?),
             None => (text, PORT),
@@ -73,7 +76,7 @@ impl FromStr for FarHost {
         if host.contains('@') {
             return Err(bad("the key says who connects: leave out the user and its @"));
         }
-        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') {
+        if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(bad("write HOST, HOST:PORT or [IPV6]:PORT"));
         }
         Ok(Self { host: host.to_owned(), port })

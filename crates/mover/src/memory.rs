@@ -1,7 +1,7 @@
 //! Memory-to-memory transfers, at the end that asks for them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use farlink_host::clock::{monotonic, rfc3339_before};
@@ -70,6 +70,10 @@ pub struct Plan {
     pub reason: Option<String>,
     /// The wire's rate that is guaranteed, which the congestion control `circuit` holds.
     pub declared: Option<BitsPerSec>,
+    /// Most payload a second, all streams together, each its share.
+    pub limit: Option<BitsPerSec>,
+    /// This host's address to connect from; the kernel's choice where absent.
+    pub bind: Option<IpAddr>,
     /// Socket buffers; the kernel tunes them where absent.
     pub buffer: Option<Buffer>,
     /// Bytes per write.
@@ -117,6 +121,7 @@ fn attempt(
         streams: plan.streams,
         congestion: plan.congestion.clone(),
         declared: plan.declared,
+        limit: plan.limit,
         buffer: plan.buffer,
         block: plan.block,
         zero_copy: plan.zero_copy,
@@ -157,7 +162,7 @@ fn reach(
     };
     let FarHost { host, port } = &plan.target;
     let trusted = credentials.map(|credentials| credentials.trust(host, *port)).transpose()?;
-    connect(Route::Tcp(addresses), trusted.as_ref(), request, until, stop)
+    connect((Route::Tcp(addresses), plan.bind), trusted.as_ref(), request, until, stop)
 }
 
 /// What a transfer needs beside consent.

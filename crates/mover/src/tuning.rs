@@ -30,6 +30,8 @@ pub(crate) struct Tuning {
     pub(crate) congestion: Option<Name>,
     /// The wire's rate that is guaranteed, for all streams together.
     pub(crate) declared: Option<BitsPerSec>,
+    /// Most that the kernel is to let through a second, all streams together, each its share.
+    pub(crate) limit: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     pub(crate) buffer: Option<Buffer>,
     /// Whether the congestion control is chosen when the round trip is known.
@@ -42,6 +44,7 @@ impl From<&Request> for Tuning {
             streams: request.streams,
             congestion: request.congestion.clone(),
             declared: request.declared,
+            limit: request.limit,
             buffer: request.buffer,
             chosen_later: automatic::is_asked(request.congestion.as_ref()),
         }
@@ -54,6 +57,8 @@ impl From<&copy::Request> for Tuning {
             streams: request.streams,
             congestion: request.congestion.clone(),
             declared: request.declared,
+            // Its sender counts what it takes of the files.
+            limit: None,
             buffer: request.buffer,
             chosen_later: automatic::is_asked(request.congestion.as_ref())
                 || automatic::follows_path(request),
@@ -65,7 +70,7 @@ impl Tuning {
     /// Whether the sender's bursts may need pacing: no rate is held, no buffer bounds the window, and there is one stream. Several that are
     /// paced leave slow start later, all together, and lose more than their bursts would (bench/memory.md).
     pub(crate) const fn may_pace(&self) -> bool {
-        self.declared.is_none() && self.buffer.is_none() && self.streams.get() == 1
+        self.declared.is_none() && self.limit.is_none() && self.buffer.is_none() && self.streams.get() == 1
     }
 }
 
@@ -121,6 +126,10 @@ pub(crate) fn arrange(
             let rate = share.rate().get() / 8;
             socket::set_greatest_rate(stream, rate).map_err(TuneError::Option)?;
         }
+    }
+    if let Some(limit) = wanted.limit.filter(|_| role == Role::Sender) {
+        let share = limit.get() / 8 / u64::from(wanted.streams.get());
+        socket::set_greatest_rate(stream, share.max(1)).map_err(TuneError::Option)?;
     }
     let tunes_itself = wanted.declared.is_none() && wanted.buffer.is_none();
     if role == Role::Receiver && tunes_itself && stream.peer_addr().is_err() {
@@ -319,6 +328,7 @@ mod tests {
             streams: streams.try_into().unwrap(),
             congestion: None,
             declared: declared.map(|rate| rate.parse().unwrap()),
+            limit: None,
             buffer: buffer.map(|bytes| Bytes(bytes.into()).try_into().unwrap()),
             chosen_later: false,
         };

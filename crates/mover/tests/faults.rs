@@ -69,7 +69,7 @@ fn another_version_is_named_with_ours() {
     assert_eq!(
         error_of(&plan(address)),
         format!(
-            "{address}: the far side speaks version 1, this is version 6: install the same release at both ends"
+            "{address}: the far side speaks version 1, this is version 7: install the same release at both ends"
         )
     );
 }
@@ -263,7 +263,7 @@ fn a_hostile_client_is_shown_out_and_the_next_is_served() {
         (with(&u32::MAX.to_be_bytes()), "a message of 4294967295 bytes"),
         (with(b"\x00\x00\x00\x02{}"), "a malformed message"),
         (with(&Message::Stop.encode()), "what has no place here: a request to stop"),
-        (b"farlink\n\x00\x07".to_vec(), "speaks version 7, this is version 6"),
+        (b"farlink\n\x00\x08".to_vec(), "speaks version 8, this is version 7"),
     ];
     for (bytes, said) in cases {
         let failure = failure(&answer(&far, &bytes));

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! client                                              far end, which ssh started
-//!   {"version":6,"key":"farlink-ed25519 …"}   ──►
-//!                                             ◄──   farlink-far-end {"version":6,"key":"…","port":50000,"host":"dtn2"}
+//!   {"version":7,"key":"farlink-ed25519 …"}   ──►
+//!                                             ◄──   farlink-far-end {"version":7,"key":"…","port":50000,"host":"dtn2"}
 //! ```
 //!
 //! ssh has made sure of both ends; the keys that it carries are for this one occasion, and bind what follows over TCP to it.

@@ -35,7 +35,7 @@ pub use bounded::{Block, Buffer, Interval, Name, OutOfBounds, Patience, Streams,
 pub use goal::Goal;
 
 /// The version of this protocol. Both ends must speak the same.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// Whether the far side, which speaks version `theirs`, is understood.
 ///
@@ -253,6 +253,9 @@ pub struct Request {
     /// The wire's rate that the connection's owner guarantees, for all streams together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<BitsPerSec>,
+    /// Most payload a second, all streams together, each its share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<BitsPerSec>,
     /// Socket buffers; the kernel tunes them where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<Buffer>,

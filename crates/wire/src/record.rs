@@ -31,6 +31,9 @@ pub struct Record {
     pub duration_s: Option<f64>,
     /// Payload bytes that arrived in that time.
     pub bytes: u64,
+    /// Of files: from when the first byte might leave until everything was stored under its name, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete_s: Option<f64>,
 
     /// Round-trip time of the connection, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +78,9 @@ pub struct Record {
     /// The rate that the connection's owner declared, bits per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared_bps: Option<u64>,
+    /// Most payload a second that was asked for, bit/s; of a timetable the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bps: Option<u64>,
     /// Socket buffer asked for at both ends, bytes; absent where the kernel tunes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffer_bytes: Option<u64>,

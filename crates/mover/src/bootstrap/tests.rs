@@ -139,6 +139,7 @@ fn move_memory(far: &FarEnd) -> Vec<Notice> {
         streams: 2.try_into().unwrap(),
         congestion: None,
         declared: None,
+        limit: None,
         buffer: None,
         block: Bytes(1 << 20).try_into().unwrap(),
         zero_copy: None,
@@ -299,7 +300,7 @@ fn what_is_no_far_end_is_one_line() {
     install(&sshd, "echo 'farlink-far-end {\"version\":9}'");
     assert!(
         refused(&remote)
-            .starts_with("far: the far side speaks version 9, this is version 6: install the same")
+            .starts_with("far: the far side speaks version 9, this is version 7: install the same")
     );
     install(&sshd, "echo 'farlink-far-end {}'");
     assert!(refused(&remote).starts_with("far: a malformed line"));

@@ -9,7 +9,7 @@ use farlink_host::readiness::Wake;
 use farlink_wire::entry::Digest;
 use farlink_wire::message::copy::{Accept, Protect, Request, Rule, SavedPath, Secret};
 use farlink_wire::message::{Token, Way};
-use farlink_wire::quantity::Nanos;
+use farlink_wire::quantity::{BitsPerSec, Nanos};
 use farlink_wire::refusal::Refusal;
 
 use super::conversation::{Talk, talk};
@@ -176,7 +176,11 @@ impl Attempt<'_> {
         let seal = request.secret.map(|secret| secret.0.0);
         Ok(match prepared {
             Prepared::Sources(sources, filter) => {
-                let manner = Manner::of(request, seal, true, control, Budget::unbounded());
+                let mut manner = Manner::of(request, seal, true, control, Budget::unbounded());
+                if plan.far.is_local() {
+                    // Nothing is ever on its way for long: what takes time is to store it.
+                    manner.stale = Nanos::MAX;
+                }
                 let sending = Sending::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?)
                     .map_err(CopyError::wait)?;
                 supply::start(&sending, sources, filter, plan.length)
@@ -225,6 +229,7 @@ impl Attempt<'_> {
         let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
         let took = Nanos(whole.0.saturating_sub(start.since(first).0));
         let limit = plan.limit.as_ref().and_then(|limit| limit.mean(time_of_day(), took));
+        ledger.record.limit_bps = limit.map(BitsPerSec::get).or(ledger.record.limit_bps);
         let judged = bottleneck::judge(took, account, finished, cores, limit);
         // Within one process there is no network.
         ledger.summary.bottleneck =

@@ -40,7 +40,7 @@ impl Bottleneck {
     }
 }
 
-/// What bound a transfer that took `duration`; `cores` are those of the hosts, sender's and receiver's.
+/// What bound a transfer whose data took `duration` to arrive; `cores` are those of the hosts, sender's and receiver's.
 ///
 /// A stage that every thread of an end spends most of its time in is the bottleneck there. Where both ends wait for the network most of
 /// the time it is the network: its window where the receiver's window or the congestion window held TCP up, its rate otherwise; or `limit`, what was
@@ -54,7 +54,9 @@ pub(super) fn judge(
 ) -> Bottleneck {
     let sending = Shares::of(&sender.stages);
     let receiving = Shares::of(&receiver.stages);
-    if busy(&sender.stages, duration, cores.0) || busy(&receiver.stages, duration, cores.1) {
+    // Until all was stored.
+    let whole = duration.after(receiver.since_last);
+    if busy(&sender.stages, whole, cores.0) || busy(&receiver.stages, whole, cores.1) {
         return Bottleneck::Processor;
     }
     // Where the sender waits for the network and the receiver for its disk, the disk is why the sender waits.
@@ -140,6 +142,16 @@ mod tests {
         };
         let finished = Finished { bytes: 0, since_last: Nanos(0), stages: stages(receiving), buffer: 0 };
         (account, finished)
+    }
+
+    #[test]
+    fn processors_that_stored_what_had_come_had_the_time_that_this_took() {
+        let (account, mut finished) = ends([1, 1, 8], [8, 1, 1], 0);
+        finished.stages.cpu = Nanos(4 * SECOND);
+        let judged = |finished: &Finished| judge(Nanos(SECOND / 100), &account, finished, (4, 4), None);
+        assert_eq!(judged(&finished), Bottleneck::Processor);
+        finished.since_last = Nanos(10 * SECOND);
+        assert_eq!(judged(&finished), Bottleneck::DestinationDisk);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),
+        limit_bps: plan.limit_now().map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         protection: Some(protection(protect).to_owned()),
         ..new_record(started)
@@ -71,13 +72,16 @@ pub(super) fn close(record: &mut Record, before: &Before, talk: Option<&Talk>, c
     record.files = Some(tally.entries);
     record.bytes = before.bytes
         + finished.map_or(tally.acknowledged.saturating_sub(tally.same), |finished| finished.bytes);
-    record.duration_s = None;
+    (record.duration_s, record.complete_s) = (None, None);
     if let (Some(talk), Some(finished)) = (talk, finished) {
         // A client that sends hears of the end half a round trip later; one that receives may start half a round trip later.
         let half = Nanos(rtt.0 / 2);
         let later = if way == Way::Forward { half.after(finished.since_last) } else { finished.since_last };
         let last = talk.finished_at.0.saturating_sub(later.0);
-        record.duration_s = Some(Nanos(last.saturating_sub(first.0)).as_secs_f64());
+        let duration = Nanos(last.saturating_sub(first.0));
+        record.duration_s = Some(duration.as_secs_f64());
+        let complete = duration.after(finished.since_last).as_secs_f64();
+        record.complete_s = Some(complete);
     }
     let duration = record.duration_s.unwrap_or(f64::MAX);
     // The receiver's intervals begin with the last attempt, and half a round trip later where that is the far end.

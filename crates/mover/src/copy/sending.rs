@@ -275,7 +275,7 @@ impl Sending {
             }
             let now = monotonic();
             let stale = self.stale_after(state.streams.len());
-            if state.schedule.is_any_still(now, stale) {
+            if state.schedule.is_any_old(now, stale) {
                 state.feel(now);
             }
             if state.must_wait(stream, now) {
@@ -510,11 +510,14 @@ impl Shared for Sending {
 }
 
 impl State {
-    /// Tells the schedule of which streams something has arrived.
+    /// Tells the schedule of which streams something has arrived, or everything.
     fn feel(&mut self, now: Nanos) {
         for (stream, pulse) in &mut self.streams {
             if pulse.feel() {
                 self.schedule.on_moved(*stream, now);
+            }
+            if pulse.has_landed() {
+                self.schedule.on_landed(*stream);
             }
         }
     }

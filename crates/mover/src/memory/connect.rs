@@ -34,9 +34,9 @@ impl Consent {
     }
 }
 
-/// Asks the server that `route` leads to, as a stranger where nobody is `trusted`; `None` where `stop` was raised first.
+/// Asks the server that `route` leads to, from the address that is to be connected from, as a stranger where nobody is `trusted`; `None` where `stop` was raised first.
 pub(super) fn connect(
-    route: Route,
+    (route, bind): (Route, Option<IpAddr>),
     trusted: Option<&Trusted>,
     request: &Request,
     until: Nanos,
@@ -50,7 +50,7 @@ pub(super) fn connect(
         role: Near::Client.role(request.way),
         tuning: Tuning::from(request),
         path: None,
-        bind: None,
+        bind,
     };
     let first = |_| vec![Message::Request(request.clone())];
     let dialled = match (dial.open(&first, until, stop), trusted) {

@@ -20,6 +20,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),
+        limit_bps: plan.limit.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
         block_bytes: Some(plan.block.get().into()),
         protection: Some(protection(Protect::Clear).to_owned()),

@@ -281,6 +281,7 @@ mod tests {
                 streams: 1.try_into().unwrap(),
                 congestion: None::<Name>,
                 declared: None,
+                limit: None,
                 buffer: None,
                 chosen_later: false,
             };

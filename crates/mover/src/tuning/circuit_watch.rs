@@ -69,6 +69,7 @@ mod tests {
             streams: streams.try_into().unwrap(),
             congestion: None,
             declared: Some("1gbit".parse().unwrap()),
+            limit: None,
             buffer: None,
             chosen_later: false,
         };

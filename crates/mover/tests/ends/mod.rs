@@ -89,6 +89,8 @@ pub(crate) fn plan(address: SocketAddr) -> Plan {
         streams: 2.try_into().unwrap(),
         congestion: None,
         declared: None,
+        limit: None,
+        bind: None,
         buffer: None,
         block: Bytes(1 << 20).try_into().unwrap(),
         zero_copy: None,

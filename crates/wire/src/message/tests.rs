@@ -11,6 +11,7 @@ fn request() -> Request {
         streams: 10.try_into().unwrap(),
         congestion: Some("cubic".to_owned().try_into().unwrap()),
         declared: BitsPerSec::new(10_000_000_000),
+        limit: BitsPerSec::new(2_000_000_000),
         buffer: Some(Bytes(64 << 20).try_into().unwrap()),
         block: Bytes(1 << 20).try_into().unwrap(),
         zero_copy: None,
@@ -125,7 +126,7 @@ fn another_version_is_named_with_ours() {
     bytes[9] = 1;
     assert_eq!(
         Hello::decode(&bytes).unwrap_err().to_string(),
-        "the far side speaks version 1, this is version 6: install the same release at both ends"
+        "the far side speaks version 1, this is version 7: install the same release at both ends"
     );
     assert_eq!(Hello::decode(b"HTTP/1.1 4"), Err(GreetingError::NotFarlink));
 }

@@ -27,6 +27,11 @@ impl Pulse {
         self.acknowledged != before
     }
 
+    /// Whether all that was written to it has arrived, as far as is known.
+    pub(super) fn has_landed(&self) -> bool {
+        self.tcp.as_ref().is_some_and(|tcp| socket::unacknowledged(tcp).is_ok_and(|bytes| bytes == 0))
+    }
+
     /// Bytes that were given to it and have not arrived.
     pub(super) fn under_way(&self) -> u64 {
         self.tcp.as_ref().and_then(|tcp| socket::unacknowledged(tcp).ok()).unwrap_or(0)

@@ -1,10 +1,13 @@
 use std::collections::VecDeque;
 use std::fs;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 
 use farlink_host::beneath::Directory;
+use farlink_host::socket;
 use farlink_wire::frame::{BLOCK_BYTES, File};
 use farlink_wire::message::copy::{Account, Finished, Lack, Rejected, Rejection, Stages};
 use farlink_wire::message::{Arrival, Message, Text};
@@ -170,6 +173,36 @@ fn no_more_is_given_than_a_receiver_stores_in_a_while() {
     assert!(sending.state().is_far_ahead());
     sending.state().most_under_way = 1 << 20;
     assert!(!sending.state().is_far_ahead());
+}
+
+#[test]
+fn what_the_receivers_kernel_has_is_not_sent_again_however_long_it_is_not_stored() {
+    let sending = sending(manner(None));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (_far, _) = listener.accept().unwrap();
+    sending.on_stream(0, SocketFacts::of(None), Some(near.try_clone().unwrap()));
+    sending.supply_pack(Planned::new(vec![(file("small", 5), None)]), false);
+    let Some(Job::Pack { .. }) = sending.next_task(0) else { panic!("there is a pack") };
+    near.write_all(b"all of it").unwrap();
+    while socket::unacknowledged(&near).unwrap() > 0 {
+        thread::yield_now();
+    }
+    let (later, stale) = (Nanos(u64::MAX / 2), sending.manner.stale);
+    let again = || {
+        let mut state = sending.state();
+        assert!(state.schedule.is_any_old(later, stale));
+        state.feel(later.after(Nanos(1)));
+        state.schedule.poll(later.after(Nanos(2)).after(stale), 1, stale).is_some()
+    };
+    assert!(!again());
+    // Another is on its way, and nothing moves.
+    sending.supply_pack(Planned::new(vec![(file("other", 5), None)]), false);
+    assert!(matches!(sending.next_task(0), Some(Job::Pack { .. })));
+    near.set_nonblocking(true).unwrap();
+    while near.write(&[0; 1 << 16]).is_ok() {}
+    again();
+    assert!(again());
 }
 
 #[test]
