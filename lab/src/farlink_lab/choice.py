@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 AMOUNT_TOLERANCE = 0.05
 # Bytes of a write where nobody says otherwise: `farlink memory`'s, and iperf3's over TCP.
 USUAL_BLOCK_BYTES = {"farlink": 1 << 20, "iperf3": 128 << 10}
+# What moves our files.
+COPY = "farlink copy"
 # As `farlink copy --protect` has what records call so.
 _PROTECT = {"clear": "clear", "integrity": "integrity", "encrypted": "encrypt"}
 # With what the rest of these movers' commands begins, after their options.
@@ -73,7 +75,7 @@ class Choice:
     @property
     def mover(self) -> str:
         """What moves it, for a person."""
-        return "farlink copy" if (self.tool, self.kind) == ("farlink", "file") else self.tool
+        return mover_of(self.tool, self.kind)
 
     @property
     def control(self) -> tuple[str, str]:
@@ -107,7 +109,7 @@ class Choice:
             said += f", blocks of {show_size(self.block_bytes or 0)}"
         who = f"{self.mover} {self.options}".rstrip()
         who += f" ({self.template})" if self.template else ""
-        if self.mover == "farlink copy" and self.protection is not None:
+        if self.mover == COPY and self.protection is not None:
             who += f", {self.protection}"
         return said if who == "farlink" else f"{who}: {said}"
 
@@ -122,7 +124,7 @@ class Choice:
             flags.append(f"--buffer {self.buffer_bytes}B")
         if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES["farlink"]):
             flags.append(f"--block {self.block_bytes}B")
-        if self.mover == "farlink copy" and self.protection in _PROTECT:
+        if self.mover == COPY and self.protection in _PROTECT:
             flags.append(f"--protect {_PROTECT[self.protection]}")
         return " ".join(flags)
 
@@ -170,6 +172,16 @@ class Task:
     def doublings(self, other: Task) -> float:
         """log2 of how many times as much another task of this mode is."""
         return math.log2(other.amount / self.amount)
+
+
+def mover_of(tool: str, kind: str) -> str:
+    """What moves a kind of data, for a person: `farlink` from memory to memory, files `farlink copy`."""
+    return COPY if (tool, kind) == ("farlink", "file") else tool
+
+
+def mover_word(mover: str) -> str:
+    """A mover as `--mover` names it: one word, as no other mover is called so."""
+    return mover.removeprefix("farlink ")
 
 
 def choice_of(record: Record) -> Choice:

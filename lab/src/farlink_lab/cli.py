@@ -196,6 +196,10 @@ def advise(
     loss: Annotated[
         str | None, typer.Option("--loss", metavar="SHARE", help="Of segments; else as measured.")
     ] = None,
+    mover: Annotated[
+        str | None,
+        typer.Option("--mover", metavar="MOVER", help="Whose runs alone count: farlink, copy, iperf3, ..."),
+    ] = None,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Let the model go beyond what was measured.")
     ] = False,
@@ -225,6 +229,7 @@ def advise(
         _records(directory),
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
         loss=None if loss is None else option("--loss", loss, parse_share),
+        mover=mover,
         extrapolate=extrapolate,
     )
     if rtt_s is not None and task is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import Choice, Task, choice_of, unusable
+from farlink_lab.choice import Choice, Task, choice_of, mover_of, mover_word, unusable
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
 from farlink_lab.profile import USUAL_MTU, profiles
@@ -157,6 +157,7 @@ def ground(
     *,
     rate_bps: float | None = None,
     loss: float | None = None,
+    mover: str | None = None,
     extrapolate: bool = False,
 ) -> Ground:
     """What the records tell of a connection of that rate and loss.
@@ -168,11 +169,12 @@ def ground(
         records: Of a campaign.
         rate_bps: The wire's; `None` takes the records', which must then have one.
         loss: Likewise.
+        mover: Whose runs alone count, `farlink`, `copy` or another tool; `None` is as above.
         extrapolate: Whether the model may carry what was measured to another rate or loss.
 
     Raises:
-        AdviceError: where no run counts, a rate is unknown, impossible or above what the wire carries, or it
-            was not measured and `extrapolate` is not given.
+        AdviceError: where no run counts, or none of that mover, a rate is unknown, impossible or above what
+            the wire carries, or it was not measured and `extrapolate` is not given.
     """
     _check_asked(rate_bps=rate_bps, loss=loss)
     found, _ = profiles(record for record in records if record.kind in {"memory", "file"})
@@ -183,9 +185,10 @@ def ground(
         for record in group
     ]
     others: tuple[str, ...] = ()
-    if any(record.tool == "farlink" for _, record in usable):
-        others = tuple(sorted({record.tool for _, record in usable} - {"farlink"}))
-        usable = [(rtt, record) for rtt, record in usable if record.tool == "farlink"]
+    if mover is not None:
+        usable = _of_mover(usable, mover)
+    elif others := beside_ours(record.tool for _, record in usable):
+        usable = [(rtt, record) for rtt, record in usable if record.tool not in others]
     faults = Counter(fault for _, record in usable if (fault := unusable(record)))
     left_out = tuple(f"runs that count for nothing: {n} that say {fault}" for fault, n in faults.items())
     usable = [(rtt, record) for rtt, record in usable if not unusable(record)]
@@ -233,6 +236,22 @@ def ground(
             "none of them was measured: measure at this loss"
         )
     return made
+
+
+def beside_ours(tools: Iterable[str]) -> tuple[str, ...]:
+    """Which of these movers count for nothing: where `farlink` is one of them, all others."""
+    found = set(tools)
+    return tuple(sorted(found - {"farlink"})) if "farlink" in found else ()
+
+
+def _of_mover(usable: Sequence[tuple[float, Record]], mover: str) -> list[tuple[float, Record]]:
+    """The runs of one mover alone, as a user names it: `copy` or `farlink copy`."""
+    known = {mover_of(record.tool, record.kind) for _, record in usable}
+    named = [one for one in known if mover in (one, mover_word(one))]
+    if known and not named:
+        there = ", ".join(sorted(map(mover_word, known)))
+        raise AdviceError(f"--mover: no run that counts is of {mover}: there are runs of {there}")
+    return [(rtt, record) for rtt, record in usable if mover_of(record.tool, record.kind) in named]
 
 
 def _check_asked(*, rate_bps: float | None, loss: float | None) -> None:

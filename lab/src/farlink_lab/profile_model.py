@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farlink_lab.advice import Adviser
-from farlink_lab.choice import Task
+from farlink_lab.choice import COPY, Task, mover_word
 from farlink_lab.error import LabError
 from farlink_lab.ground import AdviceError, unmeasured
 from farlink_lab.quantity import show_size, show_time
@@ -141,13 +141,16 @@ def _mover(ground: Ground) -> str:
     """Whose runs the model is of: a mover chooses by what it can do itself."""
     movers = sorted({(choice.mover, choice.kind) for choice in ground.choices})
     if len(movers) > 1:
-        names = " and of ".join(name for name, _ in movers)
+        names = dict.fromkeys(name for name, _ in movers)
+        words = " or ".join(f"--mover {mover_word(name)}" for name in names)
+        # A command may move memory and files.
+        mend = f"say which with {words}" if len(names) > 1 else "measure each in a directory of its own"
         raise ModelFileError(
-            f"--save: the runs are of {names}, and a profile model is of one mover: measure with farlink, or "
-            "save from a directory of one of them"
+            f"--save: the runs are of {' and of '.join(name for name, _ in movers)}, and a profile model is "
+            f"of one mover: {mend}"
         )
     ((name, kind),) = movers
-    if kind != "memory" and name != "farlink copy":
+    if kind != "memory" and name != COPY:
         raise ModelFileError(
             f"--save: the runs are of {name}, whose files tell nothing of what farlink reaches: measure with "
             "farlink"

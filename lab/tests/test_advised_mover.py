@@ -1,0 +1,75 @@
+"""Whose runs are advised from: one directory may have those of several movers, and of files and memory."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import synthetic
+from farlink_lab.ground import ground
+from farlink_lab.records import parse_record
+
+
+def made(**changes):
+    """Runs of one configuration at every RTT, from memory to memory where nothing else is said."""
+    kept = [each for each in synthetic.campaign(repetitions=2) if each["mode"] == "size"]
+    return [
+        each
+        | changes
+        | {"lab": each["lab"] | {"configuration": f"{changes}", "run": f"{changes} {each['lab']['run']}"}}
+        for each in kept
+    ]
+
+
+def copies():
+    return made(kind="file", protection="encrypted", streams=8, congestion="bbr")
+
+
+def read(records):
+    return [parse_record(json.dumps(each).encode(), line=n) for n, each in enumerate(records, 1)]
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    synthetic.write(tmp_path, made() + copies())
+    return tmp_path
+
+
+def test_a_model_of_one_mover_is_saved_from_a_directory_of_several(lab, mixed):
+    path = mixed / "profile.json"
+    done = lab.here("advise", mixed, "--save", path)
+    assert done.returncode == 2
+    (complaint,) = done.stderr.splitlines()
+    assert "of farlink and of farlink copy, and a profile model is of one mover: say which with" in complaint
+    assert complaint.endswith("--mover farlink or --mover copy")
+    for word, streams, measured_with in (
+        ("farlink", 1, None),
+        ("copy", 8, "farlink copy"),
+        ("farlink copy", 8, "farlink copy"),
+    ):
+        done = lab.here("advise", mixed, "--save", path, "--mover", word)
+        assert done.returncode == 0, done.stderr
+        saved = json.loads(path.read_text())
+        assert [one["streams"] for one in saved["configurations"]] == [streams]
+        assert saved.get("measured_with") == measured_with
+
+
+def test_advice_is_of_the_mover_that_was_named(lab, mixed):
+    asked = ("advise", mixed, "--rtt", "70ms", "--bytes", "2GB", "--json")
+    both = json.loads(lab.here(*asked).stdout)
+    assert len(both["ranking"]) == 2
+    for word, kind in (("farlink", "memory"), ("copy", "file")):
+        found = json.loads(lab.here(*asked, "--mover", word).stdout)
+        assert (found["advice"]["kind"], found["runner_up"]) == (kind, None)
+    done = lab.here(*asked, "--mover", "rsync")
+    assert done.returncode == 2
+    assert (
+        done.stderr == "farlink: --mover: no run that counts is of rsync: there are runs of copy, farlink\n"
+    )
+
+
+def test_another_tool_is_advised_where_ours_ran_beside_it_and_it_is_named():
+    records = read(made() + made(tool="iperf3"))
+    assert {choice.tool for choice in ground(records, mover="iperf3").choices} == {"iperf3"}
+    assert {choice.tool for choice in ground(records).choices} == {"farlink"}
