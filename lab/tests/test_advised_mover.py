@@ -7,8 +7,13 @@ import json
 import pytest
 
 import synthetic
-from farlink_lab.ground import ground
+from farlink_lab.advice import Adviser
+from farlink_lab.choice import Task
+from farlink_lab.ground import AdviceError, ground
+from farlink_lab.recommendation import recommendation, told
 from farlink_lab.records import parse_record
+
+RTT_S = 0.07
 
 
 def made(**changes):
@@ -73,3 +78,21 @@ def test_another_tool_is_advised_where_ours_ran_beside_it_and_it_is_named():
     records = read(made() + made(tool="iperf3"))
     assert {choice.tool for choice in ground(records, mover="iperf3").choices} == {"iperf3"}
     assert {choice.tool for choice in ground(records).choices} == {"farlink"}
+
+
+def test_no_copy_is_advised_for_a_duration():
+    ten = Task(mode="duration", amount=10.0)
+    advice = Adviser(ground(read(made() + copies())), ten).advice(RTT_S)
+    assert [one.choice.kind for one in advice.ranking] == ["memory"]
+    assert any("farlink copy is not in it: a copy is over when its files" in note for note in advice.notes)
+    assert not any(line.strip().startswith("farlink copy FROM") for line in told(advice))
+    assert len(recommendation(advice)["ranking"]) == 1
+    with pytest.raises(
+        AdviceError, match=r"--seconds: the runs are of farlink copy.*say how much with --bytes"
+    ):
+        Adviser(ground(read(copies())), ten).advice(RTT_S)
+
+
+def test_a_copy_is_advised_for_a_size():
+    advice = Adviser(ground(read(copies())), Task(mode="size", amount=2e9)).advice(RTT_S)
+    assert "  farlink copy FROM TO --congestion bbr --streams 8 --protect encrypt" in told(advice)

@@ -44,8 +44,8 @@ def runs(rate, *, configuration, lab=None, **changes):
     return made
 
 
-def best(records):
-    return Adviser(ground(records), TEN_SECONDS).advice(0.0456)
+def best(records, task=TEN_SECONDS):
+    return Adviser(ground(records), task).advice(0.0456)
 
 
 GRIDFTP = {"tool": "globus-url-copy", "kind": "file", "protection": "clear"}
@@ -84,11 +84,11 @@ def test_two_commands_of_one_program_are_two_choices():
 def test_copies_with_other_protection_are_told_apart_and_have_the_flag():
     copies = runs(9e9, configuration="clear", kind="file", protection="clear")
     copies += runs(3e9, configuration="encrypted", kind="file", protection="encrypted")
-    advice = best(copies)
+    advice = best(copies, Task(mode="size", amount=1e10))
     assert advice.best.choice.name == "farlink copy, clear: cubic ×1, full buffers"
     assert "  farlink copy FROM TO --congestion cubic --streams 1 --protect clear" in told(advice)
     assert advice.runner_up.choice.flags.endswith("--protect encrypt")
-    assert advice.runner_up.throughput_bps == pytest.approx(3e9, rel=0.05)
+    assert advice.runner_up.throughput_bps < 0.5 * advice.best.throughput_bps
     with pytest.raises(ModelFileError, match=r"differ in what --auto cannot choose \(clear, encrypted\)"):
         profile_model(ground(copies))
     one = profile_model(ground(copies[: len(copies) // 2]))

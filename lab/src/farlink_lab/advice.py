@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
+from farlink_lab.choice import COPY
 from farlink_lab.confidence import ConfidenceError, Interval, interval_at
 from farlink_lab.expectation import expected_bps, limit_bps, most_bps
 from farlink_lab.ground import AdviceError, Ground, check_rtt, unmeasured
@@ -166,14 +167,14 @@ class Adviser:
             extrapolate: Whether τ may lie outside the measured RTTs.
 
         Raises:
-            AdviceError: where it lies outside and may not, or is not finite or not above 0.
+            AdviceError: where it lies outside and may not, or is not finite or not above 0; where the task is
+                a duration and all runs are of copies.
         """
         check_rtt(rtt_s)
+        able = self._able()
         rtts = self.ground.rtt_s
         outside = unmeasured(rtt_s, rtts)
-        notes = [*self.ground.notes, *self.ground.left_out]
-        if self.ground.others:
-            notes.append(f"runs of {' and '.join(self.ground.others)} are not in it: it is for farlink")
+        notes = [*self.ground.notes, *self.ground.left_out, *self._not_in_it()]
         if outside:
             span = f"{show_time(rtts[0])} to {show_time(rtts[-1])}"
             near = float(rtts[0] if rtt_s < rtts[0] else rtts[-1])
@@ -219,7 +220,9 @@ class Adviser:
                     extrapolated=extrapolated,
                 )
             )
-        ranking = tuple(sorted(found, key=lambda one: -one.throughput_bps))
+        ranking = tuple(
+            sorted((one for one in found if one.choice in able), key=lambda one: -one.throughput_bps)
+        )
         if not elsewhere:
             notes += [_beyond(one, rtt_s) for one in ranking[:2] if one.extrapolated]
         return Advice(
@@ -241,6 +244,31 @@ class Adviser:
         """Whether the own runs of each configuration lie all to one side of an RTT, shape (n,)."""
         spans = [self.measured_s(choice) for choice in self.ground.choices]
         return np.array([not span or unmeasured(rtt_s, span) for span in spans], dtype=np.bool_)
+
+    def _able(self) -> frozenset[Choice]:
+        """The configurations that can do the task: a copy moves files, and cannot be told for how long.
+
+        Raises:
+            AdviceError: where there is none.
+        """
+        able = frozenset(
+            choice for choice in self.ground.choices if self.task.mode == "size" or choice.mover != COPY
+        )
+        if not able:
+            raise AdviceError(
+                f"--seconds: the runs are of {COPY}, and a copy is over when its files are there, not after "
+                f"{self.task.shown}: say how much with --bytes, as in 50GB"
+            )
+        return able
+
+    def _not_in_it(self) -> list[str]:
+        """Whose runs are there, and are not advised."""
+        notes = []
+        if self.ground.others:
+            notes.append(f"runs of {' and '.join(self.ground.others)} are not in it: it is for farlink")
+        if len(self._able()) < len(self.ground.choices):
+            notes.append(f"{COPY} is not in it: a copy is over when its files are there, not after a time")
+        return notes
 
     def _learned(self, observations: Sequence[Observation]) -> Surrogate:
         return Surrogate(observations, wire=self.ground.measured, controls=self.ground.controls)
