@@ -255,3 +255,19 @@ def test_the_command_refuses_in_one_line(lab, options, said):
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_advice_would_ignore_is_not_measured_and_that_is_said_before(lab):
+    command = """sh -c 'printf "%s" "$0"; sleep {seconds}' '{{"bytes": 125}}'"""
+    other = f"[[configuration]]\nlabel = \"any\"\nseconds = 3\ncommand = '''{command}'''\n"
+    few = PLAN.replace("repetitions = 2", "repetitions = 1").replace('["auto", "256KiB"]', '"auto"')
+    plan = lab.plan(few + other)
+    done = lab.run("search", plan, "--budget", "1h", "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("farlink: runs of sh are not searched: advice is for farlink")
+    assert {record["tool"] for record in lab.records()} == {"farlink"}
+    # What is sought is what they do that are searched.
+    assert "best so far for 500 ms, from 12 of 12 runs:" in done.stdout
+    # Without ours there is nothing to leave out.
+    alone = parse_plan('rtts = ["1ms"]\n' + other, name="x")
+    assert (PlanSearch(alone, schedule(alone)).others, len(schedule(alone))) == ((), 1)

@@ -9,7 +9,7 @@ configurations; what moves all configurations alike changes no choice, and is wo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from scipy.stats import norm
 from farlink_lab.choice import Task, choice_asked, task_of
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, most_bps
-from farlink_lab.ground import observed, unmeasured
+from farlink_lab.ground import beside_ours, observed, unmeasured
 from farlink_lab.surrogate import WORST, Observation, Surrogate
 
 if TYPE_CHECKING:
@@ -162,7 +162,13 @@ class SearchError(LabError):
 
 
 class PlanSearch:
-    """A search among the runs of a plan."""
+    """A search among the runs of a plan.
+
+    Attributes:
+        task: What the best is best at.
+        others: Movers that are not searched, as advice, which the search is for, is of `farlink` beside them.
+        runs: The plan's without those of them.
+    """
 
     def __init__(self, plan: Plan, runs: Iterable[Run], *, task: Task | None = None) -> None:
         """Knows nothing yet.
@@ -175,6 +181,10 @@ class PlanSearch:
         Raises:
             SearchError: where the plan is of several connections, or of one that loses everything.
         """
+        self.others = beside_ours(configuration.tool for configuration in plan.configurations)
+        kept = [one for one in plan.configurations if one.tool not in self.others]
+        plan = replace(plan, configurations=tuple(kept))
+        self.runs = [run for run in runs if run.configuration.tool not in self.others]
         if any(configuration.queue is not None for configuration in plan.configurations):
             raise SearchError(
                 "a configuration has a queue of its own, and the best is sought for one connection: write "
@@ -186,7 +196,7 @@ class PlanSearch:
             )
         self.task = task or task_sought(plan)
         self._wire = wire_of(plan.connection)
-        self._runs = {run.identity: run for run in runs}
+        self._runs = {run.identity: run for run in self.runs}
         # What differs in the length of its samples alone is one.
         choices = dict.fromkeys(choice_asked(run.configuration) for run in self._runs.values())
         self.search = Search(

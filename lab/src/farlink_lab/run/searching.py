@@ -86,9 +86,17 @@ def run_search(
         LabError: where the plan, the directory, a tool or the emulator is not as it must be.
     """
     plan = read_plan(path)
-    runs = schedule(plan)
-    search = PlanSearch(plan, runs, task=task)
+    search = PlanSearch(plan, schedule(plan), task=task)
+    runs = search.runs
     settle_directory(plan, path=path, out=out)
+    if search.others:
+        console.print(
+            f"farlink: runs of {' and '.join(search.others)} are not searched: advice is for farlink where "
+            "that is in the plan, and 'farlink lab profile' measures them all",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
