@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -382,5 +384,21 @@ def test_a_report_that_goes_elsewhere_leaves_its_campaign_alone_and_names_what_c
     with pytest.raises(LabError, match=f"{written.svg}: Is a directory: make room, or name another --out"):
         write_report(campaign, out=elsewhere / "page.html")
     assert written.page.exists()
+    # So is a page that may not be, under its own name.
+    with pytest.raises(LabError, match=r"^/sys/page\.html: [^:]*: name another --out$"):
+        write_report(campaign, out=Path("/sys/page.html"))
     with pytest.raises(LabError, match="name a page"):
         write_report(campaign, out=elsewhere / "profile.pdf")
+
+
+def test_a_directory_that_may_not_be_written_is_named_and_what_was_begun_is_not(tmp_path, monkeypatch):
+    synthetic.write(tmp_path, synthetic.campaign(repetitions=1))
+
+    def refuse(to, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(to))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    page = tmp_path / "report.html"
+    said = f"^{page}: Read-only file system: write it elsewhere with --out FILE$"
+    with pytest.raises(LabError, match=said):
+        write_report(tmp_path)

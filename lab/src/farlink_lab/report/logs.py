@@ -19,7 +19,7 @@ from farlink_lab.logs.variance.alike import Choice
 from farlink_lab.plot.chart import page_figure
 from farlink_lab.quantity import show_rate, show_size, show_time
 from farlink_lab.report import markup
-from farlink_lab.report.shell import page_text, write_page
+from farlink_lab.report.shell import page_text, unwritten, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def write_log_report(
     try:
         write_page(page, text)
     except OSError as error:
-        raise LabError(f"{page}: {error.strerror}: make room, or name another --out") from error
+        raise LabError(unwritten(error, page=page, out=out)) from error
     return page
 
 

@@ -17,7 +17,7 @@ from farlink_lab.plot.traces import run_traces
 from farlink_lab.plot.winners import winners_figure
 from farlink_lab.records import BrokenLine, read_campaign
 from farlink_lab.report.sections import Context, body
-from farlink_lab.report.shell import page_text, write_page
+from farlink_lab.report.shell import page_text, unwritten, write_page
 from farlink_lab.winners import winners
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
         write_page(page, text)
         write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
     except OSError as error:
-        raise ReportError(
-            f"{error.filename or page}: {error.strerror}: make room, or name another --out"
-        ) from error
+        raise ReportError(unwritten(error, page=page, out=out)) from error
     return Report(page=page, svg=svg, pdf=pdf, findings=findings, broken=reading.broken)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import errno
 import gzip
 import json
 import os
@@ -38,14 +40,29 @@ def page_text(*, title: str, body: str, figures: Mapping[str, Any], runs: Sequen
 
 
 def write_page(path: Path, text: str) -> None:
-    """Replaces the file whole: who reads it meanwhile sees the old page or the new one."""
+    """Replaces the file whole: who reads it meanwhile sees the old page or the new one.
+
+    Raises:
+        OSError: where it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
+    except OSError as error:
+        # Under the name that it was to have.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def unwritten(error: OSError, *, page: Path, out: Path | None) -> str:
+    """What could not be written, why, and the mend: no room helps where nothing may be written."""
+    elsewhere = "write it elsewhere with --out FILE" if out is None else "name another --out"
+    barred = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return f"{error.filename or page}: {error.strerror}: {'' if barred else 'make room, or '}{elsewhere}"
 
 
 def _resource(name: str) -> str:
