@@ -214,6 +214,19 @@ def test_which_is_faster_is_said_and_a_bottleneck_only_where_it_is_one(
     assert said in told(account(group, size_bytes=SIZE, overhead=overhead, loss=None, rtt_s=None))
 
 
+@pytest.mark.parametrize("receivers", ["0", "1e9", "1000001", "2.5", "-3", "many", "9" * 5000])
+def test_a_number_of_receivers_that_is_none_is_one_line(
+    receivers: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["latency", "--size", "125MB", "--receivers", receivers, "--sender-rate", "1gbit"]
+    monkeypatch.setattr(sys, "argv", ["farlink-lab", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = f'--receivers: "{receivers}" is no whole number from 1 to 1,000,000: write one as in 50'
+    assert capsys.readouterr().err == f"farlink: {said}\n"
+
+
 def test_of_a_loss_of_next_to_everything_nothing_is_reckoned(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

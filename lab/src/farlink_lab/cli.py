@@ -31,7 +31,7 @@ from farlink_lab.quantity import (
 from farlink_lab.records import LEAST_MTU, read_campaign
 from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
-from farlink_lab.terminal import complain, option, refuse_directory, say
+from farlink_lab.terminal import Verbs, complain, option, refuse_directory, say, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="farlink lab",
+    cls=Verbs,
     help="Throughput profiles, measured and explained.",
     add_completion=False,
     rich_markup_mode=None,
@@ -55,6 +56,13 @@ app.add_typer(logs, name="logs")
 MOST_MTU = 65535
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
+
+# What Typer says of a value, in fewer words.
+_PLAINLY = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "it is no whole number",
+    "Input should be a valid number, unable to parse string as a number": "it is no number",
+}
 
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
 
@@ -280,7 +288,7 @@ def demo(
 @app.command(name="import")
 def import_(
     tool: Annotated[Importable, typer.Argument(metavar="iperf3", help="Whose reports they are.")],  # noqa: ARG001
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `iperf3 --json` printed.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What `iperf3 --json` printed.")],
     *,
     out: Annotated[Path, _OUT],
     rtt: Annotated[
@@ -297,8 +305,7 @@ def import_(
         typer.Option(
             "--mtu",
             metavar="BYTES",
-            min=LEAST_MTU,
-            max=MOST_MTU,
+            parser=whole("--mtu", least=LEAST_MTU, most=MOST_MTU, example=9000),
             help="The path's; else as the kernel knew it.",
         ),
     ] = None,
@@ -356,7 +363,15 @@ def compare(
 def latency(
     *,
     size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Of the product, as in 125MB.")],
-    receivers: Annotated[int, typer.Option("--receivers", metavar="N", help="How many get it.")],
+    receivers: Annotated[
+        int,
+        typer.Option(
+            "--receivers",
+            metavar="N",
+            parser=whole("--receivers", least=1, most=MOST_RECEIVERS, example=50),
+            help="How many get it.",
+        ),
+    ],
     sender_rate: Annotated[
         str, typer.Option("--sender-rate", metavar="RATE", help="What one server can send.")
     ],
@@ -390,9 +405,6 @@ def latency(
     from farlink_lab.latency import MOST_LOSS, Group  # noqa: PLC0415
     from farlink_lab.latency_account import account, told  # noqa: PLC0415
     from farlink_lab.latency_account import as_json as members  # noqa: PLC0415
-
-    if not 1 <= receivers <= MOST_RECEIVERS:
-        raise LabError(f"--receivers: {receivers} is no group: 1 to {MOST_RECEIVERS:,}, as in 50")
 
     def rate(name: str, text: str | None) -> float:
         return math.inf if text is None else option(name, text, parse_rate)
@@ -443,7 +455,10 @@ def main() -> None:
         show = getattr(error, "format_message", None)
         if show is None:
             raise
-        sys.exit(_refuse(f"{show()} ('farlink lab --help' says what there is)"))
+        said = show()
+        for theirs, plain in _PLAINLY.items():
+            said = said.replace(theirs, plain)
+        sys.exit(_refuse(f"{said} ('farlink lab --help' says what there is)"))
     sys.exit(status if isinstance(status, int) else 0)
 
 

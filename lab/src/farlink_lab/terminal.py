@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from typer.core import TyperArgument, TyperGroup
 
 from farlink_lab.error import LabError
 from farlink_lab.quantity import QuantityError
@@ -13,6 +15,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+# More digits than any count has, and fewer than Python refuses to read.
+_MOST_DIGITS = 100
+
+
+class Verbs(TyperGroup):
+    """Verbs whose help calls an argument what their usage line calls it, without its type in Python."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for verb in self.commands.values():
+            for parameter in verb.params:
+                if isinstance(parameter, TyperArgument) and parameter.metavar is not None:
+                    parameter.display_type_rich = _untold  # type: ignore[method-assign]
+
+
+def _untold(ctx: object) -> None:
+    """The type of an argument that has a name for people."""
 
 
 def say(text: str) -> None:
@@ -38,6 +57,28 @@ def option(name: str, text: str, parse: Callable[[str], T]) -> T:
         return parse(text)
     except QuantityError as error:
         raise QuantityError(f"{name}: {error}") from error
+
+
+def whole(name: str, *, least: int = 0, most: int, example: int) -> Callable[[str | int], int]:
+    """What reads the whole number that an option is given, or refuses it with the option's name.
+
+    Args:
+        name: The option.
+        least: The least that it takes.
+        most: The most.
+        example: One that it takes.
+    """
+
+    def parse(text: str | int) -> int:
+        digits = str(text).strip()
+        plain = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+        if not plain or not least <= int(digits) <= most:
+            raise QuantityError(
+                f'{name}: "{text}" is no whole number from {least} to {most:,}: write one as in {example}'
+            )
+        return int(digits)
+
+    return parse
 
 
 def refuse_directory(name: str, path: Path | None, *, example: str) -> None:

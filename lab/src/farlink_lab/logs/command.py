@@ -9,12 +9,13 @@ import typer
 
 from farlink_lab.error import LabError
 from farlink_lab.logs import questions
-from farlink_lab.terminal import complain, say
+from farlink_lab.terminal import Verbs, complain, say
 
 if TYPE_CHECKING:
     from farlink_lab.logs.mapping import Mapping
 
 app = typer.Typer(
+    cls=Verbs,
     help="Transfer logs: sessions, circuits and variance.",
     no_args_is_help=False,
     rich_markup_mode=None,
@@ -28,7 +29,7 @@ _ZONE = typer.Option("--zone", metavar="ZONE", help="Of times that name none, as
 
 @app.command(name="import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Logs, compressed or not.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Logs, compressed or not.")],
     *,
     out: Annotated[Path, _OUT],
     mapping: Annotated[Path | None, _MAP] = None,
