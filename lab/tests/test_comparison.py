@@ -206,6 +206,35 @@ def test_another_connection_is_said(lab, tmp_path):
     assert as_json["other_connection"][1] == {"what": "MTU", "before": "9000", "after": "1500"}
 
 
+def test_other_socket_buffers_are_said(lab, tmp_path):
+    granted = {"send": 8 << 20, "receive": 8 << 20}
+    tuned, asked = (
+        campaign(1, labels=("one", "two")),
+        campaign(2, labels=("one",), buffer_bytes=4 << 20, buffers=granted) + campaign(3, labels=("two",)),
+    )
+    found = compared(tuned, asked)
+    assert found.other_connection == (("socket buffers", "the kernel's", "4 MiB"),)
+    for name, made in (("a", tuned), ("b", asked)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, made)
+    done = lab.here("compare", tmp_path / "a", tmp_path / "b")
+    said = f"another connection: socket buffers the kernel's in {tmp_path / 'a'}, 4 MiB in {tmp_path / 'b'}"
+    assert said in done.stdout
+    # Nor does it hide among the configurations that have them in both.
+    both = campaign(4, labels=("one",)) + campaign(5, labels=("two",), buffer_bytes=4 << 20)
+    other = campaign(6, labels=("one",), buffer_bytes=4 << 20) + campaign(7, labels=("two",))
+    assert [name for name, _, _ in compared(both, other).other_connection] == ["socket buffers"]
+    # What was granted differs where less was, and where the kernel tunes it in each run.
+    less = campaign(8, labels=("one",), buffer_bytes=4 << 20, buffers=granted | {"receive": 425_984})
+    more = campaign(9, labels=("one",), buffer_bytes=4 << 20, buffers=granted)
+    ((what, old, new),) = compared(less, more).other_connection
+    assert (what, old) == ("granted buffers", "8 MiB to send and 416 KiB to receive")
+    assert new == "8 MiB to send and 8 MiB to receive"
+    assert not compared(
+        campaign(1, buffers=granted), campaign(2, buffers={"send": 1, "receive": 1})
+    ).other_connection
+
+
 @pytest.mark.parametrize(
     "bad", [[], [(np.array([]), np.array([1.0]))], [(np.array([np.nan]), np.array([1.0]))]]
 )

@@ -37,6 +37,9 @@ RESAMPLES = 9_999
 LEAST_RUNS, LEAST_RUNS_ALONE = 3, 5
 # Tools that measure their own time end some milliseconds beside the time asked for; 2 GB and 2 GiB are two.
 AMOUNT_TOLERANCE = 0.05
+# Of the connection of runs that are compared.
+_GRANTED = "granted buffers"
+_FACTS = ("rate", "queue", "MTU", "framing", "loss", "other traffic", "socket buffers", _GRANTED)
 # Any will do, the same gives the same answer.
 SEED = 1
 
@@ -166,28 +169,28 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
         only_before=tuple(found.name for key, found in old.items() if key not in new),
         only_after=tuple(found.name for key, found in new.items() if key not in old),
         other_amounts=tuple((old[key].name, new[key].name) for key in both if key not in same),
-        other_connection=_other_connection([old[key] for key in same], [new[key] for key in same]),
+        other_connection=_other_connection([(old[key], new[key]) for key in same]),
     )
 
 
-def _other_connection(
-    before: Sequence[Profile], after: Sequence[Profile]
-) -> tuple[tuple[str, str, str], ...]:
-    facts = [_connection(found) for found in (before, after)]
-    return tuple(
-        (name, ", ".join(sorted(old)) or "unknown", ", ".join(sorted(new)) or "unknown")
-        for (name, old), new in zip(facts[0].items(), facts[1].values(), strict=True)
-        if old != new
-    )
+def _other_connection(pairs: Sequence[tuple[Profile, Profile]]) -> tuple[tuple[str, str, str], ...]:
+    """Facts in which the two of a pair differ, with what those of such pairs say of them."""
+    facts = [(_connection(before), _connection(after)) for before, after in pairs]
+    said = []
+    for name in _FACTS:
+        told = [(old[name], new[name]) for old, new in facts if name != _GRANTED or (old[name] and new[name])]
+        differ = [(old, new) for old, new in told if old != new]
+        if differ:
+            old, new = (", ".join(sorted(set().union(*side))) for side in zip(*differ, strict=True))
+            said.append((name, old or "unknown", new or "unknown"))
+    return tuple(said)
 
 
-def _connection(found: Sequence[Profile]) -> dict[str, set[str]]:
-    """What the records of some profiles say of their connection, for a person."""
-    said: dict[str, set[str]] = {
-        name: set() for name in ("rate", "queue", "MTU", "framing", "loss", "other traffic")
-    }
-    for record in (record for profile in found for group in profile.records for record in group):
-        fields = record.fields
+def _connection(found: Profile) -> dict[str, set[str]]:
+    """What the records of a profile say of their connection, for a person."""
+    said: dict[str, set[str]] = {name: set() for name in _FACTS}
+    for record in (record for group in found.records for record in group):
+        fields, asked = record.fields, record.buffer_bytes
         queue, loss, load = (fields.get(key) for key in ("queue_bytes", "loss", "background_bps"))
         for name, text in (
             ("rate", show_rate(record.rate_bps) if record.rate_bps else None),
@@ -196,10 +199,20 @@ def _connection(found: Sequence[Profile]) -> dict[str, set[str]]:
             ("framing", str(fields["framing"]) if "framing" in fields else None),
             ("loss", f"{loss:g}" if isinstance(loss, int | float) else None),
             ("other traffic", show_rate(load) if isinstance(load, int | float) and load else "none"),
+            ("socket buffers", "the kernel's" if asked is None else show_size(asked)),
+            (_GRANTED, None if asked is None else _granted(fields.get("buffers"))),
         ):
             if text is not None:
                 said[name].add(text)
     return said
+
+
+def _granted(buffers: object) -> str | None:
+    """What a transfer that asked for buffers was granted; where the kernel tunes them, each run differs."""
+    if not isinstance(buffers, dict):
+        return None
+    ends = [(end, size) for end in ("send", "receive") if isinstance(size := buffers.get(end), int) and size]
+    return " and ".join(f"{show_size(size)} to {end}" for end, size in ends) or None
 
 
 def _alike(before: Profile, after: Profile) -> bool:
