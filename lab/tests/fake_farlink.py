@@ -2,7 +2,8 @@
 
 State is in the directory FAKE_STATE. FAKE_FAIL names an RTT in nanoseconds at which transfers fail; FAKE_WAIT makes
 each transfer wait so many seconds for an interruption; FAKE_DIE makes the emulation end with the first transfer;
-FAKE_REFUSE makes it refuse to start.
+FAKE_REFUSE makes it refuse to start; FAKE_NO_HTCP leaves it without a congestion control, and FAKE_MUTE without
+words on which there are.
 """
 
 import json
@@ -27,12 +28,24 @@ def main(verb: str, *args: str) -> int:
         "on": on,
         "serve": serve,
         "memory": memory,
+        "congestion": congestion,
         "--version": version,
     }[verb](*args)
 
 
 def version() -> int:
     print("farlink 0.0.1")
+    return 0
+
+
+def congestion(*_args: str) -> int:
+    had = [{"name": name, "state": "available"} for name in ("reno", "cubic", "bbr")]
+    htcp = "unavailable" if "FAKE_NO_HTCP" in os.environ else "loadable"
+    ours = [
+        {"name": "htcp", "state": htcp, "reason": "run it as root"},
+        {"name": "circuit", "state": "loadable"},
+    ]
+    print("no answer" if "FAKE_MUTE" in os.environ else json.dumps(had + ours))
     return 0
 
 

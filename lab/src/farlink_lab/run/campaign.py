@@ -9,12 +9,12 @@ import shutil
 import time
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
 from farlink_lab.plan_file import PlanError, parse_plan, read_plan
+from farlink_lab.run.congestion import available, check_controls, with_controls
 from farlink_lab.run.emulation import Emulation, find_farlink
 from farlink_lab.run.journal import Journal
 from farlink_lab.run.progress import CampaignProgress
@@ -25,6 +25,7 @@ from farlink_lab.schedule import Run, TimeLeft, schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
     from typing import Any
 
     from rich.console import Console
@@ -36,8 +37,7 @@ RECORDS, PLAN_COPY = "records.jsonl", "plan.toml"
 # Packets of the last run that are still on their way must not meet the next one; the far side's answers to
 # them take another half round trip.
 DRAIN_ROUND_TRIPS = 1.5
-# What a mover can choose in this kernel, and the mover that loads what is not there.
-AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
+# The mover that loads congestion controls that are not there.
 LOADS = "farlink"
 
 
@@ -67,7 +67,13 @@ class Campaign:
 
 
 def run_campaign(
-    path: Path, *, out: Path, console: Console, retry_failed: bool = False, mend: str = ""
+    path: Path,
+    *,
+    out: Path,
+    console: Console,
+    retry_failed: bool = False,
+    mend: str = "",
+    every_control: bool = True,
 ) -> Campaign:
     """Carries out the plan in the file at `path`, leaving out what `out` has already.
 
@@ -77,18 +83,29 @@ def run_campaign(
         console: Where progress is shown.
         retry_failed: Run again what failed before.
         mend: As `settle_directory` has it.
+        every_control: Whether a congestion control that is not to be had is refused; else its runs are left
+            out, and that is said.
 
     Raises:
         LabError: where the plan, the directory, a tool or the emulator is not as it must be.
     """
     plan = read_plan(path)
-    settle_directory(plan, path=path, out=out, mend=mend)
     runs = schedule(plan)
+    begun = (out / RECORDS).exists()
+    if not every_control:
+        runs, left_out = with_controls(runs)
+        warn(left_out, console=console)
+    elif not begun:
+        # Before the directory is that plan's.
+        check_controls(plan.connection, runs)
+    settle_directory(plan, path=path, out=out, mend=mend)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
         done = finished_runs(reading, retry_failed=retry_failed)
         left = [run for run in runs if run.identity not in done]
+        if begun and every_control:
+            check_controls(plan.connection, left)
         counts = measure(plan, left, journal=journal, done=len(runs) - len(left), console=console, stop=stop)
         return Campaign(
             runs=len(runs),
@@ -103,9 +120,13 @@ def run_campaign(
 def skip_broken(reading: Reading, *, journal: Journal, console: Console) -> None:
     """Names the lines that are no record."""
     for broken in reading.broken:
-        console.print(
-            f"farlink: {journal.path}: {broken}: skipped", markup=False, highlight=False, soft_wrap=True
-        )
+        warn(f"{journal.path}: {broken}: skipped", console=console)
+
+
+def warn(text: str, *, console: Console) -> None:
+    """What is said before the first run; nothing where there is none."""
+    if text:
+        console.print(f"farlink: {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> None:
@@ -289,9 +310,9 @@ class _Connections:
 
     def __init__(self, plan: Plan, *, farlink: str, stack: contextlib.ExitStack) -> None:
         self.plan, self.farlink, self.stack = plan, farlink, stack
-        available = AVAILABLE.read_text().split() if AVAILABLE.exists() else []
+        there = available()
         self.by_congestion = any(
-            must_be_default(configuration, available=available) for configuration in plan.configurations
+            must_be_default(configuration, available=there) for configuration in plan.configurations
         )
         self._open: dict[str | None, Emulation] = {}
 

@@ -16,7 +16,9 @@ from farlink_lab.run.campaign import (
     measure,
     settle_directory,
     skip_broken,
+    warn,
 )
+from farlink_lab.run.congestion import check_controls
 from farlink_lab.run.journal import Journal
 from farlink_lab.run.stop import stop_on_signals
 from farlink_lab.schedule import OVERHEAD_S, schedule
@@ -88,20 +90,21 @@ def run_search(
     plan = read_plan(path)
     search = PlanSearch(plan, schedule(plan), task=task)
     runs = search.runs
+    begun = (out / RECORDS).exists()
+    if not begun:
+        check_controls(plan.connection, runs)
     settle_directory(plan, path=path, out=out)
     if search.others:
-        console.print(
-            f"farlink: runs of {' and '.join(search.others)} are not searched: advice is for farlink where "
-            "that is in the plan, and 'farlink lab profile' measures them all",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        others = " and ".join(search.others)
+        said = f"runs of {others} are not searched: advice is for farlink where that is in the plan, and "
+        warn(f"{said}'farlink lab profile' measures them all", console=console)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
         done = finished_runs(reading, retry_failed=False)
         left = [run for run in runs if run.identity not in done]
+        if begun:
+            check_controls(plan.connection, left)
         spent_s = sum(_took_s(record) for record in reading.records)
         budget = _Budget(search, records=reading.records, left_s=budget_s - spent_s)
         measured, failed = measure(
