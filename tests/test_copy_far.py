@@ -192,6 +192,7 @@ def test_a_profile_model_chooses_for_files_too(clear: Ends, tmp_path: Path) -> N
     assert (record["congestion"], record["streams"], record["buffer_bytes"]) == ("reno", 3, 1 << 20)
     assert "the profile model of 2026-11-21" in record["congestion_reason"]
     assert "; measured with farlink memory: that farlink copy reaches as much" in record["congestion_reason"]
+    assert "streams_chosen" not in record
     own = {"measured_with": "farlink copy", "protection": "clear"}
     record = clear.copy(source, clear.far(tmp_path / "own"), f"--auto={saved(tmp_path, **own)}").record
     assert "measured with" not in record["congestion_reason"]
@@ -348,6 +349,25 @@ def test_many_sessions_at_a_time_are_kept_apart(clear: Ends, tmp_path: Path) -> 
     assert [each.status for each in ended] == [0, 0, 0]
     for number, source in enumerate(sources):
         assert (tmp_path / f"to-{number}").read_bytes() == source.read_bytes()
+
+
+def test_a_directory_that_is_granted_keeps_its_own_mode(near: Emulation, tmp_path: Path) -> None:
+    granted, source = tmp_path / "granted", tmp_path / "source"
+    for directory in (granted, source, source / "within"):
+        directory.mkdir()
+    (source / "file").write_text("pushed")
+    granted.chmod(0o2770)
+    (source / "within").chmod(0o711)
+    source.chmod(0o555)
+    keys = Keys(tmp_path, grant=f"write={granted}")
+    with ends(near, keys=keys, protect="encrypt") as both:
+        both.copy(f"{source}/", both.far(granted))
+        both.copy(f"{source}/", both.far(granted / "below"))
+    assert granted.stat().st_mode & 0o7777 == 0o2770
+    assert (granted / "file").read_text() == "pushed"
+    # What is beneath it is the client's.
+    assert (granted / "within").stat().st_mode & 0o777 == 0o711
+    assert (granted / "below").stat().st_mode & 0o777 == 0o555
 
 
 @pytest.mark.parametrize("way", ["push", "pull"])

@@ -180,6 +180,24 @@ def test_keys_are_read_again_on_sighup_and_a_bad_list_changes_nothing(keys: Keys
         assert moved(keys, port).status == 0
 
 
+def test_a_hangup_while_the_keys_are_read_for_the_first_time_ends_no_server(keys: Keys) -> None:
+    listed = keys.listed.read_text()
+    keys.listed.unlink()
+    os.mkfifo(keys.listed, 0o600)
+    command = [str(FARLINK), "serve", "--bind", "127.0.0.1", "--port", "0", *keys.of_server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            # It is open when it is read.
+            with keys.listed.open("w") as being_read:
+                server.send_signal(signal.SIGHUP)
+                being_read.write(listed)
+            assert server.stdout is not None
+            assert next_line(server.stdout, server).startswith("listening on ")
+        finally:
+            server.terminate()
+        assert server.wait(timeout=COMMAND_LIMIT_S) == 0
+
+
 def test_a_server_says_its_key_and_what_its_list_may_not_have_been_meant_to_say(
     keys: Keys, tmp_path: Path
 ) -> None:

@@ -21,6 +21,7 @@ mod mpi;
 mod on;
 mod output;
 mod path_options;
+mod refusals;
 mod serve;
 
 use std::ffi::{OsStr, OsString};

@@ -1,10 +1,10 @@
 //! `farlink serve`: the far end of transfers.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -18,6 +18,7 @@ use farlink_wire::quantity::Bytes;
 
 use crate::keys_again::keep_up;
 use crate::output::{print, tell};
+use crate::refusals::Refusals;
 
 /// Serve the far end of transfers, until Ctrl-C or SIGTERM; SIGHUP reads the keys again.
 ///
@@ -60,7 +61,10 @@ impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         self.check_memory()?;
         let stop = signal::on_termination().context("catch signals")?;
-        let keys = self.keys()?;
+        // From here on: one that comes while the keys are read is not to end it.
+        let list = self.list();
+        let hung_up = list.as_ref().map(|_| signal::on_hangup()).transpose().context("catch signals")?;
+        let keys = list.map(|list| self.keys(&list)).transpose()?;
         let addresses = places(self.bind, keys.is_some())?;
         let addresses: Vec<_> =
             addresses.into_iter().map(|address| SocketAddr::new(address, self.port)).collect();
@@ -74,7 +78,7 @@ impl Serve {
         let (mut reload, mut key) = (None, None);
         if let Some((identity, admission)) = keys {
             key = Some(identity.public());
-            reload = Some((signal::on_hangup().context("catch signals")?, Arc::clone(&admission)));
+            reload = hung_up.map(|hung_up| (hung_up, Arc::clone(&admission)));
             server = server.with_keys(identity, admission);
         }
         if let Some(user) = &self.user {
@@ -101,11 +105,20 @@ impl Serve {
         if let Some((hung_up, admission)) = reload {
             keep_up(hung_up, admission, stop.clone(), true).context("start to read the keys again")?;
         }
-        let refused = Mutex::new(None);
+        let refusals = Mutex::new(Refusals::default());
         server.run(&stop, &|event| {
-            if self.verbose && !is_told(&refused, &event) {
-                tell(&sentence(&event));
+            if !self.verbose {
+                return;
             }
+            if let Event::Refused { from, reason } = &event {
+                let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
+                match refusals.tells(from.ip(), reason, Instant::now()) {
+                    None => return,
+                    Some(0) => {}
+                    Some(untold) => tell(&format!("{untold} more were not let in")),
+                }
+            }
+            tell(&sentence(&event));
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -124,37 +137,20 @@ impl Serve {
         Ok(())
     }
 
-    /// Who this is and whom it lets in; `None` where nobody named keys and there are none in the usual place.
-    fn keys(&self) -> anyhow::Result<Option<(Identity, Arc<Admission>)>> {
-        let usual = Places::of_server();
-        let keys = self.keys.clone().unwrap_or_else(|| usual.authorized_keys());
-        if self.keys.is_none() && self.identity.is_none() && !keys.exists() {
-            return Ok(None);
-        }
-        let identity = Identity::load(&self.identity.clone().unwrap_or_else(|| usual.identity()))?;
+    /// The list of the keys that it lets in; `None` where nobody named keys and there are none in the usual place.
+    fn list(&self) -> Option<PathBuf> {
+        let keys = self.keys.clone().unwrap_or_else(|| Places::of_server().authorized_keys());
+        (self.keys.is_some() || self.identity.is_some() || keys.exists()).then_some(keys)
+    }
+
+    /// Who this is, and whom it lets in by that list.
+    fn keys(&self, list: &Path) -> anyhow::Result<(Identity, Arc<Admission>)> {
+        let identity = self.identity.clone().unwrap_or_else(|| Places::of_server().identity());
+        let identity = Identity::load(&identity)?;
         let owner = self.user.as_deref().map(process::user_number).transpose()?;
-        Ok(Some((identity, Arc::new(Admission::of_file_of(&keys, owner)?))))
+        Ok((identity, Arc::new(Admission::of_file_of(list, owner)?)))
     }
 }
-
-/// Who was refused last, why and when.
-type Refused = Option<(IpAddr, String, Instant)>;
-
-/// Whether `event` is what was said of the same host just now: a client opens several connections, and each is refused.
-fn is_told(refused: &Mutex<Refused>, event: &Event) -> bool {
-    let Event::Refused { from, reason } = event else { return false };
-    let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_told = refused
-        .as_ref()
-        .is_some_and(|(ip, why, at)| *ip == from.ip() && why == reason && at.elapsed() < AT_ONCE);
-    if !is_told {
-        *refused = Some((from.ip(), reason.clone(), Instant::now()));
-    }
-    is_told
-}
-
-/// How long connections of one client may come after its first.
-const AT_ONCE: Duration = Duration::from_secs(2);
 
 fn sentence(event: &Event) -> String {
     match event {

@@ -291,7 +291,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 const NO_BTF: &str = "the kernel does not describe its types (no /sys/kernel/btf/vmlinux): run one built with CONFIG_DEBUG_INFO_BTF";
 
-const NO_RIGHT: &str = "that needs CAP_BPF and CAP_NET_ADMIN: run it as root";
+const NO_RIGHT: &str = "that needs CAP_BPF and CAP_NET_ADMIN: run farlink as root (a server without --user)";
 
 /// Our programs by name, or why they are not there.
 const PROGRAMS: &[(&str, Result<&[u8], &str>)] = &include!(concat!(env!("OUT_DIR"), "/programs.rs"));

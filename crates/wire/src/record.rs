@@ -63,6 +63,9 @@ pub struct Record {
     /// Parallel transport connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,
+    /// True where the mover chose by the path how many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams_chosen: Option<bool>,
     /// Hosts that share the work at one end (1 but for striped servers).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stripes: Option<u32>,

@@ -77,6 +77,9 @@ impl Location {
         if bytes.is_empty() {
             bail!("a source or destination is empty: write . for the working directory");
         }
+        if bytes == b"-" {
+            bail!("-: files are copied, and no standard input or output: write ./- for a file of that name");
+        }
         let utf8 = |part: &[u8]| {
             std::str::from_utf8(part)
                 .map(str::to_owned)
@@ -276,6 +279,7 @@ mod tests {
     fn what_names_nothing_is_refused() {
         for bad in [
             "",
+            "-",
             ":x",
             "http://h/x",
             "sftp://me@h/x",

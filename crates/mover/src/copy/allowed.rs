@@ -101,8 +101,9 @@ impl Allowed {
     fn end_of_own(&self, path: &[u8]) -> usize {
         let ends = (1..=path.len()).filter(|end| path.get(*end).is_none_or(|next| *next == b'/'));
         let is_written = |end: &usize| {
-            let found = Path::new(OsStr::from_bytes(&path[..*end])).canonicalize();
-            found.is_ok_and(|found| self.written.iter().any(|root| found.starts_with(root)))
+            let named = Path::new(OsStr::from_bytes(&path[..*end]));
+            let is_in = |path: &Path| self.written.iter().any(|root| path.starts_with(root));
+            is_in(named) || named.canonicalize().is_ok_and(|found| is_in(&found))
         };
         ends.into_iter().find(is_written).unwrap_or(path.len())
     }

@@ -5,6 +5,7 @@ use std::io;
 use farlink_host::beneath::{Directory, Links};
 use farlink_wire::message::copy::Rule;
 use farlink_wire::path::RelativePath;
+use farlink_wire::quantity::Bytes;
 
 use super::filter::Filter;
 
@@ -53,7 +54,7 @@ pub(super) fn is_pattern(path: &[u8]) -> bool {
 /// `over` says so, which is asked before each directory.
 ///
 /// # Errors
-/// Where the directory of a first pattern cannot be listed, or more than 100,000 names are meant.
+/// Where the directory of a first pattern cannot be listed, or more than 100,000 names are meant, or such as take more than 16 MiB.
 pub(super) fn expand(base: &Directory, path: &[u8], over: &dyn Fn() -> bool) -> io::Result<Vec<Vec<u8>>> {
     let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
     let mut found = vec![Vec::new()];
@@ -88,7 +89,7 @@ fn matching(
 ) -> io::Result<Vec<Vec<u8>>> {
     let slash: &[u8] = if directories { b"/" } else { b"" };
     let is_single = within.len() == 1;
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     for path in within.into_iter().take_while(|_| !over()) {
         let of = |name: &[u8]| [&path, name, slash].concat();
         let opened = base.open_dir(&path, Links::Follow);
@@ -105,11 +106,17 @@ fn matching(
         let is_meant = |name: &&[u8]| {
             pattern.matches(name) && (!directories || directory.open_dir(name, Links::Follow).is_ok())
         };
-        found.extend(names.iter().filter(is_meant).take(MOST + 1).map(of));
-        if found.len() > MOST {
-            return Err(io::Error::other(format!(
-                "it stands for more than {MOST} names: copy the directory that they are in, and say which with --include"
-            )));
+        for name in names.iter().filter(is_meant) {
+            let path = of(name);
+            bytes += path.len();
+            found.push(path);
+            if found.len() > MOST || bytes > MOST_BYTES {
+                return Err(io::Error::other(format!(
+                    "it stands for more than {MOST} names, or more than {} of them: copy the directory that they are in, and say which with \
+                     --include",
+                    Bytes(MOST_BYTES as u64)
+                )));
+            }
         }
     }
     Ok(found)
@@ -124,6 +131,9 @@ fn is_there(base: &Directory, path: &[u8]) -> bool {
 
 /// Most names that a pattern may stand for: each is a source of its own.
 const MOST: usize = 100_000;
+
+/// Bytes of their paths: all are kept until the last is copied.
+const MOST_BYTES: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -156,6 +166,21 @@ mod tests {
             );
         }
         assert!(Pattern::of(b"\xff*").matches(b"\xff*") && !Pattern::of(b"\xff*").matches(b"\xffa"));
+    }
+
+    #[test]
+    fn what_takes_too_much_memory_is_refused() {
+        let scratch = Scratch::new("pattern-long");
+        let deep = vec!["d".repeat(200); 18].join("/");
+        let base = Directory::open(&scratch.0).unwrap();
+        fs::create_dir_all(scratch.0.join(&deep)).unwrap();
+        let of = |number: usize| scratch.0.join(format!("{deep}/{number}"));
+        let most = MOST_BYTES / deep.len();
+        (0..most - most / 10).for_each(|number| drop(fs::File::create(of(number)).unwrap()));
+        let found = || expand(&base, format!("{deep}/*").as_bytes(), &|| false);
+        assert_eq!(found().unwrap().len(), most - most / 10);
+        (most - most / 10..most).for_each(|number| drop(fs::File::create(of(number)).unwrap()));
+        assert!(found().unwrap_err().to_string().contains("more than 16MiB of them"));
     }
 
     #[test]

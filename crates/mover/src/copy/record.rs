@@ -21,6 +21,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         kind: Kind::File,
         mode: Mode::Size,
         stripes: Some(1),
+        streams_chosen: (plan.streams.is_none() && plan.declared.is_none()).then_some(true),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),

@@ -182,7 +182,10 @@ fn receiving_end(
     let mode_mask = if allowed.is_everything() { 0o7777 } else { 0o1777 };
     let Request { fsync, read_back, update, .. } = *request;
     let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
-    let options = TargetOptions { fsync, read_back, mode_mask, is_again, stays, ..TargetOptions::default() };
+    // What is granted is others', too, and its mode the host's own choice.
+    let keeps_top = !allowed.is_everything() && beneath.is_empty();
+    let options =
+        TargetOptions { fsync, read_back, mode_mask, is_again, stays, keeps_top, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several, above: granted };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)?;

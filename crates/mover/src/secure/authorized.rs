@@ -137,9 +137,12 @@ fn read(path: &Path, owner: Option<u32>) -> Result<BTreeMap<PublicKey, Arc<Admit
 fn admitted(keys: BTreeMap<PublicKey, Grant>) -> BTreeMap<PublicKey, Arc<Admitted>> {
     let everywhere = Path::new("/");
     let written = keys.values().flat_map(|grant| &grant.write).filter(|directory| *directory != everywhere);
-    // As they are found whatever name leads there; what is not there yet is what its name says.
-    let found = |directory: &PathBuf| directory.canonicalize().unwrap_or_else(|_| directory.clone());
-    let written: Arc<[PathBuf]> = written.map(found).collect();
+    // As they are found whatever name leads there, and as they are called: that may not be there yet, or lead elsewhere later.
+    let found = |directory: &PathBuf| [Some(directory.clone()), directory.canonicalize().ok()];
+    let mut written: Vec<_> = written.flat_map(found).flatten().collect();
+    written.sort_unstable();
+    written.dedup();
+    let written: Arc<[PathBuf]> = written.into();
     let admit = |(key, grant)| (key, Arc::new(Admitted { grant, written: Arc::clone(&written) }));
     keys.into_iter().map(admit).collect()
 }

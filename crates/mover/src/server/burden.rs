@@ -1,8 +1,9 @@
 //! What connections that nobody has claimed cost the kernel: memory for what came on them and was not read. Each has room for much, a
 //! circuit's for most, before anybody has shown a key, and all connections of a host share one pool.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use farlink_host::socket;
 use farlink_wire::quantity::{Bytes, Nanos};
@@ -32,7 +33,7 @@ pub(super) fn excess<K: Copy>(most: Bytes, crowd: impl IntoIterator<Item = (K, I
     let mut total = 0;
     for (key, address, cost) in crowd.into_iter().filter(|(_, _, cost)| *cost > 0) {
         total += cost;
-        let (sum, theirs) = by_address.entry(address).or_default();
+        let (sum, theirs) = by_address.entry(whose(address)).or_default();
         *sum += cost;
         theirs.push((cost, key));
     }
@@ -49,6 +50,24 @@ pub(super) fn excess<K: Copy>(most: Bytes, crowd: impl IntoIterator<Item = (K, I
     leaving
 }
 
+/// Who of `crowd`, the oldest first, is to go, so that another has room: the oldest of the address that has most. Somebody who fills it by
+/// himself so shows nobody out but himself.
+pub(super) fn oldest_of_most<K: Copy>(crowd: impl IntoIterator<Item = (K, IpAddr)>) -> Option<K> {
+    let mut by_address = BTreeMap::<IpAddr, (usize, Reverse<usize>, K)>::new();
+    for (at, (key, address)) in crowd.into_iter().enumerate() {
+        by_address.entry(whose(address)).or_insert((0, Reverse(at), key)).0 += 1;
+    }
+    by_address.into_values().max_by_key(|(count, at, _)| (*count, *at)).map(|(.., oldest)| oldest)
+}
+
+/// Whose an address is: who has one of IPv6 has all of its 64 bits.
+fn whose(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
+}
+
 /// How often it is looked at: what 10 Gb/s bring meanwhile is 60 MB.
 pub(super) const OFTEN: Nanos = Nanos(50_000_000);
 
@@ -57,11 +76,20 @@ mod tests {
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    const THERE: IpAddr = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
     #[test]
     fn nobody_goes_while_there_is_room() {
         assert!(excess(Bytes(30), [(1, HERE, 10), (2, THERE, 20)]).is_empty());
+    }
+
+    #[test]
+    fn of_a_crowd_the_oldest_of_the_address_that_has_most_goes() {
+        let alike = |low: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, low]);
+        let crowd = [(1, HERE), (2, alike(1)), (3, alike(2)), (4, THERE), (5, alike(1))];
+        assert_eq!(oldest_of_most(crowd), Some(2));
+        assert_eq!(oldest_of_most::<u8>([]), None);
+        assert_eq!(oldest_of_most([(1, THERE), (2, HERE)]), Some(1));
     }
 
     #[test]

@@ -132,9 +132,11 @@ impl<'a> Door<'a> {
 
     /// Has a stranger, and waits for what it says.
     fn hear(&mut self, stream: TcpStream, from: SocketAddr) {
-        // The oldest goes: whoever means well has said what it is within a round trip.
+        // Whoever means well has said what it is within a round trip.
         while self.strangers.len() >= self.server.limits.strangers {
-            self.strangers.pop_first();
+            let crowd = self.strangers.iter().map(|(key, stranger)| (*key, stranger.from.ip()));
+            let Some(leaving) = burden::oldest_of_most(crowd) else { break };
+            self.strangers.remove(&leaving);
         }
         let key = self.next_key;
         let known = stream.set_nonblocking(true).and_then(|()| self.poller.add(&stream, key, Interest::Read));

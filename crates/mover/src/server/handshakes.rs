@@ -133,9 +133,11 @@ impl Handshakes {
                 let newcomers =
                     std::mem::take(&mut *bench.newcomers.lock().unwrap_or_else(PoisonError::into_inner));
                 for newcomer in newcomers {
-                    // The oldest goes: whoever means well is through within two round trips.
+                    // Whoever means well is through within two round trips.
                     while guests.len() >= self.most {
-                        guests.pop_first();
+                        let crowd = guests.iter().map(|(key, guest)| (*key, guest.newcomer.from.ip()));
+                        let Some(leaving) = burden::oldest_of_most(crowd) else { break };
+                        guests.remove(&leaving);
                     }
                     if poller.add(&newcomer.channel, next_key, Interest::Read).is_ok() {
                         let until = monotonic().after(self.patience);

@@ -1,6 +1,7 @@
 //! Where data connections wait for their session, and sessions for their data connections.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -33,6 +34,14 @@ struct Held {
     preamble: Preamble,
     channel: Channel,
     until: Nanos,
+}
+
+impl Held {
+    /// Where it comes from, as long as that is known.
+    fn from(&self) -> IpAddr {
+        let peer = self.channel.tcp().and_then(|tcp| tcp.peer_addr().ok());
+        peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip())
+    }
 }
 
 /// A session that waits.
@@ -88,9 +97,13 @@ impl Lobby {
             return;
         }
         if inner.held.len() >= self.most {
-            // The oldest goes, and who has shown a key last: a crowd without keys does not crowd those out.
-            let oldest = inner.held.iter().position(|held| !held.channel.is_sealed()).unwrap_or(0);
-            inner.held.remove(oldest);
+            // Who has shown a key goes last: a crowd without keys does not crowd those out.
+            let place = |(at, held): (usize, &Held)| (at, held.from());
+            let (sealed, clear): (Vec<_>, Vec<_>) =
+                inner.held.iter().enumerate().partition(|(_, held)| held.channel.is_sealed());
+            let of_clear = burden::oldest_of_most(clear.into_iter().map(place));
+            let leaving = of_clear.or_else(|| burden::oldest_of_most(sealed.into_iter().map(place)));
+            inner.held.remove(leaving.unwrap_or(0));
         }
         inner.held.push_back(Held { preamble, channel, until });
     }
@@ -102,15 +115,16 @@ impl Lobby {
         !inner.held.is_empty()
     }
 
-    /// Drops of those in clear who cost the kernel too much, so that the rest costs no more than `most`.
+    /// Drops of those who cost the kernel too much, so that the rest costs no more than `most`; of those under TLS where they alone do.
     pub(super) fn relieve(&self, most: Bytes) {
         let mut inner = self.inner();
-        let crowd = inner.held.iter().enumerate().filter(|(_, held)| !held.channel.is_sealed());
-        let cost = |(at, held): (usize, &Held)| {
-            let from = held.channel.tcp()?.peer_addr().ok()?.ip();
-            Some((at, from, burden::of(&held.channel)))
-        };
-        let mut leaving = burden::excess(most, crowd.filter_map(cost));
+        let cost = |(at, held): (usize, &Held)| (at, held.from(), burden::of(&held.channel));
+        let (sealed, clear): (Vec<_>, Vec<_>) =
+            inner.held.iter().enumerate().partition(|(_, held)| held.channel.is_sealed());
+        let sealed: Vec<_> = sealed.into_iter().map(cost).collect();
+        let theirs: u64 = sealed.iter().map(|(_, _, cost)| cost).sum();
+        let mut leaving = burden::excess(most, sealed);
+        leaving.extend(burden::excess(Bytes(most.0.saturating_sub(theirs)), clear.into_iter().map(cost)));
         leaving.sort_unstable();
         for at in leaving.into_iter().rev() {
             inner.held.remove(at);

@@ -20,6 +20,11 @@ pub fn places(asked: Option<IpAddr>, has_keys: bool) -> Result<Vec<IpAddr>, Plac
         return Ok(asked.map_or(all, |address| vec![address]));
     }
     let emulated = emulated().map_err(PlaceError::Addresses)?;
+    if let Some(address) = asked.filter(|address| !address.is_unspecified() && !address.is_loopback())
+        && !process::addresses().map_err(PlaceError::Addresses)?.contains(&address)
+    {
+        return Err(PlaceError::Foreign { address });
+    }
     choose(asked, &emulated)
 }
 
@@ -56,6 +61,12 @@ pub enum PlaceError {
          (--no-auth is for emulated hosts alone)"
     )]
     Open {
+        /// What was asked for.
+        address: IpAddr,
+    },
+    /// It is none of this host's.
+    #[error("{address} is no address of this host: choose one that `ip address` lists")]
+    Foreign {
         /// What was asked for.
         address: IpAddr,
     },

@@ -96,10 +96,17 @@ impl Target {
     /// [`TargetError`].
     pub fn directory(&self, entry: &Entry) -> Result<(), TargetError> {
         let mode = entry.metadata.mode & self.options.mode_mask;
+        let mut metadata = Metadata { mode, ..entry.metadata };
         if entry.path.is_root() {
             self.placing.expect(entry)?;
             let tree = self.placing.become_directory()?;
-            let _ = prepare(tree.top(), mode);
+            if self.options.keeps_top {
+                let failed = |error| TargetError::of("look at", self.placing.shown(), error);
+                let mode = tree.top().own_status().map_err(failed)?.mode;
+                metadata = Metadata { mode, mtime_s: 0, mtime_ns: AS_IT_IS };
+            } else {
+                let _ = prepare(tree.top(), mode);
+            }
         } else {
             self.placed(entry, |place| {
                 let failed = |error| TargetError::of("make the directory", place.shown.clone(), error);
@@ -113,7 +120,6 @@ impl Target {
                 }
             })?;
         }
-        let metadata = Metadata { mode, ..entry.metadata };
         if self.directories.lock().unwrap_or_else(PoisonError::into_inner).add(&entry.path, &metadata) {
             Ok(())
         } else {
