@@ -199,6 +199,7 @@ impl Attempt<'_> {
                     seal,
                     report: true,
                     interval,
+                    patience: plan.patience.get(),
                     budget: Budget::unbounded(),
                 };
                 End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?))

@@ -60,6 +60,8 @@ pub(crate) struct Manner {
     pub(crate) report: bool,
     /// Length of a sample.
     pub(crate) interval: Nanos,
+    /// How long either end may be silent, of an earlier attempt, too.
+    pub(crate) patience: Nanos,
     /// What files take while they are open, and names of directories, is of this.
     pub(crate) budget: Budget,
 }
@@ -228,6 +230,7 @@ impl Receiving {
         let mut state = self.state();
         state.files.clear();
         state.unproven.clear();
+        self.manner.target.leave_directories();
         self.manner.target.withdraw();
     }
 

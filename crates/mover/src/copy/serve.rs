@@ -198,6 +198,7 @@ fn receiving_end(
         seal,
         report: false,
         interval,
+        patience: request.patience.get(),
         budget: budget.clone(),
     };
     Ok(End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?)))
@@ -281,6 +282,7 @@ mod tests {
             seal: None,
             report: false,
             interval: farlink_wire::quantity::Nanos(100_000_000),
+            patience: farlink_wire::quantity::Nanos::ZERO,
             budget: Budget::unbounded(),
         };
         End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))

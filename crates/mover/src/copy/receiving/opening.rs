@@ -131,7 +131,7 @@ impl Receiving {
             return Ok(Store::standing(held, frame.entry.clone(), bytes, frame.sparse));
         }
         // The far end of an attempt that broke may not have heard yet that nobody is left: through ssh each has its own.
-        let until = self.began.after(UNHEARD);
+        let until = self.began.after(UNHEARD.max(self.manner.patience.after(A_WHILE)));
         loop {
             let opened = target.partial(&frame.entry, bytes, frame.sparse);
             let is_to_wait = matches!(opened, Err(TargetError::Busy { .. })) && self.manner.resume;
@@ -168,8 +168,11 @@ const MOST_OPEN: usize = 1024;
 /// Blocks of all files that are open: their digests are 128 MiB.
 const MOST_BLOCKS: u64 = 1 << 22;
 
-/// How long a far end may not hear that its client is gone, from then on when the next attempt's begins: as long as it waits, mostly.
+/// How long a far end may not hear that its client is gone, from then on when the next attempt's begins, at least: as long as it waits, mostly.
 const UNHEARD: Nanos = Nanos(35_000_000_000);
+
+/// What it takes to end beyond that.
+const A_WHILE: Nanos = Nanos(5_000_000_000);
 
 /// Between two looks at whether it has let go of a file.
 const BREATH: Nanos = Nanos(200_000_000);

@@ -151,6 +151,20 @@ impl Target {
         ours
     }
 
+    /// Gives those back their modes that were opened up for what is beneath them, of a transfer that does not come to its end.
+    pub(in crate::copy) fn leave_directories(&self) {
+        let mut directories =
+            std::mem::take(&mut *self.directories.lock().unwrap_or_else(PoisonError::into_inner));
+        directories.compact();
+        let Some(tree) = self.placing.tree() else { return };
+        for row in directories.rows.iter().filter(|row| row.mtime_ns == AS_IT_IS) {
+            if let Ok(directory) = tree.directory(&directories.path(row)) {
+                // Who takes the copy up opens it again.
+                let _ = directory.set_mode(row.mode);
+            }
+        }
+    }
+
     /// Gives the directories of the transfer their modes and times, the deepest first: nothing may be put in them after this. Returns
     /// those that it could not be done with, in what way and why: each once, whether it was said or opened for what is beneath it.
     pub fn finish_directories(&self) -> Vec<(RelativePath, Lack, TargetError)> {

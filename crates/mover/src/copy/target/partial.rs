@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::{Mutex, PoisonError};
 
 use farlink_flow::digest::BlockHasher;
-use farlink_host::beneath::{Directory, Node, is_link_in_the_way, is_without_locks, status_of};
+use farlink_host::beneath::{Directory, Node, Status, is_link_in_the_way, is_without_locks, status_of};
 use farlink_host::{disk, namespace, sparse};
 use farlink_wire::entry::{Digest, Entry, Kind};
 use farlink_wire::journal::{Journal, Row};
@@ -198,6 +198,12 @@ impl Target {
                         made => return made.map(|file| (file, false)),
                     }
                 }
+                // It may have had its mode already.
+                Err(error)
+                    if error.kind() == io::ErrorKind::PermissionDenied && let_in(&place.directory, name) =>
+                {
+                    continue;
+                }
                 Err(error) if is_foreign(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -218,6 +224,18 @@ impl Target {
         owner
     }
 }
+
+/// Lets us write to the file `name`, which is ours and for reading only; whether that could be done.
+fn let_in(directory: &Directory, name: &[u8]) -> bool {
+    let is_ours = |status: &Status| {
+        status.node == Node::File && status.owner == namespace::user() && status.mode & OWNERS != OWNERS
+    };
+    directory.status(name).is_ok_and(|status| is_ours(&status) && !status.has_other_names)
+        && directory.set_mode_of(name, OWNERS).is_ok()
+}
+
+/// The mode of what only its owner may read and write.
+const OWNERS: u16 = 0o600;
 
 impl Partial {
     /// The blocks that an earlier run wrote, with their digests: each was read again and has the digest that the journal claims.

@@ -72,10 +72,15 @@ impl Target {
     }
 }
 
-/// Whether a file was changed when `comes` says, as far as its file system keeps that: some keep seconds alone.
-pub(super) const fn is_as_old(status: &Status, comes: &Metadata) -> bool {
-    status.mtime_s == comes.mtime_s && (status.mtime_ns == comes.mtime_ns || status.mtime_ns == 0)
+/// Whether a file was changed when `comes` says, as far as its file system keeps that.
+pub(super) fn is_as_old(status: &Status, comes: &Metadata) -> bool {
+    let is_kept = |grain: u32| status.mtime_ns == comes.mtime_ns / grain * grain;
+    status.mtime_s == comes.mtime_s && GRAINS.into_iter().any(is_kept)
 }
+
+/// What nanoseconds are rounded down to: kept as they are, by NTFS and SMB, by network file systems' servers, by exFAT, and where seconds alone are
+/// kept.
+const GRAINS: [u32; 6] = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000];
 
 #[cfg(test)]
 mod tests {
@@ -117,6 +122,10 @@ mod tests {
             // What a file system keeps of times that has seconds alone.
             (at(1_000_000_000, 0), (3, at(1_000_000_000, 7)), [Wanted, Wanted, Current]),
             (at(1_000_000_000, 0), (3, at(1_000_000_001, 0)), [Wanted; 3]),
+            // And one that has hundreds of nanoseconds, or hundredths of a second.
+            (at(1_000_000_000, 123_456_700), (3, at(1_000_000_000, 123_456_789)), [Wanted, Wanted, Current]),
+            (at(1_000_000_000, 120_000_000), (3, at(1_000_000_000, 123_456_789)), [Wanted, Wanted, Current]),
+            (at(1_000_000_000, 123_456_788), (3, at(1_000_000_000, 123_456_789)), [Wanted; 3]),
         ] {
             let found = [Stays::None, Stays::Newer, Stays::Current].map(|each| judged(each, stands, comes));
             assert_eq!(found, wanted, "{stands:?} {comes:?}");

@@ -358,6 +358,26 @@ fn directories_get_their_modes_and_times_when_all_is_in_them() {
 }
 
 #[test]
+fn a_directory_that_was_opened_up_is_left_as_it_was() {
+    let scratch = Scratch::new("left");
+    let set = |mode| fs::set_permissions(scratch.0.join("there"), Permissions::from_mode(mode)).unwrap();
+    let mode = || fs::metadata(scratch.0.join("there")).unwrap().mode() & 0o7777;
+    fs::create_dir(scratch.0.join("there")).unwrap();
+    set(0o555);
+    let target = scratch.target();
+    assert!(target.open_up_to(&RelativePath::new("there/file").unwrap()));
+    assert_eq!(mode(), 0o755);
+    target.leave_directories();
+    assert_eq!(mode(), 0o555);
+    // What has come to its end is as it is to be.
+    assert!(target.open_up_to(&RelativePath::new("there/file").unwrap()));
+    target.directory(&directory("there", 0o750)).unwrap();
+    assert!(target.finish_directories().is_empty());
+    target.leave_directories();
+    assert_eq!(mode(), 0o750);
+}
+
+#[test]
 fn a_private_directory_is_open_to_nobody_else_meanwhile() {
     let scratch = Scratch::new("private");
     let target = scratch.target();

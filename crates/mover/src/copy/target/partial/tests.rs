@@ -105,6 +105,26 @@ fn another_run_finds_what_was_written_and_nothing_that_was_damaged() {
 }
 
 #[test]
+fn one_of_ours_that_is_for_reading_only_is_written_to_all_the_same() {
+    let scratch = Scratch::new("let-in");
+    let directory = Directory::open(&scratch.0).unwrap();
+    let place = |name: &str, mode| {
+        let path = scratch.0.join(name);
+        fs::write(&path, "x").unwrap();
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    place("ours", 0o444);
+    place("open", 0o644);
+    place("linked", 0o444);
+    fs::hard_link(scratch.0.join("linked"), scratch.0.join("other")).unwrap();
+    fs::create_dir(scratch.0.join("directory")).unwrap();
+    let names = ["ours", "open", "linked", "directory", "nothing"];
+    assert_eq!(names.map(|name| let_in(&directory, name.as_bytes())), [true, false, false, false, false]);
+    let mode = fs::metadata(scratch.0.join("ours")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+#[test]
 fn what_somebody_else_put_in_place_of_a_partial_file_gets_no_name() {
     let scratch = Scratch::new("replaced");
     let (content, target) = (content(), scratch.target());
