@@ -178,6 +178,28 @@ def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path:
     assert fast_record["bytes"] == source.stat().st_size
 
 
+def test_of_several_classes_each_line_names_its_group(star: Emulation, tmp_path: Path) -> None:
+    source, into = file_of(tmp_path / "source.bin", 100_000), tmp_path / "into"
+    (into / source.name).mkdir(parents=True)
+    words = ("--no-auth", "--receivers", "1", "--groups", f"{GROUP}=100mbit,{OTHER}=100mbit")
+    with (
+        receiver(star, "b", into) as one,
+        receiver(star, "c", "null:", group=OTHER) as another,
+        star.background(SENDER, str(FARLINK), "cast", "send", *words, str(source)) as sending,
+    ):
+        # A directory is in the way.
+        assert (one.end()[0], another.end()[0]) == (SOME_FAILED, 0)
+        out, told = sending.communicate(timeout=START_LIMIT_S)
+    assert sending.returncode == SOME_FAILED
+    lines = told.splitlines()
+    for group, host in ((GROUP, "b"), (OTHER, "c")):
+        assert any(line.startswith(f"{group}: {host} ") and line.endswith("has joined") for line in lines)
+        assert f"{group}: 1 product" in out
+    (lacks,) = [line for line in lines if line.endswith("has not stored 1 product")]
+    assert lacks.startswith(f"farlink: {GROUP}: b (")
+    assert all(GROUP in line or OTHER in line for line in lines), told
+
+
 def test_a_record_that_cannot_be_kept_costs_no_other_class_its_own(star: Emulation, tmp_path: Path) -> None:
     source = file_of(tmp_path / "source.bin", 100_000)
     words = ("--no-auth", "--quiet", "--record", "/dev/full", "--groups", f"{GROUP}=100mbit,{OTHER}=100mbit")

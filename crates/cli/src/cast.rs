@@ -39,6 +39,7 @@ impl Cast {
 }
 
 /// So many products, in words.
-fn products(count: u32) -> String {
+fn products(count: impl Into<u64>) -> String {
+    let count = count.into();
     if count == 1 { "1 product".to_owned() } else { format!("{count} products") }
 }

@@ -27,6 +27,7 @@ use farlink_wire::quantity::{BitsPerSec, Fraction, Nanos};
 
 use super::class::{Class, Pace, class, pace};
 use super::end::End;
+use super::products;
 use super::table::{Table, name};
 use super::telling::{Telling, summary};
 use crate::exit::{BROKEN, INTERRUPTED, REFUSED, SOME};
@@ -179,15 +180,19 @@ impl Send {
         if finished.error.is_some() {
             return;
         }
+        let of = if several { format!("{}: ", plan.group) } else { String::new() };
         if !self.end.json && !self.end.quiet {
-            let of = if several { format!("{}: ", plan.group) } else { String::new() };
-            print(&(of + &summary(finished)));
+            print(&(of.clone() + &summary(finished)));
         }
-        for peer in finished.progress.peers.values().filter(|peer| peer.is_short) {
-            let is_cut_short = finished.interrupted || peer.is_there;
-            let what =
-                if is_cut_short { "does not have everything" } else { "left before it had everything" };
-            tell(&format!("farlink: {} {what}", name(peer)));
+        for peer in finished.progress.peers.values().filter(|peer| !peer.is_whole()) {
+            let what = if peer.is_short && (finished.interrupted || peer.is_there) {
+                "does not have everything".to_owned()
+            } else if peer.is_short {
+                "left before it had everything".to_owned()
+            } else {
+                format!("has not stored {}", products(peer.failed))
+            };
+            tell(&format!("farlink: {of}{} {what}", name(peer)));
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Telling {
     /// The key that the sender shows.
     pub(super) key: Option<PublicKey>,
     pub(super) table: Table,
-    /// Names of which it was said that something of theirs is not sent, and is no failure.
+    /// Groups and names of which it was said that something of theirs is not sent, and is no failure.
     pub(super) passed_over: HashSet<String>,
 }
 
@@ -40,70 +40,84 @@ impl Telling {
         }
         match notice {
             Notice::Ready { scheduling: Some(Scheduling::Other { reason }), .. } => {
-                self.table.say(&format!("farlink: the sending thread is an ordinary one: {reason}"));
+                self.say(group, &format!("farlink: the sending thread is an ordinary one: {reason}"));
             }
             Notice::Ready { at, .. } if !self.quiet && !self.json => {
-                self.table.say(&format!("receivers come to {at}"));
+                self.say(group, &format!("receivers come to {at}"));
                 if let Some(key) = self.key {
-                    self.table.say(&format!("its key is {key}"));
+                    self.say(group, &format!("its key is {key}"));
                 }
             }
             Notice::Waiting { receivers } if !self.quiet && !self.json => {
                 let more = if *receivers == 1 { "receiver" } else { "receivers" };
-                self.table.say(&format!("waiting for {receivers} more {more}"));
+                self.say(group, &format!("waiting for {receivers} more {more}"));
             }
             Notice::Without { receivers, after } if !self.json => {
                 let were = if *receivers == 1 { "receiver that has" } else { "receivers that have" };
-                self.table
-                    .say(&format!("farlink: begins without {receivers} {were} not come within {after}"));
+                self.say(
+                    group,
+                    &format!("farlink: begins without {receivers} {were} not come within {after}"),
+                );
             }
             Notice::Joined(peer) if !self.quiet && !self.json => {
-                self.table.say(&format!("{} has joined", name(peer)));
+                self.say(group, &format!("{} has joined", name(peer)));
             }
             Notice::Left(peer) if !self.quiet && !self.json && peer.leave.is_some() => {
-                self.table.say(&format!("{} has left", name(peer)));
+                self.say(group, &format!("{} has left", name(peer)));
             }
             Notice::Left(peer) if !self.json && peer.leave.is_none() => {
-                self.table.say(&format!("farlink: {} was lost", name(peer)));
+                self.say(group, &format!("farlink: {} was lost", name(peer)));
             }
             Notice::Refused { from, reason } => {
-                self.table.say(&format!("farlink: {from} was not let in: {reason}"));
+                self.say(group, &format!("farlink: {from} was not let in: {reason}"));
             }
             Notice::Full { receivers } => {
-                self.table.say(&format!(
+                self.say(group, &format!(
                     "farlink: {receivers} receivers are there, and this process may have no more files open: others are \
                      let in when one has left; raise the limit (ulimit -Hn)"
                 ));
             }
             Notice::Others { by } => {
-                self.table.say(&format!(
+                self.say(group, &format!(
                     "farlink: {by} sends to {group} too, and did not prove to have a session there: going on"
                 ));
             }
             // A name may be written again each second; what it comes to is said at the end.
-            Notice::NotSent(not) if !not.failed && !self.is_news(&not.path) => {}
+            Notice::NotSent(not) if !not.failed && !self.is_news(group, &not.path) => {}
             Notice::NotSent(not) => {
-                self.table.say(&format!("farlink: {}: not sent, {}", not.path, not.reason));
+                self.say(group, &format!("farlink: {}: not sent, {}", not.path, not.reason));
             }
             Notice::NotStored { peer, path, reason } => {
-                self.table.say(&format!("farlink: {} has not stored {path}: {reason}", name(peer)));
+                self.say(group, &format!("farlink: {} has not stored {path}: {reason}", name(peer)));
             }
             Notice::Ceased if !self.quiet && !self.json => {
-                self.table.say("nothing more is looked for: waiting until receivers have everything (Ctrl-C again to end at once)");
+                self.say(group, "nothing more is looked for: waiting until receivers have everything (Ctrl-C again to end at once)");
             }
             Notice::Progress(progress) => self.table.show(group, progress),
             _ => {}
         }
     }
 
+    /// Says `text`, of `group` where there are several.
+    fn say(&self, group: Group, text: &str) {
+        if !self.several {
+            return self.table.say(text);
+        }
+        let (whose, rest) = text.strip_prefix(WHOSE).map_or(("", text), |rest| (WHOSE, rest));
+        self.table.say(&format!("{whose}{group}: {rest}"));
+    }
+
     /// Whether nothing was said yet of what has a name and is passed over, as far as is remembered.
-    fn is_news(&mut self, path: &str) -> bool {
+    fn is_news(&mut self, group: Group, path: &str) -> bool {
         if self.passed_over.len() >= MOST_PASSED_OVER {
             self.passed_over.clear();
         }
-        self.passed_over.insert(path.to_owned())
+        self.passed_over.insert(format!("{group} {path}"))
     }
 }
+
+/// What begins a line of what goes wrong.
+const WHOSE: &str = "farlink: ";
 
 /// Names that are remembered for that.
 const MOST_PASSED_OVER: usize = 10_000;
