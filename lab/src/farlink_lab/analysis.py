@@ -38,6 +38,7 @@ def analysis(findings: Findings) -> Object:
             "overrun": left.overrun,
             "failed": left.failed,
             "interrupted": left.interrupted,
+            "limited": left.limited,
             "incomplete": left.incomplete,
         },
         "broken_lines": [str(line) for line in findings.broken],

@@ -209,6 +209,8 @@ def choice_of(record: Record) -> Choice:
 def unusable(record: Record) -> str:
     """Why no choice can be made of what `record` says, for a person; empty where one can."""
     loss = record.fields.get("loss")
+    if record.limit_bps is not None:
+        return "a --limit that held them to a rate"
     if record.rtt_s is not None and not 0 < record.rtt_s <= MOST_RTT_S:
         return f"an RTT of {record.rtt_s:g} s"
     if record.buffer_bytes == 0:

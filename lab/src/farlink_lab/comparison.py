@@ -145,6 +145,7 @@ class Comparison:
             duration: different curves, which are not compared.
         other_connection: Facts of the connection in which the runs of `pairs` differ, as (name, before,
             after), for a person: what is compared then differs in more than what was changed.
+        limited: Runs (before, after) that their user held to a rate, and that count in no pair.
     """
 
     pairs: tuple[Pair, ...]
@@ -152,6 +153,7 @@ class Comparison:
     only_after: tuple[str, ...]
     other_amounts: tuple[tuple[str, str], ...]
     other_connection: tuple[tuple[str, str, str], ...] = ()
+    limited: tuple[int, int] = (0, 0)
 
 
 def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
@@ -160,7 +162,8 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
     Configurations are the same where label, mode and (within `AMOUNT_TOLERANCE`) amount are; RTTs where they
     agree to three digits, as in a profile. Records that no profile counts count here neither.
     """
-    old, new = ({found.key: found for found in profiles(records)[0]} for records in (before, after))
+    (ours, left_before), (theirs, left_after) = profiles(before), profiles(after)
+    old, new = ({found.key: found for found in side} for side in (ours, theirs))
     both = [key for key in old if key in new]
     same = [key for key in both if _alike(old[key], new[key])]
     pairs = [_pair(old[key], new[key]) for key in same]
@@ -170,6 +173,7 @@ def compare(before: Iterable[Record], after: Iterable[Record]) -> Comparison:
         only_after=tuple(found.name for key, found in new.items() if key not in old),
         other_amounts=tuple((old[key].name, new[key].name) for key in both if key not in same),
         other_connection=_other_connection([(old[key], new[key]) for key in same]),
+        limited=(left_before.limited, left_after.limited),
     )
 
 

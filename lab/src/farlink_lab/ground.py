@@ -177,7 +177,8 @@ def ground(
             the wire carries, or it was not measured and `extrapolate` is not given.
     """
     _check_asked(rate_bps=rate_bps, loss=loss)
-    found, _ = profiles(record for record in records if record.kind in {"memory", "file"})
+    taken = tuple(record for record in records if record.kind in {"memory", "file"})
+    found, _ = profiles(taken)
     usable = [
         (rtt, record)
         for each in found
@@ -189,7 +190,8 @@ def ground(
         usable = _of_mover(usable, mover)
     elif others := beside_ours(record.tool for _, record in usable):
         usable = [(rtt, record) for rtt, record in usable if record.tool not in others]
-    faults = Counter(fault for _, record in usable if (fault := unusable(record)))
+    counted = [*(record for _, record in usable), *_limited(taken, usable, mover=mover, others=others)]
+    faults = Counter(fault for record in counted if (fault := unusable(record)))
     left_out = tuple(f"runs that count for nothing: {n} that say {fault}" for fault, n in faults.items())
     usable = [(rtt, record) for rtt, record in usable if not unusable(record)]
     if not usable:
@@ -242,6 +244,21 @@ def beside_ours(tools: Iterable[str]) -> tuple[str, ...]:
     """Which of these movers count for nothing: where `farlink` is one of them, all others."""
     found = set(tools)
     return tuple(sorted(found - {"farlink"})) if "farlink" in found else ()
+
+
+def _limited(
+    records: Iterable[Record],
+    usable: Sequence[tuple[float, Record]],
+    *,
+    mover: str | None,
+    others: Sequence[str],
+) -> list[Record]:
+    """Of the movers that count, the runs that no profile does, as they were held to a rate."""
+    limited = [record for record in records if record.outcome == "ok" and record.limit_bps is not None]
+    if mover is None or not usable:
+        return [record for record in limited if record.tool not in others]
+    movers = {mover_of(record.tool, record.kind) for _, record in usable}
+    return [record for record in limited if mover_of(record.tool, record.kind) in movers]
 
 
 def _of_mover(usable: Sequence[tuple[float, Record]], mover: str) -> list[tuple[float, Record]]:

@@ -36,18 +36,20 @@ class LeftOut:
         overrun: The emulator fell behind, and the RTT has runs without that, or was measured again.
         failed: The transfer failed.
         interrupted: The user ended it.
+        limited: The user held it to a rate, which says nothing of what the path carries.
         incomplete: No duration or no RTT is known.
     """
 
     overrun: int = 0
     failed: int = 0
     interrupted: int = 0
+    limited: int = 0
     incomplete: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.overrun + self.failed + self.interrupted + self.incomplete
+        return self.overrun + self.failed + self.interrupted + self.limited + self.incomplete
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,6 +264,8 @@ def counted_lines(found: Sequence[Profile]) -> frozenset[int]:
 def _reason_to_leave_out(record: Record) -> str | None:
     if record.outcome != "ok":
         return record.outcome
+    if record.limit_bps is not None:
+        return "limited"
     return "incomplete" if record.throughput_bps is None or record.rtt_s is None else None
 
 

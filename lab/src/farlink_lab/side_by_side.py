@@ -86,6 +86,7 @@ def sentences(found: Comparison, *, before: str, after: str) -> list[str]:
     for where, names in ((before, found.only_before), (after, found.only_after)):
         if names:
             said.append(f"only in {where}: {'; '.join(names)}")
+    said += _limited(found, before=before, after=after)
     for old, new in found.other_amounts:
         said.append(f"not compared, another size or duration is another curve: {old} and {new}")
     for pair in found.pairs:
@@ -93,6 +94,14 @@ def sentences(found: Comparison, *, before: str, after: str) -> list[str]:
             if rtts:
                 said.append(f"{pair.name}: only in {where}: {', '.join(map(show_time, rtts))}")
     return said
+
+
+def _limited(found: Comparison, *, before: str, after: str) -> list[str]:
+    return [
+        f"left out of {where}: {many} run{'' if many == 1 else 's'} that --limit held to a rate"
+        for where, many in zip((before, after), found.limited, strict=True)
+        if many
+    ]
 
 
 def as_json(found: Comparison, *, before: str, after: str) -> str:
@@ -108,6 +117,7 @@ def as_json(found: Comparison, *, before: str, after: str) -> str:
         "other_connection": [
             {"what": what, "before": old, "after": new} for what, old, new in found.other_connection
         ],
+        "limited": dict(zip(("before", "after"), found.limited, strict=True)),
     }
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 

@@ -258,6 +258,7 @@ def left_out_sentence(left_out: LeftOut) -> str:
         (left_out.overrun, "where the emulator fell behind"),
         (left_out.failed, "that failed"),
         (left_out.interrupted, "that were interrupted"),
+        (left_out.limited, "that --limit held to a rate"),
         (left_out.incomplete, "whose duration or RTT is unknown"),
     ]
     told = [f"{_count(count, 'run')} {reason}" for count, reason in reasons if count]

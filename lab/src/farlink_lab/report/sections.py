@@ -374,7 +374,9 @@ def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted:
     notes = [record.error or ""]
     if record.overrun:
         notes.append("the emulator fell behind" + (": late, in its profile" if counted else ""))
-    elif record.outcome == "ok" and not counted:
+    if record.limit_bps is not None:
+        notes.append(f"--limit held it to {show_rate(record.limit_bps)}")
+    elif record.outcome == "ok" and not counted and not record.overrun:
         notes.append("measured again later, or its duration or RTT is unknown")
     label = label_of(record)
     cells = [
