@@ -64,6 +64,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
         "tool": profile.tool,
         "congestion": profile.congestion,
         "streams": profile.streams,
+        "streams_chosen": profile.streams_chosen,
         "buffer_bytes": profile.buffer_bytes,
         "loss": profile.loss,
         "C": profile.capacity_bps,
@@ -103,6 +104,7 @@ def _profile(findings: Findings, profile: Profile) -> list[Object]:
         {
             "tau": float(rtt),
             "runs": len(profile.throughput_bps[index]),
+            "streams": float(profile.streams_median[index]) if profile.streams_chosen else profile.streams,
             "late": bool(profile.late[index]),
             "mean": float(profile.mean_bps[index]),
             "median": float(profile.median_bps[index]),
@@ -204,6 +206,8 @@ def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float 
         return None, "a declared rate is held: there is no slow start, and the limit is convex throughout"
     if not profile.full_buffers:
         return None, "the windows' limit has no inflection of slow start"
+    if profile.streams_chosen:
+        return None, "the path decided how many streams there were, and the formula has one number of them"
     if loss_counts(profile):
         return None, "losses limit it, which the formula leaves out"
     try:
@@ -319,12 +323,17 @@ def _profile_lines(findings: Findings, profile: Profile) -> list[str]:
         f"  {show_time(rtt):>8}  mean {show_rate(mean)}"
         f"{'' if band is None else f' (95%: {show_rate(band[0, index])} to {show_rate(band[1, index])})'}, "
         f"median {show_rate(median)}{_quantiles(quantiles[:, index]) if len(runs) > 1 else ''}, "
-        f"runs {len(runs)}{words.late_mark(profile, index)}"
+        f"{_streams(profile, index)}runs {len(runs)}{words.late_mark(profile, index)}"
         for index, (rtt, runs, mean, median) in enumerate(rows)
     ]
     if band is None:
         lines.append(f"  no band of the mean: {findings.no_band(profile)}")
     return lines
+
+
+def _streams(profile: Profile, index: int) -> str:
+    """A part of a line, where the path decided."""
+    return f"streams {profile.streams_median[index]:g}, " if profile.streams_chosen else ""
 
 
 def _quantiles(rates_bps: Array) -> str:

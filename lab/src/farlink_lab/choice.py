@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
@@ -15,10 +18,14 @@ if TYPE_CHECKING:
     from farlink_lab.plan import Configuration
     from farlink_lab.records import Record
 
+Array = NDArray[np.float64]
+
 # Amounts that differ by less are one: tools that measure their own time end some milliseconds beside it.
 AMOUNT_TOLERANCE = 0.05
 # Bytes of a write where nobody says otherwise: `farlink memory`'s, and iperf3's over TCP.
 USUAL_BLOCK_BYTES = {"farlink": 1 << 20, "iperf3": 128 << 10}
+# How many streams a name says where the path decides.
+AUTO = "auto"
 # What moves our files.
 COPY = "farlink copy"
 # As `farlink copy --protect` has what records call so.
@@ -41,7 +48,7 @@ class Choice:
     Attributes:
         tool: The mover.
         congestion: Congestion control; `None` is the host's default.
-        streams: Parallel streams.
+        streams: Parallel streams; `None` leaves it to the path how many.
         buffer_bytes: Socket buffer at both ends; `None` leaves it to the kernel.
         block_bytes: Bytes of a write; `None` where unknown.
         declared_bps: The wire's rate that is held; `None` searches for one.
@@ -50,6 +57,8 @@ class Choice:
             clear.
         options: What else the mover was told, as a shell would have it.
         template: Of any command: the client's template, and the server's after a bar.
+        streams_seen: Where the path decides, how many there were: RTTs (s), growing, each with a number. That
+            is what was measured, and tells no choices apart.
 
     Raises:
         ChoiceError: where a number is not above 0.
@@ -57,7 +66,7 @@ class Choice:
 
     tool: str
     congestion: str | None
-    streams: int
+    streams: int | None
     buffer_bytes: int | None
     block_bytes: int | None = None
     declared_bps: int | None = None
@@ -65,6 +74,7 @@ class Choice:
     protection: str | None = None
     options: str = ""
     template: str = ""
+    streams_seen: tuple[tuple[float, float], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for name in ("streams", "buffer_bytes", "block_bytes", "declared_bps"):
@@ -98,13 +108,27 @@ class Choice:
         return 0.0 if self.block_bytes is None else math.log2(self.block_bytes / usual)
 
     @property
+    def streams_shown(self) -> str:
+        """How many streams, for a person: `10`, or `auto`."""
+        return AUTO if self.streams is None else str(self.streams)
+
+    def streams_at(self, rtt_s: float) -> float:
+        """Streams at an RTT (s); where the path decides as `streams_seen` tells, and 1 where nothing does."""
+        if self.streams is not None:
+            return self.streams
+        if not self.streams_seen:
+            return 1
+        seen = np.array(self.streams_seen)
+        return float(streams_between(rtt_s, seen[:, 0], seen[:, 1]))
+
+    @property
     def name(self) -> str:
         """For a person: `cubic ×10, full buffers`."""
         control = self.congestion or "the host's congestion control"
         if self.declared_bps is not None:
             control += f" at {show_rate(self.declared_bps)}"
         buffer = "full buffers" if self.buffer_bytes is None else f"buffers of {show_size(self.buffer_bytes)}"
-        said = f"{control} ×{self.streams}, {buffer}"
+        said = f"{control} ×{self.streams_shown}, {buffer}"
         if not self.usual_block:
             said += f", blocks of {show_size(self.block_bytes or 0)}"
         who = f"{self.mover} {self.options}".rstrip()
@@ -119,7 +143,8 @@ class Choice:
         flags = [] if self.congestion is None else [f"--congestion {self.congestion}"]
         if self.declared_bps is not None:
             flags = [f"--circuit {self.declared_bps}bit"]
-        flags.append(f"--streams {self.streams}")
+        if self.streams is not None:
+            flags.append(f"--streams {self.streams}")
         if self.buffer_bytes is not None:
             flags.append(f"--buffer {self.buffer_bytes}B")
         if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES["farlink"]):
@@ -184,6 +209,23 @@ def mover_word(mover: str) -> str:
     return mover.removeprefix("farlink ")
 
 
+def streams_between(rtt_s: ArrayLike, seen_s: ArrayLike, streams: ArrayLike) -> Array:
+    """Streams at any RTTs (s) by those at some: in proportion between them, as the nearest beyond them.
+
+    Args:
+        rtt_s: Any shape, at least 0.
+        seen_s: Shape (k,), growing.
+        streams: Shape (k,), above 0.
+
+    Returns:
+        Of the shape of `rtt_s`.
+    """
+    # At no RTT at all there is no logarithm.
+    least = np.finfo(np.float64).tiny
+    at, seen = (np.log(np.maximum(rtts, least)) for rtts in (rtt_s, seen_s))
+    return np.exp(np.interp(at, seen, np.log(streams)))
+
+
 def choice_of(record: Record) -> Choice:
     """What the transfer of `record` chose.
 
@@ -195,7 +237,7 @@ def choice_of(record: Record) -> Choice:
     return Choice(
         tool=record.tool,
         congestion=record.congestion,
-        streams=record.streams or 1,
+        streams=None if record.streams_chosen else record.streams or 1,
         buffer_bytes=record.buffer_bytes,
         block_bytes=block if block is not None and block > 0 else None,
         declared_bps=declared,

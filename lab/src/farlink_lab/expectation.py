@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 class _Facts(TypedDict):
     capacity_bps: float
-    streams: int
+    streams: float
     window_bytes: float
 
 
@@ -110,9 +110,9 @@ def most_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
 def window_binds_s(choice: Choice, *, wire: Wire) -> float | None:
     """The RTT from which n windows of W bytes hold less than the connection, n·W/C, seconds.
 
-    `None` where the kernel tunes the buffers.
+    `None` where the kernel tunes the buffers, or the path decides how many windows there are.
     """
-    if choice.buffer_bytes is None:
+    if choice.buffer_bytes is None or choice.streams is None:
         return None
     return 8 * choice.streams * choice.buffer_bytes / wire.capacity_bps
 
@@ -132,7 +132,7 @@ def loss_limit_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float | None:
             congestion=choice.congestion,
             loss=wire.loss,
             segment_bytes=wire.mtu - model.TCP_IPV4_HEADERS,
-            streams=choice.streams,
+            streams=choice.streams_at(rtt_s),
         )
     )
 
@@ -152,8 +152,8 @@ def lost_s(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
     if choice.declared_bps is not None:
         return 0.0
     window = model.initial_window_bytes(mtu=wire.mtu)
-    allowed = _allowed_bps(choice, rtt_s, wire=wire)
-    return float(model.lost_time_s(rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=window))
+    allowed, streams = _allowed_bps(choice, rtt_s, wire=wire), choice.streams_at(rtt_s)
+    return float(model.lost_time_s(rtt_s, capacity_bps=allowed, streams=streams, window_bytes=window))
 
 
 def _check(rtt_s: float) -> None:
@@ -167,7 +167,10 @@ def _allowed_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float:
         allowed *= min(choice.declared_bps / wire.rate_bps, 1.0)
     if choice.buffer_bytes is not None:
         allowed = model.window_limit_bps(
-            rtt_s, capacity_bps=allowed, streams=choice.streams, window_bytes=choice.buffer_bytes
+            rtt_s,
+            capacity_bps=allowed,
+            streams=choice.streams_at(rtt_s),
+            window_bytes=choice.buffer_bytes,
         ).item()
     losses = loss_limit_bps(choice, rtt_s, wire=wire)
     return allowed if losses is None else min(allowed, losses)
@@ -180,7 +183,7 @@ def _expected_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> fl
         return max(limit_bps(rtt_s, task=task, wire=held), 1.0)
     facts: _Facts = {
         "capacity_bps": allowed,
-        "streams": choice.streams,
+        "streams": choice.streams_at(rtt_s),
         "window_bytes": model.initial_window_bytes(mtu=wire.mtu),
     }
     if task.mode == "size":

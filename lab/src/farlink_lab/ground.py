@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,9 +222,11 @@ def ground(
     for rtt, record in usable:
         places.setdefault((choice_of(record), float(rtt)), []).append(record)
     _refuse_above(places, capacity_bps=measured.capacity_bps)
+    told = _with_streams(places)
     made = Ground(
         places=tuple(
-            Place(choice=choice, rtt_s=rtt, records=tuple(group)) for (choice, rtt), group in places.items()
+            Place(choice=told[choice], rtt_s=rtt, records=tuple(group))
+            for (choice, rtt), group in places.items()
         ),
         measured=measured,
         asked=asked,
@@ -284,6 +286,18 @@ def _refuse_above(places: Mapping[tuple[Choice, float], Sequence[Record]], *, ca
         rate = float(np.median([record.throughput_bps or 0.0 for record in group]))
         if above := above_capacity([rtt], [rate], capacity_bps=capacity_bps):
             raise AdviceError(f"{choice.name}: {above}: import the runs again with the wire's")
+
+
+def _with_streams(places: Mapping[tuple[Choice, float], Sequence[Record]]) -> dict[Choice, Choice]:
+    """Every configuration, with how many streams its runs had where the path decided."""
+    seen: dict[Choice, list[tuple[float, float]]] = {}
+    for (choice, rtt), group in sorted(places.items(), key=lambda place: place[0][1]):
+        streams = float(np.median([record.streams or 1 for record in group]))
+        seen.setdefault(choice, []).append((rtt, streams))
+    return {
+        choice: choice if choice.streams is not None else replace(choice, streams_seen=tuple(at))
+        for choice, at in seen.items()
+    }
 
 
 def _refuse_several(records: Iterable[Record]) -> None:

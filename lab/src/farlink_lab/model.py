@@ -68,7 +68,7 @@ def limit_of_duration_bps(rtt_s: ArrayLike, *, capacity_bps: float, duration_s: 
     return capacity_bps * np.clip(1 - _rtts(rtt_s) / 2 / duration_s, 0, None)
 
 
-def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
+def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: float, window_bytes: float) -> Array:
     """T_R = τ·log₂(Cτ/(n·w0)): slow start until n windows fill the connection, seconds; at least 0.
 
     As departures go; that the bytes arrive takes τ/2 more. Source: Rao and others 2017 (above).
@@ -79,7 +79,7 @@ def ramp_up_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_byt
     return rtt * np.log2(np.maximum(capacity_bps * rtt / first, 1))
 
 
-def lost_time_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
+def lost_time_s(rtt_s: ArrayLike, *, capacity_bps: float, streams: float, window_bytes: float) -> Array:
     """Lost time x = T_R − τ + n·w0/C: seconds at capacity that slow start costs; 0 where n·w0 ≥ Cτ.
 
     By T_R the doublings from n·w0 to Cτ have let Cτ − n·w0 leave, for which capacity takes τ − n·w0/C.
@@ -96,7 +96,7 @@ def slow_start_of_size_bps(
     *,
     capacity_bps: float,
     size_bytes: float,
-    streams: int,
+    streams: float,
     window_bytes: float,
     arrival: bool = False,
 ) -> Array:
@@ -128,7 +128,7 @@ def slow_start_of_duration_bps(
     *,
     capacity_bps: float,
     duration_s: float,
-    streams: int,
+    streams: float,
     window_bytes: float,
     arrival: bool = False,
 ) -> Array:
@@ -156,7 +156,7 @@ def slow_start_of_duration_bps(
     return np.clip(sent, 0, None) / duration_s
 
 
-def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, window_bytes: float) -> Array:
+def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: float, window_bytes: float) -> Array:
     """n·W/τ, at most C: what windows of W bytes allow, bit/s; at τ = 0 it is C.
 
     A stream has at most its window in flight (RFC 9293, 3.8.6; RFC 7323, 1.1).
@@ -168,7 +168,7 @@ def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: int, win
     return np.minimum(allowed, capacity_bps)
 
 
-def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: int, window_bytes: float) -> float:
+def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: float, window_bytes: float) -> float:
     """The RTT where the fixed-size profile B / (B/C + x) turns from concave to convex, seconds.
 
     By its second derivative, and a root of that (Brent 1973, scipy's).

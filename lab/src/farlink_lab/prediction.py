@@ -87,9 +87,9 @@ def model_bps(profile: Profile, rtt_s: Array) -> Array | None:
     allowed = allowed_bps(profile, rtt_s)
     if allowed is None or profile.mtu is None:
         return None
-    window, streams = model.initial_window_bytes(mtu=profile.mtu), profile.streams or 1
+    window = model.initial_window_bytes(mtu=profile.mtu)
     values = []
-    for rtt, rate in zip(rtt_s, allowed, strict=True):
+    for rtt, rate, streams in zip(rtt_s, allowed, profile.streams_at(rtt_s), strict=True):
         if profile.declared_bps is not None:
             value = _limit_bps(profile, rtt, capacity_bps=rate)
         elif profile.mode == "size":
@@ -125,14 +125,17 @@ def allowed_bps(profile: Profile, rtt_s: Array) -> Array | None:
     """
     if profile.capacity_bps is None:
         return None
-    streams = profile.streams or 1
+    counts = profile.streams_at(rtt_s)
     allowed = np.full_like(rtt_s, profile.capacity_bps)
     if profile.declared_bps is not None and profile.rate_bps:
         allowed *= min(profile.declared_bps / profile.rate_bps, 1.0)
     if profile.buffer_bytes is not None:
-        windows = model.window_limit_bps(
-            rtt_s, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
-        )
+        windows = [
+            model.window_limit_bps(
+                rtt, capacity_bps=profile.capacity_bps, streams=streams, window_bytes=profile.buffer_bytes
+            ).item()
+            for rtt, streams in zip(rtt_s, counts, strict=True)
+        ]
         allowed = np.minimum(allowed, windows)
     if loss_counts(profile) and profile.mtu is not None:
         # At no RTT at all, losses limit nothing.
@@ -144,8 +147,8 @@ def allowed_bps(profile: Profile, rtt_s: Array) -> Array | None:
                 congestion=profile.congestion or "",
                 loss=profile.loss,
                 segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
-                streams=streams,
-            ),
+            )
+            * counts[lossy],
         )
     return allowed
 
@@ -163,12 +166,12 @@ def slow_start(profile: Profile, rtt_s: Array) -> tuple[Array, Array] | None:
         return None
     if profile.declared_bps is not None:
         return np.zeros_like(rtt_s), np.zeros_like(rtt_s)
-    streams, window = profile.streams or 1, model.initial_window_bytes(mtu=profile.mtu)
+    window = model.initial_window_bytes(mtu=profile.mtu)
     up, lost = (
         np.array(
             [
                 function(rtt, capacity_bps=rate, streams=streams, window_bytes=window).item()
-                for rtt, rate in zip(rtt_s, allowed, strict=True)
+                for rtt, rate, streams in zip(rtt_s, allowed, profile.streams_at(rtt_s), strict=True)
             ]
         )
         for function in (model.ramp_up_s, model.lost_time_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import USUAL_BLOCK_BYTES
+from farlink_lab.choice import AUTO, USUAL_BLOCK_BYTES, streams_between
 from farlink_lab.quantity import show_rate, show_size, show_time
 from farlink_lab.utilization import above_capacity
 
@@ -61,7 +61,8 @@ class Profile:
         mode: `size` or `duration`.
         amount: Bytes of each run (mode `size`) or seconds of each (mode `duration`): the median of the
             records'.
-        streams: Parallel streams; `None` where unknown.
+        streams: Parallel streams; `None` where unknown, and where the path decided how many.
+        streams_chosen: Whether it did, so that there may be others at each RTT (`streams_at`).
         congestion: Congestion control, as granted; `None` where unknown.
         loss: Probability that a segment is lost; 0 where unknown.
         buffer_bytes: Socket buffer; `None` where the kernel tunes it.
@@ -81,6 +82,7 @@ class Profile:
     amount: float
     tool: str
     streams: int | None
+    streams_chosen: bool
     congestion: str | None
     loss: float
     buffer_bytes: int | None
@@ -132,6 +134,20 @@ class Profile:
     def full_buffers(self) -> bool:
         """Whether the kernel tuned the buffers, so that windows had no bound of their own."""
         return self.buffer_bytes is None
+
+    @property
+    def streams_median(self) -> Array:
+        """Median of the runs' streams at each RTT, shape (k,); 1 where unknown."""
+        return np.array([np.median([record.streams or 1 for record in group]) for group in self.records])
+
+    def streams_at(self, rtt_s: Array) -> Array:
+        """Streams at any RTTs (s), of their shape; 1 where unknown.
+
+        Where the path decided, those of the runs: between their RTTs in proportion, beyond them the nearest.
+        """
+        if not self.streams_chosen:
+            return np.full_like(rtt_s, self.streams or 1)
+        return streams_between(rtt_s, self.rtt_s, self.streams_median)
 
     @property
     def median_bps(self) -> Array:
@@ -215,7 +231,7 @@ def label_of(record: Record) -> str:
     parts = [record.tool, _kind(record)]
     parts += [protection if isinstance(protection, str) and protection != usual else ""]
     parts += [(record.congestion or "").upper(), _said("at {:.10g} Gb/s", declared, scale=1e9)]
-    parts += [f"×{record.streams}" if record.streams else ""]
+    parts += [f"×{AUTO}" if record.streams_chosen else f"×{record.streams}" if record.streams else ""]
     if record.buffer_bytes is not None:
         parts.append(show_size(record.buffer_bytes))
     parts += [_block(record), _amount(record)]
@@ -298,7 +314,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
         # Tools that measure their own time end a millisecond or two beside the time asked for.
         amount=amount if mode == "size" else round(amount, 1) or amount,
         tool=first.tool,
-        streams=first.streams,
+        streams=None if first.streams_chosen else first.streams,
+        streams_chosen=first.streams_chosen,
         congestion=first.congestion,
         loss=float(loss) if isinstance(loss := first.fields.get("loss"), int | float) else 0.0,
         buffer_bytes=first.buffer_bytes,

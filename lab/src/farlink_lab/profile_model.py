@@ -57,6 +57,11 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
             files, differ in what a reader cannot choose, or are of nothing that it could.
     """
     mover = _mover(ground)
+    if all(choice.streams is None for choice in ground.choices):
+        raise ModelFileError(
+            "--save: in these runs the path decided how many streams there were, and a profile model names "
+            "them: measure with --streams"
+        )
     if not any(map(is_choosable, ground.choices)):
         raise ModelFileError(
             "--save: farlink could choose none of what was measured: see docs/profile-model.md"
@@ -105,7 +110,12 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
 
 
 def is_choosable(choice: Choice) -> bool:
-    """Whether a reader of the model, as crates/wire bounds it, could choose `choice`."""
+    """Whether a reader of the model, as crates/wire bounds it, could choose `choice`.
+
+    A model names how many streams there are, and where the path decides that there is no one number.
+    """
+    if choice.streams is None:
+        return False
     bounds = (
         (choice.streams, STREAMS),
         (choice.buffer_bytes, BUFFER_BYTES),
@@ -178,7 +188,13 @@ def _notes(ground: Ground) -> list[str]:
             f"{fewer} of {len(ground.choices)} configurations were not measured from {show_time(rtts[0])} to "
             f"{show_time(rtts[-1])}: beyond their measured_rtt_s they are extrapolated from others' runs"
         )
-    beyond = [choice.name for choice in ground.choices if not is_choosable(choice)]
+    left_to_the_path = [choice.name for choice in ground.choices if choice.streams is None]
+    if left_to_the_path:
+        notes.append(
+            "left out, as a profile model names how many streams there are, and these left it to the path: "
+            f"{'; '.join(left_to_the_path)}"
+        )
+    beyond = [one.name for one in ground.choices if one.streams is not None and not is_choosable(one)]
     if beyond:
         notes.append(f"left out, as farlink has no such streams, buffers or blocks: {'; '.join(beyond)}")
     if ground.late_note:

@@ -64,7 +64,7 @@ def told(advice: Advice) -> list[str]:
     ]
     if best.choice.tool == "farlink":
         command = "farlink copy FROM TO" if best.choice.kind == "file" else "farlink memory HOST"
-        lines.append(f"  {command} {best.choice.flags}")
+        lines.append(f"  {command} {best.choice.flags}".rstrip())
     if runner_up is not None:
         lines.append(f"  runner-up: {runner_up.choice.name}, {_rates(advice, runner_up)}")
     if measured is not None and measured not in (best, runner_up):

@@ -63,6 +63,7 @@ class Record:
         cpu_s: CPU seconds of (sender, receiver); `None` where one of them is not known.
         label: The lab's name of the configuration; `None` for records that no campaign made.
         run: The lab's identity of the run.
+        streams_chosen: Whether nobody said how many `streams` there were to be, and the path decided.
         limit_bps: The payload a second that its user allowed it; `None` where it was to be as fast as it can.
         fields: The whole object as it was read, with the fields that this version does not know.
     """
@@ -93,6 +94,7 @@ class Record:
     emulator: Health | None
     label: str | None
     run: str | None
+    streams_chosen: bool
     limit_bps: float | None
     fields: Mapping[str, Any]
 
@@ -270,6 +272,7 @@ def _record(fields: _Fields, *, line: int) -> Record:
         ),
         label=None if lab is None else lab.text("configuration"),
         run=None if lab is None else lab.text("run"),
+        streams_chosen=data.get("streams_chosen") is True,
         limit_bps=fields.number("limit_bps"),
         fields=data,
     )

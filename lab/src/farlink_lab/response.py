@@ -34,7 +34,7 @@ class ResponseError(ValueError):
 
 
 def loss_limited_bps(
-    rtt_s: ArrayLike, *, congestion: str, loss: float, segment_bytes: float, streams: int = 1
+    rtt_s: ArrayLike, *, congestion: str, loss: float, segment_bytes: float, streams: float = 1
 ) -> Array:
     """What losses leave to n streams of a congestion control, bit/s, of the shape of `rtt_s`.
 

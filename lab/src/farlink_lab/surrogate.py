@@ -194,12 +194,12 @@ class Surrogate:
         return np.asarray(mean) * grown, np.asarray(covariance) * np.outer(grown, grown)
 
     def _features(self, choice: Choice, rtt_s: float, doublings: float) -> list[float]:
-        held = MOST_DOUBLINGS
+        held, streams = MOST_DOUBLINGS, choice.streams_at(rtt_s)
         if choice.buffer_bytes is not None:
-            share = 8 * choice.streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
+            share = 8 * streams * choice.buffer_bytes / (self.wire.capacity_bps * rtt_s)
             held = float(np.clip(math.log2(share), -MOST_DOUBLINGS, MOST_DOUBLINGS))
         marks = [float(choice.control == one) for one in self.controls]
-        return [math.log(rtt_s), doublings, math.log2(choice.streams), held, choice.block_doublings, *marks]
+        return [math.log(rtt_s), doublings, math.log2(streams), held, choice.block_doublings, *marks]
 
     def _kernel(self) -> Any:
         names = [_TOLD_APART] * len(self.controls)

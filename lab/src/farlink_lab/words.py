@@ -287,6 +287,7 @@ def _task(profile: Profile) -> tuple[object, ...]:
         profile.mode,
         profile.amount,
         profile.streams,
+        profile.streams_chosen,
         profile.buffer_bytes,
         profile.congestion,
         profile.rate_bps,
