@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
+from farlink_lab.movers.command import leaves_streams
 from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def choice_asked(configuration: Configuration) -> Choice:
     return Choice(
         tool=configuration.tool,
         congestion=configuration.congestion,
-        streams=configuration.streams,
+        streams=None if leaves_streams(configuration) else configuration.streams,
         buffer_bytes=configuration.buffer_bytes,
         block_bytes=configuration.block_bytes or USUAL_BLOCK_BYTES.get(configuration.mover),
         declared_bps=configuration.declared_bps,

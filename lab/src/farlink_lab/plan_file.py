@@ -9,9 +9,10 @@ import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from farlink_lab.choice import USUAL_BLOCK_BYTES
+from farlink_lab.choice import AUTO, USUAL_BLOCK_BYTES
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
+from farlink_lab.movers.command import leaves_streams
 from farlink_lab.plan import Configuration, Connection, Plan
 from farlink_lab.quantity import (
     QuantityError,
@@ -429,7 +430,7 @@ def _label(table: _Table, configuration: Configuration) -> str:
     words = {
         "mover": configuration.tool,
         "congestion": (configuration.congestion or "default").upper(),
-        "streams": configuration.streams,
+        "streams": AUTO if leaves_streams(configuration) else configuration.streams,
         "buffer": "full buffers"
         if configuration.buffer_bytes is None
         else show_size(configuration.buffer_bytes),

@@ -23,7 +23,12 @@ SERVER_WORDS = tuple(word for word in CLIENT_WORDS if word not in ("address", "s
 # What a command's line of JSON may say of its transfer; everything else the lab knows better.
 SAID_FIELDS = (
     *("bytes", "duration_s", "setup_s", "retransmits", "congestion", "version", "samples", "cpu_s"),
+    *("streams", "streams_chosen", "limit_bps"),
 )
+# Those of them that the lab knows better where it names the number itself.
+STREAMS_FIELDS = ("streams", "streams_chosen")
+# By which `farlink copy` is told how many streams there are to be.
+_NAMES_STREAMS = {"--streams", "--circuit", "--auto"}
 
 
 class Command:
@@ -98,6 +103,8 @@ class Command:
         if finished.status != 0:
             raise MoverError(finished.complaint)
         said = _said(finished.stdout)
+        if "streams" in words_of(configuration):
+            said = {key: value for key, value in said.items() if key not in STREAMS_FIELDS}
         if "destination" in words_of(configuration) and configuration.size_bytes is not None:
             seen = files.whole_file(finished, configuration=configuration)
         else:
@@ -107,6 +114,15 @@ class Command:
                 'it was to run for a time and did not say how much it moved: let it print {"bytes": …}'
             )
         return {key: value for key, value in (seen | said).items() if value is not None}
+
+
+def leaves_streams(configuration: Configuration) -> bool:
+    """Whether it is a `farlink copy` that says nothing of streams, so that the path decides how many."""
+    if configuration.command is None or configuration.tool != "farlink":
+        return False
+    words = [word.partition("=")[0] for word in shlex.split(configuration.command)]
+    named = "streams" in words_of(configuration) or _NAMES_STREAMS & set(words)
+    return "copy" in words and not named
 
 
 def words_of(configuration: Configuration) -> set[str]:

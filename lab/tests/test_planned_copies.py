@@ -1,0 +1,68 @@
+"""Plans whose command is a `farlink copy` that leaves it to the path how many streams there are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import synthetic
+from farlink_lab.choice import choice_asked, choice_of
+from farlink_lab.movers import MOVERS
+from farlink_lab.movers.mover import Finished
+from farlink_lab.plan_file import parse_plan
+from farlink_lab.records import parse_lines
+from farlink_lab.schedule import schedule
+from farlink_lab.search import PlanSearch
+
+PLAN = 'rtts = ["1ms", "50ms"]\n[[configuration]]\nbytes = "1GB"\ncommand = "{}"\n'
+
+
+def read(made):
+    return parse_lines(json.dumps(each).encode() for each in made)
+
+
+@pytest.mark.parametrize(
+    ("command", "streams"),
+    [
+        ("farlink copy {source} x:/y --json", None),
+        ("farlink copy {source} x:/y --json --streams 4", 1),
+        ("farlink copy {source} x:/y --json --streams=4", 1),
+        ("farlink copy {source} x:/y --json --circuit 10gbit", 1),
+        ("farlink copy {source} x:/y --json --streams {streams}", 1),
+        ("farlink memory {address} --bytes {bytes}", 1),
+        ("cp copy {source} x:/y", 1),
+    ],
+)
+def test_a_plan_names_copies_that_say_no_number(command, streams):
+    (configuration,) = parse_plan(PLAN.format(command), name="x").configurations
+    assert ("×auto" in configuration.label) == (streams is None)
+    assert choice_asked(configuration).streams == streams
+
+
+def test_a_campaign_of_them_finds_its_runs_again_and_a_search_learns_from_them():
+    plan = parse_plan(PLAN.format("farlink copy {source} x:/y --json"), name="x")
+    runs = schedule(plan)
+    # As runs of that plan have had them since before a label said so.
+    assert [run.identity for run in runs] == ["89010ae44c1bf0e5", "948a7de598a4d9ed"]
+    search = PlanSearch(plan, runs)
+    made = [
+        synthetic.record(
+            kind="file", rtt_s=run.rtt_s, streams=streams, streams_chosen=True, lab={"run": run.identity}
+        )
+        for run, streams in zip(runs, (8, 4), strict=True)
+    ]
+    search.learn(read(made).records)
+    assert all(leader.throughput_bps == pytest.approx(8e9, rel=0.2) for leader in search.search.leaders())
+
+
+def test_a_command_says_how_many_and_what_held_it_where_the_plan_does_not():
+    said = {"bytes": 9, "duration_s": 1.0, "streams": 8, "streams_chosen": True, "limit_bps": 1000}
+    for words, kept in (("", {}), (" --streams {streams}", {"streams", "streams_chosen"})):
+        command = "farlink copy --json --size {bytes}" + words
+        (configuration,) = parse_plan(PLAN.format(command), name="x").configurations
+        finished = Finished(status=0, stdout=json.dumps(said), stderr="")
+        found = MOVERS["command"].result(finished, configuration=configuration, rtt_s=0.001)
+        assert found == {key: value for key, value in said.items() if key not in kept}
+    (record,) = read([synthetic.record(kind="file", streams=8, streams_chosen=True)]).records
+    assert choice_of(record).streams is None
