@@ -156,6 +156,7 @@ def test_the_sender_chooses_where_that_is_asked(
     record = moved(lossy, "--bytes", "1MiB", "--congestion", "auto", *options)
     assert (record["congestion"], record["congestion_origin"]) == (chosen, "kernel")
     assert record["congestion_reason"].startswith(reason)
+    assert record["congestion_chosen"]
 
 
 @pytest.mark.parametrize("options", [["--congestion", "cubic"], ["--congestion", "reno"], []])
@@ -164,6 +165,7 @@ def test_a_server_that_sends_memory_has_what_its_route_and_its_host_give(options
         run([*one.command("b"), "sysctl", "-qw", "net.ipv4.tcp_congestion_control=reno"])
         record = moved(one, "--bytes", "1MiB", "--reverse")
         assert record["congestion"] == (options[1] if options else "reno")
+        assert "congestion_chosen" not in record
 
 
 def test_over_a_long_round_trip_the_sender_chooses_what_does_not_stop_at_a_loss() -> None:

@@ -60,6 +60,7 @@ def fewest(both: Ends, *words: str | Path) -> int:
     """The streams of the copy that had the fewest: a busy machine adds to the round trip."""
     records = [both.copy(*words).record for _ in range(3)]
     assert all(record["streams_chosen"] for record in records)
+    assert all(("congestion_chosen" in record) == ("--buffer" not in words) for record in records)
     return min(int(record["streams"]) for record in records)
 
 

@@ -60,6 +60,9 @@ pub struct Record {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 
+    /// True where the mover chose by the path which congestion control.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_chosen: Option<bool>,
     /// Parallel transport connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<u32>,

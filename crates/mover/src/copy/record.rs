@@ -9,6 +9,7 @@ use serde_json::json;
 use super::conversation::Talk;
 use super::plan::Plan;
 use super::sending::Tally;
+use crate::automatic;
 use crate::connection::Emulated;
 use crate::control::Control;
 use crate::record::{new_record, note_sent, protection};
@@ -21,6 +22,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         kind: Kind::File,
         mode: Mode::Size,
         stripes: Some(1),
+        congestion_chosen: chooses_congestion(plan).then_some(true),
         streams_chosen: (plan.streams.is_none() && plan.declared.is_none()).then_some(true),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
@@ -30,6 +32,12 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         protection: Some(protection(protect).to_owned()),
         ..new_record(started)
     }
+}
+
+/// Whether the sender chooses its congestion control by the path: where it is asked to, or nobody said how it is to send.
+fn chooses_congestion(plan: &Plan) -> bool {
+    let is_left_open = plan.congestion.is_none() && plan.buffer.is_none() && !plan.far.is_local();
+    is_left_open || automatic::is_asked(plan.congestion.as_ref())
 }
 
 /// What came in earlier attempts.

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{MemoryError, Plan};
 use crate::account::Account;
+use crate::automatic;
 use crate::chain;
 use crate::record::{new_record, note_sent, protection};
 
@@ -19,6 +20,7 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         stripes: Some(1),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
+        congestion_chosen: automatic::is_asked(plan.congestion.as_ref()).then_some(true),
         declared_bps: plan.declared.map(BitsPerSec::get),
         limit_bps: plan.limit.map(BitsPerSec::get),
         buffer_bytes: plan.buffer.map(|buffer| buffer.get().into()),
