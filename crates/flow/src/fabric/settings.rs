@@ -163,7 +163,7 @@ impl Settings {
         endpoint::Settings {
             transport: self.transport,
             key: self.key,
-            payload: payload.min(LONGEST_DATAGRAM),
+            payload: payload.clamp(SHORTEST_DATAGRAM, LONGEST_DATAGRAM),
             rate: self.rate,
             sharers: self.sharers,
             eager: self.eager,
@@ -314,6 +314,9 @@ pub const LONGEST_MESSAGE: usize = 1 << 40;
 /// Bytes of a datagram at most: in packets of 9,000 bytes. The loopback interface would carry more.
 const LONGEST_DATAGRAM: usize = 8_972;
 
+/// And at least, whatever an interface takes at once: each has room for a frame, and the kernel sends it in fragments.
+const SHORTEST_DATAGRAM: usize = 512;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -376,6 +379,12 @@ mod tests {
             assert_eq!(error, SettingError::Key { len: wrong.len() });
             assert!(!error.to_string().contains("abc"));
         }
+    }
+
+    #[test]
+    fn datagrams_have_room_for_frames_whatever_an_interface_takes() {
+        let payload = |takes| Settings::of(&[]).unwrap().of_endpoint(takes, 1).payload;
+        assert_eq!([40, 548, 65_000].map(payload), [512, 548, 8_972]);
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl Outbox {
         if page.left() < head + (left as usize).min(LEAST_CHUNK) {
             return false;
         }
-        let chunk = (left as usize).min(page.left() - head);
+        let Some(chunk) = chunk(left as usize, page.left() - head, message.ends) else { return false };
         if message.begun {
             page.head(&Frame::More(&[]), chunk);
         } else {
@@ -302,7 +302,7 @@ impl Outbox {
         if page.left() < PART + left.min(LEAST_CHUNK) {
             return false;
         }
-        let chunk = left.min(page.left() - PART);
+        let Some(chunk) = chunk(left, page.left() - PART, message.ends) else { return false };
         page.head(&Frame::Part { receive: accepted.receive, offset: message.said, bytes: &[] }, chunk);
         message.source.read(message.said, page.chunk(chunk), memory);
         message.said += chunk as u64;
@@ -313,6 +313,16 @@ impl Outbox {
         }
         true
     }
+}
+
+/// How many of the `left` bytes of a message are said in `room`. What asks whether it was taken is said with the last of them: whoever has that
+/// alone may go, as it owes nothing that it knows of.
+fn chunk(left: usize, room: usize, ends: Ends) -> Option<usize> {
+    let asks = matches!(ends, Ends::Taken { .. });
+    if !asks || left > room || left + PART <= room {
+        return Some(left.min(room));
+    }
+    room.checked_sub(PART).filter(|chunk| *chunk > 0)
 }
 
 /// Room that is being written.

@@ -342,6 +342,30 @@ fn a_send_that_ends_when_it_is_taken_ends_no_sooner() {
 }
 
 #[test]
+fn the_last_of_a_message_comes_with_the_question_whether_it_was_taken() {
+    for (eager, len) in [(3000, 900..=1000), (3000, 1900..=2000), (10, 1900..=2000)]
+        .into_iter()
+        .flat_map(|(eager, lengths)| lengths.map(move |len| (eager, len)))
+    {
+        let mut pair = Pair::new(eager, 1000);
+        pair.receive(ANY, 1, len, None);
+        let region = pair.heaps[0].put(1001, bytes(len, 1));
+        let ends = Ends::Taken { operation: Operation(1), copied: false };
+        let send = Send { to: PEER, kind: Kind::Tagged(1), data: None, region, len, ends };
+        pair.ends[0].send(send, &pair.heaps[0]).unwrap();
+        let mut received = false;
+        while !received {
+            pair.step(0);
+            received = !pair.received().is_empty();
+            pair.step(1);
+        }
+        let [Completion::Sent { operation: Operation(1), .. }] = pair.completions(0)[..] else {
+            panic!("{eager} {len}")
+        };
+    }
+}
+
+#[test]
 fn a_send_that_ends_when_it_is_taken_ends_where_it_is_discarded() {
     let mut pair = Pair::new(10, 1000);
     let region = pair.heaps[0].put(1001, bytes(5000, 1));
