@@ -254,13 +254,18 @@ impl Messages {
                 self.land_waiting(landing, waiting, memory);
             }
             // Its sender failed since then, and took it along.
-            None => self.fail_receive(receive.operation, receive.from, Failure::Ended),
+            None => {
+                let from = self.matching.lost(claim.0).or(receive.from);
+                let why = from.and_then(|from| self.failure(from)).unwrap_or(Failure::Ended);
+                self.fail_receive(receive.operation, from, why);
+            }
         }
     }
 
     /// Drops a message that was claimed.
     pub fn discard(&mut self, claim: Claim) {
-        let Some(waiting) = self.matching.take(claim.0) else { return };
+        let lost = self.matching.lost(claim.0);
+        let Some(waiting) = self.matching.take(claim.0).filter(|_| lost.is_none()) else { return };
         match waiting.body {
             Body::Offer { message } => self.say(waiting.from, Control::Decline { message }),
             Body::Bytes(bytes) => {

@@ -19,6 +19,8 @@ pub(super) struct Matching {
     next_landing: u32,
     /// What is under way in regions that take message after message.
     multi: FxHashMap<Operation, Multi>,
+    /// Whose messages were that a peer which failed took along though they were claimed.
+    taken_along: FxHashMap<u64, PeerId>,
 }
 
 /// A receive that waits, and what of its region is left.
@@ -269,6 +271,11 @@ impl Matching {
         Some(waiting)
     }
 
+    /// Whose message `number` was, where a peer that failed took it along; once.
+    pub(super) fn lost(&mut self, number: u64) -> Option<PeerId> {
+        self.taken_along.remove(&number)
+    }
+
     /// Takes those that are offered and that nobody wants, each by its sender and number.
     pub(super) fn take_offers(&mut self) -> Vec<(PeerId, u32)> {
         let mut offers = Vec::new();
@@ -341,7 +348,11 @@ impl Matching {
             self.multi.remove(&operation);
         }
         let is_whole = |each: &Waiting| matches!(&each.body, Body::Bytes(bytes) if bytes.len() as u64 == each.envelope.len);
-        self.waiting.retain(|_, each| each.from != peer || is_whole(each));
+        for (number, lost) in self.waiting.extract_if(.., |_, each| each.from == peer && !is_whole(each)) {
+            if lost.claimed {
+                self.taken_along.insert(number, peer);
+            }
+        }
         self.waiting_bytes = self
             .waiting
             .values()

@@ -342,6 +342,24 @@ fn a_send_that_ends_when_it_is_taken_ends_no_sooner() {
 }
 
 #[test]
+fn a_claimed_message_that_its_sender_took_along_fails_as_that_did() {
+    let mut pair = Pair::new(10, 1000);
+    pair.send(1, bytes(5000, 1));
+    pair.settle();
+    let claimed = pair.ends[1].peek(None, ANY, true).unwrap();
+    pair.ends[1].on_failed(PEER, Failure::Silent);
+    let region = pair.heaps[1].put(1, vec![0; 5000]);
+    let operation = Operation(1);
+    let receive = Receive { from: None, wanted: ANY, region, len: 5000, operation, multi: None };
+    pair.ends[1].receive_claimed(claimed.claim, receive, &mut pair.heaps[1]);
+    let [Completion::Failed { operation: Operation(1), peer: Some(PEER), why: Failure::Silent, .. }] =
+        pair.completions(1)[..]
+    else {
+        panic!()
+    };
+}
+
+#[test]
 fn the_last_of_a_message_comes_with_the_question_whether_it_was_taken() {
     for (eager, len) in [(3000, 900..=1000), (3000, 1900..=2000), (10, 1900..=2000)]
         .into_iter()
