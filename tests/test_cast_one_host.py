@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from casting import AS_ANYBODY, GROUP, SLOW, Running, file_of, files, kill, receiver, sender, tell, wait_for
-from copying import leftovers
+from copying import REFUSED, leftovers
 from emulation import FARLINK, Emulation
 from strange import is_mountable, strange
 
@@ -174,20 +174,22 @@ def test_one_whose_last_words_come_when_it_is_started_again_counts_once(
     assert (status, code, whole(record)) == (0, 0, [True])
 
 
-def test_two_that_have_one_directory_by_mistake_are_two(star: Emulation, large: Path, tmp_path: Path) -> None:
-    into = tmp_path / "one"
+def test_a_second_one_with_the_same_directory_is_refused(
+    star: Emulation, large: Path, tmp_path: Path
+) -> None:
+    into, alias = tmp_path / "one", tmp_path / "alias"
+    alias.symlink_to(into)
     with (
-        sender(star, large, options=wait_for(2), rate=SLOW) as sending,
+        sender(star, large, options=wait_for(1), rate=SLOW) as sending,
         receiver(star, HOST, into) as first,
     ):
         sending.until("joined")
-        with receiver(star, HOST, into) as second:
-            # Were they taken for one, it would not begin.
-            sending.until("begun")
-            assert "another farlink is writing" in sending.until("outcome")["reason"]
-            # Which of them has the file is nobody's to say.
-            assert sorted(each.end()[0] for each in (first, second)) == [0, 1]
-            assert sending.end()[0] == 1
+        words = (str(FARLINK), "cast", "receive", "--group", GROUP, "--no-auth", "--once")
+        second = star.on(HOST, *words, "--into", str(alias))
+        assert second.status == REFUSED
+        assert all(said in second.complaint for said in (GROUP, str(alias), "name another directory"))
+        # On another host it is another's directory, and no business of this one.
+        assert (first.end()[0], sending.end()[0]) == (0, 0)
     assert (into / large.name).read_bytes() == large.read_bytes()
 
 

@@ -93,6 +93,16 @@ pub enum CastError {
         /// By whom.
         by: IpAddr,
     },
+    /// Another receiver of this host writes where this one is to.
+    #[error(
+        "another receiver of the group {group} on this host writes to {directory}: end it, or name another directory"
+    )]
+    Occupied {
+        /// Of which group.
+        group: Group,
+        /// Which.
+        directory: String,
+    },
     /// An MTU that no packet of ours fits in.
     #[error(
         "the interface to the group carries packets of {mtu} bytes, and no packet of a session is as short"

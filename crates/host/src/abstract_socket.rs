@@ -2,7 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -24,6 +25,24 @@ pub fn connect_to_own(name: &str) -> io::Result<UnixStream> {
     if peer == user() || peer == 0 { Ok(stream) } else { Err(Errno::EACCES.into()) }
 }
 
+/// A name that only one process of this host has at a time: for as long as this is kept, and no longer than the process lives.
+#[derive(Debug)]
+pub struct Sole {
+    _socket: UnixDatagram,
+}
+
+/// Takes `name` for this process; `None` where another has it.
+///
+/// # Errors
+/// As bind(2).
+pub fn take(name: &str) -> io::Result<Option<Sole>> {
+    match UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name)?) {
+        Ok(socket) => Ok(Some(Sole { _socket: socket })),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The user at the other end, as the caller's user namespace numbers them: of one that listened, who did.
 ///
 /// # Errors
@@ -35,8 +54,7 @@ pub fn peer_user(stream: &UnixStream) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use std::io::{ErrorKind, Read, Write};
-    use std::os::linux::net::SocketAddrExt;
-    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -53,6 +71,16 @@ mod tests {
         let mut said = [0];
         listener.accept().unwrap().0.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"!");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_free_again_when_that_ends() {
+        let taken = take(&name("sole")).unwrap();
+        assert!(taken.is_some());
+        assert!(take(&name("sole")).unwrap().is_none());
+        assert!(take(&name("another")).unwrap().is_some());
+        drop(taken);
+        assert!(take(&name("sole")).unwrap().is_some());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use farlink_host::abstract_socket::{Sole, take};
 use farlink_host::clock::{monotonic, rfc3339_now};
 use farlink_host::process;
 use farlink_host::readiness::{Interest, Waited, Wake, wait_for};
@@ -13,6 +14,7 @@ use farlink_mover::facts;
 use farlink_mover::secure::{Credentials, Trusted};
 use farlink_wire::cast::SessionId;
 use farlink_wire::cast::control::{Join, Wanted, Welcome};
+use farlink_wire::path::readable;
 use farlink_wire::quantity::Nanos;
 use farlink_wire::record::Outcome;
 use farlink_wire::refusal::Cause;
@@ -83,6 +85,8 @@ struct Reception<'a> {
     is_named: bool,
     /// How many this process may have.
     descriptors: u64,
+    /// No other receiver of the group writes to the same directory.
+    _sole: Option<Sole>,
     /// Until when a first session is waited for.
     wait_until: Option<Nanos>,
 }
@@ -122,6 +126,11 @@ impl<'a> Reception<'a> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let number = u64::from_be_bytes(process::random().map_err(CastError::Wait)?);
         let place = plan.into.as_deref().map(place);
+        let sole = place.map(|place| take(&format!("farlink-cast/{}/{place:016x}", plan.group)));
+        let sole = sole.transpose().map_err(CastError::Wait)?;
+        if let (Some(None), Some(into)) = (&sole, &plan.into) {
+            return Err(CastError::Occupied { group: plan.group, directory: readable(into) });
+        }
         let strangers = Strangers::default();
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);
@@ -144,6 +153,7 @@ impl<'a> Reception<'a> {
             refused,
             is_named: false,
             descriptors,
+            _sole: sole.flatten(),
             wait_until: plan.wait.map(|wait| monotonic().after(wait)),
         })
     }
