@@ -362,6 +362,7 @@ def test_a_directory_that_is_granted_keeps_its_own_mode(near: Emulation, tmp_pat
     keys = Keys(tmp_path, grant=f"write={granted}")
     with ends(near, keys=keys, protect="encrypt") as both:
         both.copy(f"{source}/", both.far(granted))
+        both.copy(f"{source}/", both.far(f"{granted}/."))
         both.copy(f"{source}/", both.far(granted / "below"))
     assert granted.stat().st_mode & 0o7777 == 0o2770
     assert (granted / "file").read_text() == "pushed"

@@ -14,6 +14,11 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
+    /// How many were not told of, at the end.
+    pub(crate) const fn untold(&self) -> u64 {
+        self.untold
+    }
+
     /// Whether it is to be told that `from` was refused for `reason`, and how many before him were not told of. Of the same host it was just
     /// now where it was for the same reason: a client opens several connections, and each is refused.
     pub(crate) fn tells(&mut self, from: IpAddr, reason: &str, now: Instant) -> Option<u64> {

@@ -120,6 +120,10 @@ impl Serve {
             }
             tell(&sentence(&event));
         })?;
+        match refusals.into_inner().unwrap_or_else(PoisonError::into_inner).untold() {
+            0 => {}
+            untold => tell(&format!("{untold} more were not let in")),
+        }
         Ok(ExitCode::SUCCESS)
     }
 

@@ -221,7 +221,7 @@ impl Schedule {
     /// Whether a stream has had something for longer than `stale`: before [`Self::poll`] all are to be looked at.
     #[must_use]
     pub fn is_any_old(&self, now: Nanos, stale: Nanos) -> bool {
-        self.flying.values().any(|flight| self.is_under_way(flight) && now > flight.since.after(stale))
+        self.flying.values().any(|flight| now > flight.since.after(stale))
     }
 
     fn is_under_way(&self, flight: &Flight) -> bool {
@@ -239,9 +239,9 @@ impl Schedule {
         self.paces.entry(stream).or_default().moved = now;
     }
 
-    /// All that `stream` was given so far was seen to have landed.
-    pub fn on_landed(&mut self, stream: u32) {
-        self.paces.entry(stream).or_default().landed = true;
+    /// Whether all that `stream` was given so far was seen to have landed.
+    pub fn on_landed(&mut self, stream: u32, landed: bool) {
+        self.paces.entry(stream).or_default().landed = landed;
     }
 
     /// The receiver has it, or need not get it, as is heard `now`. False where that was known.
@@ -538,9 +538,10 @@ mod tests {
         let stale = Nanos(100);
         schedule.poll(Nanos(10), 0, stale);
         assert!(schedule.is_any_old(Nanos(111), stale));
-        schedule.on_landed(0);
+        schedule.on_landed(0, true);
         assert_eq!(schedule.deadline(1, stale), None);
-        assert!(!schedule.is_any_old(Nanos(1000), stale));
+        // It is looked at again: it may have been given back what it had not written.
+        assert!(schedule.is_any_old(Nanos(1000), stale));
         assert_eq!(schedule.poll(Nanos(1000), 1, stale), Some(block(0, 1)));
         assert_eq!(schedule.poll(Nanos(1001), 1, stale), None);
         // What it is given afterwards is on its way.
@@ -548,7 +549,7 @@ mod tests {
         assert_eq!(schedule.poll(Nanos(1002), 0, stale), Some(block(1, 0)));
         assert_eq!(schedule.poll(Nanos(1003), 1, stale), Some(block(0, 0)), "whatever of stream 0 it is");
         // Of a stream that is lost all goes again.
-        schedule.on_landed(1);
+        schedule.on_landed(1, true);
         schedule.on_lost(1);
         assert_eq!(schedule.poll(Nanos(1004), 0, stale), Some(block(0, 0)));
     }

@@ -19,17 +19,26 @@ impl Timetable {
         begun.or(self.entries.last()).and_then(|(_, rate)| *rate)
     }
 
+    /// As [`Self::mean`], of those times alone that had a limit; none where none had.
+    #[must_use]
+    pub fn mean_of_limited(&self, time: Nanos, span: Nanos) -> Option<BitsPerSec> {
+        let rates: Vec<_> = self.during(time, span).flatten().collect();
+        mean(&rates)
+    }
+
     /// The mean of what held for `span` until `time` since midnight, to within a hundredth of that; none where there was a time without a limit.
     #[must_use]
     pub fn mean(&self, time: Nanos, span: Nanos) -> Option<BitsPerSec> {
+        mean(&self.during(time, span).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// What held in each hundredth of `span` until `time` since midnight.
+    fn during(&self, time: Nanos, span: Nanos) -> impl Iterator<Item = Option<BitsPerSec>> {
         const PARTS: u64 = 100;
-        let rates = (0..PARTS).map(|part| {
+        (0..PARTS).map(move |part| {
             let before = Nanos(span.0 / (2 * PARTS) * (2 * part + 1) % DAY.0);
             self.at(Nanos((time.0 + DAY.0 - before.0) % DAY.0))
-        });
-        let rates = rates.collect::<Option<Vec<_>>>()?;
-        let sum = rates.iter().map(|rate| u128::from(rate.get())).sum::<u128>();
-        BitsPerSec::new((sum / u128::from(PARTS)) as u64)
+        })
     }
 
     /// The greatest rate of the day; none where there is a time without a limit.
@@ -37,6 +46,11 @@ impl Timetable {
     pub fn greatest(&self) -> Option<BitsPerSec> {
         self.entries.iter().map(|(_, rate)| *rate).collect::<Option<Vec<_>>>()?.into_iter().max()
     }
+}
+
+fn mean(rates: &[BitsPerSec]) -> Option<BitsPerSec> {
+    let sum = rates.iter().map(|rate| u128::from(rate.get())).sum::<u128>();
+    BitsPerSec::new(sum.checked_div(rates.len() as u128)? as u64)
 }
 
 /// One rate for all day.
@@ -153,6 +167,10 @@ mod tests {
         // Half of it at either rate, past midnight too, and three days of which half is at the greater one.
         assert_eq!(limited.mean(hour(21), hour(2)), rate(3_000_000));
         assert_eq!(limited.mean(hour(1), hour(2)), rate(5_000_000));
+        assert_eq!(limited.mean_of_limited(hour(21), hour(2)), rate(3_000_000));
+        // A time without a limit counts for nothing, and for all where there is no other.
+        assert_eq!(table.mean_of_limited(hour(19), hour(2)), table.mean(hour(17), hour(1)));
+        assert_eq!(table.mean_of_limited(hour(19), hour(1)), None);
         assert_eq!(limited.mean(hour(8), hour(72)), rate(3_000_000));
         assert_eq!(
             [table.mean(hour(17), hour(1)), table.mean(hour(19), hour(2))],

@@ -230,7 +230,8 @@ impl Attempt<'_> {
         let whole = Nanos::from_secs_f64(ledger.record.duration_s.unwrap_or(0.0));
         let took = Nanos(whole.0.saturating_sub(start.since(first).0));
         let limit = plan.limit.as_ref().and_then(|limit| limit.mean(time_of_day(), took));
-        ledger.record.limit_bps = limit.map(BitsPerSec::get).or(ledger.record.limit_bps);
+        let limited = plan.limit.as_ref().and_then(|limit| limit.mean_of_limited(time_of_day(), whole));
+        ledger.record.limit_bps = limited.map(BitsPerSec::get);
         let judged = bottleneck::judge(took, account, finished, cores, limit);
         // Within one process there is no network.
         ledger.summary.bottleneck =

@@ -1,7 +1,5 @@
 //! The client's part of a file transfer: from a plan to its record, over as many attempts as it takes.
 
-use std::fs;
-
 use farlink_host::clock::monotonic;
 use farlink_host::process;
 use farlink_host::readiness::Wake;
@@ -12,7 +10,7 @@ use super::attempt::Attempt;
 use super::ledger::Ledger;
 use super::names::Names;
 use super::plan::{Finished, Listener, Plan};
-use super::unfinished::{Left, Mark};
+use super::unfinished::{Left, Mark, Other};
 use crate::chain;
 
 /// Carries `plan` out. Raise `stop` to end it early; `listener` is told how it goes.
@@ -72,7 +70,7 @@ pub fn run(plan: &Plan, stop: &Wake, listener: &mut dyn Listener) -> Finished {
             mark.clear();
             if plan.is_whole() {
                 // What they selected was among it.
-                others.iter().for_each(|other| drop(fs::remove_file(other)));
+                others.iter().for_each(Other::clear);
             }
         }
         (None, false) if is_known => mark.lacks_names(),

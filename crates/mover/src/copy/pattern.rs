@@ -66,6 +66,7 @@ pub(super) fn expand(base: &Directory, path: &[u8], over: &dyn Fn() -> bool) -> 
             found = matching(base, found, &pattern, component.ends_with(b"/"), over)?;
             unseen = false;
         } else {
+            check(found.len(), found.iter().map(|path| path.len() + component.len()).sum())?;
             found.iter_mut().for_each(|path| path.extend(component));
             unseen = true;
         }
@@ -94,7 +95,10 @@ fn matching(
         let of = |name: &[u8]| [&path, name, slash].concat();
         let opened = base.open_dir(&path, Links::Follow);
         if opened.as_ref().is_ok_and(|directory| directory.status(&pattern.name).is_ok()) {
-            found.push(of(&pattern.name));
+            let path = of(&pattern.name);
+            bytes += path.len();
+            found.push(path);
+            check(found.len(), bytes)?;
             continue;
         }
         let listed = opened.and_then(|directory| directory.list().map(|names| (directory, names)));
@@ -110,16 +114,21 @@ fn matching(
             let path = of(name);
             bytes += path.len();
             found.push(path);
-            if found.len() > MOST || bytes > MOST_BYTES {
-                return Err(io::Error::other(format!(
-                    "it stands for more than {MOST} names, or more than {} of them: copy the directory that they are in, and say which with \
-                     --include",
-                    Bytes(MOST_BYTES as u64)
-                )));
-            }
+            check(found.len(), bytes)?;
         }
     }
     Ok(found)
+}
+
+/// Refuses so many paths, or such as take so many bytes.
+fn check(paths: usize, bytes: usize) -> io::Result<()> {
+    if paths <= MOST && bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "it stands for more than {MOST} names, or more than {} of them: copy the directory that they are in, and say which with --include",
+        Bytes(MOST_BYTES as u64)
+    )))
 }
 
 fn is_there(base: &Directory, path: &[u8]) -> bool {
@@ -181,6 +190,10 @@ mod tests {
         assert_eq!(found().unwrap().len(), most - most / 10);
         (most - most / 10..most).for_each(|number| drop(fs::File::create(of(number)).unwrap()));
         assert!(found().unwrap_err().to_string().contains("more than 16MiB of them"));
+        // Nor by what follows it.
+        (0..5000).for_each(|number| fs::create_dir(scratch.0.join(format!("w{number}"))).unwrap());
+        let beneath = expand(&base, format!("w*/{deep}").as_bytes(), &|| false);
+        assert!(beneath.unwrap_err().to_string().contains("more than 16MiB of them"));
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub(super) fn opened(plan: &Plan, started: String) -> Record {
         mode: Mode::Size,
         stripes: Some(1),
         congestion_chosen: chooses_congestion(plan).then_some(true),
-        streams_chosen: (plan.streams.is_none() && plan.declared.is_none()).then_some(true),
+        streams_chosen: (plan.streams.is_none() && plan.declared.is_none() && !plan.far.is_local())
+            .then_some(true),
         congestion: plan.congestion.as_ref().map(|name| name.as_str().to_owned()),
         congestion_reason: plan.reason.clone(),
         declared_bps: plan.declared.map(BitsPerSec::get),

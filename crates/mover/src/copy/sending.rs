@@ -31,7 +31,7 @@ mod pacing;
 mod pulse;
 mod receiver;
 
-use pulse::Pulse;
+use pulse::{FELT_EVERY, Pulse};
 
 /// The sending end. Its threads and the conversation share it.
 #[derive(Debug)]
@@ -64,6 +64,8 @@ struct State {
     streams: HashMap<u32, Pulse>,
     /// The most bytes that all of them had under way together.
     most_under_way: u64,
+    /// When it was last looked at what streams have that is old.
+    felt: Nanos,
     /// When it was looked at last whether too much was given, and what came of that.
     far_ahead: Option<(Nanos, bool)>,
     /// What TCP said last of every stream that was.
@@ -268,6 +270,16 @@ impl Sending {
 
     /// What `stream` does next; `None` where it is to end.
     pub(crate) fn next_task(&self, stream: u32) -> Option<Job> {
+        let set_busy = |state: &mut State, busy| {
+            state.streams.get_mut(&stream).into_iter().for_each(|pulse| pulse.set_busy(busy));
+        };
+        set_busy(&mut self.state(), false);
+        let job = self.next_job(stream);
+        set_busy(&mut self.state(), job.is_some());
+        job
+    }
+
+    fn next_job(&self, stream: u32) -> Option<Job> {
         let mut state = self.state();
         loop {
             if state.ending != Ending::No || !state.streams.contains_key(&stream) {
@@ -275,7 +287,7 @@ impl Sending {
             }
             let now = monotonic();
             let stale = self.stale_after(state.streams.len());
-            if state.schedule.is_any_old(now, stale) {
+            if now.since(state.felt) >= FELT_EVERY && state.schedule.is_any_old(now, stale) {
                 state.feel(now);
             }
             if state.must_wait(stream, now) {
@@ -510,46 +522,6 @@ impl Shared for Sending {
 }
 
 impl State {
-    /// Tells the schedule of which streams something has arrived, or everything.
-    fn feel(&mut self, now: Nanos) {
-        for (stream, pulse) in &mut self.streams {
-            if pulse.feel() {
-                self.schedule.on_moved(*stream, now);
-            }
-            if pulse.has_landed() {
-                self.schedule.on_landed(*stream);
-            }
-        }
-    }
-
-    /// Whether `stream` must wait before it is given more: not where it has nothing, for then it would be idle for others' sake.
-    fn must_wait(&mut self, stream: u32, now: Nanos) -> bool {
-        let known = self.far_ahead.filter(|(at, _)| now.since(*at) < FAR_AHEAD_FOR);
-        let (at, far) = known.unwrap_or_else(|| (now, self.is_far_ahead()));
-        self.far_ahead = Some((at, far));
-        far && self.schedule.has_any(stream)
-    }
-
-    /// Whether so much was given that the receiver has not stored that more would only fill its kernel's memory: short of that, it offers no
-    /// window at all, and all that is on its way is lost (`ICSK_ACK_NOMEM` in the kernel's net/ipv4/tcp_input.c).
-    fn is_far_ahead(&mut self) -> bool {
-        let bytes = |unit| match unit {
-            Unit::Block(file, index) => self.files.get(&file).map_or(0, |file| file.block_length(index)),
-            // Of what is offered only names go.
-            Unit::Pack(pack) => {
-                self.packs.get(&pack).filter(|planned| !planned.offer).map_or(0, |planned| planned.bytes())
-            }
-        };
-        let given = self.schedule.under_way().map(bytes).sum::<u64>();
-        if given <= MOST_UNSTORED {
-            return false;
-        }
-        let under_way = self.streams.values().map(Pulse::under_way).sum::<u64>();
-        self.most_under_way = self.most_under_way.max(under_way);
-        // It says what it has stored six times a round trip.
-        given > self.most_under_way + self.most_under_way / 4 + MOST_UNSTORED
-    }
-
     fn close_name(&mut self, report: bool, event: FileEvent) {
         self.tally.entries += 1;
         self.tally.failed += u64::from(event.what.failure().is_some());
@@ -579,12 +551,6 @@ const MOST_OPEN: usize = 256;
 
 /// Blocks of files that are open before another is opened: half of what a receiver takes, and one file is no more than that.
 const MOST_BLOCKS: u64 = 1 << 20;
-
-/// For how long a look at that is good, unless the receiver says something: there may be hundreds of streams that ask.
-const FAR_AHEAD_FOR: Nanos = Nanos(1_000_000);
-
-/// Bytes that may have arrived and not be stored, and a quarter more of what is on its way.
-const MOST_UNSTORED: u64 = 128 << 20;
 
 /// How long a stream waits at most without looking again.
 const LONGEST: Nanos = Nanos(1_000_000_000);

@@ -183,9 +183,10 @@ fn receiving_end(
     let Request { fsync, read_back, update, .. } = *request;
     let (is_again, stays) = (request.asks_first(), Stays::of(update, request.resume));
     // What is granted is others', too, and its mode the host's own choice.
-    let keeps_top = !allowed.is_everything() && beneath.is_empty();
+    let granted_itself = || base.own_status().ok().map(|status| (status.device, status.inode));
+    let kept = if allowed.is_everything() { None } else { granted_itself() };
     let options =
-        TargetOptions { fsync, read_back, mode_mask, is_again, stays, keeps_top, ..TargetOptions::default() };
+        TargetOptions { fsync, read_back, mode_mask, is_again, stays, kept, ..TargetOptions::default() };
     let destination = Destination { path: beneath, several: request.several, above: granted };
     let sink = base.open_sink(&destination.path).ok();
     let target = Target::open(&base, &destination, request.key.0, options)?;

@@ -62,8 +62,8 @@ pub struct TargetOptions {
     pub opens_up: bool,
     /// Which files stay as they stand, whatever comes.
     pub stays: Stays,
-    /// Whether the directory at the top, where it stood before, keeps its mode and time.
-    pub keeps_top: bool,
+    /// A directory, by its device and number, that keeps its mode and time where it is the one at the top.
+    pub kept: Option<(u64, u64)>,
     /// What may come, of a client that pulls; `None` where the other end decides.
     pub asked: Option<Arc<Asked>>,
 }
@@ -101,7 +101,7 @@ impl Default for TargetOptions {
             is_again: false,
             opens_up: true,
             stays: Stays::None,
-            keeps_top: false,
+            kept: None,
             asked: None,
         }
     }

@@ -6,7 +6,8 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, SystemTime};
 
 use super::names::Names;
 use super::state;
@@ -63,25 +64,36 @@ impl Mark {
     }
 
     /// The marks of commands that select otherwise from the same places and were broken off: what they left may be selected now.
-    pub(crate) fn of_others(&self) -> Vec<PathBuf> {
+    pub(crate) fn of_others(&self) -> Vec<Other> {
         let directory = self.path.as_ref().and_then(|path| path.parent());
         let marks = directory.into_iter().filter_map(|directory| fs::read_dir(directory).ok()).flatten();
         let is_other = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with(&self.copy) && Some(path) != self.path.as_ref()
         };
-        marks
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| is_other(path) && left_at(path) == Left::Begun && !is_held(path))
-            .collect()
+        marks.filter_map(|entry| Some(entry.ok()?.path())).filter(is_other).filter_map(Other::of).collect()
     }
 
     /// It is begun.
     pub(crate) fn set(&mut self) {
-        self.write(b"");
-        let Some(path) = &self.path else { return };
-        path.parent().into_iter().for_each(forget_old);
-        self.held = File::open(path).ok().filter(|file| file.try_lock().is_ok());
+        let Some((path, directory)) = self.path.as_ref().and_then(|path| Some((path, path.parent()?))) else {
+            return;
+        };
+        let _ = fs::create_dir_all(directory);
+        // Locked before it says anything: what is empty says nothing.
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        self.held = opened.ok().filter(|file| {
+            (0..MOST_TRIES).any(|_| {
+                let locked = file.try_lock();
+                // Whoever only looks has it for no time at all.
+                if matches!(locked, Err(TryLockError::WouldBlock)) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                locked.is_ok()
+            })
+        });
+        self.write(BEGUN);
+        forget_old(directory);
     }
 
     /// It came to its end, and some names were not copied.
@@ -106,17 +118,43 @@ impl Mark {
     }
 }
 
-fn left_at(path: &Path) -> Left {
-    match fs::read(path) {
-        Ok(said) if said == LACKING => Left::Lacking,
-        Ok(_) => Left::Begun,
-        Err(_) => Left::Nothing,
+/// The mark of another command that was broken off.
+#[derive(Debug)]
+pub(crate) struct Other {
+    path: PathBuf,
+    at: Option<SystemTime>,
+}
+
+impl Other {
+    /// The one at `path`, where it was broken off and does not run.
+    fn of(path: PathBuf) -> Option<Self> {
+        // Over NFS only who may write may lock.
+        let file = File::options().read(true).write(true).open(&path).ok()?;
+        // Not as who runs has it: several may look at a time.
+        let runs = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+        (!runs && left_at(&path) == Left::Begun).then(|| Self { at: changed(&file), path })
+    }
+
+    /// What it left is among what has ended well: it is forgotten, unless it was begun again meanwhile.
+    pub(crate) fn clear(&self) {
+        let Ok(file) = File::options().read(true).write(true).open(&self.path) else { return };
+        let runs = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        if !runs && changed(&file) == self.at {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Whether its command still runs.
-fn is_held(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+fn changed(file: &File) -> Option<SystemTime> {
+    file.metadata().and_then(|found| found.modified()).ok()
+}
+
+fn left_at(path: &Path) -> Left {
+    match fs::read(path) {
+        Ok(said) if said == LACKING => Left::Lacking,
+        Ok(said) if !said.is_empty() => Left::Begun,
+        _ => Left::Nothing,
+    }
 }
 
 /// Forgets what nobody has taken up for a long time, and hardly will.
@@ -129,6 +167,12 @@ fn forget_old(directory: &Path) {
     }
 }
 
+/// What the mark of a copy says that was begun.
+const BEGUN: &[u8] = b"begun\n";
+
+/// How often a mark is tried to be locked: of the same command that runs already it is not.
+const MOST_TRIES: u32 = 20;
+
 /// What the mark of a copy says that came to its end.
 const LACKING: &[u8] = b"names are lacking\n";
 
@@ -137,8 +181,6 @@ const LONG_AGO: Duration = Duration::from_secs(90 * 24 * 3600);
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
 
     fn names(copy: u8, command: u8) -> Names {
@@ -156,7 +198,16 @@ mod tests {
         assert!(mark(0, 1).of_others().is_empty());
         let path = running.path.clone().unwrap();
         drop(running);
-        assert_eq!(mark(0, 0).of_others(), [path]);
+        let [broken_off] = &mark(0, 0).of_others()[..] else { panic!() };
+        assert_eq!(broken_off.path, path);
+        let mut again = mark(0, 1);
+        again.set();
+        broken_off.clear();
+        assert_eq!(again.left(), Left::Begun, "it runs");
+        drop(again);
+        mark(0, 0).of_others()[0].clear();
+        assert_eq!(mark(0, 1).left(), Left::Nothing);
+        mark(0, 1).set();
         assert!(mark(0, 1).of_others().is_empty(), "its own is no other's");
         assert!(mark(1, 0).of_others().is_empty(), "of other places");
         mark(0, 1).lacks_names();

@@ -50,14 +50,16 @@ pub(super) fn excess<K: Copy>(most: Bytes, crowd: impl IntoIterator<Item = (K, I
     leaving
 }
 
-/// Who of `crowd`, the oldest first, is to go, so that another has room: the oldest of the address that has most. Somebody who fills it by
-/// himself so shows nobody out but himself.
-pub(super) fn oldest_of_most<K: Copy>(crowd: impl IntoIterator<Item = (K, IpAddr)>) -> Option<K> {
+/// Who of `crowd`, the oldest first, is to go, so that another has room: the oldest, or that of the address that has more than half of it. Who fills
+/// it by himself so shows nobody out but himself, and no crowd of many shows out somebody who opens several connections at once.
+pub(super) fn who_goes<K: Copy>(crowd: impl IntoIterator<Item = (K, IpAddr)>) -> Option<K> {
     let mut by_address = BTreeMap::<IpAddr, (usize, Reverse<usize>, K)>::new();
     for (at, (key, address)) in crowd.into_iter().enumerate() {
         by_address.entry(whose(address)).or_insert((0, Reverse(at), key)).0 += 1;
     }
-    by_address.into_values().max_by_key(|(count, at, _)| (*count, *at)).map(|(.., oldest)| oldest)
+    let total: usize = by_address.values().map(|(count, ..)| count).sum();
+    let most = by_address.values().find(|(count, ..)| count * 2 > total);
+    most.or_else(|| by_address.values().max_by_key(|(_, at, _)| *at)).map(|(.., oldest)| *oldest)
 }
 
 /// Whose an address is: who has one of IPv6 has all of its 64 bits.
@@ -84,12 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_crowd_the_oldest_of_the_address_that_has_most_goes() {
+    fn of_a_crowd_the_oldest_goes_or_that_of_the_address_that_is_most_of_it() {
         let alike = |low: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, low]);
         let crowd = [(1, HERE), (2, alike(1)), (3, alike(2)), (4, THERE), (5, alike(1))];
-        assert_eq!(oldest_of_most(crowd), Some(2));
-        assert_eq!(oldest_of_most::<u8>([]), None);
-        assert_eq!(oldest_of_most([(1, THERE), (2, HERE)]), Some(1));
+        assert_eq!(who_goes(crowd), Some(2));
+        assert_eq!(who_goes([(1, HERE), (2, THERE), (3, THERE), (4, alike(1))]), Some(1));
+        assert_eq!(who_goes::<u8>([]), None);
+        assert_eq!(who_goes([(1, THERE), (2, HERE)]), Some(1));
     }
 
     #[test]

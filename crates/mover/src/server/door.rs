@@ -135,7 +135,7 @@ impl<'a> Door<'a> {
         // Whoever means well has said what it is within a round trip.
         while self.strangers.len() >= self.server.limits.strangers {
             let crowd = self.strangers.iter().map(|(key, stranger)| (*key, stranger.from.ip()));
-            let Some(leaving) = burden::oldest_of_most(crowd) else { break };
+            let Some(leaving) = burden::who_goes(crowd) else { break };
             self.strangers.remove(&leaving);
         }
         let key = self.next_key;

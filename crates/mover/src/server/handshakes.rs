@@ -136,7 +136,7 @@ impl Handshakes {
                     // Whoever means well is through within two round trips.
                     while guests.len() >= self.most {
                         let crowd = guests.iter().map(|(key, guest)| (*key, guest.newcomer.from.ip()));
-                        let Some(leaving) = burden::oldest_of_most(crowd) else { break };
+                        let Some(leaving) = burden::who_goes(crowd) else { break };
                         guests.remove(&leaving);
                     }
                     if poller.add(&newcomer.channel, next_key, Interest::Read).is_ok() {

@@ -101,8 +101,8 @@ impl Lobby {
             let place = |(at, held): (usize, &Held)| (at, held.from());
             let (sealed, clear): (Vec<_>, Vec<_>) =
                 inner.held.iter().enumerate().partition(|(_, held)| held.channel.is_sealed());
-            let of_clear = burden::oldest_of_most(clear.into_iter().map(place));
-            let leaving = of_clear.or_else(|| burden::oldest_of_most(sealed.into_iter().map(place)));
+            let of_clear = burden::who_goes(clear.into_iter().map(place));
+            let leaving = of_clear.or_else(|| burden::who_goes(sealed.into_iter().map(place)));
             inner.held.remove(leaving.unwrap_or(0));
         }
         inner.held.push_back(Held { preamble, channel, until });

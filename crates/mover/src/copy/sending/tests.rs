@@ -19,6 +19,7 @@ use super::super::lost::Lost;
 use super::super::source::{Found, SourcePath, Walk};
 use super::super::supply::{self, supply_file};
 use super::super::target::tests::{Scratch, file};
+use super::pulse::MOST_UNSTORED;
 use super::receiver::MOST_DAMAGED;
 use super::*;
 use crate::budget::{self, Budget};
@@ -189,6 +190,15 @@ fn what_the_receivers_kernel_has_is_not_sent_again_however_long_it_is_not_stored
         thread::yield_now();
     }
     let (later, stale) = (Nanos(u64::MAX / 2), sending.manner.stale);
+    let feel = || {
+        let mut state = sending.state();
+        state.feel(later);
+        state.schedule.deadline(1, stale)
+    };
+    // Its thread may have more of it to write.
+    assert!(feel().is_some());
+    sending.state().streams.get_mut(&0).unwrap().set_busy(false);
+    assert_eq!(feel(), None);
     let again = || {
         let mut state = sending.state();
         assert!(state.schedule.is_any_old(later, stale));

@@ -100,10 +100,10 @@ impl Target {
         if entry.path.is_root() {
             self.placing.expect(entry)?;
             let tree = self.placing.become_directory()?;
-            if self.options.keeps_top {
-                let failed = |error| TargetError::of("look at", self.placing.shown(), error);
-                let mode = tree.top().own_status().map_err(failed)?.mode;
-                metadata = Metadata { mode, mtime_s: 0, mtime_ns: AS_IT_IS };
+            let failed = |error| TargetError::of("look at", self.placing.shown(), error);
+            let found = tree.top().own_status().map_err(failed)?;
+            if self.options.kept == Some((found.device, found.inode)) {
+                metadata = Metadata { mode: found.mode, mtime_s: 0, mtime_ns: AS_IT_IS };
             } else {
                 let _ = prepare(tree.top(), mode);
             }
@@ -158,8 +158,11 @@ impl Target {
         directories.compact();
         let Some(tree) = self.placing.tree() else { return };
         for row in directories.rows.iter().filter(|row| row.mtime_ns == AS_IT_IS) {
-            if let Ok(directory) = tree.directory(&directories.path(row)) {
-                // Who takes the copy up opens it again.
+            // Unless it is another's by now. Who takes the copy up opens it again.
+            let is_open = |it: &Directory| it.own_status().is_ok_and(|now| now.mode == row.mode | OWNERS);
+            if let Ok(directory) = tree.directory(&directories.path(row))
+                && is_open(&directory)
+            {
                 let _ = directory.set_mode(row.mode);
             }
         }
