@@ -136,14 +136,15 @@ impl TryFrom<String> for RelativePath {
     }
 }
 
-/// `bytes` as text that can be read and turned back by [`bytes_of`]: what is not UTF-8, control characters and `%` as `%XX`.
+/// `bytes` as text that can be read and turned back by [`bytes_of`]: what is not UTF-8, control characters, those that turn the
+/// direction of what follows (UAX #9), and `%` as `%XX`.
 #[must_use]
 pub fn readable(bytes: &[u8]) -> String {
     use fmt::Write;
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
-            if character.is_control() || character == '%' {
+            if character.is_control() || turns(character) || character == '%' {
                 let mut buffer = [0; 4];
                 for byte in character.encode_utf8(&mut buffer).bytes() {
                     let _ = write!(text, "%{byte:02X}");
@@ -157,6 +158,11 @@ pub fn readable(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Whether what stands around `character` is shown in another order.
+const fn turns(character: char) -> bool {
+    matches!(character, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The bytes that [`readable`] wrote as `text`. A `%` without two hexadecimal digits behind it is itself.
@@ -196,6 +202,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_turns_a_line_about_is_written_out() {
+        assert_eq!(readable("a\u{202E}b\u{2067}ü".as_bytes()), "a%E2%80%AEb%E2%81%A7ü");
+        assert_eq!(readable(b"50%\n\xff"), "50%25%0A%FF");
+    }
 
     #[test]
     fn no_path_leads_out() {
