@@ -109,7 +109,7 @@ def test_they_are_advised_without_a_number():
 def test_a_model_leaves_them_out_and_says_so():
     saved = profile_model(ground(read(copies() + copies(streams=8)).records))
     assert [one["streams"] for one in saved["configurations"]] == [8]
-    (note,) = [note for note in saved["notes"] if "left it to the path" in note]
+    (note,) = [note for note in saved["notes"] if "to the path: " in note]
     assert note.endswith(": farlink copy, encrypted: bbr ×auto, full buffers")
     assert not any("no such streams" in note for note in saved["notes"])
     with pytest.raises(ModelFileError, match=r"the path decided how many streams .* measure with --streams"):

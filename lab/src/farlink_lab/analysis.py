@@ -63,6 +63,7 @@ def _configuration(findings: Findings, profile: Profile) -> Object:
         "amount": profile.amount,
         "tool": profile.tool,
         "congestion": profile.congestion,
+        "congestion_chosen": profile.congestion_chosen,
         "streams": profile.streams,
         "streams_chosen": profile.streams_chosen,
         "buffer_bytes": profile.buffer_bytes,
@@ -105,6 +106,7 @@ def _profile(findings: Findings, profile: Profile) -> list[Object]:
             "tau": float(rtt),
             "runs": len(profile.throughput_bps[index]),
             "streams": float(profile.streams_median[index]) if profile.streams_chosen else profile.streams,
+            "congestion": profile.congestion_at(float(rtt)),
             "late": bool(profile.late[index]),
             "mean": float(profile.mean_bps[index]),
             "median": float(profile.median_bps[index]),
@@ -323,7 +325,7 @@ def _profile_lines(findings: Findings, profile: Profile) -> list[str]:
         f"  {show_time(rtt):>8}  mean {show_rate(mean)}"
         f"{'' if band is None else f' (95%: {show_rate(band[0, index])} to {show_rate(band[1, index])})'}, "
         f"median {show_rate(median)}{_quantiles(quantiles[:, index]) if len(runs) > 1 else ''}, "
-        f"{_streams(profile, index)}runs {len(runs)}{words.late_mark(profile, index)}"
+        f"{_decided(profile, index)}runs {len(runs)}{words.late_mark(profile, index)}"
         for index, (rtt, runs, mean, median) in enumerate(rows)
     ]
     if band is None:
@@ -331,9 +333,11 @@ def _profile_lines(findings: Findings, profile: Profile) -> list[str]:
     return lines
 
 
-def _streams(profile: Profile, index: int) -> str:
+def _decided(profile: Profile, index: int) -> str:
     """A part of a line, where the path decided."""
-    return f"streams {profile.streams_median[index]:g}, " if profile.streams_chosen else ""
+    control = profile.congestion_usual[index] if profile.congestion_chosen else None
+    said = f"{control}, " if control is not None else ""
+    return said + (f"streams {profile.streams_median[index]:g}, " if profile.streams_chosen else "")
 
 
 def _quantiles(rates_bps: Array) -> str:

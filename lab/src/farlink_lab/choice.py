@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -12,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
-from farlink_lab.movers.command import leaves_streams
+from farlink_lab.movers.command import leaves_congestion, leaves_streams
 from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from farlink_lab.plan import Configuration
     from farlink_lab.records import Record
 
@@ -25,7 +28,7 @@ Array = NDArray[np.float64]
 AMOUNT_TOLERANCE = 0.05
 # Bytes of a write where nobody says otherwise: `farlink memory`'s, and iperf3's over TCP.
 USUAL_BLOCK_BYTES = {"farlink": 1 << 20, "iperf3": 128 << 10}
-# How many streams a name says where the path decides.
+# What a name says of streams, and of the congestion control, where the path decides.
 AUTO = "auto"
 # What moves our files.
 COPY = "farlink copy"
@@ -48,7 +51,8 @@ class Choice:
 
     Attributes:
         tool: The mover.
-        congestion: Congestion control; `None` is the host's default.
+        congestion: Congestion control; `None` is the host's default, `AUTO` leaves it to the sender to
+            choose by the path.
         streams: Parallel streams; `None` leaves it to the path how many.
         buffer_bytes: Socket buffer at both ends; `None` leaves it to the kernel.
         block_bytes: Bytes of a write; `None` where unknown.
@@ -60,6 +64,8 @@ class Choice:
         template: Of any command: the client's template, and the server's after a bar.
         streams_seen: Where the path decides, how many there were: RTTs (s), growing, each with a number. That
             is what was measured, and tells no choices apart.
+        congestion_seen: Likewise where the sender chooses by the path, which congestion controls there were:
+            RTTs (s), growing, each with the most frequent.
 
     Raises:
         ChoiceError: where a number is not above 0.
@@ -76,6 +82,7 @@ class Choice:
     options: str = ""
     template: str = ""
     streams_seen: tuple[tuple[float, float], ...] = field(default=(), compare=False)
+    congestion_seen: tuple[tuple[float, str | None], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for name in ("streams", "buffer_bytes", "block_bytes", "declared_bps"):
@@ -122,6 +129,18 @@ class Choice:
         seen = np.array(self.streams_seen)
         return float(streams_between(rtt_s, seen[:, 0], seen[:, 1]))
 
+    def congestion_at(self, rtt_s: float) -> str | None:
+        """Congestion control at an RTT (s); where the path decides that of the nearest RTT with runs."""
+        if self.congestion != AUTO:
+            return self.congestion
+        rtts, names = zip(*self.congestion_seen, strict=True) if self.congestion_seen else ((rtt_s,), (None,))
+        return congestion_near(rtt_s, rtts, names)
+
+    @property
+    def is_left_to_the_path(self) -> bool:
+        """Whether the path decides how many streams there are, or which congestion control."""
+        return self.streams is None or self.congestion == AUTO
+
     @property
     def name(self) -> str:
         """For a person: `cubic ×10, full buffers`."""
@@ -141,7 +160,10 @@ class Choice:
     @property
     def flags(self) -> str:
         """What `farlink memory`, or for files `farlink copy`, is given for it."""
-        flags = [] if self.congestion is None else [f"--congestion {self.congestion}"]
+        # A copy chooses by itself where nobody says how it is to send.
+        by_itself = self.congestion == AUTO and self.mover == COPY and self.buffer_bytes is None
+        named = self.congestion is not None and not by_itself
+        flags = [f"--congestion {self.congestion}"] if named else []
         if self.declared_bps is not None:
             flags = [f"--circuit {self.declared_bps}bit"]
         if self.streams is not None:
@@ -227,6 +249,19 @@ def streams_between(rtt_s: ArrayLike, seen_s: ArrayLike, streams: ArrayLike) -> 
     return np.exp(np.interp(at, seen, np.log(streams)))
 
 
+def congestion_near(rtt_s: float, seen_s: Sequence[float] | Array, names: Sequence[str | None]) -> str | None:
+    """Which of the congestion controls that were seen at `seen_s` is that at an RTT (s): the nearest's."""
+    least = np.finfo(np.float64).tiny
+    away = np.abs(np.log(np.maximum(seen_s, least)) - np.log(max(rtt_s, least)))
+    return names[int(np.argmin(away))]
+
+
+def usual_congestion(records: Iterable[Record]) -> str | None:
+    """The most frequent congestion control of some runs; of several the one that comes first."""
+    ((name, _),) = Counter(record.congestion for record in records).most_common(1)
+    return name
+
+
 def choice_of(record: Record) -> Choice:
     """What the transfer of `record` chose.
 
@@ -237,7 +272,7 @@ def choice_of(record: Record) -> Choice:
     options, template = _told(record)
     return Choice(
         tool=record.tool,
-        congestion=record.congestion,
+        congestion=AUTO if record.congestion_chosen else record.congestion,
         streams=None if record.streams_chosen else record.streams or 1,
         buffer_bytes=record.buffer_bytes,
         block_bytes=block if block is not None and block > 0 else None,
@@ -271,7 +306,7 @@ def choice_asked(configuration: Configuration) -> Choice:
     files = MOVERS[configuration.mover].moves_files(configuration)
     return Choice(
         tool=configuration.tool,
-        congestion=configuration.congestion,
+        congestion=AUTO if leaves_congestion(configuration) else configuration.congestion,
         streams=None if leaves_streams(configuration) else configuration.streams,
         buffer_bytes=configuration.buffer_bytes,
         block_bytes=configuration.block_bytes or USUAL_BLOCK_BYTES.get(configuration.mover),

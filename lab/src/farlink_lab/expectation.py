@@ -124,12 +124,13 @@ def loss_limit_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float | None:
         ModelError: where the RTT (s) is not finite or not above 0.
     """
     _check(rtt_s)
-    if not 0 < wire.loss < 1 or choice.congestion not in RESPONSES:
+    congestion = choice.congestion_at(rtt_s)
+    if not 0 < wire.loss < 1 or congestion not in RESPONSES:
         return None
     return float(
         loss_limited_bps(
             rtt_s,
-            congestion=choice.congestion,
+            congestion=congestion,
             loss=wire.loss,
             segment_bytes=wire.mtu - model.TCP_IPV4_HEADERS,
             streams=choice.streams_at(rtt_s),
@@ -138,8 +139,9 @@ def loss_limit_bps(choice: Choice, rtt_s: float, *, wire: Wire) -> float | None:
 
 
 def knows_losses(choice: Choice) -> bool:
-    """Whether the model knows what a loss does to it."""
-    return choice.congestion in RESPONSES
+    """Whether the model knows what a loss does to it, wherever it was measured."""
+    seen = [name for _, name in choice.congestion_seen] or [choice.congestion]
+    return all(name in RESPONSES for name in seen)
 
 
 def lost_s(choice: Choice, rtt_s: float, *, wire: Wire) -> float:

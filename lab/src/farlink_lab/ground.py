@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import Choice, Task, choice_of, mover_of, mover_word, unusable
+from farlink_lab.choice import AUTO, Choice, Task, choice_of, mover_of, mover_word, unusable, usual_congestion
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, knows_losses
 from farlink_lab.profile import USUAL_MTU, profiles
@@ -222,7 +222,7 @@ def ground(
     for rtt, record in usable:
         places.setdefault((choice_of(record), float(rtt)), []).append(record)
     _refuse_above(places, capacity_bps=measured.capacity_bps)
-    told = _with_streams(places)
+    told = _with_seen(places)
     made = Ground(
         places=tuple(
             Place(choice=told[choice], rtt_s=rtt, records=tuple(group))
@@ -288,16 +288,21 @@ def _refuse_above(places: Mapping[tuple[Choice, float], Sequence[Record]], *, ca
             raise AdviceError(f"{choice.name}: {above}: import the runs again with the wire's")
 
 
-def _with_streams(places: Mapping[tuple[Choice, float], Sequence[Record]]) -> dict[Choice, Choice]:
-    """Every configuration, with how many streams its runs had where the path decided."""
-    seen: dict[Choice, list[tuple[float, float]]] = {}
+def _with_seen(places: Mapping[tuple[Choice, float], Sequence[Record]]) -> dict[Choice, Choice]:
+    """Every configuration, with the streams and the congestion control of its runs where the path decided."""
+    seen: dict[Choice, list[tuple[float, Sequence[Record]]]] = {}
     for (choice, rtt), group in sorted(places.items(), key=lambda place: place[0][1]):
-        streams = float(np.median([record.streams or 1 for record in group]))
-        seen.setdefault(choice, []).append((rtt, streams))
-    return {
-        choice: choice if choice.streams is not None else replace(choice, streams_seen=tuple(at))
-        for choice, at in seen.items()
-    }
+        seen.setdefault(choice, []).append((rtt, group))
+    return {choice: _with_own(choice, at) for choice, at in seen.items()}
+
+
+def _with_own(choice: Choice, at: Sequence[tuple[float, Sequence[Record]]]) -> Choice:
+    if choice.streams is None:
+        streams = [(rtt, float(np.median([record.streams or 1 for record in group]))) for rtt, group in at]
+        choice = replace(choice, streams_seen=tuple(streams))
+    if choice.congestion == AUTO:
+        choice = replace(choice, congestion_seen=tuple((rtt, usual_congestion(group)) for rtt, group in at))
+    return choice
 
 
 def _refuse_several(records: Iterable[Record]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from farlink_lab.choice import AUTO, USUAL_BLOCK_BYTES
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
-from farlink_lab.movers.command import leaves_streams
+from farlink_lab.movers.command import leaves_congestion, leaves_streams
 from farlink_lab.plan import Configuration, Connection, Plan
 from farlink_lab.quantity import (
     QuantityError,
@@ -429,7 +429,7 @@ def _block(text: str) -> int | None:
 def _label(table: _Table, configuration: Configuration) -> str:
     words = {
         "mover": configuration.tool,
-        "congestion": (configuration.congestion or "default").upper(),
+        "congestion": _control(configuration),
         "streams": AUTO if leaves_streams(configuration) else configuration.streams,
         "buffer": "full buffers"
         if configuration.buffer_bytes is None
@@ -445,6 +445,13 @@ def _label(table: _Table, configuration: Configuration) -> str:
     except (KeyError, ValueError, IndexError, AttributeError):
         known = ", ".join(f"{{{word}}}" for word in words)
         raise PlanError(f"{table.path('label')}: {_shown(template)}: in braces stand {known} only") from None
+
+
+def _control(configuration: Configuration) -> str:
+    # What the plan names are its hosts' defaults there, by which configurations differ.
+    if configuration.congestion is None and leaves_congestion(configuration):
+        return AUTO
+    return (configuration.congestion or "default").upper()
 
 
 def _queue_shown(queue: str | None) -> str:

@@ -138,18 +138,20 @@ def allowed_bps(profile: Profile, rtt_s: Array) -> Array | None:
         ]
         allowed = np.minimum(allowed, windows)
     if loss_counts(profile) and profile.mtu is not None:
-        # At no RTT at all, losses limit nothing.
-        lossy = rtt_s > 0
-        allowed[lossy] = np.minimum(
-            allowed[lossy],
-            loss_limited_bps(
-                rtt_s[lossy],
-                congestion=profile.congestion or "",
-                loss=profile.loss,
-                segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
+        controls = [profile.congestion_at(float(rtt)) for rtt in rtt_s]
+        for control in RESPONSES.keys() & set(controls):
+            # At no RTT at all, losses limit nothing.
+            lossy = (rtt_s > 0) & np.array([one == control for one in controls])
+            allowed[lossy] = np.minimum(
+                allowed[lossy],
+                loss_limited_bps(
+                    rtt_s[lossy],
+                    congestion=control,
+                    loss=profile.loss,
+                    segment_bytes=profile.mtu - model.TCP_IPV4_HEADERS,
+                )
+                * counts[lossy],
             )
-            * counts[lossy],
-        )
     return allowed
 
 
@@ -192,8 +194,13 @@ def ramp_up_curve(profile: Profile) -> tuple[Array, Array] | None:
 
 
 def loss_counts(profile: Profile) -> bool:
-    """Whether the model counts losses: they occur, and the congestion control's response is known."""
-    return 0 < profile.loss < 1 and profile.congestion in RESPONSES
+    """Whether the model counts losses: they occur, and the congestion control's response is known.
+
+    Where the sender chose by the path, that of one of its congestion controls: the model counts none at RTTs
+    with others.
+    """
+    controls = profile.congestion_usual if profile.congestion_chosen else (profile.congestion,)
+    return 0 < profile.loss < 1 and any(control in RESPONSES for control in controls)
 
 
 def limit_bps(profile: Profile, rtt_s: Array) -> Array | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from farlink_lab.choice import AUTO, USUAL_BLOCK_BYTES, streams_between
+from farlink_lab.choice import AUTO, USUAL_BLOCK_BYTES, congestion_near, streams_between, usual_congestion
 from farlink_lab.quantity import show_rate, show_size, show_time
 from farlink_lab.utilization import above_capacity
 
@@ -63,7 +63,9 @@ class Profile:
             records'.
         streams: Parallel streams; `None` where unknown, and where the path decided how many.
         streams_chosen: Whether it did, so that there may be others at each RTT (`streams_at`).
-        congestion: Congestion control, as granted; `None` where unknown.
+        congestion: Congestion control, as granted; `None` where unknown, and where the sender chose it by the
+            path.
+        congestion_chosen: Whether it did, so that there may be another at each RTT (`congestion_at`).
         loss: Probability that a segment is lost; 0 where unknown.
         buffer_bytes: Socket buffer; `None` where the kernel tunes it.
         declared_bps: The wire's rate that was declared and held from the first segment on; `None` where none.
@@ -84,6 +86,7 @@ class Profile:
     streams: int | None
     streams_chosen: bool
     congestion: str | None
+    congestion_chosen: bool
     loss: float
     buffer_bytes: int | None
     declared_bps: float | None
@@ -148,6 +151,17 @@ class Profile:
         if not self.streams_chosen:
             return np.full_like(rtt_s, self.streams or 1)
         return streams_between(rtt_s, self.rtt_s, self.streams_median)
+
+    @property
+    def congestion_usual(self) -> tuple[str | None, ...]:
+        """The most frequent congestion control of the runs at each RTT, k names."""
+        return tuple(map(usual_congestion, self.records))
+
+    def congestion_at(self, rtt_s: float) -> str | None:
+        """Congestion control at any RTT (s); where the sender chose, that of the nearest RTT with runs."""
+        if not self.congestion_chosen:
+            return self.congestion
+        return congestion_near(rtt_s, self.rtt_s, self.congestion_usual)
 
     @property
     def median_bps(self) -> Array:
@@ -230,7 +244,8 @@ def label_of(record: Record) -> str:
     usual = "encrypted" if (record.tool, record.kind) == ("farlink", "file") else "clear"
     parts = [record.tool, _kind(record)]
     parts += [protection if isinstance(protection, str) and protection != usual else ""]
-    parts += [(record.congestion or "").upper(), _said("at {:.10g} Gb/s", declared, scale=1e9)]
+    control = AUTO if record.congestion_chosen else (record.congestion or "").upper()
+    parts += [control, _said("at {:.10g} Gb/s", declared, scale=1e9)]
     parts += [f"×{AUTO}" if record.streams_chosen else f"×{record.streams}" if record.streams else ""]
     if record.buffer_bytes is not None:
         parts.append(show_size(record.buffer_bytes))
@@ -316,7 +331,8 @@ def _profile(label: str, mode: str, members: Sequence[Record]) -> Profile:
         tool=first.tool,
         streams=None if first.streams_chosen else first.streams,
         streams_chosen=first.streams_chosen,
-        congestion=first.congestion,
+        congestion=None if first.congestion_chosen else first.congestion,
+        congestion_chosen=first.congestion_chosen,
         loss=float(loss) if isinstance(loss := first.fields.get("loss"), int | float) else 0.0,
         buffer_bytes=first.buffer_bytes,
         declared_bps=float(declared) if isinstance(declared, int | float) else None,

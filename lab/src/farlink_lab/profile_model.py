@@ -57,10 +57,10 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
             files, differ in what a reader cannot choose, or are of nothing that it could.
     """
     mover = _mover(ground)
-    if all(choice.streams is None for choice in ground.choices):
+    if all(choice.is_left_to_the_path for choice in ground.choices):
         raise ModelFileError(
-            "--save: in these runs the path decided how many streams there were, and a profile model names "
-            "them: measure with --streams"
+            "--save: in these runs the path decided how many streams there were or which congestion control, "
+            "and a profile model names both: measure with --streams and --congestion"
         )
     if not any(map(is_choosable, ground.choices)):
         raise ModelFileError(
@@ -112,9 +112,9 @@ def profile_model(ground: Ground, *, made: str | None = None) -> dict[str, Any]:
 def is_choosable(choice: Choice) -> bool:
     """Whether a reader of the model, as crates/wire bounds it, could choose `choice`.
 
-    A model names how many streams there are, and where the path decides that there is no one number.
+    A model names streams and congestion control, and where the path decides there is no one of them.
     """
-    if choice.streams is None:
+    if choice.is_left_to_the_path:
         return False
     bounds = (
         (choice.streams, STREAMS),
@@ -188,13 +188,13 @@ def _notes(ground: Ground) -> list[str]:
             f"{fewer} of {len(ground.choices)} configurations were not measured from {show_time(rtts[0])} to "
             f"{show_time(rtts[-1])}: beyond their measured_rtt_s they are extrapolated from others' runs"
         )
-    left_to_the_path = [choice.name for choice in ground.choices if choice.streams is None]
+    left_to_the_path = [choice.name for choice in ground.choices if choice.is_left_to_the_path]
     if left_to_the_path:
         notes.append(
-            "left out, as a profile model names how many streams there are, and these left it to the path: "
-            f"{'; '.join(left_to_the_path)}"
+            "left out, as a profile model names streams and congestion control, and these left one of "
+            f"them to the path: {'; '.join(left_to_the_path)}"
         )
-    beyond = [one.name for one in ground.choices if one.streams is not None and not is_choosable(one)]
+    beyond = [one.name for one in ground.choices if not one.is_left_to_the_path and not is_choosable(one)]
     if beyond:
         notes.append(f"left out, as farlink has no such streams, buffers or blocks: {'; '.join(beyond)}")
     if ground.late_note:

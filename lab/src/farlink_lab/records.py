@@ -64,6 +64,7 @@ class Record:
         label: The lab's name of the configuration; `None` for records that no campaign made.
         run: The lab's identity of the run.
         streams_chosen: Whether nobody said how many `streams` there were to be, and the path decided.
+        congestion_chosen: Whether the sender chose its congestion control by the path.
         limit_bps: The payload a second that its user allowed it; `None` where it was to be as fast as it can.
         fields: The whole object as it was read, with the fields that this version does not know.
     """
@@ -95,6 +96,7 @@ class Record:
     label: str | None
     run: str | None
     streams_chosen: bool
+    congestion_chosen: bool
     limit_bps: float | None
     fields: Mapping[str, Any]
 
@@ -273,6 +275,7 @@ def _record(fields: _Fields, *, line: int) -> Record:
         label=None if lab is None else lab.text("configuration"),
         run=None if lab is None else lab.text("run"),
         streams_chosen=data.get("streams_chosen") is True,
+        congestion_chosen=data.get("congestion_chosen") is True,
         limit_bps=fields.number("limit_bps"),
         fields=data,
     )

@@ -290,6 +290,7 @@ def _task(profile: Profile) -> tuple[object, ...]:
         profile.streams_chosen,
         profile.buffer_bytes,
         profile.congestion,
+        profile.congestion_chosen,
         profile.rate_bps,
         profile.loss,
         profile.mtu,

@@ -23,12 +23,14 @@ SERVER_WORDS = tuple(word for word in CLIENT_WORDS if word not in ("address", "s
 # What a command's line of JSON may say of its transfer; everything else the lab knows better.
 SAID_FIELDS = (
     *("bytes", "duration_s", "setup_s", "retransmits", "congestion", "version", "samples", "cpu_s"),
-    *("streams", "streams_chosen", "limit_bps"),
+    *("streams", "streams_chosen", "congestion_chosen", "limit_bps"),
 )
 # Those of them that the lab knows better where it names the number itself.
 STREAMS_FIELDS = ("streams", "streams_chosen")
 # By which `farlink copy` is told how many streams there are to be.
 _NAMES_STREAMS = {"--streams", "--circuit", "--auto"}
+# By which it is told how to send, so that it does not choose by the path.
+_NAMES_SENDING = {"--congestion", "-C", "--circuit", "--auto", "--buffer"}
 
 
 class Command:
@@ -118,11 +120,33 @@ class Command:
 
 def leaves_streams(configuration: Configuration) -> bool:
     """Whether it is a `farlink copy` that says nothing of streams, so that the path decides how many."""
+    words = _options(configuration)
+    return "copy" in words and not ("streams" in words_of(configuration) or _NAMES_STREAMS & words.keys())
+
+
+def leaves_congestion(configuration: Configuration) -> bool:
+    """Whether it is a `farlink` whose sender chooses its congestion control by the path.
+
+    It does in a copy that says nothing of how to send, and by `--congestion auto`.
+    """
+    words = _options(configuration)
+    if "auto" in (words.get("--congestion"), words.get("-C")):
+        return True
+    return "copy" in words and not _NAMES_SENDING & words.keys()
+
+
+def _options(configuration: Configuration) -> dict[str, str]:
+    """The words of a `farlink` command, each with what is said to it; none of another."""
     if configuration.command is None or configuration.tool != "farlink":
-        return False
-    words = [word.partition("=")[0] for word in shlex.split(configuration.command)]
-    named = "streams" in words_of(configuration) or _NAMES_STREAMS & set(words)
-    return "copy" in words and not named
+        return {}
+    words = shlex.split(configuration.command)
+    pairs = [
+        ("-C", "=", word[2:]) if word[:2] == "-C" and word[2:] else word.partition("=") for word in words
+    ]
+    return {
+        name: value if sign else following
+        for (name, sign, value), following in zip(pairs, [*words[1:], ""], strict=True)
+    }
 
 
 def words_of(configuration: Configuration) -> set[str]:
