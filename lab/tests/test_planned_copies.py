@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,10 +13,17 @@ from farlink_lab.movers import MOVERS
 from farlink_lab.movers.mover import Finished
 from farlink_lab.plan_file import parse_plan
 from farlink_lab.records import parse_lines
+from farlink_lab.run.emulation import EmulationError
+from farlink_lab.run.transfer import Tool, carry_out
 from farlink_lab.schedule import schedule
 from farlink_lab.search import PlanSearch
 
 PLAN = 'rtts = ["1ms", "50ms"]\n[[configuration]]\nbytes = "1GB"\ncommand = "{}"\n'
+
+
+def ended(rtt_s):
+    """An emulation that ended before the run began."""
+    raise EmulationError(f"nothing answers at {rtt_s:g} s")
 
 
 def read(made):
@@ -54,6 +62,34 @@ def test_a_campaign_of_them_finds_its_runs_again_and_a_search_learns_from_them()
     ]
     search.learn(read(made).records)
     assert all(leader.throughput_bps == pytest.approx(8e9, rel=0.2) for leader in search.search.leaders())
+
+
+@pytest.mark.parametrize(
+    ("command", "protection"),
+    [
+        ("farlink copy {source} x:/y --json", "encrypted"),
+        ("farlink copy {source} x:/y --json --protect=integrity", "integrity"),
+        ("farlink copy {source} x:/y --json --protect clear", "clear"),
+        ("farlink copy {source} x:/y --json --no-auth", "clear"),
+        ("cp copy {source} x:/y", "clear"),
+    ],
+)
+def test_a_copy_is_protected_as_it_says_and_encrypted_where_it_says_nothing(command, protection):
+    (run,) = schedule(parse_plan(PLAN.format(command).replace(', "50ms"', ""), name="x"))
+    assert choice_asked(run.configuration).protection == protection
+    tool = Tool(mover=MOVERS["command"], program="farlink", server_program="farlink", version="1")
+    gone = SimpleNamespace(alive=False, set_rtt=ended)
+    record = carry_out(
+        run, plan="x", tool=tool, emulation=gone, stop=SimpleNamespace(asked=False), tick=print
+    )
+    assert record["protection"] == protection
+
+
+def test_what_a_command_says_of_protection_is_kept():
+    (configuration,) = parse_plan(PLAN.format("mycopy {source}"), name="x").configurations
+    said = {"bytes": 1_000_000_000, "duration_s": 1.0, "protection": "integrity"}
+    finished = Finished(status=0, stdout=json.dumps(said), stderr="")
+    assert MOVERS["command"].result(finished, configuration=configuration, rtt_s=0.001) == said
 
 
 def test_a_command_says_how_many_and_what_held_it_where_the_plan_does_not():

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
-from farlink_lab.movers.command import leaves_congestion, leaves_streams
+from farlink_lab.movers.command import leaves_congestion, leaves_streams, protection_asked
 from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def choice_asked(configuration: Configuration) -> Choice:
         block_bytes=configuration.block_bytes or USUAL_BLOCK_BYTES.get(configuration.mover),
         declared_bps=configuration.declared_bps,
         kind="file" if files else "memory",
-        protection="clear" if files else None,
+        protection=protection_asked(configuration) if files else None,
         options=_words(configuration.options),
         template=_both(configuration.command, configuration.server),
     )

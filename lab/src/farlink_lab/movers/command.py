@@ -23,7 +23,7 @@ SERVER_WORDS = tuple(word for word in CLIENT_WORDS if word not in ("address", "s
 # What a command's line of JSON may say of its transfer; everything else the lab knows better.
 SAID_FIELDS = (
     *("bytes", "duration_s", "setup_s", "retransmits", "congestion", "version", "samples", "cpu_s"),
-    *("streams", "streams_chosen", "congestion_chosen", "limit_bps"),
+    *("streams", "streams_chosen", "congestion_chosen", "limit_bps", "protection"),
 )
 # Those of them that the lab knows better where it names the number itself.
 STREAMS_FIELDS = ("streams", "streams_chosen")
@@ -31,6 +31,8 @@ STREAMS_FIELDS = ("streams", "streams_chosen")
 _NAMES_STREAMS = {"--streams", "--circuit", "--auto"}
 # By which it is told how to send, so that it does not choose by the path.
 _NAMES_SENDING = {"--congestion", "-C", "--circuit", "--auto", "--buffer"}
+# What records call an answer to `farlink copy --protect`, where that is another word.
+_PROTECTIONS = {"encrypt": "encrypted"}
 
 
 class Command:
@@ -133,6 +135,15 @@ def leaves_congestion(configuration: Configuration) -> bool:
     if "auto" in (words.get("--congestion"), words.get("-C")):
         return True
     return "copy" in words and not _NAMES_SENDING & words.keys()
+
+
+def protection_asked(configuration: Configuration) -> str:
+    """How the data of a run should be protected, as records have it: a `farlink copy` encrypts them."""
+    words = _options(configuration)
+    if "copy" not in words or "--no-auth" in words:
+        return "clear"
+    asked = words.get("--protect", "encrypt")
+    return _PROTECTIONS.get(asked, asked)
 
 
 def _options(configuration: Configuration) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.health import health_between
 from farlink_lab.movers import MOVERS, Finished, Mover, MoverError
+from farlink_lab.movers.command import protection_asked
 from farlink_lab.movers.files import FILE_SYSTEM
 from farlink_lab.run import child
 from farlink_lab.run.emulation import RECEIVER, SENDER, Emulation, EmulationError
@@ -238,7 +239,7 @@ def _record(run: Run, *, tool: Tool, attempt: _Attempt) -> dict[str, Any]:
         "tool": configuration.tool,
         "version": tool.version,
         "hosts": {"source": host, "destination": host},
-        "protection": "clear",
+        "protection": protection_asked(configuration),
         "outcome": "ok",
         "emulator": None if health is None else _present(asdict(health)),
     }
