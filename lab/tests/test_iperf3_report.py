@@ -306,7 +306,8 @@ def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path)
     done = lab.run("import", "iperf3", old, "--out", lab.out, "--rate", "10gbit")
     assert "1 were there before, 1 of them with other facts of the path, which are replaced" in done.stdout
     assert (
-        "no capacity, as their reports do not say the path's MTU: import them again with --mtu" in done.stderr
+        f"1 record has a rate and no capacity, as its report does not say the path's MTU ({old}): "
+        "import it again with --mtu" in done.stderr
     )
     advised = lab.run("advise", lab.out, "--rtt", "20ms", "--seconds", "1")
     assert "import them again with --mtu" in advised.stderr
@@ -318,6 +319,30 @@ def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path)
     again = lab.run("import", "iperf3", old, "--out", lab.out)
     assert "1 were there before\n" in again.stdout
     assert lab.run("advise", lab.out, "--rtt", "20ms", "--seconds", "1").returncode == 0
+
+
+def test_reports_without_an_mtu_are_named_and_advice_comes_from_the_others(lab, tmp_path):
+    names = []
+    for number in range(5):
+        names.append(tmp_path / f"old{number}.json")
+        made = as_old(report("plain"))
+        made["start"]["cookie"] = f"cookie{number}"
+        names[-1].write_text(json.dumps(made))
+    done = lab.run("import", "iperf3", *names, "--out", lab.out, "--rate", "10gbit", "--rtt", "20ms")
+    first = ", ".join(map(str, names[:3]))
+    assert done.stderr == (
+        "farlink: 5 records have a rate and no capacity, as their reports do not say the path's MTU "
+        f"({first} and 2 more): import them again with --mtu\n"
+    )
+    asked = ("advise", lab.out, "--rtt", "20ms", "--seconds", "1")
+    assert "import them again with --mtu" in lab.run(*asked).stderr
+    lab.run("import", "iperf3", *names[:4], "--out", lab.out, "--mtu", "9000")
+    done = lab.run(*asked)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "note: runs that count for nothing: 1 that does not say the path's MTU and with it the capacity: "
+        "import it again with --mtu" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

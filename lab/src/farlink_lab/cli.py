@@ -56,6 +56,8 @@ app.add_typer(logs, name="logs")
 MOST_MTU = 65535
 # More than any group has: the model's sums stay short.
 MOST_RECEIVERS = 1_000_000
+# Reports that one line names.
+MOST_NAMED = 3
 
 # What Typer says of a value, in fewer words.
 _PLAINLY = {
@@ -327,10 +329,7 @@ def import_(
     where = f" to {out / RECORDS}" if done.added or done.known else ""
     say(f"added {done.added} records{where}{failed}{known}")
     if done.boundless:
-        complain(
-            f"{done.boundless} records have a rate and no capacity, as their reports do not say the path's "
-            "MTU: import them again with --mtu"
-        )
+        complain(_without_capacity(done.boundless))
     if done.refused:
         raise typer.Exit(2)
 
@@ -537,6 +536,21 @@ def _finish(
         complain(
             f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, and {again}"
         )
+
+
+def _without_capacity(reports: Sequence[str]) -> str:
+    """Of which reports the MTU is missing, the first of them by name."""
+    more = f" and {len(reports) - MOST_NAMED} more" if len(reports) > MOST_NAMED else ""
+    named = f"{', '.join(reports[:MOST_NAMED])}{more}"
+    have, whose, them = (
+        ("record has", "its report does", "it")
+        if len(reports) == 1
+        else ("records have", "their reports do", "them")
+    )
+    return (
+        f"{len(reports)} {have} a rate and no capacity, as {whose} not say the path's MTU ({named}): "
+        f"import {them} again with --mtu"
+    )
 
 
 def _say_written(written: Report) -> None:

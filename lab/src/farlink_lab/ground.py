@@ -199,14 +199,8 @@ def ground(
         raise AdviceError(
             f"no run counts{because}, so there is nothing to advise from: measure with 'farlink lab profile'"
         )
-    if not all(record.rate_bps and record.goodput_bps for _, record in usable):
-        unsaid, option = "the rate of the wire", "--rate"
-        if all(record.rate_bps for _, record in usable):
-            unsaid, option = "the path's MTU and with it the capacity", "--mtu"
-        raise AdviceError(
-            f"the records do not say {unsaid}, so a limit cannot be told from a fault: import them again "
-            f"with {option}"
-        )
+    usable, unbounded = _with_capacity(usable)
+    left_out += unbounded
     wires = list(dict.fromkeys(_wire(record) for _, record in usable))
     rate = _one({wire.rate_bps for wire in wires}, "rates", "--rate") if rate_bps is None else rate_bps
     lost = _one({wire.loss for wire in wires}, "losses", "--loss") if loss is None else loss
@@ -240,6 +234,38 @@ def ground(
             "none of them was measured: measure at this loss"
         )
     return made
+
+
+def _with_capacity(
+    usable: Sequence[tuple[float, Record]],
+) -> tuple[list[tuple[float, Record]], tuple[str, ...]]:
+    """Those of the runs that say what the wire carries, and how many others there are, and why.
+
+    Raises:
+        AdviceError: where none does.
+    """
+    bounded = [(rtt, record) for rtt, record in usable if record.rate_bps and record.goodput_bps]
+    rateless = sum(not record.rate_bps for _, record in usable)
+    without_mtu = len(usable) - len(bounded) - rateless
+    lacks = [
+        (number, what, option)
+        for number, what, option in (
+            (rateless, "the rate of the wire", "--rate"),
+            (without_mtu, "the path's MTU and with it the capacity", "--mtu"),
+        )
+        if number
+    ]
+    if not bounded:
+        _, unsaid, option = lacks[0]
+        raise AdviceError(
+            f"the records do not say {unsaid}, so a limit cannot be told from a fault: import them again "
+            f"with {option}"
+        )
+    return bounded, tuple(
+        f"runs that count for nothing: {number} that {'does' if number == 1 else 'do'} not say {what}: "
+        f"import {'it' if number == 1 else 'them'} again with {option}"
+        for number, what, option in lacks
+    )
 
 
 def beside_ours(tools: Iterable[str]) -> tuple[str, ...]:

@@ -187,6 +187,11 @@ def show_size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def show_count(number: int, noun: str) -> str:
+    """A number of things for a person: `1 record`, `2 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _positive(text: str, kind: _Kind) -> int:
     value = round(_parsed(text, kind, lower=True))
     if value == 0:

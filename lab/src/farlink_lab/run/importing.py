@@ -30,8 +30,8 @@ class Imported:
         failed: How many of them are of runs that failed.
         known: Reports whose records were there before.
         replaced: How many of those had other facts of the path, and have the new ones now.
-        boundless: Records of runs that went well, added, replaced or known, without a capacity though the
-            rate is known: the MTU is not.
+        boundless: The reports of runs that went well, added, replaced or known, whose records have no
+            capacity though the rate is known: the MTU is not.
         refused: A line for each file or report that no record can stand for.
     """
 
@@ -39,7 +39,7 @@ class Imported:
     failed: int
     known: int
     replaced: int
-    boundless: int
+    boundless: tuple[str, ...]
     refused: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
     read, refused = _read(names)
     if not read and not (out / RECORDS).exists():
         # Of what is refused nothing is left that looks like a campaign.
-        return Imported(added=0, failed=0, known=0, replaced=0, boundless=0, refused=_in_order(refused))
+        return Imported(added=0, failed=0, known=0, replaced=0, boundless=(), refused=_in_order(refused))
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -63,7 +63,7 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
         ) from error
     added = failed = known = 0
     replaced: dict[str, dict[str, Any]] = {}
-    boundless: set[str] = set()
+    boundless: dict[str, str] = {}
     with Journal(out / RECORDS) as journal:
         there = {record.id: dict(record.fields) for record in journal.read().records}
         for place, name, found, written_s in read:
@@ -76,7 +76,7 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
                     refused.append((place, f"{where}: {error}"))
                     continue
                 if record["outcome"] == "ok" and "rate_bps" in record and "goodput_bps" not in record:
-                    boundless.add(record["id"])
+                    boundless.setdefault(record["id"], where)
                 there[record["id"]] = record
                 if before:
                     known += 1
@@ -95,7 +95,7 @@ def import_iperf3(names: Sequence[Path], *, out: Path, path: KnownPath) -> Impor
         failed=failed,
         known=known,
         replaced=len(replaced),
-        boundless=len(boundless),
+        boundless=tuple(boundless.values()),
         refused=_in_order(refused),
     )
 
