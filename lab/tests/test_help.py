@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+
+from farlink_lab.plan_file import EXAMPLE, parse_plan
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,21 @@ def test_an_argument_is_called_what_it_is_and_not_by_its_type_in_python(lab, ver
     table = said.split("Arguments:\n")[1].split("\n\n")[0]
     assert re.findall(r"^  (\S.*?)  ", table, re.MULTILINE) == arguments
     assert "{FILE...}" not in said
+
+
+def test_help_shows_a_plan_that_can_be_carried_out_and_so_does_the_guide(lab):
+    said = lab.here("profile", "--help").stdout
+    shown = [line.strip() for line in said.partition(" times:")[2].splitlines()[1:]]
+    assert "\n".join(shown).strip() == EXAMPLE.strip()
+    plan = parse_plan(EXAMPLE, name="x")
+    assert (len(plan.rtts_s), len(plan.configurations), plan.repetitions) == (3, 4, 3)
+    guide = Path(__file__).parents[2] / "docs/guide/lab.md"
+    indented = "".join(f"    {line}" if line.strip() else line for line in EXAMPLE.splitlines(keepends=True))
+    assert indented in guide.read_text()
+    for verb in ("profile", "search"):
+        assert "docs/" not in lab.here(verb, "--help").stdout
+    missing = lab.here("profile", "none.toml", "--out", "x")
+    assert "'farlink lab profile --help' shows one" in missing.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from farlink_lab import __version__
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
 from farlink_lab.logs.command import app as logs
+from farlink_lab.plan_file import EXAMPLE
 from farlink_lab.quantity import (
     QuantityError,
     parse_rate,
@@ -69,6 +70,17 @@ _PLAINLY = {
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
 
 
+_AMONG = "Among what to search: a plan, as 'farlink lab profile --help' shows one."
+
+
+def _plan_shown() -> str:
+    """A plan as help shows it: none of its lines is joined to another."""
+    head = "A plan of 3 RTTs, over an emulated connection, and 4 configurations, each measured 3 times:"
+    paragraphs = EXAMPLE.strip().split("\n\n")
+    shown = ("\b\n" + "\n".join(f"    {line}" for line in each.splitlines()) for each in paragraphs)
+    return "\n\n".join([head, *shown])
+
+
 class Importable(StrEnum):
     """Tools whose reports become records."""
 
@@ -97,9 +109,9 @@ def _lab(
         raise typer.Exit(2)
 
 
-@app.command()
+@app.command(epilog=_plan_shown())
 def profile(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What to measure: docs/plans.md.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="What to measure: a plan as below.")],
     *,
     out: Annotated[Path, _OUT],
     retry_failed: Annotated[
@@ -153,7 +165,7 @@ def analyse(
 
 @app.command()
 def search(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help="Among what to search: docs/plans.md.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help=_AMONG)],
     *,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="How long it may measure.")],
     out: Annotated[Path, _OUT],

@@ -68,6 +68,13 @@ _CONFIGURATION_KEYS = (
     "port",
     "ready",
 )
+# Where keys belong that stand in another table, and how tables begin.
+_PLACES = {
+    "at the top of the plan": ("description", "repetitions", "rtts", "seed"),
+    "in [connection]": CONNECTION_KEYS,
+    "in a [[configuration]]": _CONFIGURATION_KEYS,
+}
+_BEGINNINGS = {"connection": "[connection]", "configuration": "[[configuration]]"}
 _LISTED_KEYS = ("mover", "congestion", "streams", "buffer", "block", "bytes", "queue", "options")
 # What only the movers named here take.
 _KEYS_OF_MOVERS = {
@@ -75,6 +82,20 @@ _KEYS_OF_MOVERS = {
     "options": ("globus-url-copy", "rsync"),
     **dict.fromkeys(("command", "server", "port", "ready"), ("command",)),
 }
+
+# What the help shows of a plan, and the guide.
+EXAMPLE = """\
+rtts = ["1ms", "50ms", "200ms"]
+repetitions = 3
+
+[connection]
+rate = "10gbit"
+
+[[configuration]]
+congestion = ["cubic", "bbr"]
+streams = [1, 4]
+bytes = "1GB"
+"""
 
 
 class PlanError(LabError):
@@ -91,7 +112,9 @@ def read_plan(path: Path) -> Plan:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PlanError(f"plan {path}: {reason}: name a TOML file, as in plans/demo.toml") from error
+        raise PlanError(
+            f"plan {path}: {reason}: name a TOML file: 'farlink lab profile --help' shows one"
+        ) from error
     try:
         return parse_plan(text, name=path.stem)
     except PlanError as error:
@@ -136,9 +159,7 @@ class _Table:
         self.data, self.where = data, where
         for key in data:
             if key not in keys:
-                near = difflib.get_close_matches(key, keys, n=1)
-                mend = f"did you mean {near[0]}?" if near else f"known are {', '.join(keys)}"
-                raise PlanError(f"unknown key {self.path(key)}: {mend}")
+                raise PlanError(f"unknown key {self.path(key)}: {_mend(key, keys)}")
 
     def path(self, key: str) -> str:
         return f"{self.where}.{key}" if self.where else key
@@ -179,6 +200,19 @@ class _Table:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise PlanError(f"{self.path(key)}: {_shown(value)} is not a whole number from {least} to {most}")
         return value
+
+
+def _mend(key: str, keys: tuple[str, ...]) -> str:
+    """Where a key belongs that a table does not know, or which it may be a slip for."""
+    near = difflib.get_close_matches(key, keys, n=1)
+    for name, begun in _BEGINNINGS.items():
+        if near == [name]:
+            return f"write {begun}"
+    meant = "rtts" if key == "rtt" and "rtts" not in keys else key
+    places = [place for place, known in _PLACES.items() if meant in known]
+    if meant not in keys and places:
+        return f"{meant} belongs {' or '.join(places[:1] if meant == 'rtts' else places)}"
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(keys)}"
 
 
 def _rtts(top: _Table) -> tuple[float, ...]:
