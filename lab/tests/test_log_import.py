@@ -16,8 +16,9 @@ from farlink_lab.logs.expansion import MOST_AT_ONCE, pieces
 from farlink_lab.logs.following import follow
 from farlink_lab.logs.importing import import_logs
 from farlink_lab.logs.mapping import read_mapping
-from farlink_lab.logs.store import LEDGER, REFUSED, Store, part_paths, read_ledger
+from farlink_lab.logs.store import REFUSED, Store, part_paths, read_ledger
 from farlink_lab.logs.transfer import LogError
+from farlink_lab.places import LEDGER
 from log_lines import BASE_US, SEEN, imported, line, rows, write
 
 

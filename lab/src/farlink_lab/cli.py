@@ -18,6 +18,7 @@ from farlink_lab import __version__
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
 from farlink_lab.logs.command import app as logs
+from farlink_lab.places import RECORDS
 from farlink_lab.plan_file import EXAMPLE
 from farlink_lab.quantity import (
     QuantityError,
@@ -30,7 +31,7 @@ from farlink_lab.quantity import (
     show_time,
 )
 from farlink_lab.records import LEAST_MTU, read_campaign
-from farlink_lab.run.campaign import PLAN_COPY, RECORDS, Campaign, is_complete, run_campaign
+from farlink_lab.run.campaign import PLAN_COPY, Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import Verbs, complain, option, refuse_directory, say, whole
 
@@ -81,18 +82,21 @@ def _plan_shown() -> str:
     return "\n\n".join([head, *shown])
 
 
-class Importable(StrEnum):
-    """Tools whose reports become records."""
-
-    IPERF3 = "iperf3"
-
-
 class Framing(StrEnum):
     """What goes around an IP packet on the wire."""
 
     ETHERNET = "ethernet"
     SONET = "sonet"
     NONE = "none"
+
+
+def _importable(tool: str) -> str:
+    """The tool whose reports become records."""
+    if tool != "iperf3":
+        raise LabError(
+            f"{tool}: reports of iperf3 alone are imported, as in farlink lab import iperf3 FILE --out DIR"
+        )
+    return tool
 
 
 @app.callback(invoke_without_command=True)
@@ -301,7 +305,9 @@ def demo(
 
 @app.command(name="import")
 def import_(
-    tool: Annotated[Importable, typer.Argument(metavar="iperf3", help="Whose reports they are.")],  # noqa: ARG001
+    tool: Annotated[  # noqa: ARG001
+        str, typer.Argument(metavar="iperf3", parser=_importable, help="Whose reports they are.")
+    ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What `iperf3 --json` printed.")],
     *,
     out: Annotated[Path, _OUT],

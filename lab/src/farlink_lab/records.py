@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farlink_lab.error import LabError
+from farlink_lab.places import mend_for_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -145,15 +146,11 @@ def read_records(path: Path) -> Reading:
     """
     # A device or a pipe could be read for ever.
     if path.exists() and not path.is_file():
-        raise RecordsError(
-            f"{path}: not a regular file: name the directory that 'farlink lab profile --out DIR' wrote"
-        )
+        raise RecordsError(f"{path}: not a regular file: {mend_for_records(path.parent)}")
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise RecordsError(
-            f"{path}: {error.strerror}: name the directory that 'farlink lab profile --out DIR' wrote"
-        ) from error
+        raise RecordsError(f"{path}: {error.strerror}: {mend_for_records(path.parent)}") from error
     return parse_lines(lines)
 
 

@@ -17,6 +17,7 @@ from farlink_lab.logs.store import REFUSED, Source, Store
 from farlink_lab.logs.table_lines import Table
 from farlink_lab.logs.transfer import SCHEMA, LogError, Refusal
 from farlink_lab.logs.zone import Zone
+from farlink_lab.places import mend_for_import
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,7 +100,7 @@ def identity_of(path: Path) -> tuple[int, int]:
     """
     found = path.stat()
     if not path.is_file():
-        raise UnknownLogError("not a regular file: name a log, or several")
+        raise UnknownLogError(f"not a regular file: {mend_for_import(path)}")
     return found.st_dev, found.st_ino
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from farlink_lab.logs.transfer import DAY_US, NAMES, SCHEMA, LogError
+from farlink_lab.places import LEDGER, mend_for_logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from farlink_lab.logs.checking import Checked
     from farlink_lab.logs.transfer import Whole
 
-LEDGER, REFUSED = "transfers.json", "refused.jsonl"
+REFUSED = "refused.jsonl"
 # Rows that are gathered before files are written: a log's usual order puts them into few days.
 FLUSH_ROWS = 1_000_000
 # A day of more files is made one.
@@ -124,9 +125,7 @@ def read_ledger(directory: Path) -> Ledger:
             duplicates=data["duplicates"],
         )
     except OSError as error:
-        raise LogError(
-            f"{path}: {error.strerror}: name the directory that 'farlink lab logs import --out DIR' wrote"
-        ) from error
+        raise LogError(f"{path}: {error.strerror}: {mend_for_logs(directory)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(f"{path}: no ledger of imported logs ({error}): import the logs again") from error
 

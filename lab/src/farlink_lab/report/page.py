@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
 from farlink_lab.findings import Findings, Refusal, find
+from farlink_lab.places import RECORDS
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.losses import loss_figure
 from farlink_lab.plot.next_transfer import next_transfer_figure
@@ -23,7 +24,6 @@ from farlink_lab.winners import winners
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECORDS = "records.jsonl"
 PAGE, PAPER_SVG, PAPER_PDF = "report.html", "profile.svg", "profile.pdf"
 
 

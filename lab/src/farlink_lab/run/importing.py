@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import ReportError, Reports, identity, record_of, reports
-from farlink_lab.run.campaign import RECORDS
+from farlink_lab.places import RECORDS
 from farlink_lab.run.journal import Journal
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farlink_lab.places import RECORDS
 from farlink_lab.plan_file import read_plan
 from farlink_lab.records import parse_record
 from farlink_lab.run.campaign import (
-    RECORDS,
     Campaign,
     finished_runs,
     good_runs,

@@ -1,0 +1,48 @@
+"""Directories and files that stand where another kind was to be named: the refusal says what reads them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import synthetic
+
+
+@pytest.fixture
+def home(lab, monkeypatch):
+    """A directory of records, one of imported logs, and one of neither."""
+    monkeypatch.chdir(lab.home)
+    for name in ("measured", "empty"):
+        (lab.home / name).mkdir()
+    record = synthetic.record(source="a", destination="b", duration_s=1.0)
+    (lab.home / "measured" / "records.jsonl").write_text(json.dumps(record) + "\n")
+    done = lab.here("logs", "import", "measured/records.jsonl", "--out", "logged")
+    assert done.returncode == 0, done.stderr
+    return lab
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("report measured/records.jsonl", "name the directory that the file is in: measured"),
+        ("analyse measured/records.jsonl", "name the directory that the file is in: measured"),
+        ("report logged", "it has imported logs: 'farlink lab logs report logged' reports of them"),
+        ("report empty", "name the directory that 'farlink lab profile --out DIR' wrote"),
+        ("logs report measured", "it has records: 'farlink lab report "),
+        ("logs report logged/transfers.json", "name the directory that the file is in: "),
+        ("logs report measured/records.jsonl", "import it first: 'farlink lab logs import "),
+        ("logs report empty", "name the directory that 'farlink lab logs import --out DIR' wrote"),
+        (
+            "logs import measured --out out",
+            "'farlink lab report measured' reports of them; as a log name measured/records.jsonl",
+        ),
+        ("logs import logged --out out", "it has imported logs: 'farlink lab logs report logged' reports of"),
+        ("logs import empty --out out", "not a regular file: name a log, or several"),
+    ],
+)
+def test_the_refusal_says_what_reads_it(home, words, said):
+    done = home.here(*words.split())
+    assert done.returncode == 2
+    (complaint,) = done.stderr.splitlines()
+    assert said in complaint
