@@ -303,8 +303,9 @@ def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path)
     old.write_text(json.dumps(as_old(report("plain"))))
     done = lab.run("import", "iperf3", old, "--out", lab.out, "--rtt", "20ms")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("added 1 record to ")
     done = lab.run("import", "iperf3", old, "--out", lab.out, "--rate", "10gbit")
-    assert "1 were there before, 1 of them with other facts of the path, which are replaced" in done.stdout
+    assert "1 was there before, 1 of them with other facts of the path, which are replaced" in done.stdout
     assert (
         f"1 record has a rate and no capacity, as its report does not say the path's MTU ({old}): "
         "import it again with --mtu" in done.stderr
@@ -317,7 +318,7 @@ def test_what_is_learnt_of_the_path_later_replaces_what_was_known(lab, tmp_path)
     assert (made["rtt_s"], made["rate_bps"], made["mtu"]) == (0.02, 10_000_000_000, 9000)
     assert made["goodput_bps"] == pytest.approx(9.9e9, rel=0.01)
     again = lab.run("import", "iperf3", old, "--out", lab.out)
-    assert "1 were there before\n" in again.stdout
+    assert "1 was there before\n" in again.stdout
     assert lab.run("advise", lab.out, "--rtt", "20ms", "--seconds", "1").returncode == 0
 
 

@@ -14,7 +14,7 @@ from farlink_lab.logs.block import Cutter, blocks
 from farlink_lab.logs.engine import open_logs
 from farlink_lab.logs.expansion import MOST_AT_ONCE, pieces
 from farlink_lab.logs.following import follow
-from farlink_lab.logs.importing import import_logs
+from farlink_lab.logs.importing import import_logs, told
 from farlink_lab.logs.mapping import read_mapping
 from farlink_lab.logs.store import REFUSED, Store, part_paths, read_ledger
 from farlink_lab.logs.transfer import LogError
@@ -399,9 +399,12 @@ def test_reports_of_other_movers_are_read_as_they_are(tmp_path, kind):
 
 
 def test_a_farlink_record_keeps_its_cpu_times(tmp_path):
-    failed = {**JSON["farlink"], "outcome": "failed"}
-    done = imported(tmp_path, [json.dumps(JSON["farlink"]), json.dumps(failed), '{"a": 1}', "{"])
-    assert done.sources[0].refused == {"failed": 1, "no-transfer": 1, "broken": 1}
+    bad = [json.dumps({**JSON["farlink"], "outcome": outcome}) for outcome in ("failed", "interrupted")]
+    done = imported(tmp_path, [json.dumps(JSON["farlink"]), *bad, *bad[1:], '{"a": 1}', "{"])
+    assert done.sources[0].refused == {"failed": 1, "interrupted": 2, "no-transfer": 1, "broken": 1}
+    said = "\n".join(told(done, out=tmp_path / "out"))
+    assert "  1 cannot be read\n  1 is of a transfer that failed\n" in said
+    assert "  2 are of transfers that were interrupted\n  1 is JSON of no shape that is known" in said
     (row,) = rows(tmp_path / "out")
     assert (row["sender_cpu_s"], row["receiver_cpu_s"], row["streams"]) == (1.5, 2.0, 8)
 

@@ -33,7 +33,7 @@ def test_a_line_of_five_gigabytes_is_passed_over_in_bounded_memory(tmp_path):
     )
     assert done.returncode == 0, done
     assert "3 lines, 2 transfers" in done.stdout
-    assert "1 are longer than 1 MiB" in done.stdout
+    assert "1 is longer than 1 MiB" in done.stdout
     assert int(done.stdout.splitlines()[-1]) < MOST_BYTES
     assert [row["bytes"] for row in rows(out)] == [20_971_520] * 2
     assert (out / REFUSED).stat().st_size < 10_000

@@ -117,9 +117,9 @@ def test_an_import_tells_what_it_refused(tmp_path):
     assert "gone.log: No such file" in done.stderr
     assert "5 lines, 3 transfers" in done.stdout
     for words in (
-        "1 have a size below zero",
+        "1 has a size below zero",
         "1 cannot be read",
-        "1 name no source",
+        "1 names no source",
         "1 duplicate, each kept once",
     ):
         assert words in done.stdout
@@ -143,7 +143,7 @@ REFUSED = {
     ("plan", "{made}", "--factor", "-1"): "--factor",
     ("variance", "{made}", "--sizes", "3GB"): "30GB..34GB",
     ("variance", "{made}", "--sizes", "4GB..3GB"): "4GB..3GB",
-    ("variance", "{made}", "--source", "nobody"): "alike",
+    ("variance", "{made}", "--source", "nobody"): "no two transfers are alike, and fewer than",
     ("variance", "{made}", "--snmp", "{gone}"): "time,bytes",
     ("variance", "{made}", "--zone", "Nowhere"): "Nowhere",
     ("service", "--fan-out", "3"): "--mean",

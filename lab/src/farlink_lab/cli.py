@@ -27,6 +27,7 @@ from farlink_lab.quantity import (
     parse_share,
     parse_size,
     parse_time,
+    show_count,
     show_rate,
     show_time,
 )
@@ -341,11 +342,11 @@ def import_(
     for line in done.refused:
         complain(line)
     failed = f", {done.failed} of them of runs that failed" if done.failed else ""
-    known = f"; {done.known} were there before" if done.known else ""
+    known = f"; {done.known} {'was' if done.known == 1 else 'were'} there before" if done.known else ""
     if done.replaced:
         known += f", {done.replaced} of them with other facts of the path, which are replaced"
     where = f" to {out / RECORDS}" if done.added or done.known else ""
-    say(f"added {done.added} records{where}{failed}{known}")
+    say(f"added {show_count(done.added, 'record')}{where}{failed}{known}")
     if done.boundless:
         complain(_without_capacity(done.boundless))
     if done.refused:

@@ -32,6 +32,7 @@ KINDS = {
     "too-long": "are longer than 1 MiB",
     "cut-short": "stood where a compressed file ends before its end, or a file cannot be read on",
     "failed": "are of transfers that failed",
+    "interrupted": "are of transfers that were interrupted",
     "no-file": "move no file (listings and commands)",
     "no-transfer": "are JSON of no shape that is known: a --map says what the fields mean",
     "zero-size": "have a size of zero",
@@ -42,6 +43,23 @@ KINDS = {
     "too-slow": "last longer than 30 days",
     "skipped-hour": "have a local time that clocks skipped: is --zone right?",
 }
+# How the words of one line begin, or of one transfer.
+_OF_ONE = {
+    "are of transfers that were": "is of a transfer that was",
+    "are of transfers": "is of a transfer",
+    "are": "is",
+    "have": "has",
+    "move": "moves",
+    "end": "ends",
+    "last": "lasts",
+    "name": "names",
+}
+
+
+def agreeing(number: int, words: str) -> str:
+    """What is said of so many lines or transfers, as `KINDS` has it of several."""
+    begun = next((many for many in _OF_ONE if words.startswith(f"{many} ")), None)
+    return words if number != 1 or begun is None else _OF_ONE[begun] + words[len(begun) :]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

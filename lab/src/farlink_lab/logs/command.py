@@ -9,6 +9,7 @@ import typer
 
 from farlink_lab.error import LabError
 from farlink_lab.logs import questions
+from farlink_lab.quantity import show_count
 from farlink_lab.terminal import Verbs, complain, say
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def follow(
             complain(warning)
         if not (step.added or step.refused):
             continue
-        refused = f", {step.refused:,} lines refused" if step.refused else ""
-        say(f"{step.added:,} transfers{refused}, {step.offset:,} bytes of the log read")
+        refused = f", {show_count(step.refused, 'line')} refused" if step.refused else ""
+        say(f"{show_count(step.added, 'transfer')}{refused}, {step.offset:,} bytes of the log read")
 
 
 @app.command()

@@ -21,6 +21,8 @@ _MOST_DURATION_S = 1e11
 # Of any number that fits, and its sign.
 _MOST_DIGITS = 20
 _MOST = {"int32": (1 << 31) - 1, "int64": (1 << 63) - 1}
+# As records say that the user ended a transfer, and the kind of line that this is.
+_INTERRUPTED = "interrupted"
 
 
 class FieldError(ValueError):
@@ -32,7 +34,9 @@ def add(rows: Rows, index: int, mapping: Mapping, value_of: Callable[[str], Any]
     for name, allowed in mapping.only.items():
         said = value_of(name)
         if str(said) not in allowed:
-            rows.refuse(index, "failed", f"{name} is {_shown(said)}")
+            rows.refuse(
+                index, _INTERRUPTED if said == _INTERRUPTED else "failed", f"{name} is {_shown(said)}"
+            )
             return
     try:
         row, local = _row(mapping, value_of)

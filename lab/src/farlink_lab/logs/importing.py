@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from farlink_lab.logs import gridftp, json_lines
 from farlink_lab.logs.block import blocks
-from farlink_lab.logs.checking import KINDS, Checked, check, without_destination
+from farlink_lab.logs.checking import KINDS, Checked, agreeing, check, without_destination
 from farlink_lab.logs.expansion import CutShortError, pieces
 from farlink_lab.logs.store import REFUSED, Source, Store
 from farlink_lab.logs.table_lines import Table
 from farlink_lab.logs.transfer import SCHEMA, LogError, Refusal
 from farlink_lab.logs.zone import Zone
 from farlink_lab.places import mend_for_import
+from farlink_lab.quantity import show_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -202,16 +203,16 @@ def told(imported: Imported, *, out: Path) -> list[str]:
     """What an import came to, line by line; sizes of files are bytes."""
     said = []
     for source in imported.sources:
-        said.append(f"{source.name}: {_count(source.lines, 'line')}, {_count(source.kept, 'transfer')}")
-        said += [f"  {number:,} {KINDS[kind]}" for kind, number in sorted(source.refused.items())]
-        said += [f"  {number:,} {NOTES[name]}" for name, number in sorted(source.notes.items())]
+        said.append(
+            f"{source.name}: {show_count(source.lines, 'line')}, {show_count(source.kept, 'transfer')}"
+        )
+        for words, counted in ((KINDS, source.refused), (NOTES, source.notes)):
+            said += [
+                f"  {number:,} {agreeing(number, words[name])}" for name, number in sorted(counted.items())
+            ]
     if imported.duplicates:
-        said.append(f"{_count(imported.duplicates, 'duplicate')}, each kept once")
+        said.append(f"{show_count(imported.duplicates, 'duplicate')}, each kept once")
     if any(source.refused for source in imported.sources):
         said.append(f"refused lines: {out / REFUSED}")
-    said.append(f"{_count(imported.rows, 'transfer')} in {out}")
+    said.append(f"{show_count(imported.rows, 'transfer')} in {out}")
     return said
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

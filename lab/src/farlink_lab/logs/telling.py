@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from farlink_lab.logs.mapping import SIZE_UNITS
 from farlink_lab.logs.summary import COLUMNS
 from farlink_lab.logs.uneven import verdict
-from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.quantity import show_count, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +67,8 @@ def session_lines(
     said = []
     for each in found:
         said.append(
-            f"gap {show_time(each.gap_s)}: {each.sessions:,} sessions of {each.transfers:,} transfers"
+            f"gap {show_time(each.gap_s)}: {show_count(each.sessions, 'session')} of "
+            f"{show_count(each.transfers, 'transfer')}"
         )
         if each.size_bytes is not None and each.duration_s is not None:
             said += table(*session_grid(each, unit))
@@ -93,6 +94,8 @@ def left_out_lines(left_out: int) -> list[str]:
     """What is to be said of transfers that withhold an end."""
     if not left_out:
         return []
+    if left_out == 1:
+        return ["1 transfer names no source or no destination, and is in no session"]
     return [f"{left_out:,} transfers name no source or no destination, and are in no session"]
 
 

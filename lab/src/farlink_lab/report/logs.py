@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
 from farlink_lab.logs import chart, circuits, sessions, telling
-from farlink_lab.logs.checking import KINDS
+from farlink_lab.logs.checking import KINDS, agreeing
 from farlink_lab.logs.importing import NOTES
 from farlink_lab.logs.planner.planning import planned
 from farlink_lab.logs.planner.provider import Terms
@@ -17,7 +17,7 @@ from farlink_lab.logs.transfer import LogError
 from farlink_lab.logs.uneven import uneven, verdict
 from farlink_lab.logs.variance.alike import Choice
 from farlink_lab.plot.chart import page_figure
-from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.quantity import show_count, show_rate, show_size, show_time
 from farlink_lab.report import markup
 from farlink_lab.report.shell import page_text, unwritten, write_page
 
@@ -81,11 +81,16 @@ def _imported(directory: Path) -> str:
         for name, count in (*source.refused.items(), *source.notes.items()):
             kinds[name] = kinds.get(name, 0) + count
     lines = sum(source.lines for source in ledger.sources)
-    said = [f"{ledger.rows:,} transfers, of {lines:,} lines of {len(ledger.sources)} logs."]
-    said += [f"{kinds[kind]:,} lines {words}." for kind, words in KINDS.items() if kind in kinds]
-    said += [f"{kinds[name]:,} transfers {words}." for name, words in NOTES.items() if name in kinds]
+    logs = show_count(len(ledger.sources), "log")
+    said = [f"{show_count(ledger.rows, 'transfer')}, of {show_count(lines, 'line')} of {logs}."]
+    for noun, counted in (("line", KINDS), ("transfer", NOTES)):
+        said += [
+            f"{show_count(kinds[name], noun)} {agreeing(kinds[name], words)}."
+            for name, words in counted.items()
+            if name in kinds
+        ]
     if ledger.duplicates:
-        said.append(f"{ledger.duplicates:,} duplicates, each kept once.")
+        said.append(f"{show_count(ledger.duplicates, 'duplicate')}, each kept once.")
     if any(kind in kinds for kind in KINDS):
         said.append(f"Refused lines are in {REFUSED} beside the transfers.")
     return "\n".join(["<section><h2>What was imported</h2>", markup.items(said), "</section>"])

@@ -101,8 +101,8 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
     count = int(best[0]["transfers"]) if best else 0
     if count < FEWEST:
         raise LogError(
-            f"only {count} transfers are alike, and fewer than {FEWEST} tell nothing of a spread: "
-            "widen --sizes, or leave out --source and --destination"
+            f"{'no two' if count < 2 else f'only {count}'} transfers are alike, and fewer than {FEWEST} tell "
+            "nothing of a spread: widen --sizes, or leave out --source and --destination"
         )
     found = best[0]
     path = (found["source"], found["destination"])
