@@ -114,13 +114,13 @@ def test_the_limit_is_drawn_and_nothing_measured_is_above_it(report):
 
 
 def test_the_figure_for_a_paper_has_both_panels_and_its_labels(report):
-    drawing = ET.fromstring(report.svg.read_bytes())
+    drawing = ET.fromstring(report.figures[0].read_bytes())
     panels = [
         each.get("id") for each in drawing.iter(f"{SVG}g") if (each.get("id") or "").startswith("axes_")
     ]
     assert panels == ["axes_1", "axes_2"]
     # Letters are drawn; what they spell stands beside them.
-    words = re.findall(r"<!-- (.*?) -->", report.svg.read_text())
+    words = re.findall(r"<!-- (.*?) -->", report.figures[0].read_text())
     for each in ("Fixed size", "Fixed duration"):
         assert words.count(each) == 1
     for each in ("RTT, ms", "throughput, Gb/s"):

@@ -303,14 +303,14 @@ def test_small_buffers_are_convex_throughout(report):
 
 
 def test_the_paper_figures_are_written(report):
-    assert report.svg.read_text().startswith("<?xml")
-    assert report.pdf.read_bytes().startswith(b"%PDF")
+    assert report.figures[0].read_text().startswith("<?xml")
+    assert report.figures[1].read_bytes().startswith(b"%PDF")
 
 
 def test_the_same_records_give_the_same_page(report):
-    before = report.page.read_bytes(), report.svg.read_bytes()
+    before = report.page.read_bytes(), report.figures[0].read_bytes()
     again = write_report(report.page.parent, command="farlink lab report campaign")
-    assert (again.page.read_bytes(), again.svg.read_bytes()) == before
+    assert (again.page.read_bytes(), again.figures[0].read_bytes()) == before
 
 
 def test_figures_are_what_plotly_takes(report):
@@ -340,7 +340,33 @@ def test_records_of_failures_alone_make_a_report(tmp_path):
     synthetic.write(
         tmp_path, [synthetic.record(outcome="failed", error="no route to host", duration_s=None, bytes=0)]
     )
-    assert "No run can be counted" in write_report(tmp_path).page.read_text()
+    report = write_report(tmp_path)
+    text = report.page.read_text()
+    assert "No run can be counted" in text
+    assert "profile.svg" not in text
+    assert report.figures == ()
+    assert not list(tmp_path.glob("profile.*"))
+
+
+def test_where_no_run_counts_one_line_says_why(lab):
+    lab.out.mkdir()
+    failed = synthetic.record(outcome="failed", error="no route to host", duration_s=None, bytes=0)
+    synthetic.write(lab.out, [failed, {**failed, "outcome": "interrupted"}, synthetic.record(limit_bps=1e9)])
+    done = lab.here("report", lab.out)
+    assert (done.returncode, done.stdout) == (2, f"report: {lab.out}/report.html\n")
+    assert done.stderr == (
+        "farlink: no run counts (1 run that failed, 1 run that was interrupted, 1 run that --limit held to a "
+        "rate), so there is nothing to draw: measure with 'farlink lab profile'\n"
+    )
+
+
+def test_reports_beside_each_other_keep_their_figures(tmp_path):
+    synthetic.write(tmp_path, synthetic.campaign(repetitions=1))
+    for page, figures in (("report.html", "profile"), ("x.html", "x"), ("y.1.html", "y.1")):
+        written = write_report(tmp_path, out=tmp_path / page)
+        assert [path.name for path in written.figures] == [f"{figures}.svg", f"{figures}.pdf"]
+        assert f"<code>{figures}.svg</code> and <code>{figures}.pdf</code>" in written.page.read_text()
+    assert len(list(tmp_path.glob("*.pdf"))) == 3
 
 
 def test_nothing_to_report_is_one_line(tmp_path):
@@ -376,12 +402,14 @@ def test_a_report_that_goes_elsewhere_leaves_its_campaign_alone_and_names_what_c
     synthetic.write(campaign, synthetic.campaign(repetitions=1))
     written = write_report(campaign, out=elsewhere / "page.html")
     assert [path.name for path in campaign.iterdir()] == ["records.jsonl"]
-    assert sorted(elsewhere.iterdir()) == sorted([written.page, written.svg, written.pdf])
+    assert sorted(elsewhere.iterdir()) == sorted([written.page, *written.figures])
     # What is in the way of a figure is named, and the page is there.
+    svg, pdf = written.figures
+    assert (svg.name, pdf.name) == ("page.svg", "page.pdf")
     written.page.unlink()
-    written.svg.unlink()
-    written.svg.mkdir()
-    with pytest.raises(LabError, match=f"{written.svg}: Is a directory: make room, or name another --out"):
+    svg.unlink()
+    svg.mkdir()
+    with pytest.raises(LabError, match=f"{svg}: Is a directory: make room, or name another --out"):
         write_report(campaign, out=elsewhere / "page.html")
     assert written.page.exists()
     # So is a page that may not be, under its own name.

@@ -138,9 +138,13 @@ def report(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.")] = None,
 ) -> None:
     """Write the report of a campaign: one page, and its figures for a paper."""
+    from farlink_lab.words import nothing_counts  # noqa: PLC0415
+
     refuse_directory("--out", out, example="report.html")
     written = _report(directory, out=out)
     _say_written(written)
+    if nothing := nothing_counts(written.findings):
+        raise LabError(nothing)
     _exit_where_broken(written.broken)
 
 
@@ -573,7 +577,9 @@ def _without_capacity(reports: Sequence[str]) -> str:
 
 
 def _say_written(written: Report) -> None:
-    say(f"report: {written.page}\nfor papers: {written.svg} and {written.pdf}")
+    say(f"report: {written.page}")
+    if written.figures:
+        say(f"for papers: {' and '.join(map(str, written.figures))}")
 
 
 def _refuse(text: str) -> int:

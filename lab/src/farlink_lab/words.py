@@ -254,15 +254,29 @@ def late_of(late: NDArray[np.bool_]) -> str:
 
 def left_out_sentence(left_out: LeftOut) -> str:
     """How many runs the profiles do not count, and why."""
+    told = _reasons(left_out)
+    return f"Left out of every profile, and counted: {', '.join(told)}." if told else ""
+
+
+def nothing_counts(findings: Findings) -> str:
+    """That no run counts, in one line, why, and the mend; empty where one does."""
+    if findings.profiles:
+        return ""
+    return (
+        f"no run counts ({', '.join(_reasons(findings.left_out))}), so there is nothing to draw: measure "
+        "with 'farlink lab profile'"
+    )
+
+
+def _reasons(left_out: LeftOut) -> list[str]:
     reasons = [
         (left_out.overrun, "where the emulator fell behind"),
         (left_out.failed, "that failed"),
-        (left_out.interrupted, "that were interrupted"),
+        (left_out.interrupted, f"that {'was' if left_out.interrupted == 1 else 'were'} interrupted"),
         (left_out.limited, "that --limit held to a rate"),
         (left_out.incomplete, "whose duration or RTT is unknown"),
     ]
-    told = [f"{_count(count, 'run')} {reason}" for count, reason in reasons if count]
-    return f"Left out of every profile, and counted: {', '.join(told)}." if told else ""
+    return [f"{_count(count, 'run')} {reason}" for count, reason in reasons if count]
 
 
 def _spans(findings: Findings, mode: str) -> list[str]:

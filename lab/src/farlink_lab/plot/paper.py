@@ -42,19 +42,17 @@ PAPER_STYLE: Any = {
 
 
 def write_paper_figures(findings: Findings, looks: Mapping[str, Look], *, svg: Path, pdf: Path) -> None:
-    """Writes the profiles of each mode, side by side and never mixed, to both files.
+    """Writes the profiles of each mode, side by side and never mixed, to both files; there is at least one.
 
     Raises:
         OSError: where a file cannot be written.
     """
     modes = [mode for mode in ("size", "duration") if findings.of_mode(mode)]
     with mpl.rc_context(PAPER_STYLE):
-        figure = Figure(figsize=(PANEL[0] * max(len(modes), 1), PANEL[1]), layout="constrained")
-        panels = figure.subplots(1, max(len(modes), 1), squeeze=False)[0]
-        for panel, mode in zip(panels, modes, strict=False):
+        figure = Figure(figsize=(PANEL[0] * len(modes), PANEL[1]), layout="constrained")
+        panels = figure.subplots(1, len(modes), squeeze=False)[0]
+        for panel, mode in zip(panels, modes, strict=True):
             _draw(panel, findings, mode, looks)
-        if not modes:
-            panels[0].text(0.5, 0.5, "no run can be counted", ha="center", transform=panels[0].transAxes)
         for path in (svg, pdf):
             write_figure(figure, path)
 

@@ -138,7 +138,7 @@
 })().catch((error) => {
   const said = document.createElement("p");
   said.className = "warning";
-  said.textContent = "The figures could not be drawn (" + error + "). profile.svg beside this page has the profiles.";
+  said.textContent = "The figures could not be drawn (" + error + "). Where the foot of this page names figures for a paper, those have the profiles.";
   document.querySelector("main").prepend(said);
   document.documentElement.dataset.ready = "no";
   console.error(error);

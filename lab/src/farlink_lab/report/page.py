@@ -24,7 +24,8 @@ from farlink_lab.winners import winners
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAGE, PAPER_SVG, PAPER_PDF = "report.html", "profile.svg", "profile.pdf"
+# The page, and how figures beside it are called: those of another page have its name.
+PAGE, FIGURES = "report.html", "profile"
 
 
 class ReportError(LabError):
@@ -33,11 +34,14 @@ class ReportError(LabError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was written, and what it says."""
+    """What was written, and what it says.
+
+    Attributes:
+        figures: For a paper, as SVG and as PDF; none where no run counts.
+    """
 
     page: Path
-    svg: Path
-    pdf: Path
+    figures: tuple[Path, ...]
     findings: Findings
     broken: tuple[BrokenLine, ...]
 
@@ -56,16 +60,20 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     reading = read_campaign(directory / RECORDS)
     findings = find(reading)
     page = out or directory / PAGE
-    if page.name in (PAPER_SVG, PAPER_PDF):
+    if page.suffix in (".svg", ".pdf"):
         raise ReportError(f"--out: {page} is what a figure beside it is called: name a page, as in {PAGE}")
-    svg, pdf = page.with_name(PAPER_SVG), page.with_name(PAPER_PDF)
-    text = page_of(findings, Context(directory=str(directory), command=command))
+    stem = FIGURES if page.name == PAGE else page.stem
+    svg, pdf = (page.with_name(f"{stem}.{kind}") for kind in ("svg", "pdf"))
+    figures = (svg, pdf) if findings.profiles else ()
+    names = tuple(path.name for path in figures)
+    text = page_of(findings, Context(directory=str(directory), command=command, figures=names))
     try:
         write_page(page, text)
-        write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
+        if figures:
+            write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
     except OSError as error:
         raise ReportError(unwritten(error, page=page, out=out)) from error
-    return Report(page=page, svg=svg, pdf=pdf, findings=findings, broken=reading.broken)
+    return Report(page=page, figures=figures, findings=findings, broken=reading.broken)
 
 
 def page_of(findings: Findings, context: Context) -> str:

@@ -72,10 +72,14 @@ _MAP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Where the records were, and what made the page."""
+    """Where the records were, what made the page, and how its figures for a paper are called.
+
+    There are none where no run counts.
+    """
 
     directory: str
     command: str
+    figures: tuple[str, ...] = ()
 
 
 def body(
@@ -122,11 +126,12 @@ def _head(findings: Findings, context: Context) -> str:
         ),
         markup.items(words.headlines(findings), kind="headlines"),
         markup.facts(_facts(findings.records, context)),
-        (
-            "<noscript><p class='warning'>The figures need scripts; profile.svg beside this page has the "
-            "profiles.</p></noscript>"
-        ),
     ]
+    if context.figures:
+        parts.append(
+            f"<noscript><p class='warning'>The figures need scripts; {escape(context.figures[0])} beside "
+            "this page has the profiles.</p></noscript>"
+        )
     if findings.broken:
         parts.append('<div class="warning">')
         parts.append(markup.paragraph("Lines of the records file that are no record, and were skipped:"))
@@ -396,11 +401,12 @@ def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted:
 def _footer(context: Context) -> str:
     where = context.directory
     again = f"farlink lab profile {where}/plan.toml --out ANOTHER_DIR\nfarlink lab report {where}"
+    paper = " and ".join(f"<code>{escape(name)}</code>" for name in context.figures)
     return (
         "<footer><p>To measure again, and to make this page again:</p>"
         f"<pre><code>{escape(again)}</code></pre>"
-        "<p>The same profiles for a paper: <code>profile.svg</code> and <code>profile.pdf</code> beside the "
-        "records.</p></footer>"
+        + (f"<p>The same profiles for a paper: {paper} beside this page.</p>" if paper else "")
+        + "</footer>"
     )
 
 
