@@ -488,7 +488,7 @@ def test_the_command_answers_and_saves_the_profile_model(lab, directory):
     done = lab.run("advise", directory, "--rtt", "70ms", "--bytes", "50GB", "--save", path)
     assert done.returncode == 0, done.stderr
     assert "cubic ×1, full buffers" in done.stdout.splitlines()[0]
-    assert "farlink memory HOST --congestion cubic --streams 1" in done.stdout
+    assert "farlink memory HOST --bytes 50GB --congestion cubic --streams 1" in done.stdout
     assert "why: " in done.stdout
     saved = json.loads(path.read_text())
     assert (saved["schema"], saved["kind"]) == (1, "profile model")

@@ -12,6 +12,7 @@ from farlink_lab.choice import Choice, ChoiceError, Task, choice_asked, choice_o
 from farlink_lab.ground import ground
 from farlink_lab.plan_file import parse_plan
 from farlink_lab.profile_model import ModelFileError, profile_model
+from farlink_lab.quantity import parse_size, write_size
 from farlink_lab.recommendation import recommendation, told
 from farlink_lab.records import parse_record
 from farlink_lab.schedule import schedule
@@ -112,7 +113,7 @@ def test_blocks_are_learnt_apart():
     )
     assert advice.best.throughput_bps == pytest.approx(9e9, rel=0.1)
     assert advice.runner_up.throughput_bps == pytest.approx(3e9, rel=0.1)
-    assert advice.runner_up.choice.flags.endswith("--block 16384B")
+    assert advice.runner_up.choice.flags.endswith("--block 16KiB")
 
 
 def test_a_search_tells_options_and_commands_apart():
@@ -161,3 +162,47 @@ def test_a_size_of_nothing_is_refused_in_one_line(lab, tmp_path):
     done = lab.run("advise", tmp_path, "--rtt", "50ms", "--bytes", "0B")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rate", "written"),
+    [
+        (10_000_000_000, "10gbit"),
+        (2_500_000_000, "2500mbit"),
+        (9_584_640_000, "9584640kbit"),
+        (1_000_000_001, "1000000001bit"),
+        (12_000_000_000_000, "12000gbit"),
+    ],
+)
+def test_a_declared_rate_is_written_in_whole_units(rate, written):
+    choice = Choice(tool="farlink", congestion="circuit", streams=1, buffer_bytes=None, declared_bps=rate)
+    assert choice.flags == f"--circuit {written} --streams 1"
+
+
+@pytest.mark.parametrize(
+    ("size", "written"),
+    [
+        (1_000_000_000, "1GB"),
+        (2 << 30, "2GiB"),
+        (64 << 20, "64MiB"),
+        (1_024_000, "1000KiB"),
+        (1_001, "1001B"),
+        (50 * 10**12, "50TB"),
+    ],
+)
+def test_a_size_is_written_in_whole_units(size, written):
+    assert write_size(size) == written
+    assert parse_size(written) == size
+
+
+@pytest.mark.parametrize(
+    ("task", "flags"),
+    [
+        (Task(mode="size", amount=1e9), "--bytes 1GB"),
+        (Task(mode="duration", amount=30.0), "--seconds 30"),
+        (Task(mode="duration", amount=0.5), "--seconds 0.5"),
+    ],
+)
+def test_the_command_that_is_advised_says_what_it_is_to_do(task, flags):
+    advice = best(runs(8e9, configuration="CUBIC ×1"), task)
+    assert f"  farlink memory HOST {flags} --congestion cubic --streams 1" in told(advice)

@@ -89,7 +89,7 @@ def test_an_analysis_says_which_at_each_rtt():
         (
             COPY | {"buffer_bytes": 1 << 26},
             "farlink copy, encrypted: auto ×auto, buffers of 64 MiB",
-            "--congestion auto --buffer 67108864B --protect encrypt",
+            "--congestion auto --buffer 64MiB --protect encrypt",
         ),
     ],
 )

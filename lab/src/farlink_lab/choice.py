@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
 from farlink_lab.movers.command import leaves_congestion, leaves_streams, protection_asked
-from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time
+from farlink_lab.quantity import MOST_RTT_S, show_rate, show_size, show_time, write_rate, write_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -165,13 +165,13 @@ class Choice:
         named = self.congestion is not None and not by_itself
         flags = [f"--congestion {self.congestion}"] if named else []
         if self.declared_bps is not None:
-            flags = [f"--circuit {self.declared_bps}bit"]
+            flags = [f"--circuit {write_rate(self.declared_bps)}"]
         if self.streams is not None:
             flags.append(f"--streams {self.streams}")
         if self.buffer_bytes is not None:
-            flags.append(f"--buffer {self.buffer_bytes}B")
+            flags.append(f"--buffer {write_size(self.buffer_bytes)}")
         if self.kind == "memory" and self.block_bytes not in (None, USUAL_BLOCK_BYTES["farlink"]):
-            flags.append(f"--block {self.block_bytes}B")
+            flags.append(f"--block {write_size(self.block_bytes)}")
         if self.mover == COPY and self.protection in _PROTECT:
             flags.append(f"--protect {_PROTECT[self.protection]}")
         return " ".join(flags)
@@ -197,6 +197,13 @@ class Task:
     def shown(self) -> str:
         """For a person: `50 GB` or `10 s`."""
         return show_size(self.amount) if self.mode == "size" else show_time(self.amount)
+
+    @property
+    def flags(self) -> str:
+        """What `farlink memory` is given for it."""
+        if self.mode == "size":
+            return f"--bytes {write_size(max(round(self.amount), 1))}"
+        return f"--seconds {self.amount:.12g}"
 
     def is_of(self, record: Record) -> bool:
         """Whether `record` did just this."""

@@ -187,6 +187,24 @@ def show_size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def write_rate(bits_per_second: int) -> str:
+    """A rate as a command line takes it, in the largest unit of which it is a whole number: `10gbit`."""
+    return _whole_units(bits_per_second, (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3)), least="bit")
+
+
+def write_size(size_bytes: int) -> str:
+    """A size as a command line takes it, in the unit in which it is the shortest whole number: `64MiB`."""
+    binary = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+    decimal = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+    written = [_whole_units(size_bytes, units, least="B") for units in (binary, decimal)]
+    return min(written, key=lambda each: len(each.rstrip("TGMKkiB")))
+
+
+def _whole_units(number: int, units: tuple[tuple[str, int], ...], *, least: str) -> str:
+    unit, scale = next((each for each in units if number % each[1] == 0), (least, 1))
+    return f"{number // scale}{unit}"
+
+
 def show_count(number: int, noun: str) -> str:
     """A number of things for a person: `1 record`, `2 records`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -63,7 +63,8 @@ def told(advice: Advice) -> list[str]:
         f"  predicted: {_rates(advice, best)}{_takes(advice, best)}",
     ]
     if best.choice.tool == "farlink":
-        command = "farlink copy FROM TO" if best.choice.kind == "file" else "farlink memory HOST"
+        memory = f"farlink memory HOST {advice.task.flags}"
+        command = "farlink copy FROM TO" if best.choice.kind == "file" else memory
         lines.append(f"  {command} {best.choice.flags}".rstrip())
     if runner_up is not None:
         lines.append(f"  runner-up: {runner_up.choice.name}, {_rates(advice, runner_up)}")
