@@ -211,6 +211,11 @@ def test_a_command_may_say_what_it_knows_better():
     assert of_command('{"bytes": 77}', TIMED) == {"bytes": 77, "duration_s": 2.0}
 
 
+def test_what_another_tool_means_by_names_of_ours_is_not_taken():
+    said = '{"bytes": 9, "streams": [{"bytes": 9}], "limit_bps": "none", "protection": 1}'
+    assert of_command(said) == {"bytes": 9, "duration_s": 2.0}
+
+
 @pytest.mark.parametrize(
     ("stdout", "configuration", "said"),
     [

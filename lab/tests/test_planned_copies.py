@@ -92,6 +92,28 @@ def test_what_a_command_says_of_protection_is_kept():
     assert MOVERS["command"].result(finished, configuration=configuration, rtt_s=0.001) == said
 
 
+def test_a_copy_that_says_nothing_of_itself_is_what_its_plan_says():
+    (configuration,) = parse_plan(PLAN.format("farlink copy {source} x:/y"), name="x").configurations
+    silent = Finished(status=0, stdout="", stderr="", wall_s=2.0)
+    found = MOVERS["command"].result(silent, configuration=configuration, rtt_s=0.001)
+    assert found["streams_chosen"] is found["congestion_chosen"] is True
+    assert "streams" not in found
+
+
+def test_a_search_learns_nothing_from_runs_that_were_held_to_a_rate():
+    plan = parse_plan(PLAN.format("farlink copy {source} x:/y --json"), name="x")
+    search = PlanSearch(plan, schedule(plan))
+    before = search.search.leaders()
+    made = [
+        synthetic.record(
+            kind="file", rtt_s=run.rtt_s, streams_chosen=True, limit_bps=1000, lab={"run": run.identity}
+        )
+        for run in schedule(plan)
+    ]
+    search.learn(read(made).records)
+    assert search.search.leaders() == before
+
+
 def test_a_command_says_how_many_and_what_held_it_where_the_plan_does_not():
     said = {"bytes": 9, "duration_s": 1.0, "streams": 8, "streams_chosen": True, "limit_bps": 1000}
     for words, kept in (("", {}), (" --streams {streams}", {"streams", "streams_chosen"})):
@@ -99,6 +121,7 @@ def test_a_command_says_how_many_and_what_held_it_where_the_plan_does_not():
         (configuration,) = parse_plan(PLAN.format(command), name="x").configurations
         finished = Finished(status=0, stdout=json.dumps(said), stderr="")
         found = MOVERS["command"].result(finished, configuration=configuration, rtt_s=0.001)
+        assert found.pop("congestion_chosen") is True
         assert found == {key: value for key, value in said.items() if key not in kept}
     (record,) = read([synthetic.record(kind="file", streams=8, streams_chosen=True)]).records
     assert choice_of(record).streams is None

@@ -102,7 +102,7 @@ def most_bps(choice: Choice, rtt_s: float, *, task: Task, wire: Wire) -> float:
     """
     _check(rtt_s)
     limit = max(limit_bps(rtt_s, task=task, wire=wire), 1.0)
-    if choice.buffer_bytes is None:
+    if choice.buffer_bytes is None or (choice.streams is None and not choice.streams_seen):
         return limit
     return min(limit, _expected_bps(replace(choice, buffer_bytes=None), rtt_s, task=task, wire=wire))
 

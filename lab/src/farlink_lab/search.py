@@ -208,7 +208,8 @@ class PlanSearch:
         told: dict[tuple[Choice, float], list[Record]] = {}
         for record in records:
             run = self._runs.get(record.run or "")
-            if run is not None and record.outcome != "interrupted":
+            # One that was held to a rate tells nothing: advice counts none either.
+            if run is not None and record.outcome != "interrupted" and record.limit_bps is None:
                 told.setdefault((choice_asked(run.configuration), run.rtt_s), []).append(record)
         self.search.learn([found for place, group in told.items() for found in self._observed(*place, group)])
 

@@ -16,6 +16,8 @@ from farlink_lab.movers.mover import Finished, MoverError, Server
 from farlink_lab.records import parse_record
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from farlink_lab.plan import Configuration
 
 CLIENT_WORDS = ("address", "port", "bytes", "seconds", "streams", "buffer", "rtt", "source", "destination")
@@ -27,6 +29,14 @@ SAID_FIELDS = (
 )
 # Those of them that the lab knows better where it names the number itself.
 STREAMS_FIELDS = ("streams", "streams_chosen")
+# What only `farlink` says so, and what it says.
+_OWN: dict[str, type] = {
+    "streams": int,
+    "streams_chosen": bool,
+    "congestion_chosen": bool,
+    "limit_bps": int,
+    "protection": str,
+}
 # By which `farlink copy` is told how many streams there are to be.
 _NAMES_STREAMS = {"--streams", "--circuit", "--auto"}
 # By which it is told how to send, so that it does not choose by the path.
@@ -106,9 +116,13 @@ class Command:
         """
         if finished.status != 0:
             raise MoverError(finished.complaint)
-        said = _said(finished.stdout)
-        if "streams" in words_of(configuration):
-            said = {key: value for key, value in said.items() if key not in STREAMS_FIELDS}
+        named = STREAMS_FIELDS if "streams" in words_of(configuration) else ()
+        said = _said(finished.stdout, but=named)
+        # Whether or not it says anything.
+        if leaves_streams(configuration):
+            said.setdefault("streams_chosen", True)
+        if leaves_congestion(configuration):
+            said.setdefault("congestion_chosen", True)
         if "destination" in words_of(configuration) and configuration.size_bytes is not None:
             seen = files.whole_file(finished, configuration=configuration)
         else:
@@ -226,15 +240,17 @@ def _filled(template: str, values: dict[str, str]) -> tuple[str, ...]:
     return tuple(word.format_map(values) for word in shlex.split(template))
 
 
-def _said(stdout: str) -> dict[str, Any]:
-    """The fields of the last line that is a JSON object with `bytes` or `duration_s`."""
+def _said(stdout: str, *, but: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of the last line that is a JSON object with `bytes` or `duration_s`, `but` some."""
     for line in reversed(stdout.splitlines()):
         try:
             value = json.loads(line)
         except (json.JSONDecodeError, RecursionError):
             continue
         if isinstance(value, dict) and ("bytes" in value or "duration_s" in value):
-            said = {key: value[key] for key in SAID_FIELDS if value.get(key) is not None}
+            said = {key: value[key] for key in SAID_FIELDS if key not in but and value.get(key) is not None}
+            # By these names another tool may say something else.
+            said = {key: it for key, it in said.items() if key not in _OWN or isinstance(it, _OWN[key])}
             needed = {
                 "id": "-",
                 "kind": "memory",

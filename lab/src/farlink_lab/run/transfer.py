@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.health import health_between
 from farlink_lab.movers import MOVERS, Finished, Mover, MoverError
-from farlink_lab.movers.command import protection_asked
+from farlink_lab.movers.command import leaves_streams, protection_asked
 from farlink_lab.movers.files import FILE_SYSTEM
 from farlink_lab.run import child
 from farlink_lab.run.emulation import RECEIVER, SENDER, Emulation, EmulationError
@@ -230,7 +230,7 @@ def _record(run: Run, *, tool: Tool, attempt: _Attempt) -> dict[str, Any]:
         "bytes": 0,
         "rtt_s": run.rtt_s,
         **{key: after[key] for key in _CONNECTION_FIELDS if after.get(key) is not None},
-        "streams": configuration.streams,
+        "streams": None if leaves_streams(configuration) else configuration.streams,
         # What the hosts' routes say is what a tool that asks for nothing gets.
         "congestion": None if tool.mover.chooses_congestion else after.get("congestion"),
         "buffer_bytes": configuration.buffer_bytes,
