@@ -36,6 +36,8 @@ def read(made):
         ("farlink copy {source} x:/y --json", None),
         ("farlink copy {source} x:/y --json --streams 4", 1),
         ("farlink copy {source} x:/y --json --streams=4", 1),
+        ("farlink copy {source} x:/y --json -P 4", 1),
+        ("farlink copy {source} x:/y --json -P4", 1),
         ("farlink copy {source} x:/y --json --circuit 10gbit", 1),
         ("farlink copy {source} x:/y --json --streams {streams}", 1),
         ("farlink memory {address} --bytes {bytes}", 1),

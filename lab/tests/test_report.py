@@ -362,7 +362,7 @@ def test_where_no_run_counts_one_line_says_why(lab):
 
 def test_reports_beside_each_other_keep_their_figures(tmp_path):
     synthetic.write(tmp_path, synthetic.campaign(repetitions=1))
-    for page, figures in (("report.html", "profile"), ("x.html", "x"), ("y.1.html", "y.1")):
+    for page, figures in (("report.html", "profile"), ("x.html", "x.profile"), ("y.1.html", "y.1.profile")):
         written = write_report(tmp_path, out=tmp_path / page)
         assert [path.name for path in written.figures] == [f"{figures}.svg", f"{figures}.pdf"]
         assert f"<code>{figures}.svg</code> and <code>{figures}.pdf</code>" in written.page.read_text()
@@ -405,7 +405,7 @@ def test_a_report_that_goes_elsewhere_leaves_its_campaign_alone_and_names_what_c
     assert sorted(elsewhere.iterdir()) == sorted([written.page, *written.figures])
     # What is in the way of a figure is named, and the page is there.
     svg, pdf = written.figures
-    assert (svg.name, pdf.name) == ("page.svg", "page.pdf")
+    assert (svg.name, pdf.name) == ("page.profile.svg", "page.profile.pdf")
     written.page.unlink()
     svg.unlink()
     svg.mkdir()

@@ -177,6 +177,10 @@ class Choice:
         return " ".join(flags)
 
 
+# What `farlink memory` takes, as crates/wire bounds it: bytes, and seconds.
+_TASKS = {"size": (1, 10**15), "duration": (0.01, 86_400)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What a transfer is asked to do: bytes to move (mode `size`) or seconds to move for (`duration`).
@@ -200,7 +204,10 @@ class Task:
 
     @property
     def flags(self) -> str:
-        """What `farlink memory` is given for it."""
+        """What `farlink memory` is given for it; empty where it takes no such task."""
+        least, most = _TASKS[self.mode]
+        if not least <= self.amount <= most:
+            return ""
         if self.mode == "size":
             return f"--bytes {write_size(max(round(self.amount), 1))}"
         return f"--seconds {self.amount:.12g}"

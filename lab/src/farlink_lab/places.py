@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from os.path import isfile  # it is none where it cannot be looked at, too
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,32 +15,32 @@ RECORDS, LEDGER = "records.jsonl", "transfers.json"
 
 def mend_for_records(directory: Path) -> str:
     """What to name where `directory` has no records to read."""
-    if directory.is_file():
+    if isfile(directory):
         return f"name the directory that the file is in: {directory.parent}"
-    if (directory / LEDGER).is_file():
+    if isfile(directory / LEDGER):
         return f"it has imported logs: 'farlink lab logs report {_word(directory)}' reports of them"
     return "name the directory that 'farlink lab profile --out DIR' wrote"
 
 
 def mend_for_logs(directory: Path) -> str:
     """What to name where `directory` has no imported logs to ask."""
-    if directory.is_file():
+    if isfile(directory):
         if directory.name == LEDGER:
             return f"name the directory that the file is in: {directory.parent}"
         return f"import it first: 'farlink lab logs import {_word(directory)} --out DIR'"
-    if (directory / RECORDS).is_file():
+    if isfile(directory / RECORDS):
         return f"it has records: 'farlink lab report {_word(directory)}' reports of them"
     return "name the directory that 'farlink lab logs import --out DIR' wrote"
 
 
 def mend_for_import(path: Path) -> str:
     """What to name where `path` is no log that could be imported."""
-    if (path / RECORDS).is_file():
+    if isfile(path / RECORDS):
         return (
             f"it has records: 'farlink lab report {_word(path)}' reports of them; as a log name "
             f"{path / RECORDS}"
         )
-    if (path / LEDGER).is_file():
+    if isfile(path / LEDGER):
         return f"it has imported logs: 'farlink lab logs report {_word(path)}' reports of them"
     return "name a log, or several"
 

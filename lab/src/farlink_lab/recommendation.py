@@ -63,7 +63,7 @@ def told(advice: Advice) -> list[str]:
         f"  predicted: {_rates(advice, best)}{_takes(advice, best)}",
     ]
     if best.choice.tool == "farlink":
-        memory = f"farlink memory HOST {advice.task.flags}"
+        memory = f"farlink memory HOST {advice.task.flags}".rstrip()
         command = "farlink copy FROM TO" if best.choice.kind == "file" else memory
         lines.append(f"  {command} {best.choice.flags}".rstrip())
     if runner_up is not None:

@@ -1,7 +1,11 @@
 //! A receiver from its start to its end: it finds sessions, takes part in them, and comes back to those that it was cut off from.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use farlink_host::abstract_socket::{Sole, take};
 use farlink_host::clock::{monotonic, rfc3339_now};
@@ -27,6 +31,7 @@ use super::strangers::Strangers;
 use super::{Finished, Notice, Plan, Progress, UNHEARD};
 use crate::contact::{Overheard, join, overhear, resolve};
 use crate::error::CastError;
+use crate::group::Group;
 use crate::line::Line;
 use crate::record::Frame;
 use crate::storage::{Storage, place};
@@ -57,6 +62,32 @@ pub fn run(plan: &Plan, stop: &Wake, tell: &mut dyn FnMut(Notice<'_>)) -> Finish
 fn failed(error: CastError) -> Finished {
     Finished { error: Some(error), ..Finished::default() }
 }
+
+/// Sees to it that no other receiver of the group on this host writes to the directory `into`, whatever it is called. One that was killed may take a
+/// moment to be gone.
+fn alone(group: Group, into: &[u8], stop: &Wake) -> Result<Option<Sole>, CastError> {
+    let Ok(found) = fs::metadata(OsStr::from_bytes(into)) else { return Ok(None) };
+    let name = format!("farlink-cast/{group}/{:x}-{:x}", found.dev(), found.ino());
+    let until = monotonic().after(GONE_WITHIN);
+    loop {
+        match take(&name) {
+            Ok(Some(sole)) => return Ok(Some(sole)),
+            Ok(None) => {}
+            // Where that is forbidden nobody guards against it.
+            Err(_) => return Ok(None),
+        }
+        let waited = wait_for(stop, Interest::Read, stop, TRIED_EVERY).map_err(CastError::Wait)?;
+        if monotonic() >= until || waited != Waited::Over {
+            return Err(CastError::Occupied { group, directory: readable(into) });
+        }
+    }
+}
+
+/// How long a receiver that was killed may take to be gone.
+const GONE_WITHIN: Nanos = Nanos(1_000_000_000);
+
+/// How often it is looked whether it is.
+const TRIED_EVERY: Nanos = Nanos(50_000_000);
 
 struct Reception<'a> {
     plan: &'a Plan,
@@ -126,11 +157,7 @@ impl<'a> Reception<'a> {
         let storage = Storage::open(plan.into.as_deref(), plan.group)?;
         let number = u64::from_be_bytes(process::random().map_err(CastError::Wait)?);
         let place = plan.into.as_deref().map(place);
-        let sole = place.map(|place| take(&format!("farlink-cast/{}/{place:016x}", plan.group)));
-        let sole = sole.transpose().map_err(CastError::Wait)?;
-        if let (Some(None), Some(into)) = (&sole, &plan.into) {
-            return Err(CastError::Occupied { group: plan.group, directory: readable(into) });
-        }
+        let sole = plan.into.as_deref().map(|into| alone(plan.group, into, stop)).transpose()?;
         let strangers = Strangers::default();
         // Of a large product that is not whole yet there is a file.
         let descriptors = process::raise_descriptor_limit(u64::MAX).unwrap_or(USUAL_DESCRIPTORS);

@@ -4,7 +4,9 @@
 //! sent during it. Where that is forgotten (another user, a home that cannot be written, a season later) what is whole there is sent again, and
 //! of a file that was begun only what is missing.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -42,7 +44,7 @@ pub(crate) struct Mark {
     /// How the names of all these begin.
     copy: String,
     /// Locked while the command runs.
-    held: Option<File>,
+    file: Option<File>,
 }
 
 impl Mark {
@@ -55,12 +57,17 @@ impl Mark {
         let [copy, command] = [names.key, names.command].map(u128::from_be_bytes);
         let copy = format!("{copy:032x}-");
         let path = directory.map(|directory| directory.join(format!("{copy}{command:032x}")));
-        Self { path, copy, held: None }
+        Self { path, copy, file: None }
     }
 
     /// What earlier attempts have left.
     pub(crate) fn left(&self) -> Left {
-        self.path.as_deref().map_or(Left::Nothing, left_at)
+        // One that says nothing was begun, too: its disk was full.
+        match self.path.as_ref().map(fs::read) {
+            Some(Ok(said)) if said == LACKING => Left::Lacking,
+            Some(Ok(_)) => Left::Begun,
+            Some(Err(_)) | None => Left::Nothing,
+        }
     }
 
     /// The marks of commands that select otherwise from the same places and were broken off: what they left may be selected now.
@@ -79,19 +86,10 @@ impl Mark {
         let Some((path, directory)) = self.path.as_ref().and_then(|path| Some((path, path.parent()?))) else {
             return;
         };
+        // Where this cannot be done the next attempt sends a round trip's worth again, and an update trusts what looks as it should.
         let _ = fs::create_dir_all(directory);
-        // Locked before it says anything: what is empty says nothing.
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
-        self.held = opened.ok().filter(|file| {
-            (0..MOST_TRIES).any(|_| {
-                let locked = file.try_lock();
-                // Whoever only looks has it for no time at all.
-                if matches!(locked, Err(TryLockError::WouldBlock)) {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                locked.is_ok()
-            })
-        });
+        // Locked before it says anything: of others what is empty says nothing.
+        self.file = locked(path).ok();
         self.write(BEGUN);
         forget_old(directory);
     }
@@ -102,11 +100,9 @@ impl Mark {
     }
 
     fn write(&self, said: &[u8]) {
-        if let Some(path) = &self.path
-            && let Some(directory) = path.parent()
-        {
-            // Where this cannot be written the next attempt sends a round trip's worth again, and an update trusts what looks as it should.
-            let _ = fs::create_dir_all(directory).and_then(|()| fs::write(path, said));
+        if let Some(file) = &self.file {
+            // What it said stays where there is no room for more.
+            let _ = file.write_all_at(said, 0).and_then(|()| file.set_len(said.len() as u64));
         }
     }
 
@@ -132,7 +128,8 @@ impl Other {
         let file = File::options().read(true).write(true).open(&path).ok()?;
         // Not as who runs has it: several may look at a time.
         let runs = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-        (!runs && left_at(&path) == Left::Begun).then(|| Self { at: changed(&file), path })
+        let is_begun = fs::read(&path).is_ok_and(|said| !said.is_empty() && said != LACKING);
+        (!runs && is_begun).then(|| Self { at: changed(&file), path })
     }
 
     /// What it left is among what has ended well: it is forgotten, unless it was begun again meanwhile.
@@ -149,12 +146,28 @@ fn changed(file: &File) -> Option<SystemTime> {
     file.metadata().and_then(|found| found.modified()).ok()
 }
 
-fn left_at(path: &Path) -> Left {
-    match fs::read(path) {
-        Ok(said) if said == LACKING => Left::Lacking,
-        Ok(said) if !said.is_empty() => Left::Begun,
-        _ => Left::Nothing,
+/// The file at `path`, made where there is none, and locked, unless the same command runs already.
+fn locked(path: &Path) -> io::Result<File> {
+    let open = || File::options().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = open()?;
+    for _ in 0..MOST_TRIES {
+        match file.try_lock() {
+            // Whoever only looks has it for no time at all.
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Error(_)) => break,
+            Ok(()) => {
+                let place = |found: Metadata| (found.dev(), found.ino());
+                // The command before may have ended and taken it away meanwhile.
+                if fs::metadata(path)
+                    .is_ok_and(|found| file.metadata().is_ok_and(|its| place(its) == place(found)))
+                {
+                    break;
+                }
+                file = open()?;
+            }
+        }
     }
+    Ok(file)
 }
 
 /// Forgets what nobody has taken up for a long time, and hardly will.
@@ -210,8 +223,14 @@ mod tests {
         mark(0, 1).set();
         assert!(mark(0, 1).of_others().is_empty(), "its own is no other's");
         assert!(mark(1, 0).of_others().is_empty(), "of other places");
-        mark(0, 1).lacks_names();
+        let mut ended = mark(0, 1);
+        ended.set();
+        ended.lacks_names();
+        drop(ended);
         assert!(mark(0, 0).of_others().is_empty(), "it came to its end");
+        // Its own that says nothing, as on a disk that is full, was begun; of another that was not seen to.
+        fs::write(mark(0, 1).path.unwrap(), "").unwrap();
+        assert_eq!((mark(0, 1).left(), mark(0, 0).of_others().len()), (Left::Begun, 0));
         fs::remove_dir_all(&directory).unwrap();
     }
 

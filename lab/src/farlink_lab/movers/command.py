@@ -38,7 +38,7 @@ _OWN: dict[str, type] = {
     "protection": str,
 }
 # By which `farlink copy` is told how many streams there are to be.
-_NAMES_STREAMS = {"--streams", "--circuit", "--auto"}
+_NAMES_STREAMS = {"--streams", "-P", "--circuit", "--auto"}
 # By which it is told how to send, so that it does not choose by the path.
 _NAMES_SENDING = {"--congestion", "-C", "--circuit", "--auto", "--buffer"}
 # What records call an answer to `farlink copy --protect`, where that is another word.
@@ -166,7 +166,8 @@ def _options(configuration: Configuration) -> dict[str, str]:
         return {}
     words = shlex.split(configuration.command)
     pairs = [
-        ("-C", "=", word[2:]) if word[:2] == "-C" and word[2:] else word.partition("=") for word in words
+        (word[:2], "=", word[2:]) if word[:2] in ("-C", "-P") and word[2:] else word.partition("=")
+        for word in words
     ]
     return {
         name: value if sign else following

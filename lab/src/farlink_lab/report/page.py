@@ -62,7 +62,7 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     page = out or directory / PAGE
     if page.suffix in (".svg", ".pdf"):
         raise ReportError(f"--out: {page} is what a figure beside it is called: name a page, as in {PAGE}")
-    stem = FIGURES if page.name == PAGE else page.stem
+    stem = FIGURES if page.name == PAGE else f"{page.stem}.{FIGURES}"
     svg, pdf = (page.with_name(f"{stem}.{kind}") for kind in ("svg", "pdf"))
     figures = (svg, pdf) if findings.profiles else ()
     names = tuple(path.name for path in figures)
@@ -71,6 +71,10 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
         write_page(page, text)
         if figures:
             write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
+        else:
+            # Those of an earlier page are of what it no longer says.
+            svg.unlink(missing_ok=True)
+            pdf.unlink(missing_ok=True)
     except OSError as error:
         raise ReportError(unwritten(error, page=page, out=out)) from error
     return Report(page=page, figures=figures, findings=findings, broken=reading.broken)
