@@ -46,3 +46,11 @@ def test_the_refusal_says_what_reads_it(home, words, said):
     assert done.returncode == 2
     (complaint,) = done.stderr.splitlines()
     assert said in complaint
+
+
+@pytest.mark.parametrize("words", [("report",), ("logs", "report"), ("logs", "import")])
+def test_a_name_that_cannot_be_looked_at_is_one_line(home, words):
+    done = home.here(*words, "x" * 300, *(("--out", "there") if words[-1] == "import" else ()))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "File name too long" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from os.path import isfile  # it is none where it cannot be looked at, too
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,35 +14,43 @@ RECORDS, LEDGER = "records.jsonl", "transfers.json"
 
 def mend_for_records(directory: Path) -> str:
     """What to name where `directory` has no records to read."""
-    if isfile(directory):
+    if _is_file(directory):
         return f"name the directory that the file is in: {directory.parent}"
-    if isfile(directory / LEDGER):
+    if _is_file(directory / LEDGER):
         return f"it has imported logs: 'farlink lab logs report {_word(directory)}' reports of them"
     return "name the directory that 'farlink lab profile --out DIR' wrote"
 
 
 def mend_for_logs(directory: Path) -> str:
     """What to name where `directory` has no imported logs to ask."""
-    if isfile(directory):
+    if _is_file(directory):
         if directory.name == LEDGER:
             return f"name the directory that the file is in: {directory.parent}"
         return f"import it first: 'farlink lab logs import {_word(directory)} --out DIR'"
-    if isfile(directory / RECORDS):
+    if _is_file(directory / RECORDS):
         return f"it has records: 'farlink lab report {_word(directory)}' reports of them"
     return "name the directory that 'farlink lab logs import --out DIR' wrote"
 
 
 def mend_for_import(path: Path) -> str:
     """What to name where `path` is no log that could be imported."""
-    if isfile(path / RECORDS):
+    if _is_file(path / RECORDS):
         return (
             f"it has records: 'farlink lab report {_word(path)}' reports of them; as a log name "
             f"{path / RECORDS}"
         )
-    if isfile(path / LEDGER):
+    if _is_file(path / LEDGER):
         return f"it has imported logs: 'farlink lab logs report {_word(path)}' reports of them"
     return "name a log, or several"
 
 
 def _word(path: Path) -> str:
     return shlex.quote(str(path))
+
+
+def _is_file(path: Path) -> bool:
+    """Whether `path` is a file: none is that cannot be looked at."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -144,10 +144,10 @@ def read_records(path: Path) -> Reading:
     Raises:
         RecordsError: where the file cannot be read.
     """
-    # A device or a pipe could be read for ever.
-    if path.exists() and not path.is_file():
-        raise RecordsError(f"{path}: not a regular file: {mend_for_records(path.parent)}")
     try:
+        # A device or a pipe could be read for ever.
+        if path.exists() and not path.is_file():
+            raise RecordsError(f"{path}: not a regular file: {mend_for_records(path.parent)}")
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise RecordsError(f"{path}: {error.strerror}: {mend_for_records(path.parent)}") from error
