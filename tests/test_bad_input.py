@@ -446,7 +446,7 @@ def test_a_report_of_another_tool_is_refused(tmp_path: Path) -> None:
     ("asked", "words"),
     [
         (("--receivers", "0"), ("--receivers", "0", "1 to")),
-        (("--receivers", "many"), ("--receivers", "integer")),
+        (("--receivers", "many"), ("--receivers", "whole number")),
         (("--size", "125"), ("--size", '"125"', "no unit")),
         (("--sender-rate", "fast"), ("--sender-rate", '"fast"', "10gbit")),
         (("--receiver-link", "0gbit"), ("--receiver-link", '"0gbit"', "zero")),
