@@ -127,6 +127,9 @@ def test_a_rate_is_found(star: Emulation, tmp_path: Path) -> None:
     found = median(rates[len(rates) // 2 :])
     assert found <= 104e6, rates
     if found <= 60e6:
+        # What came late is taken for a queue that grows.
+        if record["emulator"]["overrun"]:
+            pytest.skip(f"the machine did not keep up: {record['emulator']}")
         # A rate at which the host itself did not send is taken for the one that there is.
         sent = [
             (line["progress"]["seconds"], line["progress"]["first_pass_bytes"], line["progress"]["rate_bps"])
