@@ -76,8 +76,11 @@ fn alone(group: Group, into: &[u8], stop: &Wake) -> Result<Option<Sole>, CastErr
             // Where that is forbidden nobody guards against it.
             Err(_) => return Ok(None),
         }
-        let waited = wait_for(stop, Interest::Read, stop, TRIED_EVERY).map_err(CastError::Wait)?;
-        if monotonic() >= until || waited != Waited::Over {
+        if wait_for(stop, Interest::Read, stop, TRIED_EVERY).map_err(CastError::Wait)? != Waited::Over {
+            // It ends as one that was interrupted.
+            return Ok(None);
+        }
+        if monotonic() >= until {
             return Err(CastError::Occupied { group, directory: readable(into) });
         }
     }
