@@ -67,6 +67,23 @@ def test_a_partial_file_that_another_made_is_begun_anew(source: Path, tmp_path: 
         assert has_all(there)
 
 
+def test_holes_stay_where_none_can_be_made_again(source: Path, tmp_path: Path) -> None:
+    with (source / "large").open("r+b") as large:
+        large.truncate(512 << 20)
+    with strange(tmp_path) as there:
+        with going(command(f"{source}/", there, "--limit", "80mbit", "--retries", "0")) as copying:
+            copying.wait_for(SIZE // 2)
+            copying.send(signal.SIGKILL)
+            copying.wait()
+        again = copy(f"{source}/", there)
+        assert again.record["bytes"] <= SIZE // 2 + BLOCK
+    copied = tmp_path / "beneath" / "large"
+    assert copied.stat().st_size == 512 << 20
+    assert copied.stat().st_blocks * 512 <= SIZE + (1 << 20)
+    with copied.open("rb") as large:
+        assert large.read(SIZE) == LARGE
+
+
 def refused(copied: Copied, *words: str) -> None:
     """That the content is there, and every file that lacks something is told with its reason."""
     for name in ("large", "within/small"):

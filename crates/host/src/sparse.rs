@@ -127,6 +127,30 @@ pub fn punch(file: &File, offset: u64, length: u64) -> io::Result<bool> {
     }
 }
 
+/// Writes zeros over what is not zero in `file` from `from` to before `end`, and leaves holes where they are. `progress` is told of bytes that were
+/// read, and says whether to go on.
+///
+/// # Errors
+/// As lseek(2), pread(2) and pwrite(2); [`io::ErrorKind::Interrupted`] where `progress` ended it.
+pub fn zero(file: &File, from: u64, end: u64, progress: &mut dyn FnMut(u64) -> bool) -> io::Result<()> {
+    let (mut buffer, zeros) = (vec![0; PIECE], vec![0; PIECE]);
+    for extent in (Extents { file, from, size: end }) {
+        let mut data = extent?;
+        while data.start < data.end {
+            let part = PIECE.min((data.end - data.start) as usize);
+            let read = read_at(file, data.start, &mut buffer[..part])?;
+            if !is_zero(&buffer[..read]) {
+                write_at(file, data.start, &zeros[..read])?;
+            }
+            if !progress(read as u64) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            data.start += part as u64;
+        }
+    }
+    Ok(())
+}
+
 /// Reads from `offset` until `buffer` is full or the file ends; returns how much it was.
 ///
 /// # Errors
@@ -181,6 +205,9 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     // The first is zero, and each is as the one before it: memcmp(3), which is as fast as memory.
     bytes.split_first().is_none_or(|(first, rest)| *first == 0 && *rest == bytes[..rest.len()])
 }
+
+/// What is looked at at once: as much as is read fast.
+const PIECE: usize = 256 << 10;
 
 /// Bytes of a hole at least: what most file systems keep together.
 pub const PAGE: usize = 4096;
@@ -240,6 +267,32 @@ mod tests {
             assert_eq!(read_at(&file, 0, &mut read).unwrap(), read.len());
             assert!(is_zero(&read[PAGE..2 * PAGE]) && read[0] == 1 && read[3 * PAGE - 1] == 1);
         }
+    }
+
+    #[test]
+    fn what_is_not_zero_becomes_zero_and_holes_stay() {
+        let file = scratch("zero");
+        file.set_len(64 << 20).unwrap();
+        let (first, second) = ((5 << 20) + 7, (40 << 20) - 3);
+        for at in [first, second] {
+            write_at(&file, at, &[1; 100_000]).unwrap();
+        }
+        let before = status_of(&file).unwrap().blocks;
+        let mut read = 0;
+        zero(&file, 0, second + 50_000, &mut |bytes| {
+            read += bytes;
+            true
+        })
+        .unwrap();
+        let mut all = vec![9; 64 << 20];
+        assert_eq!(read_at(&file, 0, &mut all).unwrap(), all.len());
+        let stays = second as usize + 50_000..second as usize + 100_000;
+        assert!(is_zero(&all[..stays.start]) && is_zero(&all[stays.end..]));
+        assert!(all[stays].iter().all(|byte| *byte == 1), "what is behind the end stays");
+        assert!(read >= 150_000, "{read}");
+        assert!(status_of(&file).unwrap().blocks <= before, "holes are none any more");
+        let ended = zero(&file, 0, 64 << 20, &mut |_| false).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use farlink_flow::arrivals::Arrivals;
@@ -101,6 +101,8 @@ struct State {
     /// What is to be done, and whether a thread does it.
     chores: VecDeque<Chore>,
     at_chores: bool,
+    /// Whether finishing is among them.
+    settles: bool,
     outbox: Outbox,
     events: Vec<FileEvent>,
     samples: Samples,
@@ -136,8 +138,8 @@ pub(crate) struct Incoming {
     turn: Mutex<Writers>,
     /// How often the disk had something else than was written.
     spoiled: AtomicU32,
-    /// Bytes of holes that were hashed.
-    zeros: AtomicU64,
+    /// Bytes of holes that were hashed; whoever hashes some has it.
+    zeros: Mutex<u64>,
     /// Whether anything of it came that was not there.
     is_new: AtomicBool,
     /// What its digests take.

@@ -33,15 +33,18 @@ impl Receiving {
         }
     }
 
-    /// Finishes where everything is there.
+    /// Finishes where everything is there. A sender may say so any number of times: one chore does for all.
     pub(super) fn settle_later(self: &Arc<Self>) {
         self.changed.notify_all();
-        if self.state().arrivals.is_complete() {
+        let mut state = self.state();
+        let is_due = !state.finished && state.arrivals.is_complete();
+        if is_due && !std::mem::replace(&mut state.settles, true) {
+            drop(state);
             self.later(Chore::Settle);
         }
     }
 
-    fn do_chores(&self) {
+    pub(super) fn do_chores(&self) {
         while let Some(chore) = self.next_chore() {
             match chore {
                 Chore::Store(incoming) => self.store(&incoming),
@@ -58,6 +61,7 @@ impl Receiving {
             state.chores.clear();
         }
         let next = state.chores.pop_front();
+        state.settles &= !matches!(next, Some(Chore::Settle));
         state.at_chores = next.is_some();
         next
     }

@@ -33,15 +33,15 @@ impl Receiving {
         }
         // Hashing nothing takes as long as hashing something, as BLAKE3 numbers its chunks and zeros elsewhere are other zeros: a digest of
         // terabytes of it is not worth minutes.
-        let hashed = incoming.zeros.load(Ordering::Relaxed);
-        // Each connection says all of them, and what another said before is there.
+        // Each connection says all of them, perhaps at once: one looks and hashes, and what it did is there for the others.
+        let mut hashed = incoming.zeros.lock().unwrap_or_else(PoisonError::into_inner);
         let all = holes.runs.iter().flat_map(|(first, count)| *first..first + count);
         let empty = all.filter(|index| self.wants(holes.file, *index)).count() as u64;
         if empty == 0 {
             return Ok(());
         }
         incoming.is_new.store(true, Ordering::Relaxed);
-        if !self.manner.verify || hashed + empty * bytes > MOST_ZEROS {
+        if !self.manner.verify || *hashed + empty * bytes > MOST_ZEROS {
             return self.arrived(incoming, &holes.runs, None, Unit::Pack(0));
         }
         for index in holes.runs.iter().flat_map(|(first, count)| *first..first + count) {
@@ -49,7 +49,7 @@ impl Receiving {
                 continue;
             }
             let length = (size - u64::from(index) * bytes).min(bytes);
-            incoming.zeros.fetch_add(length, Ordering::Relaxed);
+            *hashed += length;
             let digest = self.timing.during(Stage::Digest, || zeros(size, bytes, index, length));
             self.arrived_quietly(incoming, index, digest)?;
         }

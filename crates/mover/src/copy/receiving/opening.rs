@@ -1,6 +1,6 @@
 //! Files that are said, at the receiver: where they go, and what is there of them already.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use farlink_host::clock::monotonic;
@@ -97,7 +97,7 @@ impl Receiving {
             closed: RwLock::default(),
             turn: Mutex::default(),
             spoiled: AtomicU32::new(0),
-            zeros: AtomicU64::new(0),
+            zeros: Mutex::default(),
             is_new: AtomicBool::new(false),
             _portion: portion,
         });

@@ -1,6 +1,5 @@
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -531,12 +530,44 @@ fn holes_that_are_said_again_take_no_digest_away() {
     let holes = Holes { file: 0, runs: vec![(0, 2)] };
     spoiled.receiving.on_holes(&spoiled.incoming, &holes).unwrap();
     // As many zeros were hashed as ever are: what is there already needs none.
-    spoiled.incoming.zeros.store(u64::MAX / 2, Ordering::Relaxed);
+    *spoiled.incoming.zeros.lock().unwrap() = u64::MAX / 2;
     spoiled.receiving.on_holes(&spoiled.incoming, &holes).unwrap();
     assert!(spoiled.incoming.digests.lock().unwrap().complete);
     let others = Holes { file: 0, runs: vec![(2, 1)] };
     spoiled.receiving.on_holes(&spoiled.incoming, &others).unwrap();
     assert!(!spoiled.incoming.digests.lock().unwrap().complete);
+}
+
+#[test]
+fn holes_that_several_connections_say_at_once_are_hashed_once() {
+    let spoiled = Spoiled::of("holes-at-once", false, true);
+    let holes = Holes { file: 0, runs: vec![(0, Spoiled::blocks())] };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| spoiled.receiving.on_holes(&spoiled.incoming, &holes).unwrap());
+        }
+    });
+    assert_eq!(*spoiled.incoming.zeros.lock().unwrap(), SIZE);
+    assert!(spoiled.incoming.digests.lock().unwrap().complete);
+}
+
+#[test]
+fn what_a_sender_says_again_and_again_is_queued_once() {
+    let spoiled = Spoiled::new("said-again");
+    let receiving = &spoiled.receiving;
+    // As while a thread is at a chore that takes long.
+    receiving.state().at_chores = true;
+    let say = || {
+        for _ in 0..100 {
+            receiving.on_message(Copy::Total { files: 0, packs: 0, entries: 0, bytes: 0 }).unwrap();
+        }
+    };
+    say();
+    assert_eq!(receiving.state().chores.len(), 1);
+    receiving.do_chores();
+    assert!(receiving.state().finished);
+    say();
+    assert!(receiving.state().chores.is_empty());
 }
 
 #[test]

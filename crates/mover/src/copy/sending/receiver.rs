@@ -151,13 +151,15 @@ impl State {
         self.supply.offers -= 1;
         for (at, event) in planned.unwanted() {
             // It stays, and was told as a failure.
-            if self.refused.remove(&(offer, at)) {
+            if self.refused.contains(&(offer, at)) {
                 continue;
             }
             self.tally.same += event.bytes;
             self.tally.acknowledged += event.bytes;
             self.close_name(report, event);
         }
+        // Of those that it wants, too: no honest one has refused them.
+        self.refused.retain(|(pack, _)| *pack != offer);
         let wanted = planned.wanted();
         if !wanted.entries.is_empty() {
             let number = self.supply.pack_numbers;

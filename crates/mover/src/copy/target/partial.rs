@@ -260,7 +260,7 @@ impl Partial {
         }
         if let Some(touched) = &self.touched {
             // What is not proven may be anything, and zeros that come for it are left out.
-            self.clear_between(&claims).map_err(|error| self.failed("make holes in", error))?;
+            self.clear_between(&claims, progress).map_err(|error| self.failed("make holes in", error))?;
             touched.keep(claims.iter().map(|row| row.index));
         }
         Ok(claims.into_iter().map(|row| (row.index, row.digest)).collect())
@@ -322,7 +322,7 @@ impl Partial {
                     let index = offset / self.block_bytes;
                     // Where it comes again, zeros that are left out now must not leave what came before.
                     if touched.touch(index) && alone {
-                        self.clear(index, index + 1)?;
+                        self.clear(index, index + 1, &mut |_| true)?;
                     }
                 }
                 sparse::write_data_at(&self.file, offset, bytes)
@@ -349,11 +349,11 @@ impl Partial {
             return Err(self.failed("write beyond the end of", io::ErrorKind::InvalidInput.into()));
         }
         let cleared = match &self.touched {
-            None => self.clear(first.into(), end),
+            None => self.clear(first.into(), end, &mut |_| true),
             // A file that zeros are left out of began empty: most of what is to be empty is.
             Some(touched) => (first.into()..end)
                 .filter(|index| touched.is_touched(*index))
-                .try_for_each(|index| self.clear(index, index + 1)),
+                .try_for_each(|index| self.clear(index, index + 1, &mut |_| true)),
         };
         cleared.map_err(|error| self.failed("make holes in", error))
     }
@@ -499,31 +499,26 @@ impl Partial {
     }
 
     /// Makes holes of the blocks that are not among `kept`, which are in order.
-    fn clear_between(&self, kept: &[Row]) -> io::Result<()> {
+    fn clear_between(&self, kept: &[Row], progress: &mut dyn FnMut(u64) -> bool) -> io::Result<()> {
         let blocks = self.size.div_ceil(self.block_bytes);
         let mut from = 0;
         for index in kept.iter().map(|row| u64::from(row.index)).chain([blocks]) {
             if index > from {
-                self.clear(from, index)?;
+                self.clear(from, index, progress)?;
             }
             from = index + 1;
         }
         Ok(())
     }
 
-    /// Makes zeros of the blocks from `first` to before `end`: a hole, where there can be one.
-    fn clear(&self, first: u64, end: u64) -> io::Result<()> {
-        let (mut from, end) = (first * self.block_bytes, self.size.min(end * self.block_bytes));
+    /// Makes zeros of the blocks from `first` to before `end`: a hole, where there can be one. Where none can be made again, what is one
+    /// stays one. `progress` is as in [`Self::proven`].
+    fn clear(&self, first: u64, end: u64, progress: &mut dyn FnMut(u64) -> bool) -> io::Result<()> {
+        let (from, end) = (first * self.block_bytes, self.size.min(end * self.block_bytes));
         if from >= end || sparse::punch(&self.file, from, end - from)? {
             return Ok(());
         }
-        let zeros = vec![0; READ_BYTES];
-        while from < end {
-            let part = zeros.len().min((end - from) as usize);
-            sparse::write_at(&self.file, from, &zeros[..part])?;
-            from += part as u64;
-        }
-        Ok(())
+        sparse::zero(&self.file, from, end, progress)
     }
 
     fn failed(&self, attempt: &'static str, error: io::Error) -> TargetError {

@@ -36,7 +36,8 @@ impl Written {
         let mut bytes = vec![0; len as usize];
         let read = sparse::read_at(&self.file, 0, &mut bytes)?;
         match Journal::decode(&bytes[..read]) {
-            Ok(earlier) if earlier.journal == self.journal => {
+            // Of one that says nothing all would have to be emptied, which beginning anew does at once.
+            Ok(earlier) if earlier.journal == self.journal && !earlier.rows.is_empty() => {
                 self.len = earlier.len as u64;
                 self.file.set_len(self.len)?;
                 Ok(Some(earlier.rows))
