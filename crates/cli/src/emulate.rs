@@ -106,12 +106,13 @@ impl Emulate {
             return Ok(if is_lost() { REFUSED } else { DONE });
         };
         say_notes(&state);
+        let mut command = Command::new(program);
+        command.args(arguments);
+        emulation.equip(&mut command);
         // It was meant for the command, which is not there to have it.
         if events.is_interrupted() {
             return Ok(INTERRUPTED);
         }
-        let mut command = Command::new(program);
-        command.args(arguments);
         match emulation.spawn(0, &mut command) {
             Ok(child) => {
                 let code = events.wait_for(child.id());

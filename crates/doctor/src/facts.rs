@@ -29,6 +29,8 @@ pub struct Facts {
     pub path_mtu: Option<PathMtu>,
     /// Bytes of a page of memory.
     pub page_bytes: u64,
+    /// Bytes of memory, where that is known.
+    pub memory_bytes: Option<u64>,
     /// The congestion controls that farlink brings along.
     pub programs: Vec<Program>,
     /// Whether this is root.
@@ -91,6 +93,7 @@ impl Facts {
             disk: None,
             path_mtu: None,
             page_bytes: process::page_bytes(),
+            memory_bytes: process::memory_total(),
             programs: Program::all(),
             is_root: namespace::user() == 0,
             denied: files.denied().to_vec(),

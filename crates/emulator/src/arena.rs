@@ -154,10 +154,10 @@ impl Arena {
     }
 }
 
-/// Makes `bytes` of touched memory and sends it, until all is sent or nobody takes it; no more than half of what the machine has free: the rest is
-/// mapped when it is needed, where it is.
-pub(crate) fn feed(spare: &Spare, bytes: u64) {
-    let bytes = process::memory_available().map_or(bytes, |free| bytes.min(free / 2));
+/// Makes `bytes` of touched memory and sends it, until all is sent or nobody takes it; no more than half of what the machine has free, of which each of
+/// `engines` has its part: the rest is mapped when it is needed, where it is.
+pub(crate) fn feed(spare: &Spare, bytes: u64, engines: u64) {
+    let bytes = process::memory_available().map_or(bytes, |free| bytes.min(free / 2 / engines));
     for _ in 0..bytes.div_ceil(REGION as u64) {
         let Ok(mut pages) = Pages::new(REGION) else { return };
         pages.prefault();
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn takes_the_memory_that_was_sent() {
         let (mut arena, spare) = Arena::new();
-        feed(&spare, 1);
+        feed(&spare, 1, 2);
         let _ = keep(&mut arena, 100, 0);
         assert_eq!((arena.regions.len(), arena.chunks.len()), (1, REGION / CHUNK));
     }

@@ -72,6 +72,8 @@ struct Controls {
     spare: Spare,
     /// Bytes of memory that were sent.
     fed: Mutex<u64>,
+    /// How many there are of these, of which each takes its part of the machine's memory.
+    engines: u64,
 }
 
 /// Why an emulation does not stand.
@@ -165,13 +167,17 @@ impl Emulation {
         self.inner.state(&Asker::Owner(&Target::All))
     }
 
-    /// Starts `program` on host `index`, with the addresses in its environment.
+    /// Starts `program` on host `index`.
     ///
     /// # Errors
     /// As [`Program::spawn`].
     pub fn spawn(&self, index: usize, program: &mut Program) -> io::Result<Child> {
-        control::set_environment(program, &self.state());
         self.inner.hosts[index].namespaces.spawn(program)
+    }
+
+    /// The addresses, for the environment of `program`, which is then to be started on a host.
+    pub fn equip(&self, program: &mut Program) {
+        control::set_environment(program, &self.state());
     }
 }
 
@@ -244,7 +250,8 @@ impl Controls {
                 }
             })
             .map_err(EmulationError::Thread)?;
-        let controls = Self { commands, wake, spare, fed: Mutex::new(0) };
+        let engines = if plan.is_star() { 1 } else { tuns.len() as u64 };
+        let controls = Self { commands, wake, spare, fed: Mutex::new(0), engines };
         let links = if plan.is_star() { plan.topology().links() } else { reads.len() };
         controls.feed(plan.conditions().held_bytes().unwrap_or(0).saturating_mul(links as u64));
         Ok(controls)
@@ -266,7 +273,9 @@ impl Controls {
             *fed += more;
             let spare = self.spare.clone();
             // Detached: it ends when it has sent all, or nobody takes it.
-            std::thread::spawn(move || arena::feed(&spare, more));
+            let engines = self.engines;
+            // Where there is no thread for it memory is mapped when it is needed.
+            let _ = std::thread::Builder::new().spawn(move || arena::feed(&spare, more, engines));
         }
     }
 

@@ -167,7 +167,8 @@ pub fn access(whole: Conditions) -> Conditions {
         loss: whole.loss.halved(),
         jitter: Nanos(whole.jitter.0 / 2),
         reorder: Reorder { share: half(whole.reorder.share), ..whole.reorder },
-        duplicate: half(whole.duplicate),
+        // The second link doubles what the first did, too: (1 + h)² copies of each.
+        duplicate: Fraction::new((1.0 + whole.duplicate.get()).sqrt() - 1.0).unwrap_or_default(),
         corrupt: half(whole.corrupt),
         ..whole
     }

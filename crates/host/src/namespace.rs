@@ -2,16 +2,20 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{close, pipe2};
 
 /// The namespaces of one host, held open: they last as long as this or a process in them does.
 #[derive(Debug)]
@@ -185,8 +189,15 @@ impl Namespaces {
             .map(|(kind, fd)| Ok((kind.flag(), fd.try_clone()?)))
             .collect::<io::Result<_>>()?;
         let directory = std::env::current_dir().ok();
+        let (alive, keeper) = pipe2(OFlag::O_CLOEXEC)?;
+        let kept = keeper.as_raw_fd();
         let enter = move || {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // Whoever starts it may have ended before that: then nobody has the pipe's other end, but for the copy that came with the fork.
+            close(kept)?;
+            if poll(&mut [PollFd::new(alive.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO)? != 0 {
+                return Err(Errno::EOWNERDEAD.into());
+            }
             for (flag, fd) in &entered {
                 setns(fd, *flag)?;
             }
@@ -200,7 +211,9 @@ impl Namespaces {
         // SAFETY: `enter` runs between fork and exec: it makes system calls alone, allocates nothing (the one path
         // is short enough for nix's buffer on the stack, or fails) and takes no lock.
         unsafe { command.pre_exec(enter) };
-        command.spawn()
+        let started = command.spawn();
+        drop(keeper);
+        started
     }
 }
 

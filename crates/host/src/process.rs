@@ -73,8 +73,19 @@ pub fn stolen() -> Option<Nanos> {
 /// Memory that could be had without swapping (`MemAvailable` of proc_meminfo(5)), bytes.
 #[must_use]
 pub fn memory_available() -> Option<u64> {
+    meminfo("MemAvailable:")
+}
+
+/// Bytes of memory that the machine has (`MemTotal` of proc(5)); `None` where the kernel does not say.
+#[must_use]
+pub fn memory_total() -> Option<u64> {
+    meminfo("MemTotal:")
+}
+
+/// Bytes of a line of /proc/meminfo.
+fn meminfo(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 

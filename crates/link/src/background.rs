@@ -47,6 +47,16 @@ pub enum BackgroundError {
         /// As given.
         text: String,
     },
+    /// Periods in which next to no packet comes.
+    #[error(
+        "{text:?}: periods must be {least} or longer at that rate, for a packet now and then to come in one"
+    )]
+    Short {
+        /// As given.
+        text: String,
+        /// The shortest.
+        least: Nanos,
+    },
 }
 
 impl FromStr for Background {
@@ -61,9 +71,18 @@ impl FromStr for Background {
         if period == Nanos::ZERO {
             return Err(form());
         }
-        Ok(Self { rate: rate.parse()?, on_off: Some(period) })
+        let rate: BitsPerSec = rate.parse()?;
+        // Each period is a step, of which a packet may take a thousand.
+        let least = SHORTEST_PERIOD.max(Nanos(rate.time_for(1500).0 / 1000));
+        if period < least {
+            return Err(BackgroundError::Short { text: text.to_owned(), least });
+        }
+        Ok(Self { rate, on_off: Some(period) })
     }
 }
+
+/// The shortest mean length of periods: half a million of them a second take the processor a few milliseconds.
+const SHORTEST_PERIOD: Nanos = Nanos(1_000);
 
 /// The traffic as it runs: when the next packet comes.
 #[derive(Debug)]
@@ -197,6 +216,10 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_load() {
+        for (text, least) in [("3gbit,on-off:100ns", "1us"), ("1kbit,on-off:1us", "12ms")] {
+            let error = text.parse::<Background>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains(least), "{error}");
+        }
         for text in ["3", "3gbit,bursts", "3gbit,on-off:0ms", ""] {
             assert!(text.parse::<Background>().is_err(), "{text}");
         }

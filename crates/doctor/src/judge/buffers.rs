@@ -119,7 +119,16 @@ fn all_sockets(facts: &Facts, path: NetworkPath) -> Option<Finding> {
     let low = pages.div_ceil(4) * 3;
     let finding =
         Finding::new(name, Value::Bytes(held), Value::Bytes(wanted), why).costing(path.lost_to(held / 2)?);
-    Some(set(finding, &facts.settings, name, &format!("{low} {pages} {}", low * 2)))
+    let finding = set(finding, &facts.settings, name, &format!("{low} {pages} {}", low * 2));
+    let most = (low * 2).saturating_mul(page);
+    let caution = facts.memory_bytes.filter(|memory| most > memory / 2).map(|memory| {
+        format!(
+            "sockets could then hold {} of the {} of memory that this host has",
+            Bytes(most),
+            Bytes(memory)
+        )
+    });
+    Some(Finding { caution: caution.or_else(|| finding.caution.clone()), ..finding })
 }
 
 /// What no setting mends.

@@ -45,7 +45,10 @@ pub(super) fn candidates(facts: &Facts, path: NetworkPath) -> Vec<&Nic> {
     }
     let fastest = facts.nics.iter().filter_map(|nic| nic.speed).max();
     let enough = fastest.map_or(path.rate(), |fastest| fastest.min(path.rate()));
-    let carries = |nic: &&Nic| nic.master.is_some() || nic.speed.is_none_or(|speed| speed >= enough);
+    let is_bond = |name: &String| facts.nics.iter().any(|nic| nic.name == *name && nic.hardware);
+    let carries = |nic: &&Nic| {
+        nic.master.as_ref().is_some_and(is_bond) || nic.speed.is_none_or(|speed| speed >= enough)
+    };
     facts.nics.iter().filter(carries).collect()
 }
 

@@ -51,6 +51,7 @@ fn sound() -> Facts {
         disk: None,
         path_mtu: None,
         page_bytes: 4096,
+        memory_bytes: Some(64 << 30),
         programs: programs(None),
         is_root: true,
         denied: Vec::new(),
@@ -169,7 +170,10 @@ fn all_sockets_together_hold_twice_what_is_under_way() {
     assert_eq!((found.is, found.should_be), (Value::Bytes(16_384_000), Value::Bytes(250_000_000)));
     assert_eq!(found.costs_bps, Some(10_000_000_000 - 8_192_000 * 80));
     let command = found.command.unwrap();
-    assert_eq!(command, "sysctl -w 'net.ipv4.tcp_mem=45777 61036 91554'");
+    assert_eq!((command.as_str(), found.caution), ("sysctl -w 'net.ipv4.tcp_mem=45777 61036 91554'", None));
+    let small = Facts { memory_bytes: Some(700_000_000), ..with("net.ipv4.tcp_mem", "3000 4000 6000") };
+    let caution = only(&small).caution.unwrap();
+    assert!(caution.starts_with("sockets could then hold 357.6") && caution.contains("667.5"), "{caution}");
 }
 
 #[test]
@@ -377,6 +381,11 @@ fn the_interface_that_the_path_leaves_by_is_judged_and_no_other() {
     let names = |found: Vec<Finding>| found.into_iter().map(|each| each.name).collect::<Vec<_>>();
     assert_eq!(names(by("eth0")), ["rate of eth0"]);
     assert_eq!(names(by("bond0")), ["receive ring of eth1", "interrupts of eth1"]);
+    // Any member of a bond may carry the path. A slow one that belongs to a bridge is not the path's, where another is as fast.
+    facts.nics[1].speed = BitsPerSec::new(1_000_000_000);
+    assert_eq!(names(examine(&facts, path())), ["receive ring of eth1", "interrupts of eth1"]);
+    facts.nics[2].hardware = false;
+    assert_eq!(names(examine(&facts, path())), [] as [String; 0]);
 }
 
 #[test]

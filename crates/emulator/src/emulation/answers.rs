@@ -19,9 +19,14 @@ pub(super) fn serve(inner: &Arc<Inner>, own: UnixListener, hosts: Vec<UnixListen
         let inner = inner.clone();
         std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                let inner = inner.clone();
-                // One that asks slowly keeps nobody else waiting.
-                std::thread::spawn(move || answer(&inner, &stream, host));
+                let (its, asked) = (inner.clone(), stream.try_clone());
+                // One that asks slowly keeps nobody else waiting, but where there is no thread for it.
+                let begun = asked.and_then(|stream| {
+                    std::thread::Builder::new().spawn(move || answer(&its, &stream, host))
+                });
+                if begun.is_err() {
+                    answer(&inner, &stream, host);
+                }
             }
         })?;
     }

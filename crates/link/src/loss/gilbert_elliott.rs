@@ -39,6 +39,9 @@ impl GilbertElliott {
         if !(1.0..=1e9).contains(&length) {
             return Err("a burst is at least 1 segment long, at most 1e9");
         }
+        if share.get() >= 1.0 {
+            return Err("bursts end: write 100% alone for a connection that loses everything");
+        }
         let leave = 1.0 / length;
         let enter = leave * share.get() / (1.0 - share.get());
         match (Fraction::new(enter), Fraction::new(leave)) {
