@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import synthetic
+from farlink_lab.analysis import analysis, told
 from farlink_lab.findings import find
 from farlink_lab.health import health_between
-from farlink_lab.profile import label_of, profiles
+from farlink_lab.profile import LeftOut, label_of, profiles
 from farlink_lab.records import parse_lines, parse_record, read_records
 from farlink_lab.report import write_report
 
@@ -202,9 +203,25 @@ def test_modes_are_never_mixed():
 
 def test_a_run_taken_up_again_counts_once():
     reading = parse_lines([line(bytes=1), line(bytes=2)])
-    (profile,), _ = profiles(reading.records)
+    (profile,), left_out = profiles(reading.records)
     assert profile.runs == 1
     assert profile.records[0][0].bytes == 2
+    assert left_out == LeftOut(repeated=1)
+
+
+@pytest.mark.parametrize("outcome", ["failed", "interrupted"])
+def test_a_run_measured_again_as_it_came_to_nothing_is_counted_as_that_alone(outcome):
+    (profile,), left_out = profiles(parse_lines([line(outcome=outcome), line(bytes=2)]).records)
+    assert (profile.runs, left_out) == (1, LeftOut(**{outcome: 1}))
+
+
+def test_of_two_measurements_of_one_plan_in_one_file_the_earlier_is_told_as_left_out():
+    made = [each for each in synthetic.campaign() if each["lab"]["configuration"] == "CUBIC ×1"]
+    made = [each for each in made if each["outcome"] == "ok" and not each["emulator"]["overrun"]]
+    findings = find(parse_lines(json.dumps(each).encode() for each in made + made))
+    assert analysis(findings)["left_out"]["repeated"] == len(made)
+    said = f"Left out of every profile, and counted: {len(made)} runs that a later record of the same run"
+    assert told(findings)[-1].startswith(said)
 
 
 def test_a_device_is_no_records_file(tmp_path):

@@ -40,6 +40,7 @@ def analysis(findings: Findings) -> Object:
             "interrupted": left.interrupted,
             "limited": left.limited,
             "incomplete": left.incomplete,
+            "repeated": left.repeated,
         },
         "broken_lines": [str(line) for line in findings.broken],
         "C_U_C_CC_UCC": READING,

@@ -38,6 +38,7 @@ class LeftOut:
         interrupted: The user ended it.
         limited: The user held it to a rate, which says nothing of what the path carries.
         incomplete: No duration or no RTT is known.
+        repeated: It came to something, and so did a later record of the same run, which stands for it.
     """
 
     overrun: int = 0
@@ -45,11 +46,13 @@ class LeftOut:
     interrupted: int = 0
     limited: int = 0
     incomplete: int = 0
+    repeated: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.overrun + self.failed + self.interrupted + self.limited + self.incomplete
+        gone = self.overrun + self.failed + self.interrupted + self.limited
+        return gone + self.incomplete + self.repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -199,8 +202,9 @@ class Profile:
 def profiles(records: Iterable[Record]) -> tuple[tuple[Profile, ...], LeftOut]:
     """The profiles in `records`, in the order of `configuration_order`, and what they leave out.
 
-    Of a run that was measured more than once (taken up again after an interruption) the last good record
-    counts. Runs in which the emulator fell behind count only at an RTT of a configuration that has no other.
+    Of a run that was measured more than once (again after it failed or was interrupted, or the same plan in
+    another directory whose records were added) the last good record counts. Runs in which the emulator fell
+    behind count only at an RTT of a configuration that has no other.
     """
     taken = tuple(records)
     dropped: Counter[str] = Counter()
@@ -211,7 +215,9 @@ def profiles(records: Iterable[Record]) -> tuple[tuple[Profile, ...], LeftOut]:
         if reason is not None:
             dropped[reason] += 1
         else:
-            (behind if record.overrun else healthy)[record.run or f"line {record.line}"] = record
+            run = record.run or f"line {record.line}"
+            dropped["repeated"] += not record.overrun and run in healthy
+            (behind if record.overrun else healthy)[run] = record
     known = {_point(record) for record in healthy.values()}
     late = [record for run, record in behind.items() if run not in healthy and _point(record) not in known]
     usable = sum(record.overrun and _reason_to_leave_out(record) is None for record in taken)

@@ -275,6 +275,7 @@ def _reasons(left_out: LeftOut) -> list[str]:
         (left_out.interrupted, f"that {'was' if left_out.interrupted == 1 else 'were'} interrupted"),
         (left_out.limited, "that --limit held to a rate"),
         (left_out.incomplete, "whose duration or RTT is unknown"),
+        (left_out.repeated, "that a later record of the same run replaces"),
     ]
     return [f"{_count(count, 'run')} {reason}" for count, reason in reasons if count]
 

@@ -382,7 +382,7 @@ def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted:
     if record.limit_bps is not None:
         notes.append(f"--limit held it to {show_rate(record.limit_bps)}")
     elif record.outcome == "ok" and not counted and not record.overrun:
-        notes.append("measured again later, or its duration or RTT is unknown")
+        notes.append("a later record of the same run replaces it, or its duration or RTT is unknown")
     label = label_of(record)
     cells = [
         markup.cell(str(number)),
