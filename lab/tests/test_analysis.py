@@ -148,7 +148,8 @@ def test_the_model_stands_beside_the_measured(found):
     for at in of(found, "CUBIC ×1", "size")["model"]["at"]:
         assert abs(at["residual"]) < 0.03
         assert at["x"] >= 0
-    assert 0.001 < of(found, "CUBIC ×1", "size")["model"]["inflection"] < 0.366
+    # 2 GiB over 10 Gb/s and 9000 bytes, until the last byte arrives, as Θ of the model counts it.
+    assert of(found, "CUBIC ×1", "size")["model"]["inflection"] == pytest.approx(0.0172, rel=5e-3)
 
 
 def test_ramp_up_and_lost_time_end_where_the_windows_do(tmp_path):

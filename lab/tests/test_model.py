@@ -34,6 +34,25 @@ def test_the_inflection_is_where_the_curvature_changes_sign():
         assert np.sign(low + high - 2 * middle) == sign
 
 
+@pytest.mark.parametrize(
+    ("size", "rtt_ms"), [(1e9, 9.78), (2.0 * 2**30, 17.2), (10e9, 55.8), (100e9, 352), (1e18, None)]
+)
+def test_until_arrival_too_it_is_where_the_numeric_second_derivative_changes_sign(size, rtt_ms):
+    start = {
+        "capacity_bps": model.goodput_bps(rate_bps=10e9, mtu=9000, framing="ethernet"),
+        "size_bytes": size,
+        "streams": 1,
+        "window_bytes": model.initial_window_bytes(mtu=9000),
+        "arrival": True,
+    }
+    at = model.inflection_rtt_s(**start)
+    assert rtt_ms is None or 1e3 * at == pytest.approx(rtt_ms, rel=2e-3)
+    rtts = at * np.array([0.99, 1.01])
+    step = 1e-3 * rtts
+    below, here, above = (model.slow_start_of_size_bps(rtts + off, **start) for off in (-step, 0, step))
+    assert np.sign(below + above - 2 * here).tolist() == [-1, 1]
+
+
 @pytest.mark.parametrize("size", [1e12, 1e14, 1e18, 2.0**60])
 @pytest.mark.parametrize("capacity", [1e3, 0.94e9, 10e12])
 def test_however_long_a_transfer_is_its_inflection_is_found(size, capacity):

@@ -219,6 +219,7 @@ def _inflection(profile: Profile, capacity_bps: float, mtu: int) -> tuple[float 
             size_bytes=profile.amount,
             streams=profile.streams or 1,
             window_bytes=model.initial_window_bytes(mtu=mtu),
+            arrival=True,
         )
     except model.ModelError as error:
         return None, str(error)

@@ -168,12 +168,20 @@ def window_limit_bps(rtt_s: ArrayLike, *, capacity_bps: float, streams: float, w
     return np.minimum(allowed, capacity_bps)
 
 
-def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: float, window_bytes: float) -> float:
-    """The RTT where the fixed-size profile B / (B/C + x) turns from concave to convex, seconds.
+def inflection_rtt_s(
+    *,
+    capacity_bps: float,
+    size_bytes: float,
+    streams: float,
+    window_bytes: float,
+    arrival: bool = False,
+) -> float:
+    """The RTT where the fixed-size profile of `slow_start_of_size_bps` turns from concave to convex, seconds.
 
     By its second derivative, and a root of that (Brent 1973, scipy's).
     With D = B/C + x, Θ'' has the sign of 2·D'² − D·D'', where D' = log₂(Cτ/(n·w0)) + 1/ln 2 − 1 and
-    D'' = 1/(τ·ln 2): negative (concave) just above τ = n·w0/C where B is large, positive far out.
+    D'' = 1/(τ·ln 2): negative (concave) just above τ = n·w0/C where B is large, positive far out. That the
+    bytes arrive adds τ/2 to D, and 1/2 to D'.
 
     Raises:
         ModelError: where the profile has no such point, as with sizes below a few windows, too.
@@ -185,13 +193,16 @@ def inflection_rtt_s(*, capacity_bps: float, size_bytes: float, streams: float, 
     first_s = 8 * streams * window_bytes / capacity_bps
     busy_s = 8 * size_bytes / capacity_bps
 
+    to_arrive = 0.5 if arrival else 0.0
+
     def sign(rtt: float) -> float:
         doublings = math.log2(rtt / first_s)
-        slope = doublings + 1 / math.log(2) - 1
-        total = busy_s + rtt * doublings - rtt + first_s
+        slope = doublings + 1 / math.log(2) - 1 + to_arrive
+        total = busy_s + rtt * (doublings - 1 + to_arrive) + first_s
         return 2 * slope**2 - total / (rtt * math.log(2))
 
-    # At n·w0/C + B/C or beyond D is at most τ·log₂(Cτ/(n·w0)), and the sign is positive.
+    # With L = log₂(Cτ/(n·w0)), D is τ·L at n·w0/C + B/C (τ·(L + 1/2) until arrival), and the sign is positive
+    # for every L above 0. Beyond that all bytes leave within slow start, and the formula is another.
     least, most = first_s * 1.0001, first_s + busy_s
     if sign(least) >= 0:
         raise ModelError(f"{size_bytes:.0f} bytes are too few: the fixed-size profile is convex throughout")
