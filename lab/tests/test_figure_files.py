@@ -1,13 +1,19 @@
 """A figure's file is the old one or the new one, never half of one."""
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+import synthetic
+from farlink_lab.findings import find
 from farlink_lab.logs.chart import Chart, Series
 from farlink_lab.plot.chart import write_chart
+from farlink_lab.plot.palette import looks
+from farlink_lab.plot.paper import write_paper_figures
+from farlink_lab.records import parse_lines
 
 CHART = Chart(
     identity="i",
@@ -45,3 +51,13 @@ def test_the_same_numbers_give_the_same_file(tmp_path):
         for name in "ab":
             write_chart(CHART, tmp_path / f"{name}.{kind}")
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+@pytest.mark.parametrize("label", [r"a $\foo$ b", "$x^2$", "a $ b"])
+def test_a_label_in_a_figure_for_papers_is_text_whatever_is_in_it(tmp_path, label):
+    made = [synthetic.record(lab={"run": "r", "configuration": label})]
+    findings = find(parse_lines(json.dumps(each).encode() for each in made))
+    svg, pdf = tmp_path / "f.svg", tmp_path / "f.pdf"
+    write_paper_figures(findings, looks(findings.labels), svg=svg, pdf=pdf)
+    # The text is drawn as paths, and stands in a comment beside them.
+    assert f"<!-- {label}, 2 GB -->" in svg.read_text()

@@ -120,4 +120,6 @@ def _draw(panel: Axes, findings: Findings, mode: str, looks: Mapping[str, Look])
     panel.set_xticks(rtts, [f"{rtt:g}" for rtt in rtts])
     panel.minorticks_off()
     panel.set_ylim(bottom=0)
-    panel.legend()
+    for text in panel.legend().get_texts():
+        # Labels are the user's: dollars in them are no mathematics.
+        text.set_parse_math(False)
