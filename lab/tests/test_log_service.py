@@ -1,5 +1,7 @@
 """The decision table of a feed: the two published feeds, and traces made to be each case."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,16 @@ def test_a_trace_and_a_topology_are_read_from_files(tmp_path):
     assert (topology.fan_out, topology.hosts, topology.senders, topology.receivers) == (2, 4, 2, 3)
 
 
+def test_one_wrong_clock_costs_no_memory(tmp_path):
+    (tmp_path / "trace.csv").write_text("0,5\n30,7\n9e10,5\n")
+    tracemalloc.start()
+    feed = read_feed(tmp_path / "trace.csv")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.isclose(feed.peak_minute_bps, 8 * 12 / 60)
+    assert most < 1e6
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -110,6 +122,9 @@ def test_a_trace_and_a_topology_are_read_from_files(tmp_path):
         ("1,1\n2,-1\n", "line 2"),
         ("5,1,1\n9,8,1\n", "line 1"),
         ("1,1\n1,1\n", "one moment"),
+        ("1,0\n2,0\n", "no product has a byte"),
+        ("1,1\n2,9007199254740993\n", "line 2: more bytes than any product has: at most 9007199254740992"),
+        ("1,1\n2,99999999999999999999\n", "line 2: more bytes"),
     ],
 )
 def test_a_trace_that_is_none_is_refused_with_its_line(tmp_path, text, words):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MINUTE_US = 60 * US
+# Beyond it a size is no whole number to floating point, in which rates are told.
+MOST_BYTES = 2**53
 # A silence that a person would notice in a feed; the study counted those.
 SILENCE_S = 1.0
 
@@ -85,6 +87,8 @@ def read_feed(path: Path) -> Feed:
             raise LogError(
                 f"{path}: line {number}: {','.join(row)[:60]} is no product: write start,end,bytes"
             )
+        if size > MOST_BYTES:
+            raise LogError(f"{path}: line {number}: more bytes than any product has: at most {MOST_BYTES}")
         starts.append(times[0])
         ends.append(times[-1])
         sizes.append(size)
@@ -97,17 +101,20 @@ def feed_of(start_us: NDArray[np.int64], end_us: NDArray[np.int64], sizes: NDArr
     """The feed of products that start, end and have sizes so.
 
     Raises:
-        LogError: where they come all at one moment.
+        LogError: where they come all at one moment, or have no byte.
     """
     order = np.argsort(start_us, kind="stable")
     start_us, end_us, sizes = start_us[order], end_us[order], sizes[order]
     first, last = int(start_us[0]), int(end_us.max())
     if last <= first:
         raise LogError("all products come at one moment: a trace has a duration")
+    if not sizes.any():
+        raise LogError("no product has a byte: a feed sends something")
     silences = np.maximum(start_us[1:] - np.maximum.accumulate(end_us)[:-1], 0) / US
     # A product counts for the minute in which it ends.
-    minutes = np.bincount((end_us - first) // MINUTE_US, weights=sizes)
-    mean = 8 * float(sizes.sum()) / ((last - first) / US)
+    _, minute = np.unique((end_us - first) // MINUTE_US, return_inverse=True)
+    minutes = np.bincount(minute, weights=sizes)
+    mean = 8 * float(minutes.sum()) / ((last - first) / US)
     # A trace of less than a minute has no full one.
     peak = 8 * float(minutes.max()) / min(60.0, (last - first) / US)
     return Feed(
