@@ -143,6 +143,11 @@ def test_the_published_thresholds_come_out(rate_bps, published_gb):
     assert math.isclose(short, least / 1200, rel_tol=1e-6)
 
 
+def test_a_factor_beyond_all_sessions_asks_for_what_none_is():
+    assert circuits.threshold_bytes(setup_s=60, factor=1e308, rate_bps=1e9) == 2**63 - 1
+    assert circuits.threshold_bytes(setup_s=60, factor=2.0**33, rate_bps=2.0**30) == 2**63 - 1
+
+
 def test_the_published_maximum_is_binary():
     """2607000 MB in 7.5 h are 808 Mb/s as published only where a MB is 2^20 bytes."""
     assert abs(2_607_000 * 2**20 * 8 / (7.5 * 3600) / 1e6 - 810) < 1

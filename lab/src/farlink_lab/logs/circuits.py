@@ -90,7 +90,7 @@ class Share:
 
 def threshold_bytes(*, setup_s: float, factor: float, rate_bps: float) -> int:
     """The least session that is long enough, bytes: factor · setup at the rate, or what no session is."""
-    return min(math.ceil(factor * setup_s * rate_bps / 8), _NO_SESSION)
+    return math.ceil(min(factor * setup_s * rate_bps / 8, _NO_SESSION))
 
 
 def rate_named(word: str, throughput: Summary) -> float:

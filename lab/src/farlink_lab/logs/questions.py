@@ -190,8 +190,8 @@ def plan(
 
     capacity_bps = math.inf if capacity is None else float(option("--capacity", capacity, parse_rate))
     alpha_bytes = option("--alpha", alpha, parse_size)
-    if not factor >= 0:
-        raise LabError(f"--factor: {factor} is below zero: 0 lets every session ask")
+    if not 0 <= factor < math.inf:
+        raise LabError(f"--factor: {factor} is no factor: at least zero, which lets every session ask")
     setup_s, hold_s, gap_s = (
         option(name, text, parse_time)
         for name, text in (("--setup", setup), ("--hold", hold), ("--gap", gap))
