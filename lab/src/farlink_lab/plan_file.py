@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import shlex
+import string
 import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -475,8 +476,12 @@ def _label(table: _Table, configuration: Configuration) -> str:
     }
     template = table.text("label", default="{mover} {congestion} ×{streams}, {buffer}")
     try:
+        # An attribute or a part of a word is none of them.
+        named = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        if not named <= set(words):
+            raise KeyError
         return template.format_map(words)
-    except (KeyError, ValueError, IndexError, AttributeError):
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError):
         known = ", ".join(f"{{{word}}}" for word in words)
         raise PlanError(f"{table.path('label')}: {_shown(template)}: in braces stand {known} only") from None
 
