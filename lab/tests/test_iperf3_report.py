@@ -198,6 +198,12 @@ def test_one_report_that_breaks_off_costs_the_others_nothing():
             assert refused.startswith("not JSON at line ")
 
 
+def test_a_number_of_too_many_digits_costs_the_other_reports_nothing():
+    text = (REPORTS / "plain.json").read_text().strip()
+    found = reports(f'{{"start": {{}}, "x": 1{"0" * 5000}}}\n{text}\n')
+    assert (len(found.found), len(found.refused)) == (1, 1)
+
+
 def test_the_servers_report_is_refused_with_the_mend():
     of_server = report("server")["server_output_json"]
     assert "import what the client printed" in refusal(of_server)
@@ -250,6 +256,7 @@ def test_what_no_record_can_stand_for_is_refused_with_the_mend(name, said):
         ("[]", "no report of iperf3: give what"),
         ("{}", "no report of iperf3: it has no start"),
         ("[" * 100_000, "no report of iperf3: nested too deeply"),
+        ('{"start": {}, "x": 1' + "0" * 5000 + "}", "no report of iperf3: a number in it has more digits"),
     ],
 )
 def test_what_is_no_report_is_one_line(text, said):

@@ -89,6 +89,7 @@ def test_iperf3_that_was_granted_something_else_failed():
         ("", "status 1 and said nothing"),
         ("{}", "cannot be understood: KeyError at 'end'"),
         ("[]", "cannot be understood"),
+        ("1" + "0" * 5000, "10000"),
     ],
 )
 def test_iperf3_that_failed_is_told_in_its_words(stdout, said):
@@ -209,6 +210,7 @@ def test_a_command_may_say_what_it_knows_better():
     assert of_command(said) == {"bytes": 900, "duration_s": 1.5, "retransmits": 2}
     assert of_command(said + '{"unrelated": 1}\n[1]\n')["bytes"] == 900
     assert of_command('{"bytes": 77}', TIMED) == {"bytes": 77, "duration_s": 2.0}
+    assert of_command(f'{{"bytes": 77}}\n1{"0" * 5000}\n', TIMED)["bytes"] == 77
 
 
 def test_what_another_tool_means_by_names_of_ours_is_not_taken():

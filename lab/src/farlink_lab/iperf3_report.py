@@ -89,7 +89,7 @@ def reports(text: str) -> Reports:
     while (at := _next(text, at)) < len(text):
         try:
             value, at = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             refused.append(_no_json(text, error))
             at, broken = _resumed(text, at, error), True
             continue
@@ -122,15 +122,17 @@ def _next(text: str, at: int) -> int:
     return at
 
 
-def _no_json(text: str, error: json.JSONDecodeError | RecursionError) -> str:
+def _no_json(text: str, error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "no report of iperf3: nested too deeply"
+    if not isinstance(error, json.JSONDecodeError):
+        return "no report of iperf3: a number in it has more digits than anything has"
     reason = f"{error.msg[0].lower()}{error.msg[1:]}"
     line = text.count("\n", 0, error.pos) + 1
     return f"not JSON at line {line}: {reason}: give what 'iperf3 --json' printed"
 
 
-def _resumed(text: str, at: int, error: json.JSONDecodeError | RecursionError) -> int:
+def _resumed(text: str, at: int, error: ValueError | RecursionError) -> int:
     """Where the next report begins after one that breaks off: iperf3 indents all but the first brace."""
     places = [place + 1 for place in [text.find("\n{", at)] if place >= 0]
     if isinstance(error, json.JSONDecodeError) and at < error.pos < len(text) and text[error.pos] == "{":

@@ -246,7 +246,7 @@ def _said(stdout: str, *, but: Collection[str] = ()) -> dict[str, Any]:
     for line in reversed(stdout.splitlines()):
         try:
             value = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and ("bytes" in value or "duration_s" in value):
             said = {key: value[key] for key in SAID_FIELDS if key not in but and value.get(key) is not None}

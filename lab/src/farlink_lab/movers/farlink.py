@@ -85,7 +85,7 @@ class Farlink:
         for line in reversed(finished.stdout.splitlines()):
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and "outcome" in record:
                 return record

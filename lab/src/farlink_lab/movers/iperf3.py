@@ -93,7 +93,7 @@ class Iperf3:
         """
         try:
             report = json.loads(finished.stdout)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             raise MoverError(finished.complaint) from None
         if isinstance(report, dict) and report.get("error"):
             raise MoverError(f"iperf3: {report['error']}")
