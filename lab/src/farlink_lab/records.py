@@ -235,6 +235,10 @@ def _record(fields: _Fields, *, line: int) -> Record:
     mtu = fields.whole("mtu")
     if mtu is not None and mtu < LEAST_MTU:
         raise ValueError(f"mtu: {mtu} is below {LEAST_MTU}, the least of IP")
+    # Of these, analyses take what `Record.fields` has.
+    fields.text("framing")
+    fields.number("queue_bytes")
+    fields.number("background_bps")
     lab, emulator = fields.inner("lab"), fields.inner("emulator")
     cpu = fields.inner("cpu_s")
     return Record(
