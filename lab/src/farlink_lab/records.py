@@ -241,14 +241,17 @@ def _record(fields: _Fields, *, line: int) -> Record:
     fields.number("background_bps")
     lab, emulator = fields.inner("lab"), fields.inner("emulator")
     cpu = fields.inner("cpu_s")
+    moved, duration_s = fields.whole("bytes") or 0, fields.number("duration_s")
+    if duration_s and not math.isfinite(8 * moved / duration_s):
+        raise ValueError(f"duration_s: {duration_s:g} s are too short for {moved} bytes")
     return Record(
         line=line,
         id=data["id"],
         kind=fields.choice("kind", KINDS),
         mode=fields.choice("mode", MODES),
         started=data["started"],
-        bytes=fields.whole("bytes") or 0,
-        duration_s=fields.number("duration_s"),
+        bytes=moved,
+        duration_s=duration_s,
         asked_s=fields.number("asked_s"),
         setup_s=fields.number("setup_s"),
         rtt_s=fields.number("rtt_s"),
@@ -263,7 +266,9 @@ def _record(fields: _Fields, *, line: int) -> Record:
         outcome=fields.choice("outcome", OUTCOMES),
         error=fields.text("error"),
         retransmits=fields.whole("retransmits"),
-        cpu_s=None if cpu is None else _both(cpu.number("sender"), cpu.number("receiver")),
+        cpu_s=None
+        if cpu is None
+        else _both(*(cpu.number(end, most=_MOST_WHOLE) for end in ("sender", "receiver"))),
         samples=_samples(data.get("samples", [])),
         emulator=None
         if emulator is None
@@ -298,7 +303,7 @@ class _Fields:
             raise ValueError(f"{self.where}{key}: {_shown(value)} is not a text")
         return value
 
-    def number(self, key: str) -> float | None:
+    def number(self, key: str, *, most: float = math.inf) -> float | None:
         value = self.data.get(key)
         if value is None:
             return None
@@ -309,6 +314,8 @@ class _Fields:
             or value < 0
         ):
             raise ValueError(f"{self.where}{key}: {_shown(value)} is not a number of at least 0")
+        if value > most:
+            raise ValueError(f"{self.where}{key}: {_shown(value)} is out of range: at most 2^63 - 1")
         return float(value)
 
     def needed(self, key: str) -> float:
@@ -352,6 +359,11 @@ def _samples(value: object) -> Array:
         raise ValueError(message)
     if (samples < 0).any() or (np.diff(samples[:, 0]) <= 0).any():
         raise ValueError("samples: times must grow and bytes be at least 0")
+    took_s = np.diff(samples[:, 0], prepend=0)
+    with np.errstate(over="ignore"):
+        rates = 8 * samples[took_s > 0, 1] / took_s[took_s > 0]
+    if (samples[:, 1] > _MOST_WHOLE).any() or not np.isfinite(rates).all():
+        raise ValueError("samples: out of range: at most 2^63 - 1 bytes, and not in no time")
     return samples
 
 
