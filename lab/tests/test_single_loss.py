@@ -129,6 +129,20 @@ def test_the_page_tells_and_draws_them(tmp_path):
         assert min(trace["y"]) < 90
 
 
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("rtt_s", [1e-5, 1e-9, 1e-300])
+def test_a_law_is_untold_of_more_round_trips_than_any_window_grows_for(tmp_path, name, rtt_s):
+    record = made(name)
+    record["tcp"][0]["srtt_s"] = [rtt_s] * len(record["tcp"][0]["t_s"])
+    synthetic.write(tmp_path, [record])
+    report = write_report(tmp_path)
+    (course,) = report.findings.losses
+    told = [said for said in headlines(report.findings) if "single loss" in said]
+    assert len(told) == (course.growth_published is not None)
+    assert course.growth_published is None or (name, rtt_s) in {("cubic", 1e-5), ("htcp", 1e-5)}
+    assert "<small>Kelly, 2003</small>" in report.page.read_text() or name != "scalable"
+
+
 def test_losses_of_late_runs_are_called_late(tmp_path):
     record = made("scalable")
     record["emulator"] = {"late_max_s": 0.1, "late_p99_s": 0.1, "overrun": True}

@@ -31,6 +31,10 @@ SETTLING_ROUNDS = 1.25
 LEAST_ROUNDS = 8.0
 # Losses closer than this belong together and are no single ones.
 APART_ROUNDS = 4.0
+# Laws that go round by round are followed so far: seconds of work.
+MOST_ROUNDS = 1_000_000
+# RFC 7323, 2.3: no window has more bytes, so that no round trip adds so many segments.
+MOST_SEGMENTS = 2**30
 
 # RFC 9438, 4.6 and 5: what a loss leaves, and the cubic's steepness, segments a second cubed.
 CUBIC_LEFT, CUBIC_C = 0.7, 0.4
@@ -140,9 +144,18 @@ class LossCourse:
 
     @property
     def growth_published(self) -> float | None:
-        """The same by what is published, from the windows that the losses left."""
+        """The same by what is published, from the windows that the losses left.
+
+        `None` where nothing is, or it would be no window after so many round trips.
+        """
         law = self.law
-        return None if law is None else median(law.growth(cycle) for cycle in self.cycles)
+        if law is None or max(cycle.rounds for cycle in self.cycles) > MOST_ROUNDS:
+            return None
+        try:
+            grown = median(law.growth(cycle) for cycle in self.cycles)
+        except OverflowError:
+            return None
+        return grown if grown <= MOST_SEGMENTS else None
 
 
 def loss_courses(profiles: Iterable[Profile]) -> tuple[LossCourse, ...]:

@@ -59,7 +59,7 @@ def _cells(course: LossCourse, look: Look) -> list[str]:
         markup.cell(str(len(course.cycles))),
     ]
     law, published = course.law, course.growth_published
-    if law is None or published is None:
+    if law is None:
         none = [markup.cell("–")] * 3
         cells += [markup.cell(_percent(course.taken)), markup.cell("not taken for congestion", kind="words")]
         return [*cells, *none]
@@ -68,7 +68,7 @@ def _cells(course: LossCourse, look: Look) -> list[str]:
         markup.cell(_percent(course.taken), small=f"{_percent(min(shares))} to {_percent(max(shares))}"),
         markup.cell(law.taken, kind="words", small=law.source),
         markup.cell(f"{course.growth:.2f}"),
-        markup.cell(f"{published:.2f}"),
+        markup.cell("–" if published is None else f"{published:.2f}"),
         markup.cell(f"{course.growth / published:.2f}" if published else "–"),
     ]
 
