@@ -96,3 +96,12 @@ def test_no_copy_is_advised_for_a_duration():
 def test_a_copy_is_advised_for_a_size():
     advice = Adviser(ground(read(copies())), Task(mode="size", amount=2e9)).advice(RTT_S)
     assert "  farlink copy FROM TO --congestion bbr --streams 8 --protect encrypt" in told(advice)
+
+
+def test_advice_of_a_file_with_a_broken_line_is_told_and_that_is_in_the_exit_code(lab, tmp_path):
+    synthetic.write(tmp_path, synthetic.campaign(repetitions=2), broken=True)
+    done = lab.here("advise", tmp_path, "--rtt", "70ms", "--bytes", "50GB", "--save", tmp_path / "p.json")
+    assert done.returncode == 2, "not all could be read"
+    assert "records.jsonl: line 3: not JSON" in done.stderr
+    assert "farlink memory" in done.stdout
+    assert (tmp_path / "p.json").exists()

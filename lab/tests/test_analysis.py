@@ -92,6 +92,15 @@ def test_the_cost_of_both_ends_is_told(found, tmp_path):
     assert any("CPU: not told: no run knows" in line for line in told(findings))
 
 
+def test_where_no_run_counts_that_is_told_and_the_exit_code_is_that_of_a_report(lab, tmp_path):
+    synthetic.write(tmp_path, [synthetic.record(outcome="failed")])
+    done = lab.here("analyse", tmp_path, "--json")
+    assert json.loads(done.stdout)["left_out"]["failed"] == 1
+    assert done.returncode == lab.here("report", tmp_path).returncode == 2
+    (complaint,) = done.stderr.splitlines()
+    assert complaint.startswith("farlink: no run counts (1 run that failed)")
+
+
 def test_nothing_to_analyse_is_one_line(lab):
     (lab.home / "none").mkdir()
     done = lab.run("analyse", lab.home / "none")

@@ -275,9 +275,21 @@ def test_nothing_in_common_is_said(lab, tmp_path):
         (tmp_path / name).mkdir()
         write(tmp_path / name, campaign(1, labels=(label,)))
     done = lab.here("compare", tmp_path / "a", tmp_path / "b")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2
     assert "have no configuration in common" in done.stdout
     assert "only in" in done.stdout
+    (complaint,) = done.stderr.splitlines()
+    assert complaint.startswith("farlink: nothing was compared: ")
+
+
+def test_no_rtt_in_common_is_nothing_compared_too(lab, tmp_path):
+    for name, rtts in (("a", RTTS_S[:2]), ("b", RTTS_S[2:4])):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, campaign(1, labels=("one",), rtts=rtts))
+    done = lab.here("compare", tmp_path / "a", tmp_path / "b", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["configurations"][0]["points"] == []
+    assert "have no RTT in common" in done.stderr
 
 
 def test_the_command_line_shows_what_was_found(lab, tmp_path):

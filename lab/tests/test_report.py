@@ -356,7 +356,7 @@ def test_where_no_run_counts_one_line_says_why(lab):
     assert (done.returncode, done.stdout) == (2, f"report: {lab.out}/report.html\n")
     assert done.stderr == (
         "farlink: no run counts (1 run that failed, 1 run that was interrupted, 1 run that --limit held to a "
-        "rate), so there is nothing to draw: measure with 'farlink lab profile'\n"
+        "rate), so there is nothing to draw or to tell: measure with 'farlink lab profile'\n"
     )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from farlink_lab.choice import Task
-    from farlink_lab.records import Reading, Record
+    from farlink_lab.records import Reading
     from farlink_lab.report import Report
 
 app = typer.Typer(
@@ -143,9 +143,7 @@ def report(
     refuse_directory("--out", out, example="report.html")
     written = _report(directory, out=out)
     _say_written(written)
-    if nothing := nothing_counts(written.findings):
-        raise LabError(nothing)
-    _exit_where_broken(written.broken)
+    _exit_unless_whole(written.broken, nothing=nothing_counts(written.findings))
 
 
 @app.command()
@@ -160,16 +158,15 @@ def analyse(
     # What computes takes a second to load, and a campaign does without.
     from farlink_lab.analysis import analysis, told  # noqa: PLC0415
     from farlink_lab.findings import find  # noqa: PLC0415
+    from farlink_lab.words import nothing_counts  # noqa: PLC0415
 
-    reading = read_campaign(directory / RECORDS)
-    for broken in reading.broken:
-        complain(f"{directory / RECORDS}: {broken}: skipped")
+    reading = _read(directory)
     findings = find(reading)
     if as_json:
         say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
     else:
         say("\n".join(told(findings)))
-    _exit_where_broken(reading.broken)
+    _exit_unless_whole(reading.broken, nothing=nothing_counts(findings))
 
 
 @app.command()
@@ -256,8 +253,9 @@ def advise(
     if as_json and task is None:
         raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
     refuse_directory("--save", save, example="profile.json")
+    reading = _read(directory)
     stood = ground(
-        _records(directory),
+        reading.records,
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
         loss=None if loss is None else option("--loss", loss, parse_share),
         mover=mover,
@@ -275,6 +273,7 @@ def advise(
         complain(f"profile model: {save}")
         for note in model.get("notes", ()):
             complain(f"profile model: note: {note}")
+    _exit_unless_whole(reading.broken)
 
 
 @app.command()
@@ -378,7 +377,8 @@ def compare(
             console.print(table)
         for sentence in side_by_side.sentences(found, before=str(before), after=str(after)):
             console.print(sentence, markup=False, highlight=False, soft_wrap=True)
-    _exit_where_broken([broken for reading in readings for broken in reading.broken])
+    nothing = side_by_side.nothing_compared(found, before=str(before), after=str(after))
+    _exit_unless_whole([broken for reading in readings for broken in reading.broken], nothing=nothing)
 
 
 @app.command()
@@ -484,10 +484,6 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _records(directory: Path) -> tuple[Record, ...]:
-    return _read(directory).records
-
-
 def _read(directory: Path) -> Reading:
     reading = read_campaign(directory / RECORDS)
     for broken in reading.broken:
@@ -525,8 +521,10 @@ def _report(directory: Path, *, out: Path | None) -> Report:
     return written
 
 
-def _exit_where_broken(broken: Sequence[object]) -> None:
-    """Everything that could be read was told of; that not all of it could is in the exit code."""
+def _exit_unless_whole(broken: Sequence[object], *, nothing: str = "") -> None:
+    """Everything that could be read was told of; that it was nothing, or not all, is in the exit code."""
+    if nothing:
+        raise LabError(nothing)
     if broken:
         raise typer.Exit(2)
 

@@ -96,6 +96,14 @@ def sentences(found: Comparison, *, before: str, after: str) -> list[str]:
     return said
 
 
+def nothing_compared(found: Comparison, *, before: str, after: str) -> str:
+    """That nothing was compared, in one line, and why; empty where something was."""
+    if any(pair.points for pair in found.pairs):
+        return ""
+    lacking = "RTT" if found.pairs else "configuration"
+    return f"nothing was compared: {before} and {after} have no {lacking} in common"
+
+
 def _limited(found: Comparison, *, before: str, after: str) -> list[str]:
     return [
         f"left out of {where}: {many} run{'' if many == 1 else 's'} that --limit held to a rate"

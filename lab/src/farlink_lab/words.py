@@ -263,8 +263,8 @@ def nothing_counts(findings: Findings) -> str:
     if findings.profiles:
         return ""
     return (
-        f"no run counts ({', '.join(_reasons(findings.left_out))}), so there is nothing to draw: measure "
-        "with 'farlink lab profile'"
+        f"no run counts ({', '.join(_reasons(findings.left_out))}), so there is nothing to draw or to tell: "
+        "measure with 'farlink lab profile'"
     )
 
 
