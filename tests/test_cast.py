@@ -398,4 +398,5 @@ def keeps_what_is_proven(record: dict[str, Any]) -> bool:
     """Whether a receiver of the large file had proven blocks of it, which did not come again."""
     kept, came = record["cast"]["kept_bytes"], sum(came for _, came in record["samples"])
     # With its announcement and digest.
-    return bool(kept > 0 and 40_000_000 < kept + came < 40_000_200)
+    all_came = record["bytes"] + kept == 40_000_000
+    return bool(kept > 0 and all_came and 40_000_000 < kept + came < 40_000_200)

@@ -156,6 +156,7 @@ def test_no_rate_is_looked_for_beyond_the_highest(star: Emulation, tmp_path: Pat
         status, record = sending.end()
     assert status == 0
     assert record["cast"]["rate_bps"] == 20_000_000
+    assert isinstance(record["cast"]["rate_found"], bool)
 
 
 def test_classes_of_receivers_have_rates_of_their_own(star: Emulation, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def test_who_is_started_again_in_the_midst_is_not_sent_what_it_has(star: Emulati
     assert (status, record["outcome"]) == (0, "ok")
     kept = record["cast"]["kept_bytes"]
     assert kept >= 8_000_000
+    assert record["bytes"] == 40_000_000 - kept
     # What was sent while it was away, and blocks of 1 MiB that were not whole.
     assert record["cast"]["repaired_bytes"] + kept < 40_000_000
     assert record["cast"]["duplicates"] * record["cast"]["payload_bytes"] < kept / 4

@@ -313,8 +313,10 @@ def test_who_comes_late_has_the_newest_of_a_name_and_lacks_nothing(star: Emulati
             said = sending.until("reason")
             assert stored(second) == "feed/x"
             tell(star, "--watch", signal.SIGINT)
-            assert second.end()[0] == 0
+            status, late = second.end()
+            assert status == 0
         assert (first.end()[0], sending.end()[0]) == (0, 0)
+    assert (late["files"], late["cast"]["products"], late["cast"]["replaced"]) == (1, 3, 2)
     assert (said["path"], said["outcome"]) == ("feed/x", "skipped")
     assert files(tmp_path / "c")["feed/x"][0] == (feed / "x").read_bytes()
 

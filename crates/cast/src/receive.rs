@@ -153,6 +153,14 @@ pub struct Progress {
     pub seconds: f64,
 }
 
+impl Progress {
+    /// Of the bytes that are stored, those that did not stand there from an earlier attempt.
+    #[must_use]
+    pub const fn came(&self) -> u64 {
+        self.stored_bytes.saturating_sub(self.tally.found)
+    }
+}
+
 /// What came of a session. There is a record of whatever was measured, also where it failed.
 #[derive(Debug, Default)]
 pub struct Finished {

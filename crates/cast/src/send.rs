@@ -253,6 +253,8 @@ pub struct Progress {
     pub is_all: bool,
     /// The rate to the group.
     pub rate: Option<BitsPerSec>,
+    /// Whether that was found; `None` where it was named.
+    pub rate_found: Option<bool>,
     /// Seconds since the first packet.
     pub seconds: f64,
 }

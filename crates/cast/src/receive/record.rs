@@ -34,8 +34,8 @@ impl Course<'_> {
     pub(super) fn record(&self) -> Record {
         let (host, tally, report) = (facts::host(), self.progress.tally, self.progress.report);
         let mut record = Record {
-            bytes: self.progress.stored_bytes,
-            files: Some(tally.stored.into()),
+            bytes: self.progress.came(),
+            files: Some((tally.stored - tally.superseded).into()),
             destination: Some(host.name.to_string()),
             rtt_s: Some(self.progress.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),
             buffer_bytes: Some(self.buffer.0.into()),
@@ -62,6 +62,7 @@ impl Course<'_> {
             "payload_bytes": self.welcome.map(|welcome| welcome.payload.get()),
             "granted_buffer_bytes": self.buffer.1,
             "products": tally.stored,
+            "replaced": tally.superseded,
             "failed": tally.failed,
             "caught_up": tally.caught_up,
             "packets": report.packets,

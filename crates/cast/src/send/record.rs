@@ -89,6 +89,7 @@ impl Course<'_> {
             "group": self.plan.group.to_string(),
             "payload_bytes": self.payload,
             "rate_bps": self.progress.rate.map(BitsPerSec::get),
+            "rate_found": self.progress.rate_found,
             "first_pass_bytes": totals.first_pass,
             "multicast_repair_bytes": totals.multicast_repair,
             "unicast_repair_bytes": totals.unicast_repair,

@@ -353,6 +353,7 @@ impl<'a> Session<'a> {
         there.into_iter().for_each(|receiver| self.look_at(receiver));
         self.progress.totals = self.machine.totals();
         self.progress.rate = Some(self.tempo.rate());
+        self.progress.rate_found = self.tempo.was_found();
         self.products.forget_before(self.machine.oldest());
         let until = times.last.unwrap_or_else(monotonic);
         self.progress.seconds = times.first.map_or(0.0, |first| until.since(first).as_secs_f64());

@@ -22,6 +22,7 @@ use serde_json::json;
 
 use super::end::End;
 use super::products;
+use super::telling::rate;
 use crate::exit::{BROKEN, DONE, INTERRUPTED, REFUSED, SOME};
 use crate::memory::buffer;
 use crate::output::{print, tell};
@@ -324,14 +325,20 @@ fn line(progress: &Progress) -> String {
 /// What came of a session.
 fn summary(finished: &Finished) -> String {
     let (progress, tally) = (&finished.progress, finished.progress.tally);
-    let mut text = products(tally.stored);
+    let mut text = products(tally.stored - tally.superseded);
     if let Some(all) = progress.products.filter(|all| finished.error.is_some() && *all > tally.stored) {
-        text += &format!(" of {all}");
+        text += &format!(" of {}", all - tally.superseded);
     }
     text += &format!(", {}", Bytes(progress.stored_bytes));
+    let there = progress.stored_bytes - progress.came();
+    if there >= WORTH_A_WORD {
+        text += &format!(" ({} of it from an earlier attempt)", Bytes(there));
+    }
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
-        let rate = progress.stored_bytes as f64 * 8.0 / seconds / 1e6;
-        text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
+        text += &format!(" in {seconds:.3} s{}", rate(progress.came(), seconds));
+    }
+    if tally.superseded > 0 {
+        text += &format!("; {} replaced by newer ones first", products(tally.superseded));
     }
     if progress.report.lost > 0 {
         text += &format!(", {} of {} packets lost", progress.report.lost, progress.report.packets);

@@ -182,7 +182,7 @@ impl Send {
         }
         let of = if several { format!("{}: ", plan.group) } else { String::new() };
         if !self.end.json && !self.end.quiet {
-            print(&(of.clone() + &summary(finished)));
+            print(&(of.clone() + &summary(finished, self.watch.is_some())));
         }
         for peer in finished.progress.peers.values().filter(|peer| !peer.is_whole()) {
             let what = if peer.is_short && (finished.interrupted || peer.is_there) {

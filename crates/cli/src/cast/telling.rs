@@ -175,6 +175,7 @@ fn object(notice: &Notice<'_>, key: Option<PublicKey>) -> serde_json::Value {
                 "seconds": progress.seconds,
                 "products": progress.products,
                 "rate_bps": progress.rate.map(BitsPerSec::get),
+                "rate_found": progress.rate_found,
                 "first_pass_bytes": progress.totals.first_pass,
                 "multicast_repair_bytes": progress.totals.multicast_repair,
                 "unicast_repair_bytes": progress.totals.unicast_repair,
@@ -184,8 +185,19 @@ fn object(notice: &Notice<'_>, key: Option<PublicKey>) -> serde_json::Value {
     }
 }
 
-/// What came of it.
-pub(super) fn summary(finished: &Finished) -> String {
+/// The rate of so many bytes in `seconds`; nothing of so few that it would say nothing.
+pub(super) fn rate(bytes: u64, seconds: f64) -> String {
+    if bytes < WORTH_A_RATE {
+        return String::new();
+    }
+    format!(": {:.1} Mb/s", bytes as f64 * 8.0 / seconds / 1e6)
+}
+
+/// Less than this is over as soon as it has begun.
+const WORTH_A_RATE: u64 = 64 << 10;
+
+/// What came of it; where it `waited` for more, as what is watched does, its time says nothing of a rate.
+pub(super) fn summary(finished: &Finished, waited: bool) -> String {
     let progress = &finished.progress;
     let (known, gone) = (progress.peers.len() as u64, progress.gone);
     let whole = progress.peers.values().filter(|peer| peer.is_whole()).count() as u64 + gone.whole;
@@ -204,8 +216,10 @@ pub(super) fn summary(finished: &Finished) -> String {
     };
     let mut text = format!("{count}, {of} to {whole} of {} receivers", known + gone.receivers);
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
-        let rate = sent as f64 * 8.0 / seconds / 1e6;
-        text += &format!(" in {seconds:.3} s: {rate:.1} Mb/s");
+        text += &format!(" in {seconds:.3} s");
+        if !waited {
+            text += &rate(sent, seconds);
+        }
     }
     let repaired = progress.totals.multicast_repair + progress.totals.unicast_repair;
     if repaired > 0 {
@@ -213,6 +227,9 @@ pub(super) fn summary(finished: &Finished) -> String {
     }
     if let (None, Some(rate)) = (finished.record.declared_bps, progress.rate) {
         text += &format!(", at {rate} in the end");
+        if progress.rate_found == Some(false) {
+            text += ", which was not all that it looked for yet";
+        }
     }
     if progress.lost > 0 {
         text += &format!("; {} could not be sent", products(progress.lost));

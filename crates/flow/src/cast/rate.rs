@@ -120,10 +120,10 @@ impl RateFinder {
         BitsPerSec::new(self.rate).unwrap_or(BitsPerSec(std::num::NonZeroU64::MIN))
     }
 
-    /// Whether the search is over, until the path changes.
+    /// Whether a rate was found, until the path changes: it is held, or one above or below it is looked at for once.
     #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        matches!(self.phase, Phase::Hold { .. })
+    pub const fn has_found(&self) -> bool {
+        matches!(self.phase, Phase::Hold { .. } | Phase::Reach { .. } | Phase::Doubt { .. })
     }
 
     /// So many bytes have left for the group, with every header, and the next packet has number `next`.

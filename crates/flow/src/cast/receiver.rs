@@ -330,6 +330,7 @@ impl Receiver {
 
     /// A newer product has the name that this one was to have: nobody needs it any more, and it counts as stored.
     pub fn on_superseded(&mut self, product: u32) {
+        self.tally.superseded += u32::from(!self.is_done(product));
         self.want_no_more(product);
     }
 

@@ -40,6 +40,14 @@ impl Tempo {
         }
     }
 
+    /// Whether it was found; `None` of one that was named.
+    pub(super) const fn was_found(&self) -> Option<bool> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Found { finder, .. } => Some(finder.has_found()),
+        }
+    }
+
     /// So many bytes have been sent to the group in all, the next packet has number `next`, and nothing waited for its first pass last at
     /// `idle_at`.
     pub(super) fn on_sent(&mut self, now: Nanos, sent: u64, next: u64, idle_at: Nanos) {

@@ -231,7 +231,7 @@ const CLIMB: f64 = 1.25;
 
 /// By how much where nothing was lost and receivers are near, so that a step too far is taken back after little was lost.
 const LEAP: f64 = 2.0;
-const NEAR: Nanos = Nanos(20_000_000);
+const NEAR: Nanos = Nanos(25_000_000);
 
 /// How close a good and a bad rate are when the search ends.
 const CLOSE: f64 = 1.03;

@@ -17,6 +17,8 @@ pub struct Tally {
     pub nacks: u64,
     /// Products that are stored.
     pub stored: u32,
+    /// Of these, products that a newer one of their name replaced first.
+    pub superseded: u32,
     /// Products that will not be.
     pub failed: u32,
     /// Of those stored, products that were gone before.
@@ -35,6 +37,7 @@ impl Tally {
             found: self.found - before.found,
             nacks: self.nacks - before.nacks,
             stored: self.stored - before.stored,
+            superseded: self.superseded - before.superseded,
             failed: self.failed - before.failed,
             caught_up: self.caught_up - before.caught_up,
         }
