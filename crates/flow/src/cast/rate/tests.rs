@@ -132,8 +132,10 @@ fn it_finds_the_highest_rate_that_is_hardly_lossy() {
 #[test]
 fn it_stops_where_it_may_not_go_further() {
     let mut finder = finder();
+    assert!(!finder.has_found());
     Path::new(&[40e9], &[0.0]).run(&mut finder, 20.0);
     assert_eq!(finder.rate(), rate(10_000_000_000));
+    assert!(finder.has_found());
     let mut finder =
         RateFinder::new(rate(10_000_000), rate(50_000_000), rate(1_000_000_000), LAG, Nanos::ZERO);
     Path::new(&[1e6], &[0.0]).run(&mut finder, 60.0);
