@@ -205,7 +205,21 @@ def test_a_copy_tells_whether_its_circuit_held(
     else:
         assert not record["circuit"]["held"]
         assert 0 < record["circuit"]["fell_back_s"] < record["duration_s"]
-    assert (", circuit held" in said) == record["circuit"]["held"]
+    arriving = record["duration_s"] - record["rtt_s"] / 2
+    is_full = 8 * record["bytes"] >= 0.8 * record["declared_bps"] * arriving
+    assert (", circuit held" in said) == (record["circuit"]["held"] and is_full)
+    assert (", circuit not filled" in said) == (record["circuit"]["held"] and not is_full)
+
+
+def test_a_circuit_that_was_over_before_it_could_be_doubted_is_not_said_to_have_held(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(1 << 20))
+    options = ["--no-auth", "--protect", "clear", "--circuit", "9gbit", "--record", f"{tmp_path}/records"]
+    emulation = Emulation(options=["--rate", "100mbit", "--rtt", "10ms"])
+    with emulation, serving(emulation, "--no-auth"):
+        said = emulation.output("a", str(FARLINK), "copy", f"{tmp_path}/file", "farlink://b/dev/null", *options)
+    record = json.loads((tmp_path / "records").read_text())
+    assert 8 * record["bytes"] / record["duration_s"] < 200e6
+    assert ("circuit fell back" in said) != ("circuit not filled" in said)
 
 
 def test_a_program_that_declares_nothing_is_slow_and_safe() -> None:

@@ -324,7 +324,7 @@ def test_a_transfer_that_takes_more_memory_than_a_server_may_is_refused(keys: Ke
     )
     with serving("--memory", "16MiB", *keys.of_server) as (server, port):
         assert server.stderr is not None
-        assert "so that none will be served: that is 26MiB and more" in next_line(server.stderr, server)
+        assert "so that none will be served: that is 27MiB and more" in next_line(server.stderr, server)
         asked = ["memory", f"127.0.0.1:{port}", "--quiet", "--bytes", "1MiB", "--streams"]
         ended = farlink(*asked, "64")
         assert ended.status == 2

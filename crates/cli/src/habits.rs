@@ -82,8 +82,13 @@ fn of_doctor(option: &str) -> Option<&'static str> {
 /// rsync's and scp's.
 fn of_copy(option: &str) -> Option<&'static str> {
     Some(match option {
-        "-a" | "-r" | "-t" | "-p" | "-l" | "--archive" | "--recursive" | "--times" | "--perms"
-        | "--links" => "trees, links, modes and times are always copied: leave it out",
+        "-a" | "-r" | "-t" | "--archive" | "--recursive" | "--times" | "--perms" | "--links" => {
+            "trees, links, modes and times are always copied: leave it out"
+        }
+        "-p" => "modes and times are always copied: leave it out; for parallel streams write --streams N",
+        "-l" => {
+            "links are always copied as such: leave it out; for a rate that it keeps to write --limit RATE"
+        }
         "-z" | "--compress" => "nothing is compressed: leave it out",
         "--progress" | "--info" => "progress is shown where standard error is a terminal: leave it out",
         "--human-readable" => "sizes and rates have units: leave it out",

@@ -239,14 +239,23 @@ fn summary(record: &Record) -> String {
     text + "\n"
 }
 
-/// What became of the circuit, where there was one and its sender said.
+/// What became of the circuit, where there was one and its sender said. One that was over before the sender could doubt its rate, or that
+/// something else bound, was not given up, and yet brought less.
 pub(crate) fn of_circuit(record: &Record) -> String {
     let Some(circuit) = record.extra.get("circuit") else { return String::new() };
-    match circuit["fell_back_s"].as_f64() {
-        Some(at) => format!(", circuit fell back at {at:.1} s"),
-        None => ", circuit held".to_owned(),
+    if let Some(at) = circuit["fell_back_s"].as_f64() {
+        return format!(", circuit fell back at {at:.1} s");
     }
+    let arriving = record.duration_s.map(|duration| duration - record.rtt_s.unwrap_or(0.0) / 2.0);
+    let is_filled = record
+        .declared_bps
+        .zip(arriving)
+        .is_some_and(|(declared, arriving)| record.bytes as f64 * 8.0 >= FILLED * declared as f64 * arriving);
+    if is_filled { ", circuit held".to_owned() } else { ", circuit not filled".to_owned() }
 }
+
+/// The share of a declared rate that makes a circuit full: what headers, a queue's beginning and a slow last block leave of it.
+const FILLED: f64 = 0.8;
 
 fn size(text: &str) -> anyhow::Result<Goal> {
     Ok(Goal::size(text.parse()?)?)

@@ -166,7 +166,7 @@ fn sentence(event: &Event) -> String {
                 (Way::Forward, None) => "receiving memory".to_owned(),
                 (Way::Reverse, None) => "sending memory".to_owned(),
             };
-            format!("{from}{who}: {moved}, {streams} streams")
+            format!("{from}{who}: {moved}, {streams} {}", if *streams == 1 { "stream" } else { "streams" })
         }
         Event::Ended { from, way, bytes, failed } => {
             let (moved, done) = match way {

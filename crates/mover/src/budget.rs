@@ -106,8 +106,8 @@ pub(crate) fn of_directory(name: &[u8]) -> Bytes {
 
 /// What the least of all transfers takes at the end that serves it, and the least of copies: by one connection.
 pub const LEAST: Bytes = Bytes(SESSION + STREAM);
-/// As above.
-pub const LEAST_OF_COPY: Bytes = Bytes(LEAST.0 + AHEAD);
+/// As above, with the blocks of some files.
+pub const LEAST_OF_COPY: Bytes = Bytes(LEAST.0 + AHEAD + (1 << 20));
 
 /// A control connection: a message as it comes, what waits to be sent, and a stack.
 const SESSION: u64 = 4 << 20;

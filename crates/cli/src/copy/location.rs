@@ -101,6 +101,12 @@ impl Location {
         }
         let scheme =
             bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+        if let Some(path) = bytes.strip_prefix(b"file://").filter(|path| path.starts_with(b"/")) {
+            bail!(
+                "{shown}: a file of this host is named by its path alone: write {}",
+                String::from_utf8_lossy(path)
+            );
+        }
         if scheme > 0 && bytes[scheme..].starts_with(b"://") {
             bail!(
                 "{shown}: write farlink://HOST/PATH, or HOST:PATH for one that ssh reaches; ./{shown} for a path"
@@ -291,5 +297,7 @@ mod tests {
         ] {
             assert!(Location::parse(bad.into()).is_err(), "{bad}");
         }
+        let said = Location::parse("file:///tmp/x".into()).unwrap_err().to_string();
+        assert!(said.ends_with("write /tmp/x"), "{said}");
     }
 }

@@ -216,10 +216,11 @@ impl Report {
             };
             let (bytes, of) = (Bytes(progress.bytes), Bytes(progress.of_bytes));
             let text = format!(
-                "{:.2} Gb/s  {bytes} of {of}  {} of {} files  {time}",
+                "{:.2} Gb/s  {bytes} of {of}  {} of {} {}  {time}",
                 rate / 1e9,
                 progress.entries,
-                progress.of_entries
+                progress.of_entries,
+                if progress.of_entries == 1 { "file" } else { "files" }
             );
             match &self.bar {
                 Some(bar) => {
@@ -323,6 +324,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     let seconds = record.duration_s.unwrap_or(0.0);
     let were = |count: u64| if count == 1 { "was" } else { "were" };
     let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
+    let tells = record.bytes >= WORTH_A_RATE || summary.entries >= WORTH_A_RATE_NAMES;
     let new = summary.bytes.saturating_sub(summary.same);
     match record.outcome {
         // Otherwise the rate would be of nothing.
@@ -338,10 +340,12 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     if seconds > 0.0 {
         let whole = record.complete_s.unwrap_or(seconds);
         text += &format!(" in {whole:.3} s");
-        if seconds < whole * NEARLY && record.bytes > 0 {
+        if seconds < whole * NEARLY && tells {
             text += &format!(", of which the data took {seconds:.3} s");
         }
-        text += &format!(": {:.3} Gb/s", record.bytes as f64 * 8.0 / whole / 1e9);
+        if tells {
+            text += &format!(": {:.3} Gb/s", record.bytes as f64 * 8.0 / whole / 1e9);
+        }
     }
     if let Some(setup) = record.setup_s {
         text += &format!(", setup {:.1} ms", setup * 1e3);
@@ -349,7 +353,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
     if summary.same > 0 {
         text += &format!(", {} were there", Bytes(summary.same));
     }
-    if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0 && summary.entries > 0) {
+    if let Some(bottleneck) = summary.bottleneck.filter(|_| seconds > 0.0 && summary.entries > 0 && tells) {
         text += &format!(", bound by {}", bottleneck.words());
     }
     text += &of_circuit(record);
@@ -368,10 +372,14 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
         text += ", the emulator fell behind";
     }
     if record.outcome == Outcome::Interrupted {
-        text += " (interrupted)";
+        text += " (interrupted: the same command goes on)";
     }
     text + "\n"
 }
+
+/// Less than this, of fewer names, is over as soon as it has begun, and tells of no rate and of nothing that bound it.
+const WORTH_A_RATE: u64 = 64 << 10;
+const WORTH_A_RATE_NAMES: u64 = 100;
 
 /// Data that took less of a copy's time are told of beside it.
 const NEARLY: f64 = 0.9;
@@ -440,5 +448,11 @@ mod tests {
         // Nothing bound what took no time, or where nothing came.
         let none = Summary { entries: 0, ..counts };
         assert!(!summary(&record, &none).contains("bound by"));
+        // Nor where all but nothing was sent, unless that was many names.
+        let small = Record { bytes: 2, ..record };
+        let one = Summary { failed: 0, skipped: 0, bytes: 2, entries: 1, ..counts };
+        assert_eq!(summary(&small, &one), "1 name, 2B in 2.000 s, setup 250.0 ms\n");
+        let many = Summary { entries: 1000, ..one };
+        assert!(summary(&small, &many).ends_with(": 0.000 Gb/s, setup 250.0 ms, bound by source disk\n"));
     }
 }
