@@ -105,3 +105,21 @@ def test_advice_of_a_file_with_a_broken_line_is_told_and_that_is_in_the_exit_cod
     assert "records.jsonl: line 3: not JSON" in done.stderr
     assert "farlink memory" in done.stdout
     assert (tmp_path / "p.json").exists()
+
+
+def test_what_the_nearest_did_is_of_what_is_advised_and_not_of_a_copy_that_is_not_in_it():
+    short = made(kind="file", protection="encrypted", bytes=1_000_000, duration_s=0.3)
+    advice = Adviser(ground(read(made() + short)), Task(mode="duration", amount=60.0)).advice(RTT_S)
+    (note,) = [each for each in advice.notes if "the nearest that" in each]
+    assert "; the nearest that what is advised did is 6.1" in note
+    ten = [each for each in synthetic.campaign() if each["lab"]["configuration"] == "CUBIC ×1"]
+    just = read([each for each in ten if each["mode"] == "duration"] + short)
+    advice = Adviser(ground(just), Task(mode="duration", amount=10.0)).advice(RTT_S)
+    assert not any("those of others tell of it" in each for each in advice.notes)
+
+
+def test_of_a_size_the_nearest_is_that_of_what_is_advised():
+    small = made(kind="file", protection="encrypted", bytes=5_000_000, duration_s=0.3)
+    advice = Adviser(ground(read(made() + small)), Task(mode="size", amount=20e9)).advice(RTT_S)
+    assert advice.best.choice.kind == "memory"
+    assert any("; the nearest that what is advised did is 2 GiB" in each for each in advice.notes)

@@ -190,8 +190,6 @@ class Adviser:
         if self.ground.late_note:
             notes.append(self.ground.late_note)
         rates, models, deviation = self._predicted(rtt_s)
-        if self.ground.is_told_by_others(self.task):
-            notes.append(self._told_by_others())
         errors = self._errors(rtt_s)
         pooled = [error for own in errors.values() for at in own for error in at]
         limit = limit_bps(rtt_s, task=self.task, wire=self.ground.asked)
@@ -223,6 +221,8 @@ class Adviser:
         ranking = tuple(
             sorted((one for one in found if one.choice in able), key=lambda one: -one.throughput_bps)
         )
+        if assumed := self._told_by_others(ranking):
+            notes.append(assumed)
         if not elsewhere:
             notes += [_beyond(one, rtt_s) for one in ranking[:2] if one.extrapolated]
         return Advice(
@@ -339,20 +339,28 @@ class Adviser:
         except ConfidenceError:
             return None
 
-    def _told_by_others(self) -> str:
-        """What is assumed of a size or duration that some configuration was not measured with."""
-        took: dict[Choice, list[Task]] = {}
+    def _told_by_others(self, ranking: Sequence[Prediction]) -> str:
+        """What is assumed of a task that one of these was not measured with; empty where all were.
+
+        How far what ran is from it is said of the best.
+        """
+        took: dict[Choice, list[Task]] = {one.choice: [] for one in ranking}
         for place in self.ground.places:
-            done = [done for record in place.records if (done := self.task.done_by(record)) is not None]
-            took.setdefault(place.choice, []).extend(done)
-        nearest = [min(done, key=lambda one: abs(self.task.doublings(one))) for done in took.values() if done]
-        near = max(nearest, key=lambda one: abs(self.task.doublings(one)))
+            if place.choice in took:
+                done = [self.task.done_by(record) for record in place.records]
+                took[place.choice] += [one for one in done if one is not None]
+        if all(self.task in done for done in took.values()):
+            return ""
         said = (
             f"not every configuration has runs of {self.task.shown}: those of others tell of it, each by how "
             "far it was from the model of what it did itself"
         )
+        near = min(took[ranking[0].choice], key=lambda one: abs(self.task.doublings(one)), default=self.task)
         if not near.amount * FARTHER > self.task.amount > near.amount / FARTHER:
-            said += f"; the nearest did {near.shown}: that a transfer so different fares alike is assumed"
+            said += (
+                f"; the nearest that what is advised did is {near.shown}: that a transfer so different fares "
+                "alike is assumed"
+            )
         return said
 
 
