@@ -93,6 +93,25 @@ def test_no_copy_is_advised_for_a_duration():
         Adviser(ground(read(copies())), ten).advice(RTT_S)
 
 
+def test_that_memory_and_copies_are_ranked_together_is_said():
+    size = Task(mode="size", amount=2e9)
+    both, alone = (
+        Adviser(ground(read(made() + copies()), mover=mover), size).advice(RTT_S) for mover in (None, "copy")
+    )
+    (note,) = [each for each in both.notes if "ranked together" in each]
+    assert note.endswith("for one of them alone name --mover farlink or --mover copy")
+    assert not any("ranked together" in each for each in alone.notes)
+
+
+@pytest.mark.parametrize("protection", ["clear", "encrypted"])
+def test_that_a_copy_was_measured_in_clear_is_said(protection):
+    records = read(made(kind="file", protection=protection))
+    advice = Adviser(ground(records), Task(mode="size", amount=2e9)).advice(RTT_S)
+    assert any("measured in clear: others on the path can" in each for each in advice.notes) == (
+        protection == "clear"
+    )
+
+
 def test_a_copy_is_advised_for_a_size():
     advice = Adviser(ground(read(copies())), Task(mode="size", amount=2e9)).advice(RTT_S)
     assert "  farlink copy FROM TO --congestion bbr --streams 8 --protect encrypt" in told(advice)

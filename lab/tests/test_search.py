@@ -271,3 +271,32 @@ def test_what_advice_would_ignore_is_not_measured_and_that_is_said_before(lab):
     # Without ours there is nothing to leave out.
     alone = parse_plan('rtts = ["1ms"]\n' + other, name="x")
     assert (PlanSearch(alone, schedule(alone)).others, len(schedule(alone))) == ((), 1)
+
+
+COPIES = """[[configuration]]
+label = "copy"
+command = "farlink copy {source} farlink://{address}/{destination} --no-auth --json"
+server = "farlink serve --no-auth"
+port = 7000
+bytes = "1MB"
+"""
+
+
+def test_that_memory_and_copies_are_searched_together_is_said_before(lab):
+    done = lab.run("search", lab.plan(PLAN + COPIES), "--budget", "1ms", "--out", lab.out)
+    assert done.stderr.startswith("farlink: memory and copies are searched together")
+
+
+def test_for_a_duration_no_copy_is_searched(lab):
+    plan = parse_plan(PLAN + COPIES, name="x")
+    task = Task(mode="duration", amount=2.0)
+    search = PlanSearch(plan, schedule(plan), task=task)
+    assert {run.configuration.label for run in search.runs} == {
+        one.label for one in plan.configurations if one.label != "copy"
+    }
+    done = lab.run("search", lab.plan(PLAN + COPIES), "--budget", "1ms", "--seconds", "2", "--out", lab.out)
+    assert done.stderr.startswith("farlink: farlink copy is not searched: a copy is over when")
+    done = lab.run(
+        "search", lab.plan(f'rtts = ["1ms"]\n{COPIES}'), "--budget", "9s", "--seconds", "2", "--out", "x"
+    )
+    assert done.stderr.startswith("farlink: --seconds: the plan is of farlink copy")

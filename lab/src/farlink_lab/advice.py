@@ -221,6 +221,7 @@ class Adviser:
         ranking = tuple(
             sorted((one for one in found if one.choice in able), key=lambda one: -one.throughput_bps)
         )
+        notes += _of_copies(ranking)
         if assumed := self._told_by_others(ranking):
             notes.append(assumed)
         if not elsewhere:
@@ -362,6 +363,22 @@ class Adviser:
                 "alike is assumed"
             )
         return said
+
+
+def _of_copies(ranking: Sequence[Prediction]) -> list[str]:
+    """What is to be said where memory is ranked beside files, or a copy in clear is advised."""
+    notes, best = [], ranking[0].choice
+    if {"farlink", COPY} <= {one.choice.mover for one in ranking}:
+        notes.append(
+            "memory and copies are ranked together, and a copy has files to read and write: for one of them "
+            "alone name --mover farlink or --mover copy"
+        )
+    if best.mover == COPY and best.protection == "clear":
+        notes.append(
+            "these copies were measured in clear: others on the path can read and change what is sent; "
+            "without --protect clear a copy is encrypted, and how fast that is these runs do not say"
+        )
+    return notes
 
 
 def _beyond(one: Prediction, rtt_s: float) -> str:

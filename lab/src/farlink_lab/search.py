@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from farlink_lab.choice import Task, choice_asked, task_of
+from farlink_lab.choice import COPY, Task, choice_asked, task_of
 from farlink_lab.error import LabError
 from farlink_lab.expectation import Wire, expected_bps, most_bps
 from farlink_lab.ground import beside_ours, observed, unmeasured
@@ -167,6 +167,7 @@ class PlanSearch:
     Attributes:
         task: What the best is best at.
         others: Movers that are not searched, as advice, which the search is for, is of `farlink` beside them.
+        without_copies: Whether copies are not searched, as none is advised for a duration.
         runs: The plan's without those of them.
     """
 
@@ -179,12 +180,21 @@ class PlanSearch:
             task: What the best is best at; `None` takes `task_sought`.
 
         Raises:
-            SearchError: where the plan is of several connections, or of one that loses everything.
+            SearchError: where the plan is of several connections, or of one that loses everything; where
+                the task is a duration and all are copies.
         """
         self.others = beside_ours(configuration.tool for configuration in plan.configurations)
-        kept = [one for one in plan.configurations if one.tool not in self.others]
+        ours = [one for one in plan.configurations if one.tool not in self.others]
+        timed = task is not None and task.mode == "duration"
+        kept = [one for one in ours if not (timed and choice_asked(one).mover == COPY)]
+        if not kept:
+            raise SearchError(
+                f"--seconds: the plan is of {COPY}, and a copy is over when its files are there: say how "
+                "much with --bytes, as in 50GB"
+            )
+        self.without_copies = len(kept) < len(ours)
         plan = replace(plan, configurations=tuple(kept))
-        self.runs = [run for run in runs if run.configuration.tool not in self.others]
+        self.runs = [run for run in runs if run.configuration in plan.configurations]
         if any(configuration.queue is not None for configuration in plan.configurations):
             raise SearchError(
                 "a configuration has a queue of its own, and the best is sought for one connection: write "
@@ -202,6 +212,11 @@ class PlanSearch:
         self.search = Search(
             choices=tuple(choices), rtts_s=sorted(plan.rtts_s), task=self.task, wire=self._wire
         )
+
+    @property
+    def mixes_copies(self) -> bool:
+        """Whether copies are searched beside transfers of memory."""
+        return {"farlink", COPY} <= {choice.mover for choice in self.search.choices}
 
     def learn(self, records: Iterable[Record]) -> None:
         """Replaces what was known by what `records` say of the plan's runs."""

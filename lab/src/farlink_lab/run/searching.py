@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from farlink_lab.choice import COPY
 from farlink_lab.places import RECORDS
 from farlink_lab.plan_file import read_plan
 from farlink_lab.records import parse_record
@@ -98,6 +99,16 @@ def run_search(
         others = " and ".join(search.others)
         said = f"runs of {others} are not searched: advice is for farlink where that is in the plan, and "
         warn(f"{said}'farlink lab profile' measures them all", console=console)
+    if search.without_copies:
+        warn(
+            f"{COPY} is not searched: a copy is over when its files are there, not after a time",
+            console=console,
+        )
+    if search.mixes_copies:
+        said = (
+            "memory and copies are searched together, and a copy has files to read and write: for the best "
+        )
+        warn(f"{said}of one of them alone give each a plan and --out of its own", console=console)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
