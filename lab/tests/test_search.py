@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import numpy as np
 import pytest
@@ -240,6 +241,19 @@ def test_what_was_spent_counts_when_it_goes_on(lab):
     done = lab.run("profile", plan, "--out", lab.out)
     assert done.returncode == 0
     assert len(lab.records()) == 12
+
+
+def test_the_choosing_counts_too(lab, monkeypatch):
+    learn = PlanSearch.learn
+
+    def slowly(search, records):
+        time.sleep(1.5)
+        learn(search, records)
+
+    monkeypatch.setattr(PlanSearch, "learn", slowly)
+    done = lab.here("search", lab.plan(PLAN), "--budget", "4s", "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    assert len(lab.records()) == 1
 
 
 @pytest.mark.parametrize(

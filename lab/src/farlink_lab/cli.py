@@ -173,7 +173,7 @@ def analyse(
 def search(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.toml", help=_AMONG)],
     *,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="How long it may measure.")],
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="From first choice to last run.")],
     out: Annotated[Path, _OUT],
     size: Annotated[
         str | None, typer.Option("--bytes", metavar="SIZE", help="Seek the best for this size.")

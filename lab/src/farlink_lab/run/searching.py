@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,15 +55,17 @@ class Searched:
 
 
 class _Budget:
-    """Chooses runs for as long as the budget lasts."""
+    """Chooses runs for as long as the budget lasts; the emulator's start and the choosing count too."""
 
     def __init__(self, search: PlanSearch, *, records: Sequence[Record], left_s: float) -> None:
         self.search, self.left_s = search, left_s
+        self._until = time.monotonic() + left_s
         self._records = list(records)
 
     def choose(self, left: Sequence[Run], time_left: TimeLeft) -> Run | None:
         self.search.learn(self._records)
-        return self.search.next_run(left, time_s=time_left.of, most_s=self.left_s)
+        most_s = min(self.left_s, self._until - time.monotonic())
+        return self.search.next_run(left, time_s=time_left.of, most_s=most_s)
 
     def saw(self, record: dict[str, Any], took_s: float) -> None:
         self._records.append(parse_record(json.dumps(record).encode(), line=len(self._records) + 1))
