@@ -123,9 +123,9 @@ def main() -> None:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(runs)
-    parts = [
-        f"{len(runs)} runs{'' if ended == 0 else ' (the campaign is not complete)'}, every one in memory.csv."
-    ]
+    # 1: it is complete, and some runs failed.
+    incomplete = "" if ended in (0, 1) else " (the campaign is not complete)"
+    parts = [f"{len(runs)} runs{incomplete}, every one in memory.csv."]
     for column, title, bar in (
         ("gbps", "Throughput", "median ≥ 0.98, no interval wholly below 1"),
         ("cpu_s_per_gb", "CPU seconds per GB, both ends", "≤ 1.05 against iperf3"),

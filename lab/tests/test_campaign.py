@@ -137,15 +137,19 @@ def test_words_for_people_may_change(lab):
 def test_a_failed_run_is_a_record_and_is_run_again_only_when_asked(lab):
     plan = lab.plan(PLAN)
     done = lab.run("profile", plan, "--out", lab.out, FAKE_FAIL="11800000")
-    assert done.returncode == 0
+    assert done.returncode == 1
+    assert "4 of 8 runs failed; the report names" in done.stderr
     failed = [record for record in lab.records() if record["outcome"] == "failed"]
     assert len(failed) == 4
     assert all(
         record["error"] == "farlink: connection refused" and record["rtt_s"] == 0.0118 for record in failed
     )
-    lab.run("profile", plan, "--out", lab.out)
+    done = lab.run("profile", plan, "--out", lab.out)
+    assert done.returncode == 1
+    assert "4 of 8 runs had failed before; the report names" in done.stderr
     assert len(lab.records()) == RUNS
-    lab.run("profile", plan, "--out", lab.out, "--retry-failed")
+    assert lab.run("search", plan, "--budget", "1h", "--out", lab.out).returncode == 1
+    assert lab.run("profile", plan, "--out", lab.out, "--retry-failed").returncode == 0
     assert len(lab.records()) == RUNS + 4
 
 

@@ -197,7 +197,7 @@ def test_a_campaign_on_a_terminal_draws_its_bar(lab):
     text = b"".join(iter(lambda: read(ours), b"")).decode()
     os.close(ours)
     said, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, text
+    assert process.returncode == 1, text
     assert said.decode().startswith("records: ")
     drawn = bars(text)
     assert drawn[0][2].startswith("run 1 of 8: ")

@@ -125,6 +125,7 @@ def profile(
     campaign = run_campaign(plan, out=out, console=_errors(), retry_failed=retry_failed)
     _finish(campaign, out=out)
     say(f"records: {out / RECORDS}\nfor the report run: farlink lab report {shlex.quote(str(out))}")
+    _exit_where_failed(campaign)
 
 
 @app.command()
@@ -201,6 +202,7 @@ def search(
         f"records: {out / RECORDS}\n"
         f"for advice run: farlink lab advise {shlex.quote(str(out))} --rtt TIME --bytes SIZE"
     )
+    _exit_where_failed(done.campaign)
 
 
 @app.command()
@@ -449,6 +451,12 @@ def _exit_unless_whole(broken: Sequence[object], *, nothing: str = "") -> None:
         raise typer.Exit(2)
 
 
+def _exit_where_failed(campaign: Campaign) -> None:
+    """As a copy that could not copy some names: what was measured is told of, and not all of it is good."""
+    if campaign.lacking:
+        raise typer.Exit(1)
+
+
 def _clear(out: Path) -> None:
     """Removes what an earlier demonstration left, and nothing else."""
     for name in (RECORDS, PLAN_COPY):
@@ -476,6 +484,10 @@ def _finish(
     if campaign.failed:
         complain(
             f"{campaign.failed} of {campaign.measured} runs failed; the report names the reasons, and {again}"
+        )
+    elif campaign.lacking:
+        complain(
+            f"{campaign.lacking} of {runs} runs had failed before; the report names the reasons, and {again}"
         )
 
 

@@ -66,6 +66,11 @@ class Campaign:
     good: int
     status: int
 
+    @property
+    def lacking(self) -> int:
+        """How many of the runs that were measured, now or before, came to nothing."""
+        return self.already + self.measured - self.good
+
 
 def run_campaign(
     path: Path,
