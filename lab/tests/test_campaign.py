@@ -128,6 +128,36 @@ def test_a_changed_plan_is_refused_with_the_mend(lab):
     assert "differs in repetitions; name another --out" in done.stderr
 
 
+BROKEN = """[[configuration]]
+label = "broken"
+command = "sh -c 'exit 3' {bytes}"
+bytes = "1MiB"
+"""
+
+
+def test_a_configuration_of_which_no_run_succeeded_may_be_mended(lab):
+    done = lab.run("profile", lab.plan(PLAN + BROKEN), "--out", lab.out)
+    assert done.returncode == 1
+    mended = PLAN + BROKEN.replace("exit 3", "exit 0")
+    done = lab.run("profile", lab.plan(mended), "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    assert len(lab.records()) == RUNS + 4 + 4
+    assert read_plan(lab.out / "plan.toml") == read_plan(lab.plan(mended))
+    # What was measured well stays, and nothing is added.
+    for text in (PLAN, mended.replace("1MiB", "2MiB"), mended + BROKEN.replace("broken", "more")):
+        done = lab.run("profile", lab.plan(text), "--out", lab.out)
+        assert done.returncode == 2
+        assert "differs in configurations; name another --out" in done.stderr
+    assert read_plan(lab.out / "plan.toml").configurations[-1].command == "sh -c 'exit 0' {bytes}"
+
+
+def test_what_failed_may_be_left_out(lab):
+    lab.run("profile", lab.plan(PLAN + BROKEN), "--out", lab.out)
+    done = lab.run("profile", lab.plan(PLAN), "--out", lab.out)
+    assert done.returncode == 0, done.stderr
+    assert len(lab.records()) == RUNS + 4
+
+
 def test_words_for_people_may_change(lab):
     lab.run("profile", lab.plan(PLAN), "--out", lab.out)
     done = lab.run("profile", lab.plan("# a comment\n" + PLAN + "\n"), "--out", lab.out)

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
@@ -138,6 +138,8 @@ def warn(text: str, *, console: Console) -> None:
 def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> None:
     """Makes `out` the directory of `plan`, which a copy of the plan in it says.
 
+    A plan that mends configurations of which no run came to something takes the copy's place.
+
     Args:
         plan: The plan.
         path: Its file.
@@ -151,7 +153,14 @@ def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> No
     try:
         out.mkdir(parents=True, exist_ok=True)
         if copy.exists():
-            differences = read_plan(copy).differences(plan)
+            before = read_plan(copy)
+            differences = before.differences(plan)
+            if differences == ["configurations"]:
+                # Nobody else may be writing there while the plan becomes another one.
+                with Journal(out / RECORDS) as journal:
+                    if mends(before, plan, finished_runs(journal.read(), retry_failed=True)):
+                        _keep(plan, path=path, copy=copy)
+                        differences = []
             if differences:
                 raise CampaignError(
                     f"{path} is not the plan that {out} was begun with: it differs in "
@@ -164,6 +173,24 @@ def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> No
             _keep(plan, path=path, copy=copy)
     except OSError as error:
         raise CampaignError(f"{out}: {error.strerror}: name a directory that can be written to") from error
+
+
+def mends(before: Plan, after: Plan, good: frozenset[str]) -> bool:
+    """Whether a plan replaces configurations of another of which no run came to something, and no more.
+
+    Args:
+        before: The other.
+        after: The plan; of other configurations alone.
+        good: Identities of the runs that came to something.
+    """
+    measured = [one for one in before.configurations if _runs_of(before, one) & good]
+    more = len(after.configurations) - len(before.configurations)
+    return more <= 0 and all(one in after.configurations for one in measured)
+
+
+def _runs_of(plan: Plan, configuration: Configuration) -> set[str]:
+    """Identities of the runs of one configuration."""
+    return {run.identity for run in schedule(replace(plan, configurations=(configuration,)))}
 
 
 def _keep(plan: Plan, *, path: Path, copy: Path) -> None:
