@@ -422,6 +422,30 @@ def test_a_file_that_is_no_log_is_named_and_the_others_are_read(tmp_path):
     assert [said.split(": ")[1][:7] for said in done.unreadable] == ["neither", "No such", "not a r"]
 
 
+def test_a_broken_log_of_which_nothing_can_be_read_is_named_and_leaves_nothing(lab):
+    cut = lab.home / "cut.gz"
+    cut.write_bytes(gzip.compress("".join(f"{line(at)}\n" for at in range(50)).encode())[:60])
+    (lab.home / "p.toml").write_text("x = 1\n")
+    for path, said in (
+        (cut, "no line of it can be read: get the log again"),
+        (lab.home / "p.toml", "neither"),
+    ):
+        done = lab.here("logs", "import", path, "--out", lab.out / "made" / "too")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{path}: " in done.stderr
+        assert said in done.stderr
+        assert not lab.out.exists()
+    # What was there before stays, and is told.
+    good = write(lab.home / "good.log", [line(0)])
+    assert lab.here("logs", "import", good, "--out", lab.out).returncode == 0
+    done = lab.here("logs", "import", cut, "--out", lab.out)
+    assert (done.returncode, done.stdout) == (2, f"1 transfer in {lab.out}\n")
+    assert len(rows(lab.out)) == 1
+    (lab.home / "empty").mkdir()
+    assert lab.here("logs", "import", cut, "--out", lab.home / "empty").returncode == 2
+    assert list((lab.home / "empty").iterdir()) == []
+
+
 @pytest.mark.parametrize("text", ["20261121033608.253248", "20240229235959.999999", "19991231235960.000000"])
 def test_a_stamp_by_digits_is_the_stamp_by_words(text):
     digits = np.frombuffer(text.encode(), np.uint8).reshape(1, -1)

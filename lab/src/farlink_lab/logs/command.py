@@ -42,7 +42,8 @@ def import_(
     imported = import_logs(files, out=out, mapping=_mapping(mapping), zone=zone)
     for line in imported.unreadable:
         complain(line)
-    say("\n".join(told(imported, out=out)))
+    if lines := told(imported, out=out):
+        say("\n".join(lines))
     if imported.unreadable:
         raise typer.Exit(2)
 

@@ -83,7 +83,10 @@ def import_logs(files: Sequence[Path], *, out: Path, mapping: Mapping | None, zo
                 continue
             sources.append(source)
             store.replace(source)
-        duplicates = store.commit()
+        if sources:
+            duplicates = store.commit()
+        else:
+            store.forsake()
         rows = store.ledger.rows
     return Imported(sources=tuple(sources), duplicates=duplicates, rows=rows, unreadable=tuple(unreadable))
 
@@ -187,20 +190,26 @@ def _import(
 
 
 def _until_cut(stream: Iterator[Block], store: Store, source: Source) -> Iterator[Block]:
-    """The blocks of a file; where it cannot be read on, that is a refused line of its own."""
+    """The blocks of a file; where it cannot be read on, that is a refused line of its own.
+
+    Raises:
+        UnknownLogError: where nothing of it can be read.
+    """
     lines = 0
     try:
         for block in stream:
             lines = block.first_line + block.lines - 1
             yield block
     except CutShortError as error:
+        if not lines:
+            raise UnknownLogError(f"{error}, and no line of it can be read: get the log again") from None
         what = Refusal(index=0, kind="cut-short", detail=str(error))
         cut = Checked(table=SCHEMA.empty_table(), refused=(what,), unzoned=0)
         store.add(source, cut, {0: b""}, first_line=lines + 1)
 
 
 def told(imported: Imported, *, out: Path) -> list[str]:
-    """What an import came to, line by line; sizes of files are bytes."""
+    """What an import came to, line by line; none where it came to nothing. Sizes of files are bytes."""
     said = []
     for source in imported.sources:
         said.append(
@@ -214,5 +223,6 @@ def told(imported: Imported, *, out: Path) -> list[str]:
         said.append(f"{show_count(imported.duplicates, 'duplicate')}, each kept once")
     if any(source.refused for source in imported.sources):
         said.append(f"refused lines: {out / REFUSED}")
-    said.append(f"{show_count(imported.rows, 'transfer')} in {out}")
+    if imported.sources or imported.rows:
+        said.append(f"{show_count(imported.rows, 'transfer')} in {out}")
     return said

@@ -191,10 +191,13 @@ class Store:
         self._aside: list[str] = []
         self._whole: list[str] = []
         self._reread = 0
+        self._made: list[Path] = []
+        self._forsaken = self._is_new = False
         self._lock: IO[str] | None = None
         self._readers: IO[str] | None = None
 
     def __enter__(self) -> Self:
+        self._made = [each for each in (self.directory, *self.directory.parents) if not each.exists()]
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             begun = (self.directory / _LOCK).exists()
@@ -228,6 +231,7 @@ class Store:
                     f"{self.directory}: holds something else ({found[0]}), and no {LEDGER} that says what "
                     "was imported: name a new directory for --out"
                 )
+            self._is_new = True
             # From here on a directory with days and without a ledger is none that an import left.
             self._replace_ledger(self.ledger)
         self._readers = (self.directory / _READERS).open("a")
@@ -242,7 +246,19 @@ class Store:
         # What cannot be removed now is by who enters next.
         with contextlib.suppress(OSError):
             self._clear()
+            if self._forsaken:
+                self._remove()
         self._unlock()
+
+    def forsake(self) -> None:
+        """Has nothing of a directory left that was made for this import, into which nothing came."""
+        self._forsaken = self._is_new
+
+    def _remove(self) -> None:
+        for name in (LEDGER, _READERS, _LOCK):
+            (self.directory / name).unlink(missing_ok=True)
+        for made in self._made:
+            made.rmdir()
 
     def add(self, source: Source, checked: Checked, texts: Mapping[int, bytes], *, first_line: int) -> None:
         """Takes the transfers of a block, and keeps its refused lines, whose `texts` these are, aside.
