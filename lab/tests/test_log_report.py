@@ -146,7 +146,7 @@ REFUSED = {
     ("plan", "{made}", "--factor", "nan"): "--factor",
     ("variance", "{made}", "--sizes", "3GB"): "30GB..34GB",
     ("variance", "{made}", "--sizes", "4GB..3GB"): "4GB..3GB",
-    ("variance", "{made}", "--source", "nobody"): "no two transfers are alike, and fewer than",
+    ("variance", "{made}", "--source", "nobody"): "--source: no transfer has the source nobody: there are",
     ("variance", "{made}", "--snmp", "{gone}"): "time,bytes",
     ("variance", "{made}", "--zone", "Nowhere"): "Nowhere",
     ("service", "--fan-out", "3"): "--mean",

@@ -283,8 +283,8 @@ def test_the_group_is_that_which_is_asked_for(tmp_path):
     with open_logs(directory) as logs:
         assert alike(logs, Choice(), seed=1).of == 40
         assert alike(logs, Choice(source="a", low_bytes=SIZE, high_bytes=SIZE), seed=1).path == ("a", "b")
-        for choice in (Choice(source="nobody"), Choice(low_bytes=SIZE + 1)):
-            with pytest.raises(LogError, match="alike"):
+        for choice, said in ((Choice(source="nobody"), "there are a"), (Choice(low_bytes=SIZE + 1), "alike")):
+            with pytest.raises(LogError, match=said):
                 alike(logs, choice, seed=1)
 
 
@@ -326,3 +326,22 @@ def test_a_withheld_end_keeps_nobody_from_studying_the_rest(tmp_path):
 def test_the_hour_is_that_of_the_zone():
     found = hours(np.array([DAY + 12 * 3600 * US]), "America/Denver")
     assert found.tolist() == [5.0]
+
+
+def test_a_host_that_no_transfer_has_is_named_with_those_that_there_are(tmp_path):
+    directory = stored(tmp_path / "many", log(np.random.default_rng(1), count=30))
+    with open_logs(directory) as logs:
+        for choice, said in (
+            (Choice(source="zz"), "--source: no transfer has the source zz: there are a$"),
+            (Choice(source="a", destination="zz"), "--destination: no transfer has .* zz: there are b$"),
+            (Choice(low_bytes=1, high_bytes=2), "nothing of a spread: widen --sizes$"),
+            (Choice(source="a", low_bytes=1, high_bytes=2), "widen --sizes, or leave out --source$"),
+        ):
+            with pytest.raises(LogError, match=said):
+                alike(logs, choice, seed=1)
+    directory = stored(tmp_path / "few", log(np.random.default_rng(1), count=5))
+    with (
+        open_logs(directory) as logs,
+        pytest.raises(LogError, match=r"name --sizes that more of them have, or"),
+    ):
+        alike(logs, Choice(), seed=1)

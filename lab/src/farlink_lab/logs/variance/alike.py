@@ -27,6 +27,8 @@ FEWEST = 20
 MOST = 20_000
 # Transfers of a path with gaps of at most that are of one session, for what counts as independent.
 GAP_US = 60 * US
+# Hosts that a refusal names.
+HOSTS_NAMED = 3
 _FACTORS = ("streams", "stripes", "sender_cpu_s", "receiver_cpu_s", "read_s", "write_s")
 
 
@@ -100,9 +102,11 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
     best = logs.rows(ranked)
     count = int(best[0]["transfers"]) if best else 0
     if count < FEWEST:
+        for name in ("source", "destination"):
+            _refuse_unknown(logs, name, getattr(choice, name))
         raise LogError(
             f"{'no two' if count < 2 else f'only {count}'} transfers are alike, and fewer than {FEWEST} tell "
-            "nothing of a spread: widen --sizes, or leave out --source and --destination"
+            f"nothing of a spread: {_mend(choice)}"
         )
     found = best[0]
     path = (found["source"], found["destination"])
@@ -133,6 +137,34 @@ def alike(logs: Logs, choice: Choice, *, seed: int) -> Group:
         session=rows["session"].to_numpy(),
         factors=factors,
     )
+
+
+def _refuse_unknown(logs: Logs, name: str, wanted: str | None) -> None:
+    """Refuses a host that no transfer has at this end, with those that most have.
+
+    Raises:
+        LogError: with the option's name.
+    """
+    table = logs.transfers
+    table = table.filter(table[name].notnull())
+    hosts = table.group_by(name).agg(transfers=table.count())
+    if wanted is None or logs.rows(hosts.filter(hosts[name] == wanted)):
+        return
+    ranked = hosts.order_by(ibis.desc("transfers"), ibis.asc(name)).limit(HOSTS_NAMED + 1)
+    there = [str(row[name]) for row in logs.rows(ranked)]
+    more = ", ..." if len(there) > HOSTS_NAMED else ""
+    known = f"there are {', '.join(there[:HOSTS_NAMED])}{more}" if there else f"the log names no {name}s"
+    raise LogError(f"--{name}: no transfer has the {name} {wanted}: {known}")
+
+
+def _mend(choice: Choice) -> str:
+    """What would make more transfers alike: of the options that were given."""
+    sized = choice.low_bytes is not None or choice.high_bytes is not None
+    ends = [f"--{name}" for name in ("source", "destination") if getattr(choice, name) is not None]
+    mends = ["widen --sizes"] if sized else []
+    if ends:
+        mends.append(f"leave out {' and '.join(ends)}")
+    return ", or ".join(mends) or "name --sizes that more of them have, or import more logs"
 
 
 def of_path(table: Any, path: tuple[str | None, str | None]) -> Any:
