@@ -371,7 +371,13 @@ def test_reports_beside_each_other_keep_their_figures(tmp_path):
 
 def test_nothing_to_report_is_one_line(tmp_path):
     (tmp_path / "records.jsonl").write_text("{\n")
-    with pytest.raises(LabError, match=r"no record in it \(1 broken lines\)"):
+    with pytest.raises(LabError, match=r"no record in it: line 1: not JSON[^,]*: name the direc"):
+        write_report(tmp_path)
+    (tmp_path / "records.jsonl").write_text("\n{\n[]\n")
+    with pytest.raises(LabError, match=r"line 2: not JSON.*, and 1 more broken line: name the direc"):
+        write_report(tmp_path)
+    (tmp_path / "records.jsonl").write_text("")
+    with pytest.raises(LabError, match="no record in it: run 'farlink lab profile' first"):
         write_report(tmp_path)
     with pytest.raises(LabError, match="No such file"):
         write_report(tmp_path / "none")

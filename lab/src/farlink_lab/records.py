@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from farlink_lab.error import LabError
 from farlink_lab.places import mend_for_records
+from farlink_lab.quantity import show_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -162,8 +163,11 @@ def read_campaign(path: Path) -> Reading:
     """
     reading = read_records(path)
     if not reading.records:
-        lines = f" ({len(reading.broken)} broken lines)" if reading.broken else ""
-        raise RecordsError(f"{path}: no record in it{lines}: run 'farlink lab profile' first")
+        if reading.broken:
+            first, *others = reading.broken
+            more = f", and {show_count(len(others), 'more broken line')}" if others else ""
+            raise RecordsError(f"{path}: no record in it: {first}{more}: {mend_for_records(path.parent)}")
+        raise RecordsError(f"{path}: no record in it: run 'farlink lab profile' first")
     return reading
 
 
