@@ -402,9 +402,26 @@ def test_a_page_that_would_be_a_directory_is_refused_before_records_are_read(lab
         assert f"--out: {out} is a directory: name a file" in complaint
 
 
+def test_a_directory_that_is_not_there_is_not_made_for_a_page(lab):
+    lab.out.mkdir()
+    synthetic.write(lab.out, synthetic.campaign(repetitions=1))
+    for words in (
+        ("report", lab.out, "--out"),
+        ("logs", "report", lab.out, "--out"),
+    ):
+        done = lab.here(*words, lab.home / "none" / "x.html")
+        assert done.returncode == 2
+        none = lab.home / "none"
+        assert done.stderr == (
+            f"farlink: {words[-1]}: {none}/x.html: {none} is no directory: make it, or name another file\n"
+        )
+    assert not (lab.home / "none").exists()
+
+
 def test_a_report_that_goes_elsewhere_leaves_its_campaign_alone_and_names_what_cannot_be_written(tmp_path):
     campaign, elsewhere = tmp_path / "campaign", tmp_path / "reports" / "may"
     campaign.mkdir()
+    elsewhere.mkdir(parents=True)
     synthetic.write(campaign, synthetic.campaign(repetitions=1))
     written = write_report(campaign, out=elsewhere / "page.html")
     assert [path.name for path in campaign.iterdir()] == ["records.jsonl"]

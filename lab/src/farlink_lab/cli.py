@@ -252,7 +252,7 @@ def advise(
         )
     if as_json and task is None:
         raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
-    refuse_directory("--save", save, example="profile.json")
+    refuse_directory("--save", save, example="profile.json", made=True)
     reading = _read(directory)
     stood = ground(
         reading.records,

@@ -81,8 +81,10 @@ def whole(name: str, *, least: int = 0, most: int, example: int) -> Callable[[st
     return parse
 
 
-def refuse_directory(name: str, path: Path | None, *, example: str) -> None:
+def refuse_directory(name: str, path: Path | None, *, example: str, made: bool = False) -> None:
     """Refuses a directory where an option names a file to write, before the work that it is to hold.
+
+    So it does a file in a directory that is not there, unless that is made: a slip of the hand makes none.
 
     Raises:
         LabError: with the option's name.
@@ -95,3 +97,5 @@ def refuse_directory(name: str, path: Path | None, *, example: str) -> None:
         raise LabError(f"{name}: {path}: {error.strerror}: name a file that can be written") from error
     if directory:
         raise LabError(f"{name}: {path} is a directory: name a file, as in {path / example}")
+    if not made and not path.parent.is_dir():
+        raise LabError(f"{name}: {path}: {path.parent} is no directory: make it, or name another file")

@@ -410,8 +410,6 @@ def _drawable(path: Path | None) -> None:
     refuse_directory("--figure", path, example="figure.svg")
     if path.suffix.lower() not in _FORMATS:
         raise LabError(f"--figure: {path}: write its format into its name: {', '.join(_FORMATS)}")
-    if not path.parent.is_dir():
-        raise LabError(f"--figure: {path}: {path.parent} is no directory: make it, or name another file")
 
 
 def _draw(chart: Chart, path: Path) -> None:

@@ -45,7 +45,6 @@ def write_page(path: Path, text: str) -> None:
     Raises:
         OSError: where it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8")
