@@ -505,8 +505,9 @@ def test_the_command_answers_and_saves_the_profile_model(lab, directory):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "--rtt"),
-        (("--rtt", "70ms"), "--bytes"),
+        ((), "say what for: --rtt, and one of --bytes and --seconds, as in"),
+        (("--rtt", "70ms"), "say what for: one of --bytes and --seconds, as in"),
+        (("--bytes", "1GB"), "say what for: --rtt, as in"),
         (("--rtt", "70", "--bytes", "1GB"), "no unit"),
         (("--rtt", "70ms", "--bytes", "1GB", "--seconds", "3"), "leave one out"),
         (("--rtt", "70ms", "--seconds", "0"), "no duration"),

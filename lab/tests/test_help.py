@@ -59,3 +59,18 @@ def test_a_value_that_is_none_is_refused_in_one_plain_line(lab, words, said):
     assert done.returncode == 2
     (complaint,) = done.stderr.splitlines()
     assert said in complaint
+
+
+@pytest.mark.parametrize(
+    ("words", "verb"),
+    [
+        (("latency", "--size", "1MB", "--receivers", "5"), "farlink lab latency"),
+        (("logs", "import", "x"), "farlink lab logs import"),
+        (("logs", "sing"), "farlink lab logs"),
+        (("sing",), "farlink lab"),
+    ],
+)
+def test_a_refusal_points_to_the_help_of_its_verb(lab, words, verb):
+    done = lab.here(*words)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"('{verb} --help' says what there is)\n")

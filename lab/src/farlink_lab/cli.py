@@ -247,9 +247,9 @@ def advise(
     rtt_s = None if rtt is None else option("--rtt", rtt, parse_rtt)
     task = _task(size=size, seconds=seconds)
     if (rtt_s is None) != (task is None) or (task is None and save is None):
-        raise LabError(
-            "say what for: --rtt, and one of --bytes and --seconds, as in --rtt 120ms --bytes 50GB"
-        )
+        lacking = [] if rtt_s is not None else ["--rtt"]
+        lacking += [] if task is not None else ["one of --bytes and --seconds"]
+        raise LabError(f"say what for: {', and '.join(lacking)}, as in --rtt 120ms --bytes 50GB")
     if as_json and task is None:
         raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
     refuse_directory("--save", save, example="profile.json", made=True)
@@ -402,8 +402,18 @@ def main() -> None:
         said = show()
         for theirs, plain in _PLAINLY.items():
             said = said.replace(theirs, plain)
-        sys.exit(_refuse(f"{said} ('farlink lab --help' says what there is)"))
+        sys.exit(_refuse(f"{said} ('{_verb(error)} --help' says what there is)"))
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _verb(error: Exception) -> str:
+    """The command that a refusal of Typer's is of, as a user writes it."""
+    names: list[str] = []
+    context = getattr(error, "ctx", None)
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    return " ".join(("farlink lab", *names))
 
 
 def _read(directory: Path) -> Reading:
