@@ -240,3 +240,13 @@ def test_of_a_loss_of_next_to_everything_nothing_is_reckoned(
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert all(word in line for word in ("--loss", '"99.99999999%"', "at most 99.9%"))
+
+
+def test_one_receiver_is_no_receivers_and_an_rtt_needs_no_loss(lab) -> None:
+    words = ("latency", "--size", "125MB", "--receivers", "1", "--sender-rate", "1gbit")
+    plain, with_rtt = lab.here(*words), lab.here(*words, "--rtt", "100ms")
+    assert (plain.returncode, plain.stderr) == (0, "")
+    assert (with_rtt.returncode, with_rtt.stdout) == (0, plain.stdout)
+    assert plain.stdout.startswith("125 MB to 1 receiver\n")
+    assert "as fast for up to 1 receiver\n" in plain.stdout
+    assert "servers for parity: 1, of up to 1 receiver each\n" in plain.stdout

@@ -13,7 +13,7 @@ from farlink_lab.latency import (
     servers_for_parity,
     unicast_s,
 )
-from farlink_lab.quantity import show_rate, show_size, show_time
+from farlink_lab.quantity import show_count, show_rate, show_size, show_time
 
 if TYPE_CHECKING:
     from farlink_lab.latency import Group, Repaired
@@ -96,7 +96,7 @@ def told(stated: Account) -> list[str]:
     n, size = stated.group.receivers, show_size(stated.size_bytes)
     ratio = stated.unicast_s / stated.multicast_s
     lines = [
-        f"{size} to {n} receivers",
+        f"{size} to {show_count(n, 'receiver')}",
         f"  unicast, one server:  {show_time(stated.unicast_s)}",
         f"  multicast:            {show_time(stated.multicast_s)} at {show_rate(stated.group.multicast_bps)}",
     ]
@@ -106,7 +106,7 @@ def told(stated: Account) -> list[str]:
         faster = f"faster, by {100 * (1 - ratio):.2g}% of the time" if ratio < 1 - _SAME else "as fast"
         lines.append(f"  unicast is {faster}{_bottleneck(stated.group)}")
     crossover = math.floor(stated.crossover_receivers + _SAME)
-    lines.append(f"  crossover: unicast is as fast for up to {crossover} receivers")
+    lines.append(f"  crossover: unicast is as fast for up to {show_count(crossover, 'receiver')}")
     if stated.parity_servers is None:
         lines.append(
             "  servers: no number of them makes unicast as fast: the sender's link is the bottleneck"
@@ -115,7 +115,9 @@ def told(stated: Account) -> list[str]:
         table = ", ".join(f"{k}: {show_time(time)}" for k, time in enumerate(stated.servers, start=1))
         lines.append(f"  unicast with so many servers: {table}")
         each = math.ceil(n / stated.parity_servers)
-        lines.append(f"  servers for parity: {stated.parity_servers}, of up to {each} receivers each")
+        lines.append(
+            f"  servers for parity: {stated.parity_servers}, of up to {show_count(each, 'receiver')} each"
+        )
     if stated.repaired is not None and stated.loss is not None:
         lines += _told_repaired(stated.repaired, loss=stated.loss, size_bytes=stated.size_bytes)
     return lines

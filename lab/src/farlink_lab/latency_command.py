@@ -72,11 +72,10 @@ def latency(
         receiver_bps=rate("--receiver-rate", receiver_rate),
         receiver_link_bps=rate("--receiver-link", receiver_link),
     )
-    for name, given in (("--rtt", rtt), ("--repair-rate", repair_rate)):
-        if given is not None and loss is None:
-            raise LabError(
-                f"{name} is of repairs, and nothing is lost: name --loss, as in 1%, or leave it out"
-            )
+    if repair_rate is not None and loss is None:
+        raise LabError(
+            "--repair-rate is of repairs, and nothing is lost: name --loss, as in 1%, or leave it out"
+        )
     share = None if loss is None else option("--loss", loss, parse_share)
     if share == 1:
         raise LabError(f'--loss: "{loss}" lets nothing arrive: less than 100%, as in 1%')
