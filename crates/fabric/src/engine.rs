@@ -355,6 +355,7 @@ impl Engine {
         self.transmit(now);
         if let Some(nearby) = &mut self.nearby {
             nearby.put_out(now, &mut self.endpoint, &mut self.operations);
+            self.goes_on |= nearby.goes_on;
         }
         if self.endpoint.seems_alone() && self.peers.know_all(&mut self.endpoint) {
             self.endpoint.on_all_known();

@@ -35,6 +35,8 @@ pub(crate) struct Nearby {
     is_short: bool,
     /// Whether a peer could not be connected to now.
     pub(crate) again: bool,
+    /// Whether it let out as much as it does at once, so that there may be more.
+    pub(crate) goes_on: bool,
 }
 
 impl Nearby {
@@ -55,6 +57,7 @@ impl Nearby {
             is_full: false,
             is_short: false,
             again: false,
+            goes_on: false,
         })
     }
 
@@ -117,7 +120,7 @@ impl Nearby {
 
     /// Lets out what the machine has for neighbours.
     pub(crate) fn put_out(&mut self, now: Nanos, endpoint: &mut Endpoint, memory: &mut Operations) {
-        self.again = false;
+        (self.again, self.goes_on) = (false, false);
         if !endpoint.has_nearby() {
             return;
         }
@@ -135,13 +138,19 @@ impl Nearby {
                 }
             }
             let Some(writer) = self.writers.get_mut(&peer) else { continue };
-            while let Some(room) = writer.room(LEAST_ROOM.max(endpoint.least_room(peer))) {
+            // A neighbour that reads as fast as this writes is not to keep it from all others until a message of gigabytes is over.
+            let mut records = 0;
+            while records < RECORDS_OUT_AT_ONCE
+                && let Some(room) = writer.room(LEAST_ROOM.max(endpoint.least_room(peer)))
+            {
                 let len = endpoint.fill(now, peer, room, memory);
                 writer.commit(len);
                 if len == 0 {
                     break;
                 }
+                records += 1;
             }
+            self.goes_on |= records == RECORDS_OUT_AT_ONCE;
             if writer.ended() {
                 self.gone.insert(peer);
             }
@@ -253,6 +262,9 @@ const LEAST_ROOM: usize = 16 << 10;
 
 /// Records that are taken of one neighbour before the others have their turn.
 const RECORDS_AT_ONCE: usize = 32;
+
+/// Records that are written to one before the others have theirs: of long ones many times what a ring has.
+const RECORDS_OUT_AT_ONCE: usize = 256;
 
 /// Bytes of each ring: of many processes all write to all, and what they wrote to once stays.
 fn capacity(processes: u64) -> usize {
