@@ -58,7 +58,12 @@ format:
 .PHONY: lint
 lint: clippy
 	$(venv)/ruff check --quiet $(python_sources)
+	$(MAKE) --jobs=2 --output-sync=target types-of-the-lab types-of-the-tests
+
+.PHONY: types-of-the-lab types-of-the-tests
+types-of-the-lab:
 	cd lab && ../$(venv)/mypy
+types-of-the-tests:
 	$(venv)/mypy tests bench
 
 .PHONY: clippy
@@ -67,7 +72,7 @@ clippy: # on all processors, however many targets are made at once
 
 .PHONY: unit
 unit: ## Rust tests, and every committed fuzz seed through its decoder
-	$(CARGO) test --workspace $(CARGO_FLAGS) --quiet
+	RUST_TEST_THREADS=4 $(CARGO) test --workspace $(CARGO_FLAGS) --quiet # many wait for a peer most of the time
 
 # Behind `check` stands `build`: tests that are part of it are run as on a machine where nothing is built yet.
 layering documents: export FARLINK := nothing-built-yet
@@ -87,9 +92,14 @@ doc:
 # They compute all the time: as many at a time as there are processors, and no threads of the matrix library beside them.
 # Those on Spark come after the others, in one process: a cluster takes seconds to start, and uses every processor itself.
 .PHONY: lab-test
-lab-test: $(venv)/.installed
-	cd lab && OPENBLAS_NUM_THREADS=1 ../$(venv)/pytest --quiet --numprocesses=auto --dist=worksteal -m 'not spark'
+lab-test: $(venv)/.installed # Spark leaves a third of two processors, which the others use
+	$(MAKE) --jobs=2 --output-sync=target lab-test-on-spark lab-test-of-the-rest
+
+.PHONY: lab-test-on-spark lab-test-of-the-rest
+lab-test-on-spark:
 	cd lab && ../$(venv)/pytest --quiet -m spark
+lab-test-of-the-rest:
+	cd lab && OPENBLAS_NUM_THREADS=1 ../$(venv)/pytest --quiet --numprocesses=auto --dist=worksteal -m 'not spark'
 
 # Most of them wait most of the time, for a packet or for another program: four at a time leave a quarter of two processors.
 # Those that are marked `pair` go after them, three at a time, then those that are marked `timed`, two at a time, and those that are

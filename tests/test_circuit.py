@@ -216,7 +216,9 @@ def test_a_circuit_that_was_over_before_it_could_be_doubted_is_not_said_to_have_
     options = ["--no-auth", "--protect", "clear", "--circuit", "9gbit", "--record", f"{tmp_path}/records"]
     emulation = Emulation(options=["--rate", "100mbit", "--rtt", "10ms"])
     with emulation, serving(emulation, "--no-auth"):
-        said = emulation.output("a", str(FARLINK), "copy", f"{tmp_path}/file", "farlink://b/dev/null", *options)
+        said = emulation.output(
+            "a", str(FARLINK), "copy", f"{tmp_path}/file", "farlink://b/dev/null", *options
+        )
     record = json.loads((tmp_path / "records").read_text())
     assert 8 * record["bytes"] / record["duration_s"] < 200e6
     assert ("circuit fell back" in said) != ("circuit not filled" in said)

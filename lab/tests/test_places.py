@@ -25,10 +25,13 @@ def home(lab, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("report measured/records.jsonl", "name the directory that the file is in: measured"),
-        ("analyse measured/records.jsonl", "name the directory that the file is in: measured"),
+        ("report logged/transfers.json", "it is of imported logs: 'farlink lab logs report logged' reports"),
+        ("analyse measured/none.jsonl", "name the directory that 'farlink lab profile --out DIR' wrote"),
         ("report logged", "it has imported logs: 'farlink lab logs report logged' reports of them"),
-        ("report empty", "name the directory that 'farlink lab profile --out DIR' wrote"),
+        (
+            "report empty",
+            "name the directory that 'farlink lab profile --out DIR' wrote, or a file of --record",
+        ),
         ("logs report measured", "it has records: 'farlink lab report "),
         ("logs report logged/transfers.json", "name the directory that the file is in: "),
         ("logs report measured/records.jsonl", "import it first: 'farlink lab logs import "),
@@ -46,6 +49,20 @@ def test_the_refusal_says_what_reads_it(home, words, said):
     assert done.returncode == 2
     (complaint,) = done.stderr.splitlines()
     assert said in complaint
+
+
+def test_a_file_of_records_is_read_as_one_of_a_directory(home):
+    kept = home.home / "kept.jsonl"
+    kept.write_bytes((home.home / "measured" / "records.jsonl").read_bytes())
+    of_file, of_directory = (home.here("analyse", name, "--json") for name in ("kept.jsonl", "measured"))
+    assert (of_file.returncode, of_file.stdout) == (0, of_directory.stdout)
+    assert home.here("compare", "kept.jsonl", "measured").returncode == 0
+    done = home.here("report", "kept.jsonl")
+    assert done.returncode == 0, done.stderr
+    page = (home.home / "kept.html").read_text()
+    assert "farlink lab report kept.jsonl" in page
+    assert "farlink lab profile" not in page.partition("<footer>")[2], "it was measured by no plan"
+    assert (home.home / "kept.profile.svg").exists()
 
 
 @pytest.mark.parametrize("words", [("report",), ("logs", "report"), ("logs", "import")])

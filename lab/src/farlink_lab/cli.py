@@ -18,7 +18,7 @@ from farlink_lab.error import LabError
 from farlink_lab.iperf3_report import KnownPath
 from farlink_lab.latency_command import latency
 from farlink_lab.logs.command import app as logs
-from farlink_lab.places import RECORDS
+from farlink_lab.places import PLAN_COPY, RECORDS, records_of
 from farlink_lab.plan_file import EXAMPLE
 from farlink_lab.quantity import (
     QuantityError,
@@ -32,7 +32,7 @@ from farlink_lab.quantity import (
     show_time,
 )
 from farlink_lab.records import LEAST_MTU, read_campaign
-from farlink_lab.run.campaign import PLAN_COPY, Campaign, is_complete, run_campaign
+from farlink_lab.run.campaign import Campaign, is_complete, run_campaign
 from farlink_lab.run.importing import import_iperf3
 from farlink_lab.terminal import Verbs, complain, option, refuse_directory, say, whole
 
@@ -67,6 +67,9 @@ _PLAINLY = {
     "Input should be a valid number, unable to parse string as a number": "it is no number",
 }
 
+_PLACE = typer.Argument(
+    metavar="DIR|FILE", help="Where `farlink lab profile` put its records, or a file of --record."
+)
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
 
 
@@ -130,9 +133,7 @@ def profile(
 
 @app.command()
 def report(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
-    ],
+    place: Annotated[Path, _PLACE],
     *,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the page to FILE.")] = None,
 ) -> None:
@@ -140,16 +141,14 @@ def report(
     from farlink_lab.words import nothing_counts  # noqa: PLC0415
 
     refuse_directory("--out", out, example="report.html")
-    written = _report(directory, out=out)
+    written = _report(place, out=out)
     _say_written(written)
     _exit_unless_whole(written.broken, nothing=nothing_counts(written.findings))
 
 
 @app.command()
 def analyse(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
-    ],
+    place: Annotated[Path, _PLACE],
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one object of JSON.")] = False,
 ) -> None:
@@ -159,7 +158,7 @@ def analyse(
     from farlink_lab.findings import find  # noqa: PLC0415
     from farlink_lab.words import nothing_counts  # noqa: PLC0415
 
-    reading = _read(directory)
+    reading = _read(place)
     findings = find(reading)
     if as_json:
         say(json.dumps(analysis(findings), ensure_ascii=False, allow_nan=False, indent=1))
@@ -207,9 +206,7 @@ def search(
 
 @app.command()
 def advise(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where `farlink lab profile` put its records.")
-    ],
+    place: Annotated[Path, _PLACE],
     *,
     rtt: Annotated[str | None, typer.Option("--rtt", metavar="TIME", help="Of the path.")] = None,
     rate: Annotated[
@@ -253,7 +250,7 @@ def advise(
     if as_json and task is None:
         raise LabError("--json prints what is advised: name --rtt and a size, or leave it out")
     refuse_directory("--save", save, example="profile.json", made=True)
-    reading = _read(directory)
+    reading = _read(place)
     stood = ground(
         reading.records,
         rate_bps=None if rate is None else option("--rate", rate, parse_rate),
@@ -358,8 +355,10 @@ def import_(
 
 @app.command()
 def compare(
-    before: Annotated[Path, typer.Argument(metavar="A", help="The directory of records from before.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="The directory of records from after.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="A", help="Records from before: their directory, or file.")
+    ],
+    after: Annotated[Path, typer.Argument(metavar="B", help="Records from after.")],
     *,
     json: Annotated[bool, typer.Option("--json", help="Print it as one JSON object.")] = False,
 ) -> None:
@@ -367,7 +366,7 @@ def compare(
     from farlink_lab import side_by_side  # noqa: PLC0415
     from farlink_lab.comparison import compare as compared  # noqa: PLC0415
 
-    readings = [_read(directory) for directory in (before, after)]
+    readings = [_read(place) for place in (before, after)]
     found = compared(*(reading.records for reading in readings))
     if json:
         say(side_by_side.as_json(found, before=str(before), after=str(after)))
@@ -416,10 +415,10 @@ def _verb(error: Exception) -> str:
     return " ".join(("farlink lab", *names))
 
 
-def _read(directory: Path) -> Reading:
-    reading = read_campaign(directory / RECORDS)
+def _read(place: Path) -> Reading:
+    reading = read_campaign(records_of(place))
     for broken in reading.broken:
-        complain(f"{directory / RECORDS}: {broken}: skipped")
+        complain(f"{records_of(place)}: {broken}: skipped")
     return reading
 
 
@@ -442,14 +441,14 @@ def _task(*, size: str | None, seconds: str | None) -> Task | None:
     return Task(mode="duration", amount=amount)
 
 
-def _report(directory: Path, *, out: Path | None) -> Report:
+def _report(place: Path, *, out: Path | None) -> Report:
     # What draws takes a second to load, and a campaign does without.
     from farlink_lab.report import write_report  # noqa: PLC0415
 
-    command = f"farlink lab report {shlex.quote(str(directory))}"
-    written = write_report(directory, out=out, command=command)
+    command = f"farlink lab report {shlex.quote(str(place))}"
+    written = write_report(place, out=out, command=command)
     for broken in written.broken:
-        complain(f"{directory / RECORDS}: {broken}: skipped")
+        complain(f"{records_of(place)}: {broken}: skipped")
     return written
 
 

@@ -10,15 +10,22 @@ if TYPE_CHECKING:
 
 # Of a campaign, and of imported logs.
 RECORDS, LEDGER = "records.jsonl", "transfers.json"
+# The plan by which a campaign was measured, beside its records.
+PLAN_COPY = "plan.toml"
+
+
+def records_of(place: Path) -> Path:
+    """The file of records that is named so: itself, or that of a directory."""
+    return place if _is_file(place) and place.name != LEDGER else place / RECORDS
 
 
 def mend_for_records(directory: Path) -> str:
     """What to name where `directory` has no records to read."""
     if _is_file(directory):
-        return f"name the directory that the file is in: {directory.parent}"
+        return f"it is of imported logs: 'farlink lab logs report {_word(directory.parent)}' reports of them"
     if _is_file(directory / LEDGER):
         return f"it has imported logs: 'farlink lab logs report {_word(directory)}' reports of them"
-    return "name the directory that 'farlink lab profile --out DIR' wrote"
+    return "name the directory that 'farlink lab profile --out DIR' wrote, or a file of --record"
 
 
 def mend_for_logs(directory: Path) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from farlink_lab.error import LabError
 from farlink_lab.findings import Findings, Refusal, find
-from farlink_lab.places import RECORDS
+from farlink_lab.places import RECORDS, records_of
 from farlink_lab.plot.figures import cost_figure, health_figure, model_figure, profile_figure
 from farlink_lab.plot.losses import loss_figure
 from farlink_lab.plot.next_transfer import next_transfer_figure
@@ -46,27 +46,28 @@ class Report:
     broken: tuple[BrokenLine, ...]
 
 
-def write_report(directory: Path, *, out: Path | None = None, command: str = "") -> Report:
-    """Writes the page and the paper figures of the campaign in `directory`.
+def write_report(place: Path, *, out: Path | None = None, command: str = "") -> Report:
+    """Writes the page and the paper figures of the records at `place`.
 
     Args:
-        directory: Where `records.jsonl` is.
+        place: The directory where `records.jsonl` is, or a file of records.
         out: Where the page goes, and beside it the paper figures; `None` puts it beside the records.
         command: What the page says it was made by.
 
     Raises:
         LabError: where there are no records, or a file cannot be written.
     """
-    reading = read_campaign(directory / RECORDS)
+    records = records_of(place)
+    reading = read_campaign(records)
     findings = find(reading)
-    page = out or directory / PAGE
+    page = out or _page_beside(records)
     if page.suffix in (".svg", ".pdf"):
         raise ReportError(f"--out: {page} is what a figure beside it is called: name a page, as in {PAGE}")
     stem = FIGURES if page.name == PAGE else f"{page.stem}.{FIGURES}"
     svg, pdf = (page.with_name(f"{stem}.{kind}") for kind in ("svg", "pdf"))
     figures = (svg, pdf) if findings.profiles else ()
     names = tuple(path.name for path in figures)
-    text = page_of(findings, Context(directory=str(directory), command=command, figures=names))
+    text = page_of(findings, Context(place=place, records=records, command=command, figures=names))
     try:
         write_page(page, text)
         if figures:
@@ -78,6 +79,10 @@ def write_report(directory: Path, *, out: Path | None = None, command: str = "")
     except OSError as error:
         raise ReportError(unwritten(error, page=page, out=out)) from error
     return Report(page=page, figures=figures, findings=findings, broken=reading.broken)
+
+
+def _page_beside(records: Path) -> Path:
+    return records.with_name(PAGE) if records.name == RECORDS else records.with_suffix(".html")
 
 
 def page_of(findings: Findings, context: Context) -> str:

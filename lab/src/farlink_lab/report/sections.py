@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab import words
+from farlink_lab.places import PLAN_COPY
 from farlink_lab.profile import counted_lines, label_of
 from farlink_lab.quantity import show_rate, show_size, show_time
 from farlink_lab.report import judgement, losses, markup
@@ -15,6 +17,7 @@ from farlink_lab.report import judgement, losses, markup
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from farlink_lab.findings import Findings, Refusal
     from farlink_lab.plot.palette import Look
@@ -77,7 +80,8 @@ class Context:
     There are none where no run counts.
     """
 
-    directory: str
+    place: Path
+    records: Path
     command: str
     figures: tuple[str, ...] = ()
 
@@ -157,7 +161,7 @@ def _facts(records: Sequence[Record], context: Context) -> dict[str, str]:
             f"{started[0][:19].replace('T', ' ')} to {started[-1][:19].replace('T', ' ')} UTC"
         ),
         "Seed": _some(str(seed) for record in records if (seed := record.fields.get("seed")) is not None),
-        "Records": markup.code(f"{context.directory}/records.jsonl"),
+        "Records": markup.code(str(context.records)),
         "Made by": markup.code(context.command) if context.command else "",
     }
 
@@ -399,11 +403,12 @@ def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted:
 
 
 def _footer(context: Context) -> str:
-    where = context.directory
-    again = f"farlink lab profile {where}/plan.toml --out ANOTHER_DIR\nfarlink lab report {where}"
+    plan, again = context.place / PLAN_COPY, f"farlink lab report {shlex.quote(str(context.place))}"
+    if plan.is_file():
+        again = f"farlink lab profile {shlex.quote(str(plan))} --out ANOTHER_DIR\n{again}"
     paper = " and ".join(f"<code>{escape(name)}</code>" for name in context.figures)
     return (
-        "<footer><p>To measure again, and to make this page again:</p>"
+        f"<footer><p>To {'measure again, and to ' if plan.is_file() else ''}make this page again:</p>"
         f"<pre><code>{escape(again)}</code></pre>"
         + (f"<p>The same profiles for a paper: {paper} beside this page.</p>" if paper else "")
         + "</footer>"

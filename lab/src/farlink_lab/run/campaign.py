@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from farlink_lab.error import LabError
 from farlink_lab.movers import MOVERS
-from farlink_lab.places import RECORDS
+from farlink_lab.places import PLAN_COPY, RECORDS
 from farlink_lab.plan_file import PlanError, parse_plan, read_plan
 from farlink_lab.run.congestion import available, check_controls, with_controls
 from farlink_lab.run.emulation import Emulation, find_farlink
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from farlink_lab.plan import Configuration, Plan
     from farlink_lab.records import Reading
 
-PLAN_COPY = "plan.toml"
 # Packets of the last run that are still on their way must not meet the next one; the far side's answers to
 # them take another half round trip.
 DRAIN_ROUND_TRIPS = 1.5
