@@ -130,7 +130,7 @@ def test_the_page_tells_and_draws_them(tmp_path):
 
 
 @pytest.mark.parametrize("name", LAWS)
-@pytest.mark.parametrize("rtt_s", [1e-5, 1e-9, 1e-300])
+@pytest.mark.parametrize("rtt_s", [1e-4, 1e-9, 1e-300])
 def test_a_law_is_untold_of_more_round_trips_than_any_window_grows_for(tmp_path, name, rtt_s):
     record = made(name)
     record["tcp"][0]["srtt_s"] = [rtt_s] * len(record["tcp"][0]["t_s"])
@@ -139,7 +139,7 @@ def test_a_law_is_untold_of_more_round_trips_than_any_window_grows_for(tmp_path,
     (course,) = report.findings.losses
     told = [said for said in headlines(report.findings) if "single loss" in said]
     assert len(told) == (course.growth_published is not None)
-    assert course.growth_published is None or (name, rtt_s) in {("cubic", 1e-5), ("htcp", 1e-5)}
+    assert course.growth_published is None or (name, rtt_s) in {("cubic", 1e-4), ("htcp", 1e-4)}
     assert "<small>Kelly, 2003</small>" in report.page.read_text() or name != "scalable"
 
 
