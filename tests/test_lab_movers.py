@@ -26,12 +26,12 @@ congestion = "cubic"
 """
 
 
-def measured(directory: Path, configurations: str) -> list[dict[str, Any]]:
+def measured(directory: Path, configurations: str, *, status: int = 0) -> list[dict[str, Any]]:
     """The records of a plan with `configurations`, in the order of their labels."""
     plan, out = directory / "plan.toml", directory / "out"
     plan.write_text(CONNECTION + configurations)
     ended = farlink("lab", "profile", str(plan), "--out", str(out))
-    assert ended.status == 0, ended
+    assert ended.status == status, ended
     return sorted(records(out), key=lambda record: record["lab"]["configuration"])
 
 
@@ -152,6 +152,7 @@ label = "e leaves the destination empty"
 command = "test ! -e {{destination}} -a {{bytes}} -gt 0"
 bytes = {SIZE}
 """,
+        status=1,
     )
     size, said, failed, source, empty = found
     assert (size["outcome"], size["tool"], size["version"], size["bytes"]) == (
@@ -192,7 +193,7 @@ bytes = {SIZE}
 """
     (tmp_path / "plan.toml").write_text(plan)
     ended = farlink("lab", "profile", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"))
-    assert ended.status == 0, ended
+    assert ended.status == 1, "the file is not there in the end"
     looks = [each for each in records(tmp_path / "out") if each["lab"]["configuration"] == "look"]
     assert [(each["outcome"], each.get("error")) for each in looks] == [("ok", None)] * 3
 

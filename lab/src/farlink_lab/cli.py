@@ -68,7 +68,7 @@ _PLAINLY = {
 }
 
 _PLACE = typer.Argument(
-    metavar="DIR|FILE", help="Where `farlink lab profile` put its records, or a file of --record."
+    metavar="DIR|FILE", help="Where `farlink lab profile` put its records, or a file of records."
 )
 _OUT = typer.Option("--out", metavar="DIR", help="Where records go.")
 
