@@ -131,6 +131,14 @@ def test_a_model_declares_no_rate(near: Emulation, tmp_path: Path) -> None:
     assert "the model has circuits alone" in ended.complaint
 
 
+def test_a_circuit_that_the_model_does_not_know_has_buffers_of_its_own(
+    near: Emulation, tmp_path: Path
+) -> None:
+    record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path)}", "--circuit", "1gbit")
+    assert (record["congestion"], record["declared_bps"], record["streams"]) == ("circuit", 1_000_000_000, 3)
+    assert record.get("buffer_bytes") != 1 << 20, "that is another configuration's"
+
+
 def test_the_far_end_sends_by_it_too(near: Emulation, tmp_path: Path) -> None:
     record = moved(near, "--bytes", "1MiB", f"--auto={saved(tmp_path)}", "--reverse")
     assert (record["congestion"], record["streams"]) == ("reno", 3)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -188,7 +189,8 @@ def test_records_are_appended_one_a_line(served: Emulation, tmp_path: Path) -> N
 @contextlib.contextmanager
 def long_transfer(emulation: Emulation, path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A transfer that would last a minute, once it has lasted for several intervals."""
-    before = arrived(emulation)
+    way = ("b", "a") if "--reverse" in options else ("a", "b")
+    before = arrived(emulation, way)
     process = subprocess.Popen(
         emulation.command(
             "a", str(FARLINK), "memory", "b", "--seconds", "60", "--record", str(path), *options
@@ -202,7 +204,7 @@ def long_transfer(emulation: Emulation, path: Path, *options: str) -> Iterator[s
         start_new_session=True,
     )
     try:
-        while arrived(emulation) < before + (64 << 20):
+        while arrived(emulation, way) < before + (64 << 20):
             assert process.poll() is None, process.communicate()
         yield process
     finally:
@@ -211,11 +213,9 @@ def long_transfer(emulation: Emulation, path: Path, *options: str) -> Iterator[s
         process.communicate()
 
 
-def arrived(emulation: Emulation) -> int:
-    """Bytes that were offered from a to b so far."""
-    return sum(
-        each["bytes"] for each in emulation.show()["links"] if (each["from"], each["to"]) == ("a", "b")
-    )
+def arrived(emulation: Emulation, way: tuple[str, str]) -> int:
+    """Bytes that were offered from one host to the other so far."""
+    return sum(each["bytes"] for each in emulation.show()["links"] if (each["from"], each["to"]) == way)
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -233,15 +233,20 @@ def test_ctrl_c_ends_it_and_keeps_what_was_measured(served: Emulation, tmp_path:
     assert record["bytes"] > 0
 
 
-def test_a_far_side_that_dies_midway_is_one_line_and_a_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [(), ("--reverse", "--interval", "10s")])
+def test_a_far_side_that_dies_midway_is_one_line_and_a_record(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     path = tmp_path / "records.jsonl"
     with Emulation(options=["--rate", "1gbit", "--rtt", "10ms"]) as emulation, serving(emulation) as server:
-        with long_transfer(emulation, path) as process:
+        begun = time.monotonic()
+        with long_transfer(emulation, path, *options) as process:
             for victim, command in marked(emulation.mark).items():
                 if " serve" in command and "farlink on" not in command.replace(str(FARLINK), "farlink"):
                     os.kill(victim, signal.SIGKILL)
             _, stderr = process.communicate(timeout=START_LIMIT_S)
             assert process.returncode == 2, stderr
+            lasted = time.monotonic() - begun
         server.wait(timeout=START_LIMIT_S)
     complaints = [line for line in stderr.splitlines() if line.startswith("farlink: ")]
     assert len(complaints) == 1, stderr
@@ -249,6 +254,7 @@ def test_a_far_side_that_dies_midway_is_one_line_and_a_record(tmp_path: Path) ->
     assert record["outcome"] == "failed"
     assert record["error"]
     assert record["bytes"] > 0
+    assert record["duration_s"] < lasted, "an interval that did not end counts as far as it went"
 
 
 def test_a_connection_that_is_cut_midway_is_an_error_within_the_timeout(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use farlink_host::congestion;
+use farlink_host::congestion::{self, CongestionError};
 use farlink_wire::message::{Block, Buffer, Goal, Name, Streams, Way};
 use farlink_wire::profile_model::{Configuration, Expected, ProfileModel, Wishes};
 use farlink_wire::quantity::{BitsPerSec, Nanos};
@@ -88,8 +88,8 @@ pub(crate) fn choose(
         congestion,
         declared: wishes.declared,
         streams: wishes.streams.unwrap_or(had.streams),
-        // A circuit brings its own buffers where nobody says otherwise.
-        buffer: wishes.buffer.or(had.buffer),
+        // A circuit brings its own buffers where nobody says otherwise: those of another configuration may be less than its window.
+        buffer: wishes.buffer.or(had.buffer.filter(|_| wishes.declared.is_none() || had.declared.is_some())),
         block: wishes.block.or(had.block),
         reason: reason(model, &best, candidates.len(), goal, shown, is_met, &refused)
             + &mover.assumed_of(model),
@@ -125,8 +125,13 @@ fn first_to_be_had<'a>(
         let Some(name) = name.filter(|_| way == Way::Forward && !is_chosen) else {
             return Ok((*candidate, refused));
         };
-        match congestion::ensure(name) {
-            Ok(_) => return Ok((*candidate, refused)),
+        // What the kernel has it may keep for root.
+        let usable = congestion::ensure(name).and_then(|_loaded| match congestion::is_allowed(name) {
+            true => Ok(()),
+            false => Err(CongestionError::Forbidden { name: name.to_owned() }),
+        });
+        match usable {
+            Ok(()) => return Ok((*candidate, refused)),
             Err(error) => {
                 let why = format!("not {name}: {}", error.reason());
                 if !refused.contains(&why) {

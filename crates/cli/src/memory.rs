@@ -102,7 +102,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Moves, measures, and leaves a record however it ended.
+    /// Moves, measures, and leaves a record however that ended.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut file = self.record.as_deref().map(RecordFile::open).transpose()?;
         let stop = signal::on_termination().context("catch signals")?;

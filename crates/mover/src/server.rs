@@ -323,6 +323,8 @@ impl Server {
                 Purpose::Data(preamble) => {
                     let until = monotonic().after(self.limits.patience);
                     reception.house.lobby.arrive(preamble, channel, until);
+                    // Whoever waits in the lobby is looked after at the door.
+                    self.called.wake().raise();
                 }
                 Purpose::Control => {
                     let guest = Guest { from, known: key.map(|key| (key, grant)) };

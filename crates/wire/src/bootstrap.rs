@@ -51,7 +51,7 @@ impl Invitation {
     /// [`BootstrapError`].
     pub fn parse(line: &str) -> Result<Self, BootstrapError> {
         check_version(line)?;
-        serde_json::from_str(line).map_err(BootstrapError::Malformed)
+        serde_json::from_str(line).map_err(|error| malformed(&error))
     }
 }
 
@@ -100,7 +100,7 @@ impl Answer {
         // A login shell may have ended what it printed with no line.
         let Some((_, body)) = line.split_once(Self::MARK) else { return Ok(None) };
         check_version(body)?;
-        serde_json::from_str(body).map(Some).map_err(BootstrapError::Malformed)
+        serde_json::from_str(body).map(Some).map_err(|error| malformed(&error))
     }
 }
 
@@ -135,7 +135,7 @@ impl Call {
     /// # Errors
     /// [`BootstrapError`].
     pub fn parse(line: &str) -> Result<Self, BootstrapError> {
-        let call: Self = serde_json::from_str(line).map_err(BootstrapError::Malformed)?;
+        let call: Self = serde_json::from_str(line).map_err(|error| malformed(&error))?;
         if call.port == 0 || !(1..=Self::MOST).contains(&call.count) {
             return Err(BootstrapError::Call { port: call.port, count: call.count });
         }
@@ -149,7 +149,7 @@ fn check_version(body: &str) -> Result<(), BootstrapError> {
     struct Spoken {
         version: u16,
     }
-    let spoken: Spoken = serde_json::from_str(body).map_err(BootstrapError::Malformed)?;
+    let spoken: Spoken = serde_json::from_str(body).map_err(|error| malformed(&error))?;
     match spoken.version {
         VERSION => Ok(()),
         theirs => Err(BootstrapError::Version { theirs, ours: VERSION }),
@@ -241,8 +241,13 @@ pub enum BootstrapError {
         count: u16,
     },
     /// Not one of ours, or out of bounds.
-    #[error("a malformed line")]
-    Malformed(#[source] serde_json::Error),
+    #[error("a malformed line: {0}")]
+    Malformed(Text),
+}
+
+/// What a peer wrote is in the parser's words, and they go to a log or a terminal.
+fn malformed(error: &serde_json::Error) -> BootstrapError {
+    BootstrapError::Malformed(error.to_string().into())
 }
 
 #[cfg(test)]

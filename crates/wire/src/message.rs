@@ -437,7 +437,8 @@ impl Message {
             return Err(MessageError::TooLong { length, most: MAX_MESSAGE });
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
-        let message: Self = serde_json::from_slice(body).map_err(MessageError::Malformed)?;
+        let message: Self = serde_json::from_slice(body)
+            .map_err(|error| MessageError::Malformed(error.to_string().into()))?;
         Ok(Some((message, 4 + length)))
     }
 }
@@ -454,8 +455,8 @@ pub enum MessageError {
         most: usize,
     },
     /// Not one of ours, or out of bounds.
-    #[error("a malformed message")]
-    Malformed(#[source] serde_json::Error),
+    #[error("a malformed message: {0}")]
+    Malformed(Text),
 }
 
 #[cfg(test)]

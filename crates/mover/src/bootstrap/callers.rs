@@ -67,8 +67,9 @@ impl Callers {
         }
     }
 
+    /// Takes connections that wait, some at a time.
     fn accept(&mut self) -> io::Result<()> {
-        loop {
+        for _ in 0..MOST_AT_ONCE {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -90,6 +91,7 @@ impl Callers {
             self.hear(self.next)?;
             self.next += 1;
         }
+        Ok(())
     }
 
     /// Listens to a stranger, and to no byte behind the secret.
@@ -126,6 +128,9 @@ const SECRET: usize = 16;
 
 /// Those who are listened to at a time: the far end's are as many as it was asked for, no more than 513, and say the secret at once.
 const MOST_STRANGERS: usize = 600;
+
+/// Those that are taken before the others are heard.
+const MOST_AT_ONCE: usize = 64;
 
 /// How long who connects may take to say the secret: as long as one end may take to reach the other.
 const PATIENCE: Nanos = super::SHORT_WHILE;

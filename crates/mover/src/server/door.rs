@@ -112,9 +112,9 @@ impl<'a> Door<'a> {
         Ok(Some(greeted))
     }
 
-    /// Takes the connections that wait at `listener`.
+    /// Takes connections that wait at `listener`: of a flood some, so that those that are there are heard, and what is to end ends.
     fn take(&mut self, listener: &TcpListener) {
-        loop {
+        for _ in 0..MOST_AT_ONCE {
             match listener.accept() {
                 Ok((stream, from)) => self.hear(stream, from),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -229,3 +229,6 @@ const BREATH: Duration = Duration::from_millis(20);
 /// The keys of the stop and of connections that were begun here; listeners and strangers count from 0.
 const STOP: u64 = u64::MAX;
 const CALLED: u64 = u64::MAX - 1;
+
+/// Connections that are taken before those that are there are heard.
+const MOST_AT_ONCE: usize = 64;

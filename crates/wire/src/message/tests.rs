@@ -103,6 +103,10 @@ fn words_from_the_far_side_cannot_move_the_cursor() {
             .unwrap()
             .unwrap();
     assert_eq!(message, Message::Refuse(Refusal::lasting("no [2J way")));
+    // Nor the words in which its parser tells of what it does not know.
+    let error = Message::decode(&framed(r#"{"x\n\u001b[2J":null}"#)).unwrap_err().to_string();
+    assert!(error.starts_with("a malformed message: ") && error.contains("x  [2J"), "{error}");
+    assert!(!error.contains(char::is_control), "{error}");
 }
 
 #[test]

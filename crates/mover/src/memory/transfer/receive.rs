@@ -21,6 +21,7 @@ pub(crate) fn receive(
         // What was counted stands, however it ended.
         receiving.end();
         let _ = report(&mut session, &receiving);
+        session.account.break_off(0, monotonic().since(session.start));
     }
     outcome
 }
