@@ -37,14 +37,14 @@ pub(crate) fn resolve(host: &str, group: Group, tried: usize) -> Result<SocketAd
 pub(crate) enum Overheard {
     /// One came, from there: where it comes from is where the control connection goes.
     From(SocketAddr),
-    /// Nothing at all came for so long as it was to be waited for.
+    /// Nothing of that session or another that is wanted came for so long as it was to be waited for.
     Nothing,
     /// The user ended it.
     Stopped,
 }
 
-/// Waits for a packet of a session other than `after`, from an address that is `wanted`, for as long as something comes at least once in each
-/// `patience`, or until `stop` is raised.
+/// Waits for a packet of a session other than `after`, from an address that is `wanted`, for as long as packets of `after` come at least once in
+/// each `patience`, or until `stop` is raised.
 pub(crate) fn overhear(
     socket: &GroupReceiver,
     after: Option<SessionId>,
@@ -53,8 +53,9 @@ pub(crate) fn overhear(
     patience: Nanos,
 ) -> Result<Overheard, CastError> {
     let mut buffer = vec![0; MOST_AT_ONCE];
+    let mut until = monotonic().after(patience);
     loop {
-        match wait_for(socket, Interest::Read, stop, patience).map_err(CastError::Wait)? {
+        match wait_for(socket, Interest::Read, stop, until.since(monotonic())).map_err(CastError::Wait)? {
             Waited::Stopped => return Ok(Overheard::Stopped),
             Waited::Over => return Ok(Overheard::Nothing),
             Waited::Ready => {}
@@ -63,10 +64,10 @@ pub(crate) fn overhear(
         for _ in 0..TAKEN_AT_ONCE {
             let Some(received) = socket.receive(&mut buffer).map_err(CastError::Wait)? else { break };
             let first = received.bytes.min(received.packet);
-            if let Ok(clear) = Clear::decode(&buffer[..first])
-                && Some(clear.session) != after
-                && wanted(received.from)
-            {
+            let Ok(clear) = Clear::decode(&buffer[..first]) else { continue };
+            if Some(clear.session) == after {
+                until = monotonic().after(patience);
+            } else if wanted(received.from) {
                 return Ok(Overheard::From(received.from));
             }
         }

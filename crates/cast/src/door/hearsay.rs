@@ -1,8 +1,8 @@
 //! What a door tells the thread of its sender, which may stand still for as long as a file system or a terminal does.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Heard;
 
@@ -10,7 +10,7 @@ use super::Heard;
 #[derive(Debug)]
 pub(crate) struct Hearsay {
     sender: SyncSender<(u32, Heard)>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Waiting,
     most_repeated: usize,
 }
 
@@ -18,7 +18,25 @@ pub(crate) struct Hearsay {
 #[derive(Debug)]
 pub(crate) struct Hearing {
     receiver: Receiver<(u32, Heard)>,
-    waiting: Arc<AtomicUsize>,
+    waiting: Waiting,
+}
+
+/// How much waits.
+#[derive(Clone, Debug, Default)]
+struct Waiting(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    /// Of each receiver of which anything does.
+    of: HashMap<u32, u32>,
+    /// Of what is said again.
+    repeated: usize,
+}
+
+impl Waiting {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Both ends.
@@ -29,19 +47,25 @@ pub(crate) fn hearsay() -> (Hearsay, Hearing) {
 /// With room for so much of what is said again.
 pub(super) fn with_room(most_repeated: usize) -> (Hearsay, Hearing) {
     let (sender, receiver) = sync_channel(most_repeated + MOST_ONCE);
-    let waiting = Arc::new(AtomicUsize::new(0));
-    let hearing = Hearing { receiver, waiting: Arc::clone(&waiting) };
+    let waiting = Waiting::default();
+    let hearing = Hearing { receiver, waiting: waiting.clone() };
     (Hearsay { sender, waiting, most_repeated }, hearing)
 }
 
 impl Hearsay {
-    /// Tells it of a receiver; unless much waits, and it is said once more in any case: so that receivers, whose connections the door reads no
+    /// Tells it of a receiver; unless much waits, of it or of all, and it is said once more in any case: so that receivers, whose connections the door reads no
     /// further while it waits for room, have answers from it.
     pub(super) fn tell(&self, receiver: u32, heard: Heard) {
-        if heard.is_repeated() && self.waiting.load(Ordering::Acquire) >= self.most_repeated {
+        let mut counts = self.waiting.counts();
+        let own = counts.of.get(&receiver).copied().unwrap_or(0);
+        let is_too_much = own >= MOST_OF_ONE || counts.repeated >= self.most_repeated;
+        // That it lives is said by whatever else waits of it.
+        if heard.is_repeated() && is_too_much || heard.is_empty() && own > 0 {
             return;
         }
-        self.waiting.fetch_add(1, Ordering::AcqRel);
+        counts.of.insert(receiver, own + 1);
+        counts.repeated += usize::from(heard.is_repeated());
+        drop(counts);
         // Nobody hears it where the sender's thread has ended: then this one is about to.
         let _ = self.sender.send((receiver, heard));
     }
@@ -56,26 +80,39 @@ impl Heard {
             _ => false,
         }
     }
+
+    /// Whether it says that the receiver lives, and no more.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Have(runs) if runs.is_empty())
+    }
 }
 
 impl Hearing {
     /// What was told first.
     pub(crate) fn next(&self) -> Result<(u32, Heard), TryRecvError> {
-        self.receiver.try_recv().inspect(|_| self.count())
+        self.receiver.try_recv().inspect(|(receiver, heard)| self.count(*receiver, heard))
     }
 
     #[cfg(test)]
     pub(super) fn wait(&self) -> (u32, Heard) {
-        self.receiver.recv().inspect(|_| self.count()).unwrap()
+        self.receiver.recv().inspect(|(receiver, heard)| self.count(*receiver, heard)).unwrap()
     }
 
-    fn count(&self) {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    fn count(&self, receiver: u32, heard: &Heard) {
+        let mut counts = self.waiting.counts();
+        counts.repeated -= usize::from(heard.is_repeated());
+        match counts.of.get_mut(&receiver) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(counts.of.remove(&receiver)),
+        }
     }
 }
 
 /// What waits at most that is said again.
 const MOST_REPEATED: usize = 4096;
+
+/// And of one receiver before what it says again is left out: no more than it says in seconds.
+const MOST_OF_ONE: u32 = 64;
 
 /// And of what is said once: of each receiver that is little.
 const MOST_ONCE: usize = 16_384;
@@ -114,5 +151,24 @@ mod tests {
         assert!(hearing.next().is_err());
         door.tell(1, nack(true, true));
         assert!(hearing.wait().1.is_repeated(), "there is room again");
+    }
+
+    #[test]
+    fn one_that_never_stops_talking_takes_nobody_elses_room() {
+        let (door, hearing) = hearsay();
+        for _ in 0..MOST_REPEATED {
+            door.tell(1, Heard::Have(Vec::new()));
+            door.tell(1, Heard::Have(vec![(0, 1)]));
+            door.tell(1, nack(false, false));
+        }
+        door.tell(2, nack(false, false));
+        door.tell(2, Heard::Report(Report::default()));
+        let all: Vec<_> = std::iter::from_fn(|| hearing.next().ok()).collect();
+        assert_eq!(all.iter().filter(|(receiver, _)| *receiver == 2).count(), 2);
+        assert_eq!(all.iter().filter(|(_, heard)| heard.is_empty()).count(), 1, "one is enough");
+        let again = all.iter().filter(|(receiver, heard)| *receiver == 1 && heard.is_repeated()).count();
+        assert!(again < MOST_OF_ONE as usize, "{again}");
+        door.tell(1, Heard::Have(Vec::new()));
+        assert!(hearing.next().is_ok(), "what was taken does not count any more");
     }
 }

@@ -50,13 +50,14 @@ fn one_that_says_much_does_not_keep_others_from_being_heard() {
     talkative.write_all(&join(1)).unwrap();
     // As much as the kernel takes while nobody reads it.
     talkative.set_nonblocking(true).unwrap();
-    let reports = frame(&Control::Report(Report::default())).repeat(1000);
+    let word = frame(&Control::Have(vec![(0, 1)]));
+    let words = word.repeat(1000);
     let mut said = 0;
     while said < 1 << 20
-        && let Ok(count) = talkative.write(&reports)
+        && let Ok(count) = talkative.write(&words)
     {
         said += count;
-        if count < reports.len() {
+        if count < words.len() {
             break;
         }
     }
@@ -70,15 +71,15 @@ fn one_that_says_much_does_not_keep_others_from_being_heard() {
         loop {
             match hearing.wait() {
                 (_, Heard::Join(join, _)) if join.receiver == 2 => break,
-                (_, Heard::Report(_)) => before += 1,
+                (_, Heard::Have(_)) => before += 1,
                 _ => {}
             }
         }
-        let all = said / frame(&Control::Report(Report::default())).len();
-        assert!(before < all / 2, "{before} of {all} reports were heard first");
+        let all = said / word.len();
+        assert!(before < all / 2, "{before} of {all} words were heard first");
         // And all of them are heard in the end.
         while before < all {
-            before += usize::from(matches!(hearing.wait(), (_, Heard::Report(_))));
+            before += usize::from(matches!(hearing.wait(), (_, Heard::Have(_))));
         }
         stop.raise();
     });

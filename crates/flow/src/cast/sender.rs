@@ -154,6 +154,8 @@ pub struct Sender {
     collected: Collected,
     /// What is being dealt with: a part at a time, between products.
     heeding: VecDeque<Asked>,
+    /// Turns since it began with that.
+    heeded: u32,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
     /// Since when nobody is there, where somebody was.
@@ -249,6 +251,7 @@ impl Sender {
             unheard: Vec::new(),
             collected: Collected::default(),
             heeding: VecDeque::new(),
+            heeded: 0,
             waiting: 0,
             deserted_at: None,
             reported: (0, 0),

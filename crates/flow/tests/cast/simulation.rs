@@ -327,7 +327,7 @@ impl Simulation {
             }
             Control::Have(runs) => self.sender.on_have(now, receiver, &runs),
             Control::Report(report) => self.sender.on_report(now, receiver, report),
-            Control::Failed { product, .. } => self.sender.on_failed(now, receiver, product),
+            Control::Failed { product, .. } => drop(self.sender.on_failed(now, receiver, product)),
             other => panic!("{other:?} for a sender"),
         }
     }

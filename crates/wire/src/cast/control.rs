@@ -343,6 +343,12 @@ fn wants(rest: &mut Rest<'_>) -> Result<Vec<Want>, ControlError> {
         if flags > 3 || count == 0 || count > room {
             return Err(ControlError::Malformed { what: "the ranges of a NACK" });
         }
+        // By product and kind, each once: else a frame could ask for all of a product a thousand times.
+        let is_next =
+            wants.last().is_none_or(|last: &Want| (last.product, last.again) < (product, flags & 1 != 0));
+        if !is_next {
+            return Err(ControlError::Malformed { what: "the order of a NACK" });
+        }
         room -= count;
         let mut ranges = Vec::with_capacity(count);
         let mut from = 0;

@@ -93,6 +93,7 @@ impl Attendance {
         let (mut inbox, mut ready) = (Inbox::new(), Vec::new());
         let mut round = Round::new(monotonic(), at);
         loop {
+            let received = self.opener.counts().received;
             let brought = self.hear_group(hearing, storage, line, &mut inbox, stop, tell)?;
             // Where something took long the line was not looked at: nothing may have come, or much.
             round.line_is_ready |= monotonic().since(round.heard_at) > plan.patience;
@@ -135,7 +136,8 @@ impl Attendance {
             // Where packets come one close behind the other, several are waited for: each time that this thread is woken costs as much as
             // a packet or two.
             let is_dense = brought == Brought::All && now.since(round.group_at) < DENSE;
-            if brought != Brought::Nothing {
+            // What others send there tells nothing of the session.
+            if self.opener.counts().received > received {
                 round.on_group(now);
             }
             if now >= round.again_at {

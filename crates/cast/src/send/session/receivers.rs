@@ -60,11 +60,13 @@ impl Session<'_> {
                 }
             }
             Heard::Failed(product, reason) => {
-                self.machine.on_failed(now, receiver, product);
+                // Without a reason it was said long ago.
+                if !self.machine.on_failed(now, receiver, product) || reason.is_empty() {
+                    return;
+                }
                 let known = Some(self.products.path(product)).filter(|path| !path.is_empty());
                 let path = known.map_or_else(|| format!("product {product}"), str::to_owned);
-                // Without a reason it was said long ago.
-                if let Some(peer) = self.progress.peers.get(&receiver).filter(|_| !reason.is_empty()) {
+                if let Some(peer) = self.progress.peers.get(&receiver) {
                     tell(Notice::NotStored { peer, path, reason });
                 }
             }
@@ -294,7 +296,7 @@ fn is_again(peer: &Peer, may_be_there: bool, join: &Join, address: IpAddr) -> bo
     peer.number == join.receiver || (!may_be_there && is_same_place)
 }
 
-/// A receiver whose host has failed is silent for so long before it is started again: others say how they fare ten times a second, or
+/// A receiver whose host has failed is silent for so long before it is started again: others say how they fare twenty times a second, or
 /// more seldom in groups of tens of thousands.
 const SILENT: Nanos = Nanos(2_000_000_000);
 

@@ -124,7 +124,8 @@ impl Sender {
     /// Deals with a part of what was asked for, when that has been collected for long enough: all of it may take many times as long as
     /// the sender may be late with the next packet.
     pub(super) fn listen(&mut self, now: Nanos) {
-        if now >= self.collected.until {
+        // What comes meanwhile waits: repairs have their turn when what was collected is dealt with.
+        if now >= self.collected.until && self.heeding.is_empty() {
             self.collected.until = Nanos::MAX;
             self.heeding.extend(self.unheard.drain(..));
         }

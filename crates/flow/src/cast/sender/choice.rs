@@ -17,8 +17,9 @@ impl Sender {
         if std::mem::replace(&mut self.is_idle, self.queue.is_empty()) && !self.is_idle {
             self.pacer.begin(now);
         }
-        if !self.heeding.is_empty() {
-            // Who lacks what is not known yet: products do not wait for that.
+        self.heeded = if self.heeding.is_empty() { 0 } else { self.heeded + 1 };
+        if self.heeded > 0 && !self.heeded.is_multiple_of(REPAIRS_EVERY) {
+            // Who lacks what is not known yet: products do not wait for that, nor do repairs for long, however much is asked for.
             return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
         }
         // Where this host does not keep up with its rates both may always be free: neither keeps the other waiting.
@@ -171,7 +172,7 @@ impl Sender {
             self.hold(now, product, now.since(begun));
             if self.queue.is_empty() {
                 let rtt = self.few().map(|peer| peer.progress.report.rtt).max().unwrap_or_default();
-                let wait = LEAST_FOR_FEW.max(Nanos(2 * rtt.0));
+                let wait = Nanos(2 * rtt.0).clamp(LEAST_FOR_FEW, MOST_FOR_FEW);
                 // Of products that follow each other not each makes the others wait anew: they have half of the time.
                 if now.since(self.few_until) >= wait {
                     self.few_until = now.after(wait);
@@ -330,6 +331,12 @@ const UNICAST_RUN: u64 = 16;
 /// How long after the last packet of a first pass those who seldom lose anything have at least to say that they have it, or what they
 /// lack: they collect what they say for some milliseconds, and store what came.
 const LEAST_FOR_FEW: Nanos = Nanos(15_000_000);
+
+/// And the most, whatever round trip one of them claims.
+const MOST_FOR_FEW: Nanos = Nanos(1_000_000_000);
+
+/// While what was asked for is dealt with, part by part, one turn of so many may repair.
+const REPAIRS_EVERY: u32 = 16;
 
 #[cfg(test)]
 mod tests {

@@ -73,9 +73,10 @@ impl Sender {
         }
     }
 
-    /// A receiver cannot store a product: it alone goes without.
-    pub fn on_failed(&mut self, now: Nanos, receiver: u32, product: u32) {
-        self.settle(now, receiver, product..=product, |progress, products| progress.failed += products);
+    /// A receiver cannot store a product: it alone goes without. Whether that is news.
+    pub fn on_failed(&mut self, now: Nanos, receiver: u32, product: u32) -> bool {
+        let failed = |progress: &mut Progress, products| progress.failed += products;
+        self.settle(now, receiver, product..=product, failed) > 0
     }
 
     fn settle(
@@ -84,8 +85,8 @@ impl Sender {
         receiver: u32,
         products: RangeInclusive<u32>,
         count: impl Fn(&mut Progress, u64),
-    ) {
-        let Some(peer) = self.peers.get_mut(&receiver) else { return };
+    ) -> u64 {
+        let Some(peer) = self.peers.get_mut(&receiver) else { return 0 };
         let mut settled = Vec::new();
         for (product, held) in self.held.range_mut(products.clone()) {
             if held.settle(peer.place) {
@@ -97,10 +98,12 @@ impl Sender {
         let owed = peer.owed.remove(range.clone());
         peer.gone.remove(range);
         self.waiting -= peer.forget_all(products);
-        count(&mut peer.progress, settled.len() as u64 + owed);
+        let news = settled.len() as u64 + owed;
+        count(&mut peer.progress, news);
         for product in settled {
             self.release_if_settled(now, product);
         }
+        news
     }
 }
 

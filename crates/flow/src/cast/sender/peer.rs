@@ -196,6 +196,11 @@ impl Peer {
     /// What bytes of a stream touch is to be sent to it once more when it asks.
     pub(super) fn mark_unsent(&mut self, product: u32, payload: Payload, (offset, length): (u64, u64)) {
         let payload = u64::from(payload.get());
+        if self.sent_runs >= self.most_runs {
+            // Without room to remember which, all of it is to be.
+            self.sent_runs -= self.sent.remove(&product).map_or(0, |spans| spans.runs());
+            return;
+        }
         let Some(spans) = self.sent.get_mut(&product) else { return };
         let runs = spans.runs();
         spans.remove(offset / payload..offset.saturating_add(length).div_ceil(payload));

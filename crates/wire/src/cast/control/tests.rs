@@ -43,8 +43,8 @@ fn frames() -> Vec<Control<'static>> {
         Control::Words(Words::Leave(Leave { products: 7, ..Leave::default() })),
         Control::Echo { answer: true, stamp: u64::MAX },
         Control::Nack(vec![
-            Want { product: 1, again: false, catch_up: true, ranges: vec![(0, MOST_STREAM)] },
             Want { product: 0, again: true, catch_up: false, ranges: vec![(5, 10), (16, 1)] },
+            Want { product: 1, again: false, catch_up: true, ranges: vec![(0, MOST_STREAM)] },
         ]),
         Control::Nack(Vec::new()),
         Control::Have(vec![(0, 1), (2, u32::MAX - 1)]),
@@ -96,6 +96,22 @@ fn frames_survive_the_wire() {
         rest = &rest[used..];
     }
     assert!(rest.is_empty());
+}
+
+#[test]
+fn each_product_is_asked_for_once_in_a_frame() {
+    let want = |product, again| Want { product, again, catch_up: false, ranges: vec![(0, 1)] };
+    let is_taken = |wants: Vec<Want>| {
+        let mut bytes = Vec::new();
+        Control::Nack(wants).encode(&mut bytes);
+        Control::decode(&bytes).is_ok()
+    };
+    assert!(is_taken(vec![want(1, false), want(1, true), want(2, false)]));
+    for wants in
+        [vec![want(1, false); 2], vec![want(1, true), want(1, false)], vec![want(2, false), want(1, true)]]
+    {
+        assert!(!is_taken(wants));
+    }
 }
 
 #[test]

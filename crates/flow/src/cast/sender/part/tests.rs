@@ -239,7 +239,7 @@ proptest! {
                 Step::Join(who, first) => sender.on_join(now, who, first),
                 Step::Leave(who) => sender.on_leave(now, who),
                 Step::Have(who, first, count) => sender.on_have(now, who, &[(first, count)]),
-                Step::Failed(who, product) => sender.on_failed(now, who, product),
+                Step::Failed(who, product) => drop(sender.on_failed(now, who, product)),
                 Step::Unreadable(product) => sender.on_unreadable(product, &"gone".to_owned().into()),
                 Step::Nack(who, product, catch_up) => {
                     let want = Want { product, again: false, catch_up, ranges: vec![(0, 9000)] };
