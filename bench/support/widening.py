@@ -73,10 +73,6 @@ def _cell(profile: Profile) -> Cell:
     return math.inf if profile.buffer_bytes is None else float(profile.buffer_bytes), profile.streams or 1
 
 
-def _named(cell: Cell, factor: int) -> str:
-    return _of(cell, factor) + " with " + _of(cell, 1 - factor)
-
-
 def _of(cell: Cell, factor: int) -> str:
     if factor == 1:
         return f"×{cell[1]}"

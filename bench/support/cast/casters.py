@@ -27,8 +27,6 @@ UFTP_HEADERS = 100
 # Its largest block: 8850 is refused.
 UFTP_BLOCK = 8800
 UDPCAST_RENDEZVOUS, UDPCAST_DATA = "239.2.1.1", "239.2.1.2"
-# Its largest.
-UDPCAST_BLOCK = 1456
 NEEDED = {
     "uftp": "uftp",
     "uftpd": "uftp",

@@ -88,12 +88,6 @@ impl Datagrams {
         self.receive_buffer
     }
 
-    /// Whether the kernel cuts runs into datagrams, as far as is known.
-    #[must_use]
-    pub fn cuts(&self) -> bool {
-        self.runs.cut()
-    }
-
     /// Sends `bytes`, 65,507 or fewer, in datagrams of `segment` bytes, the last one shorter. Says false, and has sent nothing, where there
     /// is no room for them now: there is when the socket can be written.
     ///

@@ -69,12 +69,6 @@ impl GroupSender {
         self.mtu
     }
 
-    /// Whether the kernel cuts runs into packets (UDP segmentation offload), as far as is known.
-    #[must_use]
-    pub fn cuts(&self) -> bool {
-        self.runs.cut()
-    }
-
     /// Whether an error of [`Self::send`] tells how the network, or this host, is at the moment: no route or address, an interface that is down, a
     /// firewall, no memory. An address that is taken away is told as an invalid argument by some kernels.
     #[must_use]

@@ -93,12 +93,6 @@ def threshold_bytes(*, setup_s: float, factor: float, rate_bps: float) -> int:
     return math.ceil(min(factor * setup_s * rate_bps / 8, _NO_SESSION))
 
 
-def rate_named(word: str, throughput: Summary) -> float:
-    """The rate that `q1`, `median`, `mean`, `q3` or `max` of transfer throughput is, bit/s."""
-    rate: float = getattr(throughput, word)
-    return rate
-
-
 def shares(logs: Logs, found: Gathered, cases: Sequence[Case], *, min_bytes: int = 0) -> list[Share]:
     """The shares in each case, by one pass over the sessions: a case counts those of its classes of size."""
     edges = sorted({min_bytes, *(max(min_bytes, case.threshold_bytes) for case in cases)})
