@@ -21,6 +21,8 @@ pub(crate) struct Allowed {
     grant: Grant,
     /// Where any client may write: what is called there is not this host's own choice.
     written: Vec<PathBuf>,
+    /// Whether the client is in the same process.
+    is_here: bool,
 }
 
 /// A place that a client may reach.
@@ -37,12 +39,21 @@ pub(super) struct Reached {
 impl Allowed {
     /// What was granted to who came in.
     pub(crate) fn of(admitted: &Admitted) -> Self {
-        Self { grant: admitted.grant.clone(), written: admitted.written.to_vec() }
+        Self { grant: admitted.grant.clone(), written: admitted.written.to_vec(), is_here: false }
     }
 
     /// Everything that the user of this process may.
     pub(crate) fn everything() -> Self {
-        Self { grant: Grant::everything("everything"), written: Vec::new() }
+        Self { grant: Grant::everything("everything"), written: Vec::new(), is_here: false }
+    }
+
+    /// The same, of a client in this process.
+    pub(super) fn everything_here() -> Self {
+        Self { is_here: true, ..Self::everything() }
+    }
+
+    pub(super) const fn is_of_this_process(&self) -> bool {
+        self.is_here
     }
 
     /// Whether it is everything: then a path that does not begin with a slash is one beneath the working directory.
@@ -146,7 +157,7 @@ mod tests {
 
     fn allowed(read: &[&str], written: &[PathBuf]) -> Allowed {
         let read = read.iter().map(PathBuf::from).collect();
-        Allowed { grant: Grant { read, ..Grant::default() }, written: written.to_vec() }
+        Allowed { grant: Grant { read, ..Grant::default() }, written: written.to_vec(), is_here: false }
     }
 
     #[test]

@@ -200,6 +200,7 @@ impl Attempt<'_> {
                     report: true,
                     interval,
                     patience: plan.patience.get(),
+                    lingers: !plan.far.is_local(),
                     budget: Budget::unbounded(),
                 };
                 End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?))

@@ -35,7 +35,7 @@ pub(crate) fn open(request: &Request) -> Result<Opened, CopyError> {
     let (request, its, its_stop) = (request.clone(), Arc::clone(&pairs), stop.clone());
     let far_end = thread::Builder::new().name("farlink-far-end".to_owned());
     let work = move || {
-        let (allowed, budget) = (Allowed::everything(), Budget::unbounded());
+        let (allowed, budget) = (Allowed::everything_here(), Budget::unbounded());
         let dismiss = || drop(its.far_end().take());
         if let Err(error) = serve(&mut theirs, &request, incoming, dismiss, &allowed, &budget, &[&its_stop]) {
             let _ = theirs.send(&Message::Failed(error.refusal()));

@@ -62,6 +62,8 @@ pub(crate) struct Manner {
     pub(crate) interval: Nanos,
     /// How long either end may be silent, of an earlier attempt, too.
     pub(crate) patience: Nanos,
+    /// Whether what received in an attempt that broke may live on for a while, and keep its files: it is not of a process that has ended.
+    pub(crate) lingers: bool,
     /// What files take while they are open, and names of directories, is of this.
     pub(crate) budget: Budget,
 }

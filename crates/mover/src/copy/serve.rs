@@ -200,6 +200,7 @@ fn receiving_end(
         report: false,
         interval,
         patience: request.patience.get(),
+        lingers: !allowed.is_of_this_process(),
         budget: budget.clone(),
     };
     Ok(End::Receiver(Receiving::new(manner, wake.clone(), Wake::new().map_err(CopyError::wait)?)))
@@ -284,6 +285,7 @@ mod tests {
             report: false,
             interval: farlink_wire::quantity::Nanos(100_000_000),
             patience: farlink_wire::quantity::Nanos::ZERO,
+            lingers: true,
             budget: Budget::unbounded(),
         };
         End::Receiver(Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap()))

@@ -134,7 +134,8 @@ impl Receiving {
         let until = self.began.after(UNHEARD.max(self.manner.patience.after(A_WHILE)));
         loop {
             let opened = target.partial(&frame.entry, bytes, frame.sparse);
-            let is_to_wait = matches!(opened, Err(TargetError::Busy { .. })) && self.manner.resume;
+            let is_to_wait =
+                matches!(opened, Err(TargetError::Busy { .. })) && self.manner.resume && self.manner.lingers;
             if is_to_wait
                 && monotonic() < until
                 && let Ok(Waited::Over) = wait_for(&self.halt, Interest::Read, &self.halt, BREATH)

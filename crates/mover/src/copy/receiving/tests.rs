@@ -56,6 +56,7 @@ impl Spoiled {
             report: true,
             interval: Nanos(1_000_000_000),
             patience: Nanos::ZERO,
+            lingers: true,
             budget: Budget::of(budget::of_blocks(SIZE.div_ceil(block_bytes(SIZE)) as u32 + 1)),
         };
         Receiving::new(manner, Wake::new().unwrap(), Wake::new().unwrap())
