@@ -158,6 +158,17 @@ def test_what_failed_may_be_left_out(lab):
     assert len(lab.records()) == RUNS + 4
 
 
+def test_what_was_not_tried_yet_is_held_fast(lab):
+    lab.run("profile", lab.plan(PLAN + BROKEN), "--out", lab.out)
+    written = lab.out / "records.jsonl"
+    kept = [line for line in written.read_text().splitlines() if "broken" not in line]
+    written.write_text("\n".join(kept) + "\n")
+    done = lab.run("profile", lab.plan(PLAN), "--out", lab.out)
+    assert done.returncode == 2
+    assert "differs in configurations" in done.stderr
+    assert read_plan(lab.out / "plan.toml") == read_plan(lab.plan(PLAN + BROKEN))
+
+
 def test_words_for_people_may_change(lab):
     lab.run("profile", lab.plan(PLAN), "--out", lab.out)
     done = lab.run("profile", lab.plan("# a comment\n" + PLAN + "\n"), "--out", lab.out)

@@ -59,10 +59,15 @@ def test_a_file_of_records_is_read_as_one_of_a_directory(home):
     assert home.here("compare", "kept.jsonl", "measured").returncode == 0
     done = home.here("report", "kept.jsonl")
     assert done.returncode == 0, done.stderr
-    page = (home.home / "kept.html").read_text()
+    page = (home.home / "kept.jsonl.html").read_text()
     assert "farlink lab report kept.jsonl" in page
     assert "farlink lab profile" not in page.partition("<footer>")[2], "it was measured by no plan"
-    assert (home.home / "kept.profile.svg").exists()
+    assert (home.home / "kept.jsonl.profile.svg").exists()
+    before = kept.read_bytes()
+    done = home.here("report", "kept.jsonl", "--out", "kept.jsonl")
+    assert done.returncode == 2
+    assert "the records are there" in done.stderr
+    assert kept.read_bytes() == before
 
 
 @pytest.mark.parametrize("words", [("report",), ("logs", "report"), ("logs", "import")])

@@ -71,6 +71,10 @@ pub(crate) fn overhear(
                 return Ok(Overheard::From(received.from));
             }
         }
+        // Others may fill the socket for as long as they like.
+        if monotonic() >= until {
+            return Ok(Overheard::Nothing);
+        }
     }
 }
 

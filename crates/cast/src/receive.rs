@@ -149,16 +149,10 @@ pub struct Progress {
     pub products: Option<u32>,
     /// Bytes of the content of products that are stored.
     pub stored_bytes: u64,
+    /// Of these, those that did not stand there from an earlier attempt.
+    pub came_bytes: u64,
     /// Seconds since it joined.
     pub seconds: f64,
-}
-
-impl Progress {
-    /// Of the bytes that are stored, those that did not stand there from an earlier attempt.
-    #[must_use]
-    pub const fn came(&self) -> u64 {
-        self.stored_bytes.saturating_sub(self.tally.found)
-    }
 }
 
 /// What came of a session. There is a record of whatever was measured, also where it failed.

@@ -50,6 +50,8 @@ pub(crate) enum InMemory {
 pub(crate) struct Item {
     entry: Entry,
     size: u64,
+    /// Bytes that were there from an earlier attempt.
+    found: u64,
     content: Content,
 }
 
@@ -116,7 +118,7 @@ impl Storage {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Item, Vec<Range<u64>>), TargetError> {
         let entry = entry(announcement, size);
-        let item = |entry, content| Item { entry, size, content };
+        let item = |entry, content| Item { entry, size, found: 0, content };
         let target = match self {
             Self::Nowhere => return Ok((item(entry, Content::Hashed(Hashed::new(size))), Vec::new())),
             Self::Beneath(target, directories, ..) => {
@@ -211,6 +213,7 @@ impl Storage {
 
     /// The product was damaged, and all of it comes again.
     pub(crate) fn begin_again(item: &mut Item) {
+        item.found = 0;
         match &mut item.content {
             Content::Hashed(hashed) => *hashed = Hashed::new(item.size),
             Content::Small(_) => {}
@@ -244,7 +247,10 @@ impl Item {
             let (from, end) = blocks.span(index);
             found.push(from..end);
         }
-        Ok((Self { entry, size, content: Content::Large(Large::new(Box::new(store), blocks)) }, found))
+        Ok((
+            Self { entry, size, found: 0, content: Content::Large(Large::new(Box::new(store), blocks)) },
+            found,
+        ))
     }
 
     /// Nothing more of it comes to this process. What is proven of it stays for the next one; where nothing is, nothing stays.
@@ -267,6 +273,16 @@ impl Item {
     /// Bytes of its content.
     pub(crate) const fn size(&self) -> u64 {
         self.size
+    }
+
+    /// So many of them were there from an earlier attempt.
+    pub(crate) const fn note_found(&mut self, bytes: u64) {
+        self.found = bytes;
+    }
+
+    /// Those that were not, of one that is whole.
+    pub(crate) fn came(&self) -> u64 {
+        if self.stood() { 0 } else { self.size.saturating_sub(self.found) }
     }
 
     /// Whether it has the partial file of its name, or may come to have it.

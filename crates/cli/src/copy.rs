@@ -213,7 +213,7 @@ impl Copy {
             return of_failure(error, begun);
         }
         if !quiet && !json {
-            print(&report::summary(&record, &summary));
+            print(&report::summary(&record, &summary, plan.verify));
         }
         Ok(match record.outcome {
             Outcome::Interrupted => ExitCode::from(INTERRUPTED),

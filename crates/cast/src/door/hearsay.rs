@@ -111,8 +111,8 @@ impl Hearing {
 /// What waits at most that is said again.
 const MOST_REPEATED: usize = 4096;
 
-/// And of one receiver before what it says again is left out: no more than it says in seconds.
-const MOST_OF_ONE: u32 = 64;
+/// And of one receiver before what it says again is left out: half a second's of one that asks, and has something, each millisecond.
+const MOST_OF_ONE: u32 = 1024;
 
 /// And of what is said once: of each receiver that is little.
 const MOST_ONCE: usize = 16_384;

@@ -65,6 +65,7 @@ struct Before {
     tally: Tally,
     report: Report,
     stored_bytes: u64,
+    came_bytes: u64,
 }
 
 /// A receiver's part in one session. It outlives connections.
@@ -90,6 +91,7 @@ pub(super) struct Attendance {
     recent: Recent,
     products: Option<u32>,
     stored_bytes: u64,
+    came_bytes: u64,
     times: Times,
     /// What had come when this end gave the sender up that it is in the session of again: that is in a record already.
     before: Before,
@@ -133,6 +135,7 @@ impl Attendance {
             recent: Recent::default(),
             products: None,
             stored_bytes: 0,
+            came_bytes: 0,
             times: Times::from(joined),
             before: Before::default(),
             samples: Samples::new(),
@@ -154,6 +157,7 @@ impl Attendance {
             tally: self.machine.tally(),
             report: self.machine.report(now),
             stored_bytes: self.stored_bytes,
+            came_bytes: self.came_bytes,
         };
         self.times = Times::from(now);
         self.samples = Samples::new();
@@ -190,6 +194,7 @@ impl Attendance {
                 all.saturating_sub(self.welcome.wanted).saturating_sub(stored.saturating_add(failed))
             }),
             stored_bytes: self.stored_bytes - self.before.stored_bytes,
+            came_bytes: self.came_bytes - self.before.came_bytes,
             seconds: now.since(self.times.joined).as_secs_f64(),
         }
     }
@@ -363,7 +368,8 @@ impl Attendance {
             },
         );
         match begun {
-            Ok((item, found)) => {
+            Ok((mut item, found)) => {
+                item.note_found(found.iter().map(|run| run.end - run.start).sum());
                 self.items.insert(product, item);
                 self.machine.on_found(product, &found);
             }

@@ -34,7 +34,7 @@ impl Course<'_> {
     pub(super) fn record(&self) -> Record {
         let (host, tally, report) = (facts::host(), self.progress.tally, self.progress.report);
         let mut record = Record {
-            bytes: self.progress.came(),
+            bytes: self.progress.came_bytes,
             files: Some((tally.stored - tally.superseded).into()),
             destination: Some(host.name.to_string()),
             rtt_s: Some(self.progress.rtt).filter(|rtt| *rtt > Nanos::ZERO).map(Nanos::as_secs_f64),

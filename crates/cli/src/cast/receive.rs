@@ -330,12 +330,12 @@ fn summary(finished: &Finished) -> String {
         text += &format!(" of {}", all - tally.superseded);
     }
     text += &format!(", {}", Bytes(progress.stored_bytes));
-    let there = progress.stored_bytes - progress.came();
+    let there = progress.stored_bytes - progress.came_bytes;
     if there >= WORTH_A_WORD {
         text += &format!(" ({} of it from an earlier attempt)", Bytes(there));
     }
     if let Some(seconds) = finished.record.duration_s.filter(|seconds| *seconds > 0.0) {
-        text += &format!(" in {seconds:.3} s{}", rate(progress.came(), seconds));
+        text += &format!(" in {seconds:.3} s{}", rate(progress.came_bytes, seconds));
     }
     if tally.superseded > 0 {
         text += &format!("; {} replaced by newer ones first", products(tally.superseded));

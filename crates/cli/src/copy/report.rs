@@ -319,8 +319,8 @@ fn names(count: u64) -> String {
     if count == 1 { "1 name".to_owned() } else { format!("{count} names") }
 }
 
-/// What came of it.
-pub(super) fn summary(record: &Record, summary: &Summary) -> String {
+/// What came of it; where it was ended, whether the same command takes it up.
+pub(super) fn summary(record: &Record, summary: &Summary, is_taken_up: bool) -> String {
     let seconds = record.duration_s.unwrap_or(0.0);
     let were = |count: u64| if count == 1 { "was" } else { "were" };
     let mut text = format!("{}, {}", names(summary.entries), Bytes(summary.bytes));
@@ -372,7 +372,7 @@ pub(super) fn summary(record: &Record, summary: &Summary) -> String {
         text += ", the emulator fell behind";
     }
     if record.outcome == Outcome::Interrupted {
-        text += " (interrupted: the same command goes on)";
+        text += if is_taken_up { " (interrupted: the same command goes on)" } else { " (interrupted)" };
     }
     text + "\n"
 }
@@ -441,18 +441,20 @@ mod tests {
             ..Summary::default()
         };
         assert_eq!(
-            summary(&record, &counts),
+            summary(&record, &counts, true),
             "3 names, 953.674MiB in 2.000 s: 4.000 Gb/s, setup 250.0 ms, bound by source disk; 1 name was not copied; \
              2 were skipped\n"
         );
         // Nothing bound what took no time, or where nothing came.
         let none = Summary { entries: 0, ..counts };
-        assert!(!summary(&record, &none).contains("bound by"));
+        assert!(!summary(&record, &none, true).contains("bound by"));
         // Nor where all but nothing was sent, unless that was many names.
         let small = Record { bytes: 2, ..record };
         let one = Summary { failed: 0, skipped: 0, bytes: 2, entries: 1, ..counts };
-        assert_eq!(summary(&small, &one), "1 name, 2B in 2.000 s, setup 250.0 ms\n");
+        assert_eq!(summary(&small, &one, true), "1 name, 2B in 2.000 s, setup 250.0 ms\n");
         let many = Summary { entries: 1000, ..one };
-        assert!(summary(&small, &many).ends_with(": 0.000 Gb/s, setup 250.0 ms, bound by source disk\n"));
+        assert!(
+            summary(&small, &many, true).ends_with(": 0.000 Gb/s, setup 250.0 ms, bound by source disk\n")
+        );
     }
 }

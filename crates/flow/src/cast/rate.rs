@@ -57,6 +57,8 @@ pub struct RateFinder {
     look_up: Nanos,
     /// The rate that was found last, when a higher one was tried.
     found: u64,
+    /// Whether one was, and the path has not changed since.
+    has_found: bool,
     /// Trials in a row in which a queue stood that did not become shorter, and whether the rate is lower already because of that.
     standing: u8,
     is_lowered: bool,
@@ -108,6 +110,7 @@ impl RateFinder {
             slow: 0,
             look_up: FIRST_LOOK_UP,
             found: 0,
+            has_found: false,
             standing: 0,
             is_lowered: false,
         }
@@ -123,7 +126,7 @@ impl RateFinder {
     /// Whether a rate was found, until the path changes: it is held, or one above or below it is looked at for once.
     #[must_use]
     pub const fn has_found(&self) -> bool {
-        matches!(self.phase, Phase::Hold { .. } | Phase::Reach { .. } | Phase::Doubt { .. })
+        self.has_found
     }
 
     /// So many bytes have left for the group, with every header, and the next packet has number `next`.

@@ -156,6 +156,7 @@ pub struct Sender {
     heeding: VecDeque<Asked>,
     /// Turns since it began with that.
     heeded: u32,
+    heeding_from: Nanos,
     /// Packets that wait for unicast, for all receivers.
     waiting: u64,
     /// Since when nobody is there, where somebody was.
@@ -252,6 +253,7 @@ impl Sender {
             collected: Collected::default(),
             heeding: VecDeque::new(),
             heeded: 0,
+            heeding_from: now,
             waiting: 0,
             deserted_at: None,
             reported: (0, 0),

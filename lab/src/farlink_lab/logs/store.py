@@ -197,8 +197,8 @@ class Store:
         self._readers: IO[str] | None = None
 
     def __enter__(self) -> Self:
-        self._made = [each for each in (self.directory, *self.directory.parents) if not each.exists()]
         try:
+            self._made = [each for each in (self.directory, *self.directory.parents) if not each.exists()]
             self.directory.mkdir(parents=True, exist_ok=True)
             begun = (self.directory / _LOCK).exists()
             self._lock = (self.directory / _LOCK).open("a")

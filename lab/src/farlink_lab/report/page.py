@@ -65,6 +65,8 @@ def write_report(place: Path, *, out: Path | None = None, command: str = "") -> 
         raise ReportError(f"--out: {page} is what a figure beside it is called: name a page, as in {PAGE}")
     stem = FIGURES if page.name == PAGE else f"{page.stem}.{FIGURES}"
     svg, pdf = (page.with_name(f"{stem}.{kind}") for kind in ("svg", "pdf"))
+    if any(path.exists() and path.samefile(records) for path in (page, svg, pdf)):
+        raise ReportError(f"--out: {page}: the records are there: name another page, as in {PAGE}")
     figures = (svg, pdf) if findings.profiles else ()
     names = tuple(path.name for path in figures)
     text = page_of(findings, Context(place=place, records=records, command=command, figures=names))
@@ -82,7 +84,8 @@ def write_report(place: Path, *, out: Path | None = None, command: str = "") -> 
 
 
 def _page_beside(records: Path) -> Path:
-    return records.with_name(PAGE) if records.name == RECORDS else records.with_suffix(".html")
+    # The whole name, so that each file has a page of its own.
+    return records.with_name(PAGE if records.name == RECORDS else f"{records.name}.html")
 
 
 def page_of(findings: Findings, context: Context) -> str:

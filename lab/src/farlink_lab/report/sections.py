@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from farlink_lab import words
-from farlink_lab.places import PLAN_COPY
+from farlink_lab.places import PLAN_COPY, RECORDS
 from farlink_lab.profile import counted_lines, label_of
 from farlink_lab.quantity import show_rate, show_size, show_time
 from farlink_lab.report import judgement, losses, markup
@@ -403,12 +403,15 @@ def _run_row(number: int, record: Record, looks: Mapping[str, Look], *, counted:
 
 
 def _footer(context: Context) -> str:
-    plan, again = context.place / PLAN_COPY, f"farlink lab report {shlex.quote(str(context.place))}"
-    if plan.is_file():
+    again = f"farlink lab report {shlex.quote(str(context.place))}"
+    plan = context.records.with_name(PLAN_COPY)
+    # Records of another name are of no campaign, whatever stands beside them.
+    is_planned = context.records.name == RECORDS and plan.is_file()
+    if is_planned:
         again = f"farlink lab profile {shlex.quote(str(plan))} --out ANOTHER_DIR\n{again}"
     paper = " and ".join(f"<code>{escape(name)}</code>" for name in context.figures)
     return (
-        f"<footer><p>To {'measure again, and to ' if plan.is_file() else ''}make this page again:</p>"
+        f"<footer><p>To {'measure again, and to ' if is_planned else ''}make this page again:</p>"
         f"<pre><code>{escape(again)}</code></pre>"
         + (f"<p>The same profiles for a paper: {paper} beside this page.</p>" if paper else "")
         + "</footer>"

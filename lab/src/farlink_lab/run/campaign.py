@@ -105,6 +105,7 @@ def run_campaign(
         check_controls(plan.connection, runs)
     settle_directory(plan, path=path, out=out, mend=mend)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
+        check_still(plan, out=out)
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
         done = finished_runs(reading, retry_failed=retry_failed)
@@ -157,7 +158,11 @@ def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> No
             if differences == ["configurations"]:
                 # Nobody else may be writing there while the plan becomes another one.
                 with Journal(out / RECORDS) as journal:
-                    if mends(before, plan, finished_runs(journal.read(), retry_failed=True)):
+                    reading = journal.read()
+                    good, tried = (finished_runs(reading, retry_failed=retried) for retried in (True, False))
+                    if mends(before, plan, good=good, tried=tried):
+                        left = [run for run in schedule(plan) if run.identity not in good]
+                        check_controls(plan.connection, left)
                         _keep(plan, path=path, copy=copy)
                         differences = []
             if differences:
@@ -174,17 +179,29 @@ def settle_directory(plan: Plan, *, path: Path, out: Path, mend: str = "") -> No
         raise CampaignError(f"{out}: {error.strerror}: name a directory that can be written to") from error
 
 
-def mends(before: Plan, after: Plan, good: frozenset[str]) -> bool:
-    """Whether a plan replaces configurations of another of which no run came to something, and no more.
+def mends(before: Plan, after: Plan, *, good: frozenset[str], tried: frozenset[str]) -> bool:
+    """Whether a plan replaces configurations of another that were tried and came to nothing.
 
     Args:
         before: The other.
         after: The plan; of other configurations alone.
         good: Identities of the runs that came to something.
+        tried: Of these, and of those that failed.
     """
-    measured = [one for one in before.configurations if _runs_of(before, one) & good]
     more = len(after.configurations) - len(before.configurations)
-    return more <= 0 and all(one in after.configurations for one in measured)
+    lost = [one for one in before.configurations if one not in after.configurations]
+    runs = [_runs_of(before, one) for one in lost]
+    return more <= 0 and all(of & tried and not of & good for of in runs)
+
+
+def check_still(plan: Plan, *, out: Path) -> None:
+    """Sees that `out`, in which nobody else may write any more, is the plan's still.
+
+    Raises:
+        CampaignError: where another command has mended its plan meanwhile.
+    """
+    if read_plan(out / PLAN_COPY).differences(plan):
+        raise CampaignError(f"{out}: another command has changed its plan: see {out / PLAN_COPY}")
 
 
 def _runs_of(plan: Plan, configuration: Configuration) -> set[str]:

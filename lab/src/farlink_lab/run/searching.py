@@ -13,6 +13,7 @@ from farlink_lab.plan_file import read_plan
 from farlink_lab.records import parse_record
 from farlink_lab.run.campaign import (
     Campaign,
+    check_still,
     finished_runs,
     good_runs,
     measure,
@@ -113,6 +114,7 @@ def run_search(
         )
         warn(f"{said}of one of them alone give each a plan and --out of its own", console=console)
     with Journal(out / RECORDS) as journal, stop_on_signals() as stop:
+        check_still(plan, out=out)
         reading = journal.read()
         skip_broken(reading, journal=journal, console=console)
         done = finished_runs(reading, retry_failed=False)

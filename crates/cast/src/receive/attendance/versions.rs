@@ -23,6 +23,7 @@ impl Attendance {
         self.nameless.remove(&product);
         self.given_up.remove(&product);
         self.stored_bytes += bytes;
+        self.came_bytes += item.came();
         self.times.last = Some(now);
         let older = self.newest.on_stored(product, |product| self.machine.is_done(product));
         older.into_iter().for_each(|older| self.supersede(older));

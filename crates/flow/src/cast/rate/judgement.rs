@@ -159,7 +159,7 @@ impl RateFinder {
     pub(super) fn lower(&mut self) -> u64 {
         let next = ((self.rate as f64 * LOWER) as u64).max(self.least);
         self.phase = Phase::Narrow { good: next, bad: self.rate };
-        (self.standing, self.is_lowered, self.before) = (0, true, None);
+        (self.standing, self.is_lowered, self.before, self.has_found) = (0, true, None, false);
         next
     }
 
@@ -168,6 +168,7 @@ impl RateFinder {
         if self.rate <= self.least {
             return self.settle(now, self.least);
         }
+        self.has_found &= !matches!(self.phase, Phase::Hold { .. });
         let excess = ((loss - self.base) / (1.0 - self.base)).max(0.0);
         let carried = self.rate as f64 * (1.0 - excess);
         self.before = Some(Bad { rate: self.rate, loss, carried, phase: self.phase });
@@ -218,6 +219,7 @@ impl RateFinder {
             self.look_up = FIRST_LOOK_UP;
         }
         self.phase = Phase::Hold { since: now, bad: 0, doubtful: true };
+        self.has_found = true;
         rate
     }
 

@@ -130,6 +130,19 @@ fn it_finds_the_highest_rate_that_is_hardly_lossy() {
 }
 
 #[test]
+fn a_rate_that_was_found_stays_found_while_another_is_looked_at() {
+    let (mut finder, mut path) = (finder(), Path::new(&[633e6], &[0.0]));
+    path.run(&mut finder, 20.0);
+    let mut others = 0;
+    for _ in 0..200 {
+        path.run(&mut finder, 0.1);
+        assert!(finder.has_found());
+        others += u32::from(!matches!(finder.phase, Phase::Hold { .. }));
+    }
+    assert!(others > 0, "no other was looked at");
+}
+
+#[test]
 fn it_stops_where_it_may_not_go_further() {
     let mut finder = finder();
     assert!(!finder.has_found());

@@ -17,8 +17,17 @@ impl Sender {
         if std::mem::replace(&mut self.is_idle, self.queue.is_empty()) && !self.is_idle {
             self.pacer.begin(now);
         }
-        self.heeded = if self.heeding.is_empty() { 0 } else { self.heeded + 1 };
-        if self.heeded > 0 && !self.heeded.is_multiple_of(REPAIRS_EVERY) {
+        if self.heeding.is_empty() {
+            self.heeded = 0;
+        } else {
+            if self.heeded == 0 {
+                self.heeding_from = now;
+            }
+            self.heeded = self.heeded.wrapping_add(1).max(1);
+        }
+        let is_long =
+            now.since(self.heeding_from) >= LONG_HEEDING && self.heeded.is_multiple_of(REPAIRS_EVERY);
+        if self.heeded > 0 && !is_long {
             // Who lacks what is not known yet: products do not wait for that, nor do repairs for long, however much is asked for.
             return self.pacer.is_free(Lane::Group, now).then(|| self.first_pass(now)).flatten();
         }
@@ -91,7 +100,8 @@ impl Sender {
         {
             return Some(send);
         }
-        let once_more = if now >= self.status_at { self.once_more(now) } else { None };
+        let once_more =
+            if now >= self.status_at && self.heeding.is_empty() { self.once_more(now) } else { None };
         once_more.or_else(|| self.status(now))
     }
 
@@ -311,7 +321,9 @@ impl Sender {
     }
 
     fn status(&mut self, now: Nanos) -> Option<Send> {
-        if now < self.status_at {
+        // Who hears it takes what it asked for as answered.
+        let is_early = !self.heeding.is_empty() && now.since(self.spoken_at) < LAST_STATUS;
+        if now < self.status_at || is_early {
             return None;
         }
         (self.spoken_at, self.status_at) = (now, now.after(self.status_after));
@@ -335,7 +347,8 @@ const LEAST_FOR_FEW: Nanos = Nanos(15_000_000);
 /// And the most, whatever round trip one of them claims.
 const MOST_FOR_FEW: Nanos = Nanos(1_000_000_000);
 
-/// While what was asked for is dealt with, part by part, one turn of so many may repair.
+/// Where what was asked for is dealt with, part by part, for so long, one turn of so many may repair.
+const LONG_HEEDING: Nanos = Nanos(10_000_000);
 const REPAIRS_EVERY: u32 = 16;
 
 #[cfg(test)]
