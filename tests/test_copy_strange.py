@@ -39,16 +39,21 @@ def has_all(there: Path) -> bool:
     return (there / "large").read_bytes() == LARGE and (there / "within" / "small").read_bytes() == SMALL
 
 
+def kill_halfway(source: Path, there: Path) -> None:
+    """Begins a copy, and kills it when half of the large file is there."""
+    with going(command(f"{source}/", there, "--limit", "80mbit", "--retries", "0")) as copying:
+        copying.wait_for(SIZE // 2)
+        copying.send(signal.SIGKILL)
+        copying.wait()
+
+
 @pytest.mark.parametrize("owner", ["nobody", "own"])
 def test_a_copy_that_was_killed_goes_on_whoever_its_files_belong_to(
     source: Path, tmp_path: Path, owner: str
 ) -> None:
     options = ["--force-user=nobody"] if owner == "nobody" else []
     with strange(tmp_path, *options) as there:
-        with going(command(f"{source}/", there, "--limit", "80mbit", "--retries", "0")) as copying:
-            copying.wait_for(SIZE // 2)
-            copying.send(signal.SIGKILL)
-            copying.wait()
+        kill_halfway(source, there)
         again = copy(f"{source}/", there)
         assert again.record["bytes"] <= SIZE // 2 + BLOCK
         assert has_all(there)
@@ -57,10 +62,7 @@ def test_a_copy_that_was_killed_goes_on_whoever_its_files_belong_to(
 
 def test_a_partial_file_that_another_made_is_begun_anew(source: Path, tmp_path: Path) -> None:
     with strange(tmp_path) as there:
-        with going(command(f"{source}/", there, "--limit", "80mbit", "--retries", "0")) as copying:
-            copying.wait_for(SIZE // 2)
-            copying.send(signal.SIGKILL)
-            copying.wait()
+        kill_halfway(source, there)
         for path in (tmp_path / "beneath").glob(".farlink-*"):
             os.chown(path, 12_345, -1)
         assert copy(f"{source}/", there).record["bytes"] >= SIZE
@@ -71,10 +73,7 @@ def test_holes_stay_where_none_can_be_made_again(source: Path, tmp_path: Path) -
     with (source / "large").open("r+b") as large:
         large.truncate(512 << 20)
     with strange(tmp_path) as there:
-        with going(command(f"{source}/", there, "--limit", "80mbit", "--retries", "0")) as copying:
-            copying.wait_for(SIZE // 2)
-            copying.send(signal.SIGKILL)
-            copying.wait()
+        kill_halfway(source, there)
         again = copy(f"{source}/", there)
         assert again.record["bytes"] <= SIZE // 2 + BLOCK
     copied = tmp_path / "beneath" / "large"
