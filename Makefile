@@ -18,7 +18,7 @@ export FARLINK := $(CURDIR)/$(farlink)
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
-# One target behind another, except where setup is told what to do beside the Python packages.
+# One target behind another, except where setup is told what to do beside the Python packages, and for what leaves a processor idle.
 ifndef TOGETHER
 .NOTPARALLEL:
 endif
@@ -58,7 +58,7 @@ format:
 .PHONY: lint
 lint: clippy
 	$(venv)/ruff check --quiet $(python_sources)
-	$(MAKE) --jobs=2 --output-sync=target types-of-the-lab types-of-the-tests
+	$(MAKE) TOGETHER=yes --jobs=2 --output-sync=target types-of-the-lab types-of-the-tests
 
 .PHONY: types-of-the-lab types-of-the-tests
 types-of-the-lab:
@@ -90,10 +90,10 @@ doc:
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(CARGO_FLAGS) --quiet
 
 # They compute all the time: as many at a time as there are processors, and no threads of the matrix library beside them.
-# Those on Spark come after the others, in one process: a cluster takes seconds to start, and uses every processor itself.
+# Those on Spark run in one process: a cluster takes seconds to start.
 .PHONY: lab-test
 lab-test: $(venv)/.installed # Spark leaves a third of two processors, which the others use
-	$(MAKE) --jobs=2 --output-sync=target lab-test-on-spark lab-test-of-the-rest
+	$(MAKE) TOGETHER=yes --jobs=2 --output-sync=target lab-test-on-spark lab-test-of-the-rest
 
 .PHONY: lab-test-on-spark lab-test-of-the-rest
 lab-test-on-spark:

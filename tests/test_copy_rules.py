@@ -140,3 +140,23 @@ def test_a_listed_name_that_is_not_there_is_named_and_the_others_are_copied(tmp_
     assert "gone" in ended.complaint
     assert listing(tmp_path / "there") == {b"here": f"file {b'here'.hex()}"}
     assert '".."' in farlink(*words, stdin="../x\n").complaint
+
+
+def test_what_is_listed_beneath_the_destination_stays_out_too(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("x", "dest/x", "dest/sub/y"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(name)
+    (tmp_path / "list").write_text("x\ndest/x\ndest/sub\n")
+    copied = copy(f"{tree}/", tree / "dest", "--files-from", tmp_path / "list")
+    assert "dest: skipped, it is the destination" in copied.stderr
+    assert (tree / "dest" / "x").read_text() == "x"
+    assert not (tree / "dest" / "dest").exists()
+
+
+def test_a_small_file_that_cannot_be_read_counts_among_those_that_are_done(tmp_path: Path) -> None:
+    (tmp_path / "well").write_text("well")
+    # It says that it has no content, and has some.
+    copied = copy(tmp_path / "well", "/proc/version", f"{tmp_path}/there/", status=SOME_FAILED)
+    assert copied.outcome("version") == "failed"
+    assert copied.record["files"] == len(copied.names)

@@ -368,10 +368,12 @@ impl Attendance {
             },
         );
         match begun {
-            Ok((mut item, found)) => {
-                item.note_found(found.iter().map(|run| run.end - run.start).sum());
+            Ok((item, found)) => {
                 self.items.insert(product, item);
-                self.machine.on_found(product, &found);
+                let new = self.machine.on_found(product, &found);
+                if let Some(item) = self.items.get_mut(product) {
+                    item.note_found(new);
+                }
             }
             // The user does not wait for it: that is no failure of the product's.
             Err(_) if stop.is_raised() => {}

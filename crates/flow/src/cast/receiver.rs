@@ -296,21 +296,24 @@ impl Receiver {
         self.fail(product, Failure::Here(reason));
     }
 
-    /// These bytes of a product's content are there from an earlier attempt, and are what they should be. Nothing is asked for but the rest.
-    pub fn on_found(&mut self, product: u32, content: &[Range<u64>]) {
+    /// These bytes of a product's content are there from an earlier attempt, and are what they should be. Nothing is asked for but the rest. Gives
+    /// how many had not come meanwhile.
+    pub fn on_found(&mut self, product: u32, content: &[Range<u64>]) -> u64 {
         let payload = u64::from(self.config.payload.get());
-        let Some(item) = self.items.get_mut(&product) else { return };
-        let Some(shape) = item.shape else { return };
+        let Some(item) = self.items.get_mut(&product) else { return 0 };
+        let Some(shape) = item.shape else { return 0 };
+        let mut found = 0;
         for range in content {
             let end = range.end.min(shape.content()) + u64::from(shape.head());
             let first = (range.start + u64::from(shape.head())).div_ceil(payload);
             for packet in first..end / payload {
-                let new = payload * u64::from(item.packets.insert(packet));
-                self.tally.bytes += new;
-                self.tally.found += new;
+                found += payload * u64::from(item.packets.insert(packet));
             }
         }
+        self.tally.bytes += found;
+        self.tally.found += found;
         self.complete(product);
+        found
     }
 
     /// A product that was [complete](Event::Complete) has its digest and its name, or has not its digest.

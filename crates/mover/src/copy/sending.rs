@@ -73,6 +73,8 @@ struct State {
     facts: SocketFacts,
     /// Items that the receiver refused, of packs that it has not acknowledged.
     refused: HashSet<(u32, u32)>,
+    /// Directories of which the receiver has said that they lack something.
+    bare: u64,
     supply: Supply,
     tally: Tally,
     ending: Ending,
@@ -400,7 +402,10 @@ impl Sending {
     /// A stream is lost: others do what it had.
     pub(super) fn on_lost(&self, lost: Lost) {
         let mut state = self.state();
-        if state.streams.remove(&lost.stream).is_none() || state.ending != Ending::No {
+        let Some(pulse) = state.streams.remove(&lost.stream) else { return };
+        // Its thread may be waiting for an end that has given it up.
+        pulse.shut();
+        if state.ending != Ending::No {
             return;
         }
         state.schedule.on_lost(lost.stream);

@@ -310,6 +310,12 @@ impl<'f> Walk<'f> {
                 (Ok(status), Next::Above(_)) if status.node == Node::Directory => {
                     let found = self.found(tree, path.clone(), status);
                     self.levels.clear();
+                    if let Some(Found::LeftOut { why: LeftOut::Destination, .. }) = &found
+                        && let Some(listed) = &mut self.listed
+                    {
+                        // Nor what is listed beneath it.
+                        listed.leave_out(path);
+                    }
                     if found.is_some() {
                         return found;
                     }

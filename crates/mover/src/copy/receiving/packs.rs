@@ -85,6 +85,8 @@ impl Receiving {
             return Ok(false);
         }
         state.numbers.insert(number);
+        // What the sender could not read is done, too: it has said why.
+        state.entries += pack.items.iter().filter(|item| item.digest == Digest::ABSENT).count() as u64;
         for item in stored {
             let digest = Some(item.digest)
                 .filter(|_| self.manner.verify && matches!(item.entry.kind, Kind::File { .. }));
@@ -147,7 +149,9 @@ impl Receiving {
         let (mut same, mut rejected) = (Vec::new(), Vec::new());
         for (at, item) in offer.items.iter().enumerate() {
             if item.digest == Digest::ABSENT {
-                self.state().lacks = true;
+                let mut state = self.state();
+                state.lacks = true;
+                state.entries += 1;
                 continue;
             }
             let verdict = match item.entry.kind {

@@ -1,6 +1,6 @@
 //! Whether what a data connection carries still arrives, at the sender.
 
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 
 use farlink_host::socket;
 use farlink_host::tcp_info::TcpInfo;
@@ -47,6 +47,12 @@ impl Pulse {
     /// Bytes that were given to it and have not arrived.
     pub(super) fn under_way(&self) -> u64 {
         self.tcp.as_ref().and_then(|tcp| socket::unacknowledged(tcp).ok()).unwrap_or(0)
+    }
+
+    /// Nothing more goes over it, and who waits for it does so no longer.
+    pub(super) fn shut(&self) {
+        // One that is closed already is shut.
+        let _ = self.tcp.as_ref().map(|tcp| tcp.shutdown(Shutdown::Both));
     }
 
     /// It is about to be closed.

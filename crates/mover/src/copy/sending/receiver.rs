@@ -31,6 +31,9 @@ impl Sending {
                         (true, Unit::Pack(_)) => return Err(CopyError::Damaged { times: MOST_DAMAGED }),
                     }
                 }
+                if state.damaged.len() > MOST_DAMAGED_UNITS {
+                    return Err(CopyError::Damaged { times: MOST_DAMAGED });
+                }
                 drop(guard);
                 for file in hopeless {
                     let reason = CopyError::Damaged { times: MOST_DAMAGED }.to_string();
@@ -57,6 +60,11 @@ impl Sending {
                 }
             }
             Copy::Rejected(rejections) => {
+                let is_directory = |rejection: &&Rejection| matches!(rejection.of, Rejected::Directory(_));
+                state.bare += rejections.iter().filter(is_directory).count() as u64;
+                if state.bare > state.supply.entries + MOST_UNSENT {
+                    return Err(CopyError::OutOfPlace { what: "more directories than there are" });
+                }
                 for rejection in rejections {
                     state.on_rejected(rejection, self.manner.may_stay, self.manner.report);
                 }
@@ -120,7 +128,13 @@ impl State {
                 self.ahead -= planned.entries.len();
                 self.tally.acknowledged += planned.bytes();
                 for (at, event) in planned.events(&Became::Copied).into_iter().enumerate() {
-                    if !self.refused.remove(&(number, at as u32)) && !planned.failed(at) {
+                    if self.refused.remove(&(number, at as u32)) {
+                        continue;
+                    }
+                    if planned.failed(at) {
+                        // It was told when it failed.
+                        self.tally.entries += 1;
+                    } else {
                         self.close_name(report, event);
                     }
                 }
@@ -158,6 +172,8 @@ impl State {
             self.tally.acknowledged += event.bytes;
             self.close_name(report, event);
         }
+        let failed = (0..planned.entries.len()).filter(|at| planned.failed(*at));
+        self.tally.entries += failed.filter(|at| !self.refused.contains(&(offer, *at as u32))).count() as u64;
         // Of those that it wants, too: no honest one has refused them.
         self.refused.retain(|(pack, _)| *pack != offer);
         let wanted = planned.wanted();
@@ -226,3 +242,9 @@ impl State {
 /// How often the same may come damaged: by chance it does once in a billion blocks, and something on the way that changes certain bytes
 /// does each time.
 pub(super) const MOST_DAMAGED: u32 = 8;
+
+/// And how many things may come damaged in all, of which it is remembered: 100 GB of the smallest blocks.
+const MOST_DAMAGED_UNITS: usize = 100_000;
+
+/// Directories that a receiver may say something of which it was not sent: those above what was.
+const MOST_UNSENT: u64 = 10_000;
